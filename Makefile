@@ -1,0 +1,32 @@
+# `make run` and `make test` set everything up on a fresh machine; nothing is needed but Python 3.10+ and make.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+TASK ?= linear_gelu
+EVALUATIONS ?= 16
+
+.PHONY: run test lint format clean
+
+run: $(VENV)/installed
+	$(BIN)/mtmc search task=$(TASK) budget.evaluations=$(EVALUATIONS)
+
+test: lint
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy mtmc
+
+format: $(VENV)/installed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,27 @@
+"""A live module in, a drop-in module out: `mtmc.optimize`.
+
+Without a GPU the kernels cannot be launched, so the module that comes back says so once and uses the original.
+
+    python examples/optimize_module.py
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import mtmc
+
+
+def main() -> None:
+    model = nn.Sequential(nn.LayerNorm(256), nn.Linear(256, 512), nn.GELU()).eval()
+    x = torch.randn(64, 256)
+    faster = mtmc.optimize(model, x, budget=6)
+    with torch.no_grad():
+        assert torch.allclose(faster(x), model(x), atol=1e-4)
+    best = faster.result.best
+    print(f"{best.speedup:.2f}x ({best.runtime_kind}); the result is the same as the original's")
+
+
+if __name__ == "__main__":
+    main()

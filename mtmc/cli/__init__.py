@@ -1,0 +1,132 @@
+"""The command line: mtmc search | resume | show | export | report | doctor.
+
+One file for each group of commands; a command says its own arguments and does its own printing. This one reads the
+command line, sets up logging, and turns what goes wrong into one line on stderr and an exit status: 2 for bad input
+(an `MtmcError`), 130 for Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from mtmc import __version__
+from mtmc.cli import examine, look, search
+from mtmc.cli.command import Command, Interrupted
+from mtmc.errors import ConfigError, MtmcError
+
+COMMANDS: dict[str, Command] = {
+    "search": search.SEARCH,
+    "resume": search.RESUME,
+    "show": look.SHOW,
+    "export": look.EXPORT,
+    "report": look.REPORT,
+    "doctor": examine.DOCTOR,
+}
+"""Command by name. To add one: a `Command` in a file here, and a line."""
+
+BAD_INPUT = 2
+INTERRUPTED = 130
+LEVELS = ("debug", "info", "warning", "error")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status. argv: without the program's name; None: the process's own."""
+    try:
+        return _run(list(sys.argv[1:] if argv is None else argv))
+    except SystemExit as done:  # --help and --version, when they have printed
+        return int(done.code or 0)
+    except MtmcError as error:
+        return _fail(str(error), BAD_INPUT)
+    except Interrupted as stop:
+        return _fail(f"interrupted; {stop.mend}", INTERRUPTED)
+    except KeyboardInterrupt:
+        return _fail("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output (head, less) has enough. Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(argv: list[str]) -> int:
+    if not argv:
+        make_parser().print_help()
+        return 0
+    arguments, rest = make_parser(_command_name(argv)).parse_known_args(argv)
+    command = COMMANDS[arguments.command]
+    for text in rest:
+        if text.startswith("-") or not command.overrides:
+            raise ConfigError(f"mtmc {arguments.command} does not know {text!r}: see mtmc {arguments.command} --help")
+    _set_up_logging(arguments.level)
+    return command.run(arguments, rest)
+
+
+def make_parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """The parser of the whole command line, without the overrides, which Hydra reads.
+
+    chosen: the command that it is for; only this one's help is whole.
+    """
+    parser = _Parser(
+        prog="mtmc",
+        description="Grow a tree of kernel versions of a PyTorch module, and keep the fastest that is right.",
+        epilog="For example: mtmc search task=softmax budget.evaluations=32",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"mtmc {__version__}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=_Parser)
+    for name, command in COMMANDS.items():
+        each = subparsers.add_parser(
+            name,
+            help=command.summary,
+            description=command.description,
+            epilog=command.epilog() if name == chosen else "",
+            usage=f"mtmc {name} {command.usage}",
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        each.add_argument("--level", choices=LEVELS, default="warning", help="how much to log to stderr (warning)")
+        command.arguments(each)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are like all others: one line, exit status 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}: see {self.prog} --help")
+
+
+class _ToStderr(logging.Handler):
+    """Writes to what is stderr now: a progress bar and a test put another in its place."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(self.format(record), file=sys.stderr)
+
+
+def _set_up_logging(level: str) -> None:
+    handler = _ToStderr()
+    handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+    logger = logging.getLogger("mtmc")
+    logger.handlers = [handler]
+    logger.setLevel(level.upper())
+
+
+def _command_name(argv: Sequence[str]) -> str | None:
+    """The command on the command line, None for --help and --version. Raises: ConfigError for one that is not there."""
+    name = next((text for text in argv if not text.startswith("-")), None)
+    if name is not None and name not in COMMANDS:
+        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        mend = f"did you mean {near[0]}?" if near else f"use one of {', '.join(COMMANDS)}"
+        raise ConfigError(f"there is no command {name!r}: {mend}")
+    return name
+
+
+def _fail(message: str, status: int) -> int:
+    line = " ".join(message.split())
+    print(f"mtmc: {line}", file=sys.stderr)
+    return status

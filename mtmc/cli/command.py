@@ -1,0 +1,33 @@
+"""Command: what the command line knows of one of its commands."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command.
+
+    run: does it; takes the parsed arguments and the overrides ("name=value"), returns the exit status.
+    arguments: adds its own arguments to its parser. summary: one line for `mtmc --help`. usage: its arguments in short.
+    description, epilog: what its own --help says before and after them. overrides: whether it takes overrides.
+    """
+
+    run: Callable[[argparse.Namespace, Sequence[str]], int]
+    arguments: Callable[[argparse.ArgumentParser], None]
+    summary: str
+    usage: str
+    description: str
+    epilog: Callable[[], str] = str
+    overrides: bool = False
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with what can be done now. mend: e.g. "go on with: mtmc resume runs/softmax-..."."""
+
+    def __init__(self, mend: str) -> None:
+        super().__init__(mend)
+        self.mend = mend

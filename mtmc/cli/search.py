@@ -1,0 +1,191 @@
+"""mtmc search and mtmc resume."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtmc.cli.command import Command, Interrupted
+from mtmc.errors import MtmcError, RunError
+
+if TYPE_CHECKING:
+    from mtmc.conf import SearchConfig
+    from mtmc.search import SearchResult
+
+RUNS = Path("runs")
+"""Where runs go that nobody gives a folder."""
+
+
+def run(config: SearchConfig, lines: bool = True) -> SearchResult:
+    """One search, with its progress on stderr. lines: whether to tell of it where there is no terminal.
+
+    Raises: MtmcError for bad input, with nothing left on disk; Interrupted for Ctrl-C.
+    """
+    from mtmc.cli.console import progress_display
+    from mtmc.conf import make_parts
+    from mtmc.search import search
+    from mtmc.task import load_task
+
+    parts = make_parts(config)
+    task = load_task(config.task)
+    with run_folder(config.out, task.name) as folder, resumable(folder), progress_display(task.name, lines) as show:
+        return search(
+            task,
+            **parts,
+            budget=config.budget,
+            seed=config.seed,
+            batch=config.batch,
+            repairs=config.repairs,
+            out=folder,
+            progress=show,
+            dumps=config.dumps,
+        )
+
+
+@contextmanager
+def run_folder(out: str | None, name: str) -> Iterator[Path]:
+    """The folder to run in: `out`, else a new one, runs/<name>-<date-time>-<n> with the first n that is free.
+
+    A new folder is taken away again if nothing was put into it. Raises: RunError if it cannot be made.
+    """
+    if out is not None:
+        yield Path(out).expanduser()
+        return
+    fresh = not RUNS.exists()
+    folder = _new_folder(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+    try:
+        yield folder
+    finally:
+        for each in (folder, RUNS) if fresh else (folder,):
+            if not any(each.iterdir()):
+                each.rmdir()
+
+
+def _new_folder(stem: str) -> Path:
+    for number in itertools.count(1):
+        folder = RUNS / f"{stem}-{number}"
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise RunError(f"the folder {folder} cannot be made ({error.strerror}): give one as out=FOLDER") from error
+    raise AssertionError("there is always a next number")
+
+
+@contextmanager
+def resumable(folder: Path) -> Iterator[None]:
+    """Say how to go on with the run in `folder` if it ends before its time.
+
+    Raises: Interrupted for Ctrl-C; the MtmcError that came, with the way to go on where a run is left.
+    """
+    from mtmc.cli.console import resume_hint
+    from mtmc.store import STORE_NAME
+
+    store = folder / STORE_NAME
+    there = store.exists()
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        mend = resume_hint(folder) if store.exists() else "nothing was kept, for the root was not evaluated yet"
+        raise Interrupted(mend) from stop
+    except MtmcError as error:
+        if there or not store.exists():
+            raise
+        raise type(error)(f"{error}; when that is mended, {resume_hint(folder)}") from error
+
+
+def _search(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
+    from mtmc import conf
+    from mtmc.cli.console import summary
+
+    if arguments.multirun:
+        from mtmc.cli.sweep import run_sweep
+
+        return run_sweep(overrides)
+    config = conf.compose(overrides)
+    if arguments.dry_run:
+        from omegaconf import OmegaConf
+
+        print(OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(config))), end="")
+        return 0
+    print(summary(run(config)))
+    return 0
+
+
+def _resume(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
+    from mtmc.cli.console import progress_display, summary
+    from mtmc.conf import change_budget
+    from mtmc.search import Budget, resume
+    from mtmc.store import Store
+
+    folder = Path(arguments.run_folder).expanduser()
+    store = Store.read(folder)
+    try:
+        name, recorded = store.task().name, Budget(**store.settings()["budget"])
+    finally:
+        store.close()
+    budget = change_budget(recorded, overrides) if overrides else None
+    with resumable(folder), progress_display(name) as show:
+        result = resume(folder, budget=budget, progress=show)
+    print(summary(result))
+    return 0
+
+
+def _search_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", "--multirun", action="store_true", help="a sweep: settings may have several values, a,b")
+    parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
+
+
+def _resume_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_folder", metavar="RUN", help="the folder of the run")
+
+
+def _settings_help() -> str:
+    """All settings with what they may be, for mtmc search --help."""
+    from mtmc import conf
+    from mtmc.conf.schema import in_words, setting_fields
+    from mtmc.task import builtin_names
+
+    lines = ["settings:"]
+    for name, hint in setting_fields(conf.SearchConfig).items():
+        if name in conf.GROUPS:
+            lines.append(f"  {name}={{{', '.join(conf.options(name))}}}")
+            for option, maker in conf.registry(name).items():
+                inner = ", ".join(f"{name}.{each}" for each in setting_fields(maker))
+                lines += [f"      {option}: {inner}"] if inner else []
+        elif dataclasses.is_dataclass(hint):
+            lines += [f"  {name}.{each}=  {in_words(kind)}" for each, kind in setting_fields(hint).items()]
+        else:
+            lines.append(f"  {name}=  {in_words(hint)}")
+    return "\n".join([*lines, "", f"built-in tasks: {', '.join(builtin_names())}"])
+
+
+SEARCH = Command(
+    run=_search,
+    arguments=_search_arguments,
+    summary="grow a tree of kernel versions of a task",
+    usage="[-m] [--dry-run] task=NAME|FILE.py [SETTING=VALUE ...]",
+    description="Grow a tree of kernel versions of a task and keep the fastest that is right.\n\n"
+    "  mtmc search task=softmax budget.evaluations=64 strategy=mcts\n"
+    "  mtmc search -m task=softmax strategy=mcts,greedy seed=0,1,2      a sweep, six runs",
+    epilog=_settings_help,
+    overrides=True,
+)
+
+RESUME = Command(
+    run=_resume,
+    arguments=_resume_arguments,
+    summary="go on with a run that was ended before its time, or with a greater budget",
+    usage="RUN [budget.NAME=VALUE ...]",
+    description="Go on with a run. Nothing that it has recorded is done again.\n\n"
+    "  mtmc resume runs/softmax-20250101-120000-1 budget.evaluations=128",
+    overrides=True,
+)

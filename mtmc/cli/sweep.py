@@ -1,0 +1,126 @@
+"""mtmc search -m: many runs, by Hydra's sweeper and launcher.
+
+All runs are checked before the first one starts. A run that fails does not end the sweep: its folder says why in
+error.txt, and the sweep's exit status is that of bad input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mtmc.cli.search import run, run_folder
+from mtmc.conf import SearchConfig
+from mtmc.errors import ConfigError, MtmcError, RunError
+
+ERROR_FILE = "error.txt"
+"""In the folder of a run that failed: why."""
+
+_FOLDER_SETTING = "hydra.sweep.dir"
+
+
+def run_sweep(overrides: Sequence[str]) -> int:
+    """Run every combination of the settings' values, report on all, return the exit status.
+
+    Raises: ConfigError, TaskError or EvaluatorError for any run that could not start, before one does; RunError for a
+    folder that is already used.
+    """
+    from mtmc import conf
+    from mtmc.cli.look import report_sweep
+    from mtmc.search.components import opened
+    from mtmc.task import load_task
+
+    texts, configs = conf.check_sweep(overrides)
+    for config in configs:
+        opened(conf.make_parts(config)["evaluator"], load_task(config.task)).close()
+    if any(text.partition("=")[0] == _FOLDER_SETTING for text in texts):
+        raise ConfigError(f"{_FOLDER_SETTING} follows from out: write out=FOLDER")
+    with run_folder(_out(configs), "sweep") as folder:
+        print(f"{len(configs)} runs into {folder}", file=sys.stderr)
+        _launch([text for text in texts if text.lstrip("+").partition("=")[0] != "out"], folder)
+        return report_sweep(folder, len(configs))
+
+
+def sweep_job(composed: Any) -> None:
+    """One run of a sweep, as Hydra's launcher calls it, in this process or in another. composed: a `DictConfig`."""
+    from hydra.core.hydra_config import HydraConfig
+
+    from mtmc import conf
+    from mtmc.cli.console import one_line_summary
+
+    hydra = HydraConfig.get()
+    folder = Path(hydra.runtime.output_dir)
+    name = f"run {hydra.job.num} ({', '.join(hydra.overrides.task)})"
+    try:
+        config = dataclasses.replace(conf.settings_of(composed), out=str(folder))
+        print(f"{name}: {one_line_summary(run(config, lines=False))}")
+    except MtmcError as error:
+        _record_failure(folder, name, str(error), str(error))
+    except Exception as error:  # a bug is no reason to lose the other runs
+        _record_failure(folder, name, f"{type(error).__name__}: {error}", traceback.format_exc())
+
+
+def _record_failure(folder: Path, name: str, reason: str, record: str) -> None:
+    (folder / ERROR_FILE).write_text(f"{record.strip()}\n", encoding="utf-8")
+    print(f"mtmc: {name} failed: {reason}", file=sys.stderr)
+
+
+def _out(configs: Sequence[SearchConfig]) -> str | None:
+    """The folder of the whole sweep, None where none is given. Raises: RunError if it is not empty."""
+    folders = {config.out for config in configs}
+    if len(folders) > 1:
+        raise ConfigError("out cannot have several values in a sweep: it is the folder of all its runs together")
+    out = folders.pop()
+    if out is None:
+        return None
+    folder = Path(out).expanduser()
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise RunError(f"the folder {folder} is already used: choose another one for the sweep")
+    except OSError as error:
+        raise RunError(f"the folder {folder} cannot be read ({error.strerror}): choose another one") from error
+    return out
+
+
+def _launch(texts: Sequence[str], folder: Path) -> None:
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from mtmc import conf
+
+    conf.register()
+    decorate = hydra.main(
+        version_base=conf.VERSION_BASE, config_path=f"pkg://{conf.MODULE}", config_name=conf.CONFIG_NAME
+    )
+    place = conf.quoted(str(folder.absolute()))
+    with _command_line(["mtmc", "--multirun", *texts, f"{_FOLDER_SETTING}={place}"]):
+        try:
+            decorate(sweep_job)()
+        except (HydraException, OmegaConfBaseException) as error:
+            raise ConfigError(f"Hydra cannot run this sweep: {error}") from error
+        except OSError as error:
+            raise RunError(f"the sweep in {folder} cannot be written ({error}): choose another folder") from error
+
+
+@contextmanager
+def _command_line(argv: list[str]) -> Iterator[None]:
+    """What `hydra.main` reads: the command line from sys.argv, and from the environment that it shall hand over errors
+    as they are instead of printing them and ending the process."""
+    name = "HYDRA_FULL_ERROR"
+    old_argv, old_value = sys.argv, os.environ.get(name)
+    sys.argv, os.environ[name] = argv, "1"
+    try:
+        yield
+    finally:
+        sys.argv = old_argv
+        if old_value is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = old_value

@@ -1,0 +1,31 @@
+"""Every exception mtmc raises on purpose.
+
+A bad *kernel* is never an exception, it is an `Outcome`. These are for bad input and missing means: each message
+names the bad value and says how to mend it, and the command line turns it into one line and exit status 2.
+"""
+
+from __future__ import annotations
+
+
+class MtmcError(Exception):
+    """Base of all errors of mtmc; the message names the bad value and the mend."""
+
+
+class ConfigError(MtmcError):
+    """A setting that does not exist or has a value it cannot have."""
+
+
+class TaskError(MtmcError):
+    """A task that cannot be loaded, run or captured."""
+
+
+class RunError(MtmcError):
+    """A run's folder or store that cannot be made, read or resumed."""
+
+
+class CoderError(MtmcError):
+    """A coder that could not turn (parent, action) into a whole child source."""
+
+
+class EvaluatorError(MtmcError):
+    """An evaluator whose own means are missing (no GPU, no recording, no compiler for the target)."""

@@ -1,0 +1,166 @@
+"""report.md: what a run did and found, as Markdown. Pure functions from a record to text."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from mtmc.export.drawings import to_mermaid
+from mtmc.export.record import RunRecord, best_path, flat_settings, speedup_kind
+from mtmc.export.text import factor, number, one_line, quantity, runtime
+from mtmc.outcome import Outcome
+from mtmc.tree import KernelNode, Tree
+
+DRAWN_VERSIONS = 40
+"""The report's own drawing shows at most so many versions; tree.html shows them all."""
+
+TRAFFIC = ("kernels", "bytes_moved", "bytes_min", "flops", "roofline")
+
+
+def run_report(record: RunRecord) -> str:
+    """The report of one run: result, path to the best version, traffic, outcomes, failures, budget, settings, tree.
+
+    Raises: RunError where a setting is not plain data.
+    """
+    parts = (
+        f"# {cell(record.tree.task_name)}: report of a run",
+        _result(record.tree),
+        _path(record.tree),
+        _traffic(record.tree),
+        _outcomes(record.tree),
+        _spent(record),
+        _settings(record),
+        _drawing(record),
+    )
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], numeric: Sequence[bool] = ()) -> str:
+    """A Markdown table; `cell` makes its cells safe. numeric: which columns are set flush right."""
+    aligned = list(numeric) + [False] * (len(head) - len(numeric))
+    lines = ["| " + " | ".join(cell(name) for name in head) + " |"]
+    lines.append("|" + "|".join("---:" if right else "---" for right in aligned) + "|")
+    lines += ["| " + " | ".join(cell(item) for item in row) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def cell(text: str) -> str:
+    """Text that may stand in a table's cell or a headline: one line, nothing in it read as Markdown or HTML."""
+    line = one_line(text, 300).replace("&", "&amp;").replace("<", "&lt;")
+    for sign in "\\`*[]|":
+        line = line.replace(sign, "\\" + sign)
+    # Within a word Markdown takes an underscore as it stands.
+    return re.sub(r"(?<!\w)_|_(?!\w)", r"\\_", line)
+
+
+def runtime_text(outcome: Outcome) -> str:
+    """A runtime with what it is: "1.23 ms (estimated)", "1.23 ms (measured, 1.20 ms to 1.27 ms)", or the status."""
+    if outcome.runtime_ms is None:
+        return outcome.status.replace("_", " ")
+    kind: str = outcome.runtime_kind or "of unknown kind"
+    if outcome.runtime_low_ms is not None and outcome.runtime_high_ms is not None:
+        kind += f", {runtime(outcome.runtime_low_ms)} to {runtime(outcome.runtime_high_ms)}"
+    return f"{runtime(outcome.runtime_ms)} ({kind})"
+
+
+def _result(tree: Tree) -> str:
+    best, gain = tree.best, tree.speedup(tree.best.id)
+    rows = [
+        (name, f"#{node.id}", runtime_text(node.outcome), _gain(tree, node.id))
+        for name, node in (("root (the reference)", tree.root), ("best", best))
+    ]
+    if best.id == tree.root.id:
+        verdict = "No version was faster than the root."
+    elif gain is None:
+        verdict = f"The best version is #{best.id}; the root has no runtime, so no speedup is known."
+    else:
+        verdict = f"The best version is **{factor(gain)}** as fast as the root ({speedup_kind(tree, best.id)})."
+    if "estimated" in {tree.root.outcome.runtime_kind, best.outcome.runtime_kind}:
+        verdict += " Estimated runtimes come from a model of the hardware; nothing was timed on a device."
+    return verdict + "\n\n" + table(("version", "node", "runtime", "speedup"), rows, (False, False, True, True))
+
+
+def _gain(tree: Tree, node_id: int) -> str:
+    gain = tree.speedup(node_id)
+    return "" if gain is None else f"{factor(gain)} {speedup_kind(tree, node_id)}"
+
+
+def _path(tree: Tree) -> str:
+    ids = best_path(tree)
+    if len(ids) == 1:
+        return ""
+    rows = []
+    for step, node_id in enumerate(ids):
+        node = tree[node_id]
+        rows.append((str(step), f"#{node_id}", *_action(node), runtime_text(node.outcome), _gain(tree, node_id)))
+    head = ("step", "node", "kind", "action", "runtime", "speedup over root")
+    return "## From root to best\n\n" + table(head, rows, (True, False, False, False, True, True))
+
+
+def _action(node: KernelNode) -> tuple[str, str]:
+    return (node.action.kind, node.action.sentence) if node.action else ("", "the reference")
+
+
+def _traffic(tree: Tree) -> str:
+    root, best = tree.root.outcome.metrics, tree.best.outcome.metrics
+    names = [name for name in TRAFFIC if name in root or name in best]
+    if not names:
+        return ""
+    rows = []
+    for name in names:
+        before, after = root.get(name), best.get(name)
+        share = number(after / before) if before and after is not None else ""
+        texts = ("" if value is None else quantity(name, value) for value in (before, after))
+        rows.append((name.replace("_", " "), *texts, share))
+    return "## Traffic of root and best\n\n" + table(
+        ("", f"root #{tree.root.id}", f"best #{tree.best.id}", "best / root"), rows, (False, True, True, True)
+    )
+
+
+def _outcomes(tree: Tree) -> str:
+    counts = Counter(node.outcome.status for node in tree)
+    rows = [(status.replace("_", " "), str(count)) for status, count in counts.most_common()]
+    text = "## Outcomes\n\n" + table(("status", "versions"), rows, (False, True))
+    failures = Counter(
+        (node.outcome.status, diagnosis.stage if diagnosis else "", diagnosis.kind if diagnosis else "")
+        for node in tree
+        if not node.outcome.ok
+        for diagnosis in [node.outcome.diagnosis]
+    )
+    if not failures:
+        return text
+    ordered = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
+    lines = [(status.replace("_", " "), stage, kind, str(count)) for (status, stage, kind), count in ordered]
+    head = ("status", "found by", "kind", "versions")
+    return text + "\n\n### Failures by kind\n\n" + table(head, lines, (False, False, False, True))
+
+
+def _spent(record: RunRecord) -> str:
+    cost, settings = record.cost, flat_settings(record.settings)
+    allowed = settings.get("budget.evaluations")
+    evaluations = str(len(record.evaluations)) + ("" if allowed is None else f" of {allowed}")
+    rows = [
+        ("evaluations", evaluations),
+        ("versions in the tree", str(len(record.tree))),
+        ("rounds of repair", str(sum(node.repairs for node in record.tree))),
+    ]
+    if cost.calls:
+        rows.append(("model calls", str(cost.calls)))
+        rows.append(("tokens in / out", f"{cost.tokens_in:,} / {cost.tokens_out:,}"))
+        rows.append(("US dollars", f"{cost.usd:.4f}"))
+    if cost.seconds:
+        rows.append(("seconds spent coding", number(cost.seconds)))
+    return "## Spent\n\n" + table(("", ""), rows, (False, True))
+
+
+def _settings(record: RunRecord) -> str:
+    settings = flat_settings(record.settings)
+    if not settings:
+        return ""
+    rows = [(name, str(value)) for name, value in settings.items()]
+    return "## Settings\n\n" + table(("setting", "value"), rows)
+
+
+def _drawing(record: RunRecord) -> str:
+    return f"## Tree\n\n```mermaid\n{to_mermaid(record, DRAWN_VERSIONS)}```"

@@ -1,0 +1,139 @@
+"""ATen calls in the spelling that a PyTorch user knows: `aten.linear.default` is `torch.nn.functional.linear`.
+
+Also the expressions that make weights and inputs.
+
+What is not in these tables is spelled `torch.ops.aten.NAME.OVERLOAD(...)`, which is as right and less pretty. An entry
+is only used for a call that gives no more arguments than the entry is known to take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+
+_INFIX = {
+    "aten.add.Tensor": "+",
+    "aten.sub.Tensor": "-",
+    "aten.mul.Tensor": "*",
+    "aten.div.Tensor": "/",
+    "aten.matmul.default": "@",
+    "aten.eq.Scalar": "==",
+    "aten.ne.Scalar": "!=",
+    "aten.lt.Scalar": "<",
+    "aten.le.Scalar": "<=",
+    "aten.gt.Scalar": ">",
+    "aten.ge.Scalar": ">=",
+}
+
+_METHODS = {
+    "aten.view.default": ("view", 2),
+    "aten.reshape.default": ("reshape", 2),
+    "aten.permute.default": ("permute", 2),
+    "aten.expand.default": ("expand", 2),
+    "aten.transpose.int": ("transpose", 3),
+    "aten.contiguous.default": ("contiguous", 1),
+    "aten.unsqueeze.default": ("unsqueeze", 2),
+    "aten.squeeze.dim": ("squeeze", 2),
+    "aten.flatten.using_ints": ("flatten", 3),
+    "aten.unflatten.int": ("unflatten", 3),
+    "aten.chunk.default": ("chunk", 3),
+    "aten.split.Tensor": ("split", 3),
+    "aten.unbind.int": ("unbind", 2),
+    "aten.select.int": ("select", 3),
+    "aten.sym_size.int": ("size", 2),
+    "aten.pow.Tensor_Scalar": ("pow", 2),
+    "aten.mean.dim": ("mean", 3),
+    "aten.sum.dim_IntList": ("sum", 3),
+    "aten.amax.default": ("amax", 3),
+    "aten.to.dtype": ("to", 2),
+    "aten.masked_fill.Scalar": ("masked_fill", 3),
+    "aten.clone.default": ("clone", 1),
+    "aten.item.default": ("item", 1),
+}
+
+_FUNCTIONS = {
+    "aten.relu.default": ("torch.relu", 1),
+    "aten.sigmoid.default": ("torch.sigmoid", 1),
+    "aten.tanh.default": ("torch.tanh", 1),
+    "aten.exp.default": ("torch.exp", 1),
+    "aten.log.default": ("torch.log", 1),
+    "aten.sqrt.default": ("torch.sqrt", 1),
+    "aten.rsqrt.default": ("torch.rsqrt", 1),
+    "aten.abs.default": ("torch.abs", 1),
+    "aten.sin.default": ("torch.sin", 1),
+    "aten.cos.default": ("torch.cos", 1),
+    "aten.bmm.default": ("torch.bmm", 2),
+    "aten.cat.default": ("torch.cat", 2),
+    "aten.stack.default": ("torch.stack", 2),
+    "aten.where.self": ("torch.where", 3),
+    "aten.softmax.int": ("torch.softmax", 2),
+    "aten.log_softmax.int": ("torch.log_softmax", 2),
+    "aten.linear.default": ("torch.nn.functional.linear", 3),
+    "aten.gelu.default": ("torch.nn.functional.gelu", 1),
+    "aten.silu.default": ("torch.nn.functional.silu", 1),
+    "aten.layer_norm.default": ("torch.nn.functional.layer_norm", 5),
+    "aten.group_norm.default": ("torch.nn.functional.group_norm", 5),
+    "aten.conv1d.default": ("torch.nn.functional.conv1d", 7),
+    "aten.conv2d.default": ("torch.nn.functional.conv2d", 7),
+    "aten.max_pool2d.default": ("torch.nn.functional.max_pool2d", 6),
+    "aten.adaptive_avg_pool2d.default": ("torch.nn.functional.adaptive_avg_pool2d", 2),
+    "aten.scaled_dot_product_attention.default": ("torch.nn.functional.scaled_dot_product_attention", 6),
+}
+
+_WITHOUT_LAST = {"aten.layer_norm.default": 6, "aten.group_norm.default": 6}
+"""Calls whose last argument only chooses a library, and is left out."""
+
+
+def spell(op: str, args: Sequence[str], kwargs: Mapping[str, str]) -> str:
+    """One ATen call as an expression. op: "aten.NAME.OVERLOAD". args, kwargs: texts of the arguments."""
+    if len(args) == _WITHOUT_LAST.get(op):
+        args = args[:-1]
+    if op in _INFIX and not kwargs and len(args) == 2:
+        return f"{args[0]} {_INFIX[op]} {args[1]}"
+    named = [f"{key}={value}" for key, value in kwargs.items()]
+    if op in _METHODS and len(args) <= _METHODS[op][1]:
+        return f"{args[0]}.{_METHODS[op][0]}({', '.join([*args[1:], *named])})"
+    if op in _FUNCTIONS and len(args) <= _FUNCTIONS[op][1]:
+        return f"{_FUNCTIONS[op][0]}({', '.join([*args, *named])})"
+    if op == "aten.embedding.default" and len(args) == 2 and not kwargs:
+        return f"torch.nn.functional.embedding({args[1]}, {args[0]})"
+    if op == "aten.batch_norm.default" and len(args) == 9 and not kwargs:
+        x, weight, bias, mean, variance, training, momentum, eps, _ = args
+        known = ", ".join((x, mean, variance, weight, bias, training, momentum, eps))
+        return f"torch.nn.functional.batch_norm({known})"
+    return f"torch.ops.{op}({', '.join([*args, *named])})"
+
+
+def initial_tensor(tensor: torch.Tensor) -> str:
+    """An expression for a tensor of the same shape and dtype, of plausible size; the state dict replaces it."""
+    shape = f"({', '.join(map(str, tensor.shape))}{',' if tensor.dim() == 1 else ''})"
+    dtype = "" if tensor.dtype == torch.float32 else f", dtype={tensor.dtype}"
+    if tensor.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
+        return f"torch.zeros({shape}{dtype})"
+    if tensor.dim() < 2:
+        return f"torch.rand({shape}{dtype})"
+    fan_in = max(1, tensor.numel() // max(1, tensor.shape[0]))
+    return f"torch.randn({shape}{dtype}) * {1 / math.sqrt(fan_in):.3g}"
+
+
+def random_input(example: torch.Tensor, shape: Sequence[str]) -> str:
+    """An expression for a random tensor like the example: its shape, dtype and, for integers, its range."""
+    sizes = f"({', '.join(shape)}{',' if len(shape) == 1 else ''})"
+    if example.dtype == torch.bool:
+        share = example.double().mean().item() if example.numel() else 0.5
+        return f"torch.rand({sizes}) < {share:.3g}"
+    if not example.is_floating_point():
+        least, most = (int(example.min()), int(example.max())) if example.numel() else (0, 0)
+        dtype = "" if example.dtype == torch.int64 else f", dtype={example.dtype}"
+        return f"torch.randint({least}, {most + 1}, {sizes}{dtype})"
+    cast = "" if example.dtype == torch.float32 else f".to({example.dtype})"
+    finite = example.double()[example.double().isfinite()]
+    low, high = (finite.min().item(), finite.max().item()) if finite.numel() else (-1.0, 1.0)
+    if low < 0 or low == high:
+        scale = finite.std(correction=0).item() if low < high else 1.0
+        text = f"torch.randn({sizes})" if 0.5 < scale < 2 else f"{scale:.3g} * torch.randn({sizes})"
+    else:  # Never negative: it may have to stay so, for a logarithm or a square root.
+        text = f"{low:.3g} + {high - low:.3g} * torch.rand({sizes})"
+    return f"({text}){cast}" if cast else text

@@ -1,0 +1,83 @@
+"""resources: what a schedule asks of the hardware, as far as it can be told without compiling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mtmc.outcome import Outcome
+from mtmc.rewrite.body import build
+from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.ops import table
+from mtmc.rewrite.plan import Stage, plan_from_json
+
+_GROWS = ("block_m", "block_n", "block_k", "num_stages", "block_rows", "block_cols")
+"""Settings that ask for more shared memory or registers the larger they are."""
+
+
+MAX_ELEMENTS_A_THREAD = 128
+"""Of at most 255 registers a thread: above this, a kernel that holds its elements spills nearly all of them."""
+
+
+def shared_bytes(graph: Graph, stage: Stage) -> int:
+    """Shared memory of a matmul stage in bytes: `num_stages` copies of one tile of each operand.
+
+    num_stages * (block_m * block_k + block_k * block_n) * bytes an element; 0 for other families.
+    """
+    if stage.family != "matmul":
+        return 0
+    m, n, k = (stage.number(name) for name in ("block_m", "block_n", "block_k"))
+    return stage.number("num_stages") * (m * k + k * n) * _element_bytes(graph, stage)
+
+
+def elements_a_thread(graph: Graph, stage: Stage) -> float:
+    """Elements that each thread of a kernel holds at once: of the product's tile, of its rows, or of its block.
+
+    block_m * block_n / threads for a matmul; block_rows * block_cols / threads for rows (the whole row, rounded up to a
+    power of two, where it is held in registers).
+    """
+    threads = 32 * stage.number("num_warps")
+    if stage.family == "matmul":
+        return stage.number("block_m") * stage.number("block_n") / threads
+    if stage.family == "rowwise":
+        columns = stage.number("block_cols")
+        if stage.setting("passes") == "registers":
+            layout = lay_out(graph, build(graph, stage.ops, table))
+            columns = 1 << (max(1, max(layout.cols, default=1)) - 1).bit_length()
+        return stage.number("block_rows") * columns / threads
+    return stage.number("block") / threads
+
+
+def _element_bytes(graph: Graph, stage: Stage) -> int:
+    dtypes = {graph.values[ref].dtype for op in stage.ops for ref in graph.by_name[op].refs() if ref in graph.values}
+    return 4 if "float32" in dtypes else 2
+
+
+def blamed(graph: Graph, failures: Sequence[tuple[str | None, Outcome]]) -> tuple[Stage, ...]:
+    """The stages that made versions fail for lack of resources.
+
+    It is the stage whose kernel the diagnosis names, else the one with the largest need of shared memory.
+    """
+    found = []
+    for plan, outcome in failures:
+        if plan is None or outcome.diagnosis is None:
+            continue
+        kernels = [stage for stage in plan_from_json(plan).stages if not stage.is_torch]
+        text = f"{outcome.diagnosis.message} {outcome.diagnosis.excerpt}"
+        named = [stage for stage in kernels if f"{stage.name}_kernel" in text]
+        found += named or sorted(kernels, key=lambda stage: shared_bytes(graph, stage))[-1:]
+    return tuple(dict.fromkeys(found))
+
+
+def asks_as_much(stage: Stage, failed: Iterable[Stage]) -> bool:
+    """Whether a stage asks for at least what a failed one over the same ops asked for."""
+    return any(_at_least(stage, other) for other in failed)
+
+
+def _at_least(stage: Stage, other: Stage) -> bool:
+    if (stage.ops, stage.family) != (other.ops, other.family):
+        return False
+    mine, theirs = dict(stage.schedule), dict(other.schedule)
+    if any(mine[name] != theirs[name] for name in mine if name in ("precision", "passes")):
+        return False
+    return all(int(mine[name]) >= int(theirs[name]) for name in _GROWS if name in mine)

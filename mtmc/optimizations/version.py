@@ -1,0 +1,101 @@
+"""Version: a kernel version as the rules see it, and what they need to ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mtmc.action import Action, Region, Scalar
+from mtmc.errors import CoderError
+from mtmc.evaluate.hardware import Hardware
+from mtmc.rewrite.body import Body, NotCovered, build
+from mtmc.rewrite.families import family_of
+from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.ops import FREE, table
+from mtmc.rewrite.plan import Plan, Stage
+from mtmc.rewrite.sizes import NoExpression
+from mtmc.rewrite.source import forward_scope, print_stage
+from mtmc.task import Task
+
+
+@dataclass(frozen=True)
+class Version:
+    """One kernel version with a plan.
+
+    regions: lines of each stage in its source. hardware: the GPU it is for.
+    excluded: stages that are known to ask for more than the target has (see `optimizations.resources`).
+    """
+
+    task: Task
+    graph: Graph
+    plan: Plan
+    regions: Mapping[Stage, Region]
+    hardware: Hardware
+    excluded: tuple[Stage, ...] = ()
+
+    @property
+    def fp32_products(self) -> tuple[str, ...]:
+        """Ways to compute a product of fp32 numbers as exactly as fp32 does, the fastest first."""
+        return ("tf32x3", "ieee") if self.hardware.target.startswith("sm_") else ("ieee",)
+
+    def kernels(self) -> list[Stage]:
+        """The stages that are Triton kernels."""
+        return [stage for stage in self.plan.stages if not stage.is_torch]
+
+    def region(self, *stages: Stage) -> Region:
+        """The lines of one or several stages together."""
+        found = [self.regions[stage] for stage in stages]
+        name = stages[0].name if len(stages) == 1 else " and ".join(stage.name for stage in stages)
+        return Region(name, min(r.first_line for r in found), max(r.last_line for r in found))
+
+    def stage(self, name: str) -> Stage:
+        """The stage of this name. Raises: CoderError if there is none."""
+        for stage in self.plan.stages:
+            if stage.name == name:
+                return stage
+        raise CoderError(f"there is no stage {name!r} in this version; it has {[s.name for s in self.plan.stages]}")
+
+    def is_free(self, stage: Stage) -> bool:
+        """Whether a stage is a torch call that launches no kernel (a view)."""
+        return stage.is_torch and self.graph.by_name[stage.ops[0]].target in FREE
+
+    def body(self, stage: Stage) -> Body | None:
+        """What a stage computes as one kernel, or None where no family covers it."""
+        try:
+            return build(self.graph, stage.ops, table)
+        except NotCovered:
+            return None
+
+    def as_kernel(self, ops: tuple[str, ...], settings: Mapping[str, int | str]) -> Stage | None:
+        """A printable kernel stage over these ops, with the settings given where its family has them; None if none is."""
+        try:
+            body = build(self.graph, ops, table)
+            family = family_of(body)
+            default = family.default(self.graph, body)
+        except NotCovered:
+            return None
+        if default.get("precision") == "ieee":
+            default = {**default, "precision": self.fp32_products[0]}
+        kept = {name: value for name, value in settings.items() if name in default}
+        for schedule in ({**default, **kept}, default):
+            stage = Stage(ops, family.name, tuple(sorted(schedule.items())))
+            if self.prints(stage):
+                return stage
+        return None
+
+    def prints(self, stage: Stage) -> bool:
+        """Whether a stage can be written, for any shape."""
+        try:
+            printed = print_stage(self.graph, stage, stage.name)
+            scope = forward_scope(self.task, self.graph)
+            for _, number in printed.numbers:
+                scope.number(number)
+        except (NotCovered, NoExpression):
+            return False
+        return True
+
+
+def make_action(kind: str, region: Region, sentence: str, **params: Scalar) -> Action:
+    """An action whose sentence ends with its lines."""
+    lines = str(region).rsplit(", ", 1)[-1]
+    return Action(kind, region, tuple(sorted(params.items())), f"{sentence}, {lines}")

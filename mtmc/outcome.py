@@ -1,0 +1,102 @@
+"""Outcome: what evaluation found of one kernel version, and Cost: what finding it (and writing it) took.
+
+There are no sentinel numbers: what is not known is None or absent, and a failure is a status, never a score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+Status = Literal["ok", "build_error", "wrong_result", "crash", "timeout", "out_of_memory", "rejected"]
+RuntimeKind = Literal["measured", "estimated"]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+RESOURCE_ERROR = "OutOfResources"
+"""`Diagnosis.kind` of a version that asks for more shared memory or registers than the target has."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why a version failed: what the repair step is given.
+
+    stage: the gate that found it: audit, build, check, time or verify.
+    kind: exception type or exploit family, e.g. "CompilationError", "OutOfResources", "NaN".
+    message: one short paragraph.
+    line: 1-based line in the candidate's source, where one is to blame.
+    excerpt: a few numbered lines of the candidate around `line`, or the end of its output.
+    """
+
+    stage: str
+    kind: str
+    message: str
+    line: int | None = None
+    excerpt: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What evaluation found.
+
+    runtime_ms: median time of one forward at the full shapes in milliseconds; None unless status is "ok".
+    runtime_low_ms, runtime_high_ms: 95% confidence interval of that median (measured), or None (estimated).
+    trials: how many timed calls stand behind the median (0 for an estimate).
+    metrics: numbers by name, where known: bytes_moved, bytes_min, flops, kernels, registers, spills, shared_memory,
+        occupancy, roofline (fraction of the roofline reached, 0 to 1), error (norm-wise, against float64), ...
+    """
+
+    status: Status
+    runtime_ms: float | None = None
+    runtime_low_ms: float | None = None
+    runtime_high_ms: float | None = None
+    trials: int = 0
+    runtime_kind: RuntimeKind | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    diagnosis: Diagnosis | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether this version is right and has a runtime, so that it may be compared by speed."""
+        return self.status == "ok"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step took. USD and tokens are exact as the provider reports them; seconds are wall time."""
+
+    seconds: float = 0.0
+    usd: float = 0.0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    calls: int = 0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.seconds + other.seconds,
+            self.usd + other.usd,
+            self.tokens_in + other.tokens_in,
+            self.tokens_out + other.tokens_out,
+            self.calls + other.calls,
+        )
+
+
+def speedup(outcome: Outcome, baseline: Outcome) -> float | None:
+    """Baseline's runtime over this one's (above 1 is faster); None where either has no runtime."""
+    if outcome.runtime_ms is None or baseline.runtime_ms is None:
+        return None
+    return baseline.runtime_ms / outcome.runtime_ms
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """Plain JSON of an outcome; `outcome_from_json` is its inverse."""
+    data = asdict(outcome)
+    data["metrics"] = {name: float(outcome.metrics[name]) for name in sorted(outcome.metrics)}
+    return data
+
+
+def outcome_from_json(data: Mapping[str, Any]) -> Outcome:
+    """Inverse of `outcome_to_json`. Raises: TypeError on unknown fields."""
+    fields = dict(data)
+    diagnosis = fields.pop("diagnosis", None)
+    return Outcome(**fields, diagnosis=Diagnosis(**diagnosis) if diagnosis else None)

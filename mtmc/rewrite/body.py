@@ -1,0 +1,251 @@
+"""body: what one kernel computes, as a list of nodes in order.
+
+An op of the graph becomes one or more nodes: a softmax is a maximum, a difference, an exponential, a sum and a quotient.
+A node is a map (elementwise expression), a reduction over some dimensions, or a dot (matrix product).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, Varying, is_one
+
+Compute = Literal["float", "int", "bool"]
+"""What a value is inside a kernel: all floating dtypes are computed in fp32."""
+
+
+class NotCovered(Exception):
+    """An op (or this use of it) that no kernel family covers; it stays a torch call. The text says why."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number written into the kernel's text."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Trailing:
+    """A value from outside read with `ones` dimensions of size 1 appended, so that it lines up with leading ones."""
+
+    value: str
+    ones: int
+
+
+@dataclass(frozen=True)
+class Count:
+    """A size, less a constant, used as a number: the divisor of a mean."""
+
+    size: Size
+    less: int = 0
+
+
+Operand = str | Trailing | Number | Varying | Count
+
+
+@dataclass(frozen=True)
+class Node:
+    """One step inside a kernel.
+
+    name: its variable. kind: "map", "reduce", "dot" or "view" (the same elements under another shape).
+    operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "max", "min", "argmax" or "argmin".
+    operands: names of nodes or of values from outside, and numbers.
+    shape: logical shape of the result (of a reduction: with the reduced dimensions removed, or 1 if keepdim).
+    dims: reduced dimensions of the operand's shape. flops: per element of the result (map) or of the operand (reduce).
+    """
+
+    name: str
+    kind: Literal["map", "reduce", "dot", "view"]
+    operation: str
+    operands: tuple[Operand, ...]
+    shape: Shape
+    compute: Compute
+    dims: tuple[int, ...] = ()
+    flops: int = 1
+
+    def reads(self) -> tuple[str, ...]:
+        """Names of the nodes or values it reads."""
+        names = [operand.value if isinstance(operand, Trailing) else operand for operand in self.operands]
+        return tuple(name for name in names if isinstance(name, str))
+
+
+@dataclass(frozen=True)
+class Body:
+    """All nodes of a kernel, the values it loads and the values it stores, each in order."""
+
+    nodes: tuple[Node, ...]
+    loads: tuple[str, ...]
+    stores: tuple[str, ...]
+
+    def node(self, name: str) -> Node | None:
+        """The node of this name, or None if it is a value from outside."""
+        return next((node for node in self.nodes if node.name == name), None)
+
+
+class Builder:
+    """Collects nodes; what an op's expansion writes with."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: dict[str, Node] = {}
+        self._final: tuple[str, ...] = ()
+        self._count = 0
+        self._op = ""
+
+    def begin(self, op: Op) -> None:
+        """Start the expansion of an op: helper nodes are named after it."""
+        self._op, self._count = op.name, 0
+
+    def _name(self, hint: str, final: str | None) -> str:
+        if final is not None:
+            return final
+        base = f"{self._op}_{hint}"
+        name, number = base, 1
+        while name in self.nodes or name in self.graph.values:
+            number += 1
+            name = f"{base}{number}"
+        return name
+
+    def shape(self, operand: Operand) -> Shape:
+        """Logical shape of an operand; () for a number."""
+        if isinstance(operand, Trailing):
+            shape = self.graph.values[operand.value].shape
+            return (*shape, *(tuple(1 for _ in self.graph.variants) for _ in range(operand.ones)))
+        if not isinstance(operand, str):
+            return ()
+        return self.nodes[operand].shape if operand in self.nodes else self.graph.values[operand].shape
+
+    def compute(self, operand: Operand) -> Compute:
+        """What an operand is inside the kernel. Raises: NotCovered for a dtype that kernels do not compute on."""
+        if isinstance(operand, Number):
+            return "int" if isinstance(operand.value, int) else "float"
+        if isinstance(operand, (Varying, Count)):
+            return "float"
+        if isinstance(operand, Trailing):
+            return compute_kind(self.graph.values[operand.value])
+        if operand in self.nodes:
+            return self.nodes[operand].compute
+        return compute_kind(self.graph.values[operand])
+
+    def map(
+        self,
+        operation: str,
+        *operands: Operand,
+        compute: Compute = "float",
+        name: str | None = None,
+        hint: str = "t",
+        flops: int = 1,
+    ) -> str:
+        """Add an elementwise node over the broadcast shape of its operands; returns its name."""
+        shape = broadcast([self.shape(operand) for operand in operands])
+        node = Node(self._name(hint, name), "map", operation, operands, shape, compute, flops=flops)
+        self.nodes[node.name] = node
+        return node.name
+
+    def reduce(
+        self, operation: str, operand: str, dims: Sequence[int], keepdim: bool, name: str | None = None, hint: str = "r"
+    ) -> str:
+        """Add a reduction over `dims` of the operand's shape; returns its name."""
+        shape = self.shape(operand)
+        axes = tuple(sorted(dim % len(shape) for dim in dims)) if shape else ()
+        ones = tuple(1 for _ in self.graph.variants)
+        kept = tuple(ones if axis in axes else size for axis, size in enumerate(shape) if keepdim or axis not in axes)
+        compute: Compute = "int" if operation.startswith("arg") else "float"
+        node = Node(self._name(hint, name), "reduce", operation, (operand,), kept, compute, axes)
+        self.nodes[node.name] = node
+        return node.name
+
+    def view(self, operand: str, shape: Shape, name: str | None = None, hint: str = "view") -> str:
+        """Add the same elements, in the same order, under another shape."""
+        node = Node(self._name(hint, name), "view", "", (operand,), shape, self.compute(operand), flops=0)
+        self.nodes[node.name] = node
+        return node.name
+
+    def trailing(self, value: str, ones: int) -> Operand:
+        """A value from outside read with `ones` size-1 dimensions appended. Raises: NotCovered if made in this kernel."""
+        if ones == 0:
+            return value
+        if value in self.nodes:
+            raise NotCovered(f"{value} is made in the same kernel and cannot be read under another shape")
+        return Trailing(value, ones)
+
+    def dot(self, left: str, right: str, transposed: bool, shape: Shape, name: str | None = None) -> str:
+        """Add a matrix product left @ right (right.T if transposed)."""
+        operation = "a @ b.T" if transposed else "a @ b"
+        node = Node(self._name("dot", name), "dot", operation, (left, right), shape, "float", flops=2)
+        self.nodes[node.name] = node
+        return node.name
+
+
+def compute_kind(tensor: Tensor) -> Compute:
+    """Compute kind of a tensor from outside. Raises: NotCovered for complex, fp64 and the like."""
+    if tensor.is_float:
+        return "float"
+    if tensor.dtype == "bool":
+        return "bool"
+    if tensor.dtype in ("int64", "int32", "int16", "int8", "uint8"):
+        return "int"
+    raise NotCovered(f"kernels do not compute on {tensor.dtype}")
+
+
+def broadcast(shapes: Sequence[Shape]) -> Shape:
+    """Broadcast shape, at every variant. Raises: NotCovered where sizes do not fit (which torch would refuse too)."""
+    rank = max((len(shape) for shape in shapes), default=0)
+    result = []
+    for axis in range(rank):
+        sizes = [shape[axis - rank + len(shape)] for shape in shapes if axis - rank + len(shape) >= 0]
+        wide = [size for size in sizes if not is_one(size)]
+        if len(set(wide)) > 1:
+            raise NotCovered(f"sizes {sorted(set(wide))} do not broadcast")
+        result.append(wide[0] if wide else sizes[0])
+    return tuple(result)
+
+
+Expand = Callable[[Builder, Op], None]
+"""Adds an op's nodes; the last one for each output bears the output's name."""
+
+
+def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None]) -> Body:
+    """The body of a kernel that covers the ops `names` (in graph order).
+
+    table: target -> expansion, or None. Raises: NotCovered naming the op.
+    """
+    builder = Builder(graph)
+    for name in names:
+        op = graph.by_name[name]
+        expand = table(op.target)
+        if expand is None:
+            raise NotCovered(f"no kernel family covers {op.target}")
+        builder.begin(op)
+        expand(builder, op)
+    return _prune(graph, builder, set(names))
+
+
+def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
+    made = [out for name in covered for out in graph.by_name[name].outputs]
+    outside = graph.results() | {ref for op in graph.ops if op.name not in covered for ref in op.refs()}
+    stores = [value for value in graph.values if value in set(made) & outside]
+    missing = [value for value in stores if value not in builder.nodes]
+    if missing:
+        raise NotCovered(f"value {missing[0]} is used but no kernel gives it")
+    needed = set(stores)
+    for node in reversed(builder.nodes.values()):
+        if node.name in needed:
+            needed |= set(node.reads())
+    nodes = tuple(node for node in builder.nodes.values() if node.name in needed)
+    loads = [read for node in nodes for read in node.reads() if read not in builder.nodes]
+    return Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores))
+
+
+def operand(argument: object) -> Operand:
+    """An op's argument as an operand. Raises: NotCovered for anything but a tensor or a number."""
+    if isinstance(argument, Ref):
+        return argument.name
+    if isinstance(argument, Varying):
+        return argument
+    if isinstance(argument, (bool, int, float)):
+        return Number(argument)
+    raise NotCovered(f"argument {argument!r} is neither a tensor nor a number")

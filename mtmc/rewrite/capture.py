@@ -1,0 +1,317 @@
+"""capture: Task -> Graph, by torch.export under fake tensors (no data, so full shapes cost nothing).
+
+The reference is exported once at each of a few variants of the task. The exports must be the same sequence of ops; the
+numbers in them are then known at several shapes, which is all the rewriter needs to write files for any shape.
+"""
+
+from __future__ import annotations
+
+import logging
+import operator
+import re
+import sys
+import threading
+import types
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import TaskError
+from mtmc.exporting import quiet_export
+from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Tensor, Varying
+from mtmc.task import Task, Variant, apply_constants
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+    from torch.nn import Module
+
+log = logging.getLogger(__name__)
+
+MAX_VARIANTS = 4
+REFERENCE_FILE = "<reference>"
+_WORDS = (
+    "a acc b batch block blocks_m blocks_n block_m block_n col_mask cols first group group_size inner inside k_mask ks "
+    "last left mask n_batch n_cols n_elements n_inner n_k n_m n_n n_parts n_rows offs outer parts program right row_mask "
+    "rows self share shares start tl torch triton float max min"
+)
+RESERVED = frozenset(_WORDS.split())
+"""Names that generated kernels and launchers use for themselves."""
+_SAME = ("aten.lift_fresh_copy.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
+"""Ops whose result is their operand, as far as values go."""
+
+MAX_CONSTANT = 64
+"""Elements of a tensor that is written into the text of a version."""
+
+_FRAME = re.compile(rf'File "{re.escape(REFERENCE_FILE)}", line (\d+)')
+
+
+class _NotAlike(Exception):
+    """Two variants of a task export to different ops."""
+
+
+_LOCK = threading.Lock()
+"""torch.export keeps global state while it traces: one export at a time."""
+
+
+def capture(task: Task) -> Graph:
+    """Export the reference and return its graph; the same graph for the same task. May be called from any thread.
+
+    Raises: TaskError naming the op and the line of the reference where the module does not export.
+    """
+    with _LOCK:
+        return _capture(task)
+
+
+@lru_cache(maxsize=32)
+def _capture(task: Task) -> Graph:
+    exports = [_export(task, task.full)]
+    labels = [task.full.label]
+    for variant in (task.small, *task.held_out)[: MAX_VARIANTS - 1]:
+        try:
+            exports.append(_export(task, variant))
+            labels.append(variant.label)
+        except TaskError as error:
+            log.warning("variant %s of task %s is left out of the capture: %s", variant.label, task.name, error)
+    while len(exports) > 1:
+        try:
+            return _merge(exports, labels)
+        except _NotAlike as difference:
+            log.warning("task %s: variant %s takes another path (%s)", task.name, labels[-1], difference)
+            exports.pop()
+            labels.pop()
+    return _merge(exports, labels)
+
+
+def _export(task: Task, variant: Variant) -> tuple[ExportedProgram, Module]:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    source = apply_constants(task.source, variant.constants)
+    module = types.ModuleType("mtmc_reference")
+    sys.modules[module.__name__] = module
+    try:
+        with quiet_export(), FakeTensorMode(), torch.no_grad():
+            exec(compile(source, REFERENCE_FILE, "exec"), module.__dict__)
+            model = module.Model(*getattr(module, variant.init_inputs)())
+            inputs = tuple(getattr(module, variant.inputs)())
+            exported = torch.export.export(model, inputs, strict=False)
+            if any(_mutates(node) for node in exported.graph.nodes):
+                exported = exported.run_decompositions({})
+            return exported, model
+    except Exception as error:
+        raise TaskError(_why(task, variant, error)) from error
+    finally:
+        sys.modules.pop(module.__name__, None)
+
+
+def _mutates(node: Node) -> bool:
+    if str(node.target) in _SAME:
+        return False
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _why(task: Task, variant: Variant, error: Exception) -> str:
+    lines = [frame.tb_lineno for frame in _frames(error) if frame.tb_frame.f_code.co_filename == REFERENCE_FILE]
+    lines += [int(number) for number in _FRAME.findall(str(error))]
+    where = f" at line {lines[-1]} of the reference" if lines else ""
+    code = task.source.splitlines()
+    text = f" ({code[lines[-1] - 1].strip()!r})" if lines and lines[-1] <= len(code) else ""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return (
+        f"task {task.name!r} does not export with torch.export{where}{text} at its {variant.label} shapes: "
+        f"{type(error).__name__}: {reason}. mtmc needs a forward without data-dependent Python control flow; "
+        f"use tensor operations (torch.where) instead"
+    )
+
+
+def _frames(error: BaseException) -> list[types.TracebackType]:
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    return frames
+
+
+def _merge(exports: list[tuple[ExportedProgram, Module]], labels: list[str]) -> Graph:
+    programs = [program for program, _ in exports]
+    columns = [list(program.graph.nodes) for program in programs]
+    if len({len(column) for column in columns}) > 1:
+        raise _NotAlike("another number of ops")
+    return _Merger(programs, [model for _, model in exports], labels).graph(list(zip(*columns, strict=True)))
+
+
+class _Merger:
+    """Reads the same node of all exports side by side."""
+
+    def __init__(self, programs: list[ExportedProgram], models: list[Module], labels: list[str]) -> None:
+        self.programs = programs
+        self.models = models
+        self.labels = labels
+        self.names: dict[str, str] = {}
+        self.values: dict[str, Tensor] = {}
+        self.ops: list[Op] = []
+        self.output: Any = None
+
+    def graph(self, rows: list[tuple[Node, ...]]) -> Graph:
+        signature = self.programs[0].graph_signature
+        parameters = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        constants = signature.inputs_to_lifted_tensor_constants
+        inputs: dict[str, str] = {}
+        for nodes in rows:
+            node = nodes[0]
+            if len({str(each.target) for each in nodes if each.op == "call_function"}) > 1:
+                raise _NotAlike(f"{node.target} against {nodes[-1].target}")
+            if node.op == "placeholder":
+                name = self._rename(node.name, parameters.get(node.name, node.name).replace(".", "_"))
+                self._keep(nodes, name)
+                if node.name in constants:
+                    self._constant(name, constants[node.name])
+                if node.name in signature.user_inputs and name in self.values:
+                    inputs[name] = node.name
+            elif node.op == "call_function":
+                self._call(nodes)
+            elif node.op == "output":
+                count = len(signature.user_outputs)
+                self.output = self._convert([_last(each.args[0], count) for each in nodes])
+        return Graph(
+            inputs=tuple(inputs),
+            argument_of=inputs,
+            parameters={self.names[node]: path for node, path in parameters.items() if node in self.names},
+            ops=_live(self.ops, self.output),
+            values=self.values,
+            output=_unflatten(self.programs[0], self.output),
+            attributes=_attributes(self.models),
+            variants=tuple(self.labels),
+        )
+
+    def _rename(self, node: str, wanted: str) -> str:
+        """Give a node's value a name of its own that no kernel uses for something else."""
+        name = wanted
+        while name in RESERVED or name in self.names.values():
+            name += "_"
+        self.names[node] = name
+        return name
+
+    def _constant(self, name: str, target: str) -> None:
+        """A tensor that forward makes of numbers is an op without inputs. Raises: TaskError for a large one."""
+        tensors = [program.constants[target] for program in self.programs]
+        if any(tensor.numel() > MAX_CONSTANT for tensor in tensors):
+            raise TaskError(
+                f"forward makes a constant tensor of {tensors[0].numel()} elements; register it as a buffer in __init__"
+            )
+        if any(tensor.tolist() != tensors[0].tolist() for tensor in tensors):
+            raise _NotAlike("another constant tensor")
+        self.ops.append(Op(name, CONSTANT, (tensors[0].tolist(), str(tensors[0].dtype)), {}, (name,), None))
+
+    def _keep(self, nodes: tuple[Node, ...], name: str, pick: int | None = None) -> None:
+        import torch
+
+        found = [node.meta["val"] if pick is None else node.meta["val"][pick] for node in nodes]
+        if not all(isinstance(value, torch.Tensor) for value in found):
+            return
+        if len({value.dim() for value in found}) > 1:
+            raise _NotAlike(f"{name} has another number of dimensions")
+        shape = tuple(zip(*[tuple(int(size) for size in value.shape) for value in found], strict=True))
+        contiguous = all(value.is_contiguous() for value in found)
+        self.values[name] = Tensor(shape, str(found[0].dtype).removeprefix("torch."), contiguous)
+
+    def _call(self, nodes: tuple[Node, ...]) -> None:
+        import torch
+
+        node = nodes[0]
+        if node.target is operator.getitem:
+            parent, index = node.args
+            if len({each.args[1] for each in nodes}) > 1:
+                raise _NotAlike("another element of a tuple")
+            assert isinstance(parent, torch.fx.Node)
+            self.names[node.name] = f"{self.names[parent.name]}_{index}"
+            return
+        if str(node.target) in _SAME:
+            self.names[node.name] = self._convert([node.args[0]]).name
+            return
+        name = self._rename(node.name, node.name)
+        if isinstance(node.meta.get("val"), (tuple, list)):
+            outputs = tuple(f"{name}_{index}" for index in range(len(node.meta["val"])))
+            if len({len(each.meta["val"]) for each in nodes}) > 1:
+                raise _NotAlike(f"{node.name} gives another number of values")
+            for index, output in enumerate(outputs):
+                self._keep(nodes, output, index)
+        else:
+            outputs = (name,)
+            self._keep(nodes, name)
+        kwargs = {key: self._convert([each.kwargs[key] for each in nodes]) for key in node.kwargs}
+        args = self._convert([each.args for each in nodes])
+        self.ops.append(Op(name, str(node.target), args, kwargs, outputs, _line(node)))
+
+    def _convert(self, column: list[Any]) -> Any:
+        """The same argument of all exports as one: Ref, constant, Varying or a tuple of these."""
+        import torch
+
+        first = column[0]
+        if isinstance(first, torch.fx.Node):
+            return Ref(self.names[first.name])
+        if isinstance(first, (tuple, list)):
+            if len({len(each) for each in column}) > 1:
+                raise _NotAlike("an argument list of another length")
+            return tuple(self._convert(list(part)) for part in zip(*column, strict=True))
+        if isinstance(first, (bool, str)) or first is None or all(each == first for each in column):
+            return first
+        if isinstance(first, (int, float)):
+            return Varying(tuple(column))
+        raise _NotAlike(f"argument {first!r} differs")
+
+
+def _last(items: Any, count: int) -> tuple[Any, ...]:
+    """The last `count` outputs of an export: before them stand the new values of mutated buffers."""
+    return tuple(items[len(items) - count :])
+
+
+def _line(node: Node) -> int | None:
+    lines = _FRAME.findall(node.meta.get("stack_trace") or "")
+    return int(lines[-1]) if lines else None
+
+
+def _live(ops: list[Op], output: Any) -> tuple[Op, ...]:
+    """The ops whose results are used: exports keep, for instance, size checks that nothing reads."""
+    needed = {ref.name for ref in _flat(output)}
+    live = []
+    for op in reversed(ops):
+        if needed & set(op.outputs):
+            live.append(op)
+            needed |= set(op.refs())
+    return tuple(reversed(live))
+
+
+def _flat(item: Any) -> list[Ref]:
+    if isinstance(item, Ref):
+        return [item]
+    return [ref for part in item for ref in _flat(part)] if isinstance(item, (tuple, list)) else []
+
+
+def _unflatten(program: ExportedProgram, flat: Any) -> Any:
+    """forward's result in its own structure: a value, a tuple, a list or a dict of values."""
+    import torch.utils._pytree as pytree
+
+    return pytree.tree_unflatten(list(flat), program.call_spec.out_spec)
+
+
+def _attributes(models: list[Module]) -> dict[str, tuple[float, ...]]:
+    """Numbers that modules keep as attributes, by path from the model, where all variants have them."""
+    columns = [dict(_numbers(model)) for model in models]
+    return {
+        path: tuple(column[path] for column in columns)
+        for path in columns[0]
+        if all(path in column for column in columns)
+    }
+
+
+def _numbers(model: Module) -> list[tuple[str, float]]:
+    found = []
+    for prefix, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name.startswith("_") or isinstance(value, bool) or not isinstance(value, (int, float)):
+                continue
+            found.append((f"{prefix}.{name}" if prefix else name, value))
+    return found

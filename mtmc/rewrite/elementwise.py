@@ -1,0 +1,109 @@
+"""elementwise: the table of elementwise ops: ATen name -> Triton expression, flops, domain. Adding an op is adding a row.
+
+Expressions use only what both the compiler and the interpreter know (no libdevice).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtmc.rewrite.body import Builder, Compute, Expand, NotCovered, Number, operand
+from mtmc.rewrite.graph import Op
+
+
+@dataclass(frozen=True)
+class Row:
+    """One elementwise op.
+
+    expression: over {0}, {1}, ...: the op's arguments in order, tensors and numbers alike. flops: per element.
+    defaults: of arguments beyond those given. domain: which inputs it takes; result: what it gives.
+    """
+
+    expression: str
+    flops: int = 1
+    defaults: tuple[float | None, ...] = ()
+    domain: tuple[Compute, ...] = ("float",)
+    result: Compute = "float"
+
+
+_ANY: tuple[Compute, ...] = ("float", "int", "bool")
+_TANH = "(2.0 * tl.sigmoid(2.0 * ({0})) - 1.0)"
+_SOFTPLUS = "(tl.maximum({0}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({0}))))"
+
+POINTWISE: dict[str, Row] = {
+    "aten.relu.default": Row("tl.where({0} < 0.0, 0.0, {0})"),
+    "aten.relu6.default": Row("tl.where({0} < 0.0, 0.0, tl.where({0} > 6.0, 6.0, {0}))", 2),
+    "aten.sigmoid.default": Row("tl.sigmoid({0})", 4),
+    "aten.tanh.default": Row(_TANH, 6),
+    "aten.silu.default": Row("{0} * tl.sigmoid({0})", 5),
+    "aten.softsign.default": Row("{0} / (1.0 + tl.abs({0}))", 3),
+    "aten.log_sigmoid.default": Row("tl.minimum({0}, 0.0) - tl.log(1.0 + tl.exp(-tl.abs({0})))", 6),
+    "aten.mish.default": Row("{0} * " + _TANH.format(_SOFTPLUS), 14),
+    "aten.hardswish.default": Row("{0} * tl.minimum(tl.maximum({0} + 3.0, 0.0), 6.0) / 6.0", 5),
+    "aten.hardsigmoid.default": Row("tl.minimum(tl.maximum({0} + 3.0, 0.0), 6.0) / 6.0", 4),
+    "aten.hardtanh.default": Row("tl.minimum(tl.maximum({0}, {1}), {2})", 2, (-1.0, 1.0)),
+    "aten.leaky_relu.default": Row("tl.where({0} > 0.0, {0}, {0} * {1})", 2, (0.01,)),
+    "aten.elu.default": Row("{2} * tl.where({0} > 0.0, {0}, {1} * (tl.exp({0} * {3}) - 1.0))", 6, (1.0, 1.0, 1.0)),
+    "aten.selu.default": Row(
+        "1.0507009873554805 * tl.where({0} > 0.0, {0}, 1.6732632423543772 * (tl.exp({0}) - 1.0))", 6
+    ),
+    "aten.celu.default": Row("tl.where({0} > 0.0, {0}, {1} * (tl.exp({0} / {1}) - 1.0))", 6, (1.0,)),
+    "aten.softplus.default": Row(
+        "tl.where({0} * {1} > {2}, {0}, (tl.maximum({0} * {1}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({0} * {1})))) / {1})",
+        9,
+        (1.0, 20.0),
+    ),
+    "aten.abs.default": Row("tl.abs({0})"),
+    "aten.neg.default": Row("-{0}"),
+    "aten.exp.default": Row("tl.exp({0})", 2),
+    "aten.log.default": Row("tl.log({0})", 2),
+    "aten.sqrt.default": Row("tl.sqrt({0})", 2),
+    "aten.rsqrt.default": Row("(1.0 / tl.sqrt({0}))", 2),
+    "aten.reciprocal.default": Row("(1.0 / {0})", 2),
+    "aten.square.default": Row("{0} * {0}"),
+    "aten.sin.default": Row("tl.sin({0})", 2),
+    "aten.cos.default": Row("tl.cos({0})", 2),
+    "aten.erf.default": Row("tl.erf({0})", 8),
+    "aten.floor.default": Row("tl.floor({0})"),
+    "aten.ceil.default": Row("tl.ceil({0})"),
+    "aten.sign.default": Row("tl.where({0} > 0.0, 1.0, tl.where({0} < 0.0, -1.0, 0.0))", 2),
+    "aten.mul.Tensor": Row("{0} * {1}"),
+    "aten.div.Tensor": Row("{0} / {1}"),
+    "aten.maximum.default": Row("tl.maximum({0}, {1})"),
+    "aten.minimum.default": Row("tl.minimum({0}, {1})"),
+    "aten.clamp_min.default": Row("tl.maximum({0}, {1})"),
+    "aten.clamp_max.default": Row("tl.minimum({0}, {1})"),
+    "aten.gt.Scalar": Row("{0} > {1}", 1, (), _ANY, "bool"),
+    "aten.ge.Scalar": Row("{0} >= {1}", 1, (), _ANY, "bool"),
+    "aten.lt.Scalar": Row("{0} < {1}", 1, (), _ANY, "bool"),
+    "aten.le.Scalar": Row("{0} <= {1}", 1, (), _ANY, "bool"),
+    "aten.eq.Scalar": Row("{0} == {1}", 1, (), _ANY, "bool"),
+    "aten.ne.Scalar": Row("{0} != {1}", 1, (), _ANY, "bool"),
+    "aten.gt.Tensor": Row("{0} > {1}", 1, (), _ANY, "bool"),
+    "aten.ge.Tensor": Row("{0} >= {1}", 1, (), _ANY, "bool"),
+    "aten.lt.Tensor": Row("{0} < {1}", 1, (), _ANY, "bool"),
+    "aten.le.Tensor": Row("{0} <= {1}", 1, (), _ANY, "bool"),
+    "aten.eq.Tensor": Row("{0} == {1}", 1, (), _ANY, "bool"),
+    "aten.ne.Tensor": Row("{0} != {1}", 1, (), _ANY, "bool"),
+    "aten.masked_fill.Scalar": Row("tl.where({1}, {2}, {0})", 1, (), _ANY),
+    "aten.where.self": Row("tl.where({0}, {1}, {2})", 1, (), _ANY),
+    "aten.where.ScalarOther": Row("tl.where({0}, {1}, {2})", 1, (), _ANY),
+    "aten.where.ScalarSelf": Row("tl.where({0}, {1}, {2})", 1, (), _ANY),
+}
+
+
+def elementwise(row: Row) -> Expand:
+    def expand(builder: Builder, op: Op) -> None:
+        operands = [operand(argument) for argument in op.args]
+        needed = row.expression.count("{") and max(int(part[0]) for part in row.expression.split("{")[1:]) + 1
+        given = len(operands)
+        missing = row.defaults[given - needed :] if given < needed and row.defaults else ()
+        operands += [Number(value) for value in missing if value is not None]
+        if len(operands) < needed or op.kwargs:
+            raise NotCovered(f"{op.target} with arguments {op.args} {dict(op.kwargs)}")
+        for item in operands:
+            if isinstance(item, str) and builder.compute(item) not in row.domain:
+                raise NotCovered(f"{op.target} on {builder.compute(item)} values")
+        builder.map(row.expression, *operands, compute=row.result, name=op.outputs[0], flops=row.flops)
+
+    return expand

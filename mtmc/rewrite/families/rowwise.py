@@ -1,0 +1,136 @@
+"""rowwise: elementwise ops and reductions over the same rows: softmax, every norm, logsumexp, cross entropy are all this.
+
+The reduced dimensions must be neighbours; what stands before them are the outer, behind them the inner dimensions. A row
+is one (outer, inner) index, a column runs over the reduced dimensions. Two ways to go through a row: held in registers
+("registers": a program loads its rows once) or in several passes over a long row ("loop": one pass for each reduction that
+waits for another). `split` > 1 cuts each row among several programs and adds a second small kernel.
+"""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Body
+from mtmc.rewrite.families.row_combine import combine_split, combine_totals
+from mtmc.rewrite.families.row_kernel import RowKernel
+from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.families.writer import (
+    INDENT,
+    Launch,
+    Printed,
+    allocation,
+    contiguous_lines,
+    kernel_text,
+    launch_lines,
+    scope_of,
+    size_expression,
+)
+from mtmc.rewrite.graph import Graph, Varying, is_one
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.sizes import Scope
+
+MAX_REGISTER_COLUMNS = 16384
+"""A row longer than this is not held in registers: at 4 bytes and 16 warps that is 32 registers a thread."""
+
+
+class Rowwise:
+    """Elementwise ops and reductions over the same rows."""
+
+    name = "rowwise"
+
+    def takes(self, body: Body) -> bool:
+        """Has a reduction and no matrix product."""
+        kinds = {node.kind for node in body.nodes}
+        return "reduce" in kinds and "dot" not in kinds
+
+    def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
+        """Rows in registers where they fit, else a loop; more rows a program where rows are short."""
+        layout = lay_out(graph, body)
+        columns = max(layout.cols, default=1)
+        inner = 32 if not is_one(layout.inner) else 1
+        if columns <= MAX_REGISTER_COLUMNS // inner:
+            warps = 4 if columns * inner <= 2048 else 8
+            rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
+            return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
+        return {"passes": "loop", "block_rows": inner, "block_cols": 4096 // inner, "num_warps": 8, "split": 1}
+
+    def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
+        """One kernel, or two where rows are split or a total over all rows is taken. Raises: NotCovered."""
+        return _Assembler(graph, body, stage, name).print()
+
+
+def _power_of_two(limit: int) -> int:
+    """The largest power of two that is at most `limit`."""
+    return 1 << (limit.bit_length() - 1)
+
+
+class _Assembler:
+    """Prints one rowwise stage: kernels and launcher."""
+
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
+        self.graph, self.body, self.stage, self.name = graph, body, stage, name
+        self.kernel = RowKernel(graph, body, stage, name)
+        self.kernel.write()
+
+    def print(self) -> Printed:
+        """The kernels and their launcher."""
+        graph, body, stage, name = self.graph, self.body, self.stage, self.name
+        scope, spare = scope_of(graph, body), dict[str, Varying]()
+        parts = self.kernel.partial_names()
+        rows = size_expression(self.kernel.layout.rows, "n_rows", scope, spare)
+        cols = size_expression(self.kernel.layout.cols, "n_cols", scope, spare)
+        block_rows = stage.number("block_rows")
+        first_stores = tuple(
+            value
+            for value in body.stores
+            if not parts or (self.kernel.split == 1 and self.kernel.layout.place[value] != "total")
+        )
+        constants = [("WIDE", f"{rows} * {cols} >= 2**31"), ("BLOCK_ROWS", str(block_rows))]
+        if self.kernel.loop:
+            constants.append(("BLOCK_COLS", str(stage.number("block_cols") or 1024)))
+        else:
+            constants.append(("BLOCK_COLS", f"triton.next_power_of_2({cols})"))
+        grid = [f"triton.cdiv({rows}, {block_rows})"]
+        if self.kernel.split > 1:
+            constants.append(("CHUNK", f"triton.cdiv({cols}, {self.kernel.split})"))
+            grid.append(str(self.kernel.split))
+        doc = f"{', '.join(stage.ops)}: BLOCK_ROWS rows a program, " + (
+            "several passes over each row." if self.kernel.loop else "each row held in registers."
+        )
+        texts = [kernel_text(self.kernel.writer, first_stores, parts, [key for key, _ in constants], doc)]
+        lines = contiguous_lines(self.kernel.writer)
+        lines += [allocation(graph, body, value, scope, spare) for value in body.stores]
+        like = body.loads[0]
+        count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"(triton.cdiv({rows}, {block_rows}),)"
+        lines += [f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.float32)" for part in parts]
+        warps = stage.number("num_warps")
+        launch = Launch(
+            f"{name}_kernel", self.kernel.writer, first_stores, tuple(parts), tuple(grid), tuple(constants), warps
+        )
+        lines += launch_lines(launch, scope, spare)
+        if parts:
+            texts.append(self._second(lines, parts, rows, scope, spare))
+        lines.append(f"{INDENT}return {', '.join(body.stores)}")
+        head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
+        launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines])
+        return Printed(
+            "\n\n\n".join([*texts, launcher]), f"launch_{name}", body.loads, tuple(spare.items()), body.stores
+        )
+
+    def _second(self, lines: list[str], parts: list[str], rows: str, scope: Scope, spare: dict[str, Varying]) -> str:
+        """Print the second kernel and add its launch to the launcher's lines."""
+        if self.kernel.split > 1:
+            writer = combine_split(self.kernel)
+            stores = self.body.stores
+            constants = [("BLOCK_ROWS", "16"), ("SPLIT", str(self.kernel.split))]
+            grid, extra = (f"triton.cdiv({rows}, 16)",), tuple(parts)
+            doc = "Put the shares of each split row together."
+        else:
+            writer = combine_totals(self.kernel)
+            stores = tuple(value for value in self.body.stores if self.kernel.layout.place[value] == "total")
+            constants = [("BLOCK", "1024")]
+            grid, extra = ("1",), (*parts, "n_parts")
+            lines.append(f"{INDENT}n_parts = {parts[0]}.numel()")
+            doc = "Add up what the programs of the first kernel found."
+        text = kernel_text(writer, stores, extra, [key for key, _ in constants], doc)
+        launch = Launch(writer.name, writer, stores, extra, grid, tuple(constants), 4)
+        lines.extend(launch_lines(launch, scope, spare))
+        return text

@@ -1,0 +1,229 @@
+"""writer: collects a kernel's arguments and lines while a family writes its body, and prints the two functions.
+
+Every kernel family prints the same way: a `@triton.jit` function and a launcher beside it that takes tensors, works out
+sizes and grid, allocates the outputs and returns them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtmc.rewrite.body import Body, Count, NotCovered, Number, Operand, Trailing
+from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one
+from mtmc.rewrite.sizes import NoExpression, Scope
+from mtmc.rewrite.space import Access, Group, access, bare
+
+INDENT = "    "
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A stage as text.
+
+    text: the kernel functions and the launcher. launcher: its name. tensors: values it takes, in order.
+    numbers: (parameter, value at every variant) that it takes besides, because no tensor at hand gives them.
+    results: the values it returns, in order.
+    """
+
+    text: str
+    launcher: str
+    tensors: tuple[str, ...]
+    numbers: tuple[tuple[str, Varying], ...]
+    results: tuple[str, ...]
+
+
+class Writer:
+    """One kernel in the making."""
+
+    def __init__(self, graph: Graph, body: Body, name: str) -> None:
+        self.graph = graph
+        self.body = body
+        self.name = name
+        self.lines: list[str] = []
+        self.level = 1
+        self.sizes: dict[Size, str] = {}
+        self.strides: dict[tuple[str, int], str] = {}
+        self.numbers: dict[Varying, str] = {}
+        self.used: set[str] = set()
+        self.contiguous: set[str] = set()
+        self.wide = False
+
+    # -- lines ---------------------------------------------------------------------------------------------------
+    def line(self, text: str) -> None:
+        """Add one line at the present indentation."""
+        self.lines.append(INDENT * self.level + text)
+
+    def comment(self, text: str) -> None:
+        """Add a comment line."""
+        self.line(f"# {text}")
+
+    # -- arguments -----------------------------------------------------------------------------------------------
+    def tensor(self, value: str) -> Tensor:
+        """What is known of a value from outside."""
+        return self.graph.values[value]
+
+    def preset(self, size: Size, name: str) -> str:
+        """Give a size its argument name before it is first used."""
+        if size and not is_one(size):
+            self.sizes.setdefault(size, name)
+        return self.size(size)
+
+    def size(self, size: Size) -> str:
+        """Name of the kernel argument that holds a size."""
+        if not size or is_one(size):
+            return "1"
+        if size not in self.sizes:
+            self.sizes[size] = f"size_{len(self.sizes)}"
+        return self.sizes[size]
+
+    def number(self, number: Varying) -> str:
+        """Name of the kernel argument that holds a scalar."""
+        if all(isinstance(value, int) for value in number.values):
+            return self.size(tuple(int(value) for value in number.values))
+        return self.numbers.setdefault(number, f"scale_{len(self.numbers)}")
+
+    def stride(self, value: str, axis: int) -> str:
+        """Name of the kernel argument that holds a tensor's stride along an axis, in elements."""
+        return self.strides.setdefault((value, axis), f"{value}_stride_{axis}")
+
+    def pointer(self, value: str) -> str:
+        """Name of the kernel argument that points to a value."""
+        self.used.add(value)
+        return f"{value}_ptr"
+
+    def access(self, operand: str | Trailing, shape: Shape, groups: tuple[Group, ...]) -> Access:
+        """How to reach an operand from outside at a logical shape."""
+        value, ones = (operand.value, operand.ones) if isinstance(operand, Trailing) else (operand, 0)
+        tensor = self.tensor(value)
+        if tensor.contiguous:
+            self.contiguous.add(value)
+        return access(tensor, ones, shape, groups, self.size, lambda axis: self.stride(value, axis))
+
+    def load(self, operand: str | Trailing, shape: Shape, groups: tuple[Group, ...], variable: str) -> None:
+        """Write the load of an operand into a variable; floats are computed on in fp32."""
+        value = operand.value if isinstance(operand, Trailing) else operand
+        reach = self.access(operand, shape, groups)
+        offset = bare(reach.offset)
+        address = f"{self.pointer(value)} + {offset}" if offset else self.pointer(value)
+        other = ", other=0.0" if self.tensor(value).is_float else ", other=0"
+        guard = f", mask={bare(reach.mask)}{other}" if reach.mask else ""
+        cast = ".to(tl.float32)" if self.tensor(value).is_float else ""
+        self.line(f"{variable} = tl.load({address}{guard}){cast}")
+
+    def store(self, value: str, variable: str, offset: str, mask: str) -> None:
+        """Write the store of a result."""
+        target = f"{self.pointer(value)} + {offset}" if offset else self.pointer(value)
+        guard = f", mask={mask}" if mask else ""
+        self.line(f"tl.store({target}, {variable}{guard})")
+
+    def text_of(self, operand: Operand) -> str:
+        """A number inside an expression. Raises: NotCovered for a value that is not at hand."""
+        if isinstance(operand, Number):
+            return _literal(operand.value)
+        if isinstance(operand, Varying):
+            return self.number(operand)
+        if isinstance(operand, Count):
+            size = self.size(operand.size)
+            return f"({size} - {operand.less})" if operand.less else size
+        raise NotCovered(f"{operand} is not at hand")
+
+
+def _literal(value: float) -> str:
+    text = repr(value)
+    if text in ("inf", "-inf", "nan"):
+        return f'float("{text}")'
+    return f"({text})" if value < 0 else text
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the launcher starts one kernel: its grid as a list of expressions, compile-time arguments, warps and stages."""
+
+    kernel: str
+    writer: Writer
+    outputs: tuple[str, ...]
+    extra: tuple[str, ...]
+    grid: tuple[str, ...]
+    constants: tuple[tuple[str, str], ...]
+    num_warps: int
+    num_stages: int | None = None
+
+
+def kernel_text(
+    writer: Writer, outputs: Sequence[str], extra: Sequence[str], constants: Sequence[str], doc: str
+) -> str:
+    """The `@triton.jit` function. extra: names of further pointers (workspaces), passed after the outputs."""
+    parameters = [f"{value}_ptr" for value in (*_inputs(writer), *outputs)]
+    parameters += [*extra, *writer.sizes.values(), *writer.strides.values(), *writer.numbers.values()]
+    parameters += [f"{name}: tl.constexpr" for name in constants]
+    head = _wrapped(f"def {writer.name}(", parameters, "):")
+    return "\n".join(["@triton.jit", *head, f'{INDENT}"""{doc}"""', *writer.lines])
+
+
+def _inputs(writer: Writer) -> list[str]:
+    return [value for value in writer.body.loads if value in writer.used]
+
+
+def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> list[str]:
+    """The launcher's lines that start a kernel. spare: gets the numbers that no tensor at hand gives."""
+    writer = launch.writer
+    arguments = [*_inputs(writer), *launch.outputs, *launch.extra]
+    arguments += [size_expression(size, name, scope, spare) for size, name in writer.sizes.items()]
+    arguments += [f"{value}.stride({axis})" for value, axis in writer.strides]
+    for number, name in writer.numbers.items():
+        try:
+            arguments.append(scope.number(number))
+        except NoExpression:
+            spare[name] = number
+            arguments.append(name)
+    arguments += [f"{name}={value}" for name, value in launch.constants]
+    arguments.append(f"num_warps={launch.num_warps}")
+    if launch.num_stages is not None:
+        arguments.append(f"num_stages={launch.num_stages}")
+    grid = ", ".join(launch.grid) + ("," if len(launch.grid) == 1 else "")
+    return _wrapped(f"{INDENT}{launch.kernel}[({grid})](", arguments, ")")
+
+
+def size_expression(size: Size, name: str, scope: Scope, spare: dict[str, Varying]) -> str:
+    """A size in the launcher; where no tensor at hand gives it, it becomes a parameter of the launcher."""
+    try:
+        return scope.size(size)
+    except NoExpression:
+        spare.setdefault(name, Varying(size))
+        return name
+
+
+def scope_of(graph: Graph, body: Body) -> Scope:
+    """What a launcher can express sizes by: the tensors it takes."""
+    return Scope(tuple((value, graph.values[value]) for value in body.loads))
+
+
+def allocation(graph: Graph, body: Body, value: str, scope: Scope, spare: dict[str, Varying]) -> str:
+    """The launcher's line that allocates an output."""
+    tensor = graph.values[value]
+    for load in body.loads:
+        other = graph.values[load]
+        if other.shape == tensor.shape and other.contiguous and other.dtype == tensor.dtype:
+            return f"{INDENT}{value} = torch.empty_like({load})"
+    parts = [size_expression(size, f"{value}_size_{axis}", scope, spare) for axis, size in enumerate(tensor.shape)]
+    shape = f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    like = body.loads[0]
+    same_dtype = tensor.dtype == graph.values[like].dtype
+    dtype = f"{like}.dtype" if same_dtype else f"torch.{tensor.dtype}"
+    return f"{INDENT}{value} = torch.empty({shape}, device={like}.device, dtype={dtype})"
+
+
+def contiguous_lines(writer: Writer) -> list[str]:
+    """Lines that make sure of what the kernel's flat offsets rely on; they copy nothing where it holds already."""
+    inputs = [value for value in writer.body.loads if value in writer.contiguous and value in writer.graph.inputs]
+    return [f"{INDENT}{value} = {value}.contiguous()" for value in inputs]
+
+
+def _wrapped(head: str, items: Sequence[str], tail: str) -> list[str]:
+    """head + items + tail on one line, or one item a line where that is too long."""
+    line = head + ", ".join(items) + tail
+    if len(line) <= 116:
+        return [line]
+    inner = " " * (len(head) - len(head.lstrip())) + INDENT
+    return [head, *[f"{inner}{item}," for item in items], head[: len(head) - len(head.lstrip())] + tail]

@@ -1,0 +1,135 @@
+"""Graph: what was captured of a reference, at several sets of shapes at once.
+
+A number of the graph (a size, a scalar argument) is known at every captured variant of the task. Numbers that are equal
+at all variants are constants; the others are `Varying`, and two of them are the same quantity exactly if they are equal
+at every variant. That is how generated files come to be right for any shape without symbolic execution of `__init__`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Size = tuple[int, ...]
+"""One dimension's size at every captured variant, the full shapes first."""
+
+Shape = tuple[Size, ...]
+
+
+CONSTANT = "mtmc.constant"
+"""Target of an op that makes a tensor of numbers: arguments are the (nested) numbers and the dtype."""
+
+
+@dataclass(frozen=True)
+class Ref:
+    """Stands for a value of the graph among an op's arguments."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Varying:
+    """A number argument that differs between variants."""
+
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """What is known of a value: shape at every variant, dtype ("float32"), whether it is contiguous at all of them."""
+
+    shape: Shape
+    dtype: str
+    contiguous: bool
+
+    @property
+    def is_float(self) -> bool:
+        """Whether kernels compute on it in fp32."""
+        return self.dtype in ("float32", "float16", "bfloat16")
+
+    def numel(self, variant: int = 0) -> int:
+        """Number of elements at one variant (0: the full shapes)."""
+        return math.prod(size[variant] for size in self.shape)
+
+
+@dataclass(frozen=True)
+class Op:
+    """One ATen call. target: "aten.linear.default"; outputs: names of the values it makes; line: in the reference."""
+
+    name: str
+    target: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    outputs: tuple[str, ...]
+    line: int | None
+
+    def refs(self) -> Iterator[str]:
+        """Names of the values it reads, in order, repeats included."""
+        yield from _refs(self.args)
+        yield from _refs(tuple(self.kwargs.values()))
+
+
+def _refs(item: Any) -> Iterator[str]:
+    if isinstance(item, Ref):
+        yield item.name
+    elif isinstance(item, dict):
+        yield from _refs(tuple(item.values()))
+    elif isinstance(item, (tuple, list)):
+        for part in item:
+            yield from _refs(part)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A captured reference. Compared by identity: there is one a task (see `capture.capture`).
+
+    inputs: names of forward's tensor arguments; argument_of: what forward calls them.
+    parameters: value name -> attribute path ("fc.weight").
+    attributes: numbers found on the module, attribute path -> value at every variant ("attention.heads" -> (8, 2)).
+    output: forward's result: a Ref, or tuples, lists and dicts of them.
+    variants: labels, the full shapes first.
+    """
+
+    inputs: tuple[str, ...]
+    argument_of: Mapping[str, str]
+    parameters: Mapping[str, str]
+    ops: tuple[Op, ...]
+    values: Mapping[str, Tensor]
+    output: Any
+    attributes: Mapping[str, tuple[float, ...]]
+    variants: tuple[str, ...]
+    by_name: Mapping[str, Op] = field(init=False, repr=False, compare=False)
+    producer: Mapping[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {op.name: op for op in self.ops})
+        object.__setattr__(self, "producer", {out: op.name for op in self.ops for out in op.outputs})
+
+    def results(self) -> set[str]:
+        """Names of the values that forward returns."""
+        return set(_refs((self.output,)))
+
+    def readers(self, value: str) -> list[str]:
+        """Names of the ops that read a value, in graph order."""
+        return [op.name for op in self.ops if value in set(op.refs())]
+
+
+def product(sizes: Shape) -> Size:
+    """Elementwise product of sizes. The empty product is the empty tuple, which `same` treats as 1."""
+    if not sizes:
+        return ()
+    return tuple(math.prod(column) for column in zip(*sizes, strict=True))
+
+
+def is_one(size: Size) -> bool:
+    """Whether a size is 1 at every variant."""
+    return all(value == 1 for value in size)
+
+
+def same(left: Size, right: Size) -> bool:
+    """Whether two sizes are the same quantity: equal at every variant; the empty product counts as 1."""
+    if not left or not right:
+        return is_one(left) and is_one(right)
+    return left == right

@@ -1,0 +1,139 @@
+"""sizes: a captured number -> the Python expression that gives it at run time, at any shape.
+
+A number known at several variants is looked for, in this order, among: the dimensions of the tensors at hand, constants,
+numbers kept on the module, products and quotients of these. The first expression that is right at every captured variant
+is taken; where none is, the number cannot be written for other shapes and the caller is told so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from mtmc.rewrite.graph import Size, Tensor, Varying, is_one, product
+
+
+class NoExpression(Exception):
+    """No expression of what is at hand gives this number at every captured variant."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a number may be expressed by.
+
+    tensors: (expression, what is known of it), the likeliest first. numbers: expression -> value at every variant.
+    """
+
+    tensors: tuple[tuple[str, Tensor], ...]
+    numbers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    _found: dict[Size, str | None] = field(default_factory=dict, repr=False, compare=False)
+
+    def size(self, size: Size) -> str:
+        """Expression of a size. Raises: NoExpression."""
+        if not size or is_one(size):
+            return "1"
+        if size not in self._found:
+            self._found[size] = self._find(size)
+        found = self._found[size]
+        if found is None:
+            raise NoExpression(f"no expression for the size {size}")
+        return found
+
+    def _find(self, size: Size) -> str | None:
+        for expression, values in self._candidates():
+            if values == size:
+                return expression
+        if len(set(size)) == 1:
+            return str(size[0])
+        for expression, values in self._compound():
+            if values == size:
+                return expression
+        return None
+
+    def shape(self, shape: Sequence[Size]) -> str:
+        """Expression of a shape as a tuple. Raises: NoExpression."""
+        parts = [self.size(size) for size in shape]
+        return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+
+    def number(self, number: Varying) -> str:
+        """Expression of a scalar argument, which may be a size or a simple function of one. Raises: NoExpression."""
+        values = number.values
+        if all(isinstance(value, int) for value in values):
+            return self.size(tuple(int(value) for value in values))
+        for expression, candidate in self.numbers.items():
+            if candidate == values:
+                return expression
+        for expression, sizes in [*self._candidates(), *self._quotients()]:
+            for pattern, function in _FUNCTIONS:
+                if all(math.isclose(function(size), value) for size, value in zip(sizes, values, strict=True)):
+                    return pattern.format(expression)
+        raise NoExpression(f"no expression for the number {values}")
+
+    def _candidates(self) -> Iterator[tuple[str, Size]]:
+        for name, tensor in self.tensors:
+            for axis, size in enumerate(tensor.shape):
+                yield f"{name}.shape[{axis}]", size
+        for name, values in self.numbers.items():
+            if _whole(values):
+                yield name, tuple(int(value) for value in values)
+
+    def _compound(self) -> Iterator[tuple[str, Size]]:
+        for name, tensor in self.tensors:
+            yield f"{name}.numel()", product(tensor.shape)
+            for start in range(len(tensor.shape)):
+                for stop in range(start + 2, len(tensor.shape) + 1):
+                    factors = [f"{name}.shape[{axis}]" for axis in range(start, stop)]
+                    yield " * ".join(factors), product(tensor.shape[start:stop])
+            yield from _without_one(name, tensor)
+        yield from self._quotients()
+        yield from self._with_numbers()
+
+    def _with_numbers(self) -> Iterator[tuple[str, Size]]:
+        """A dimension times a number of the module (rows of a group norm), and what such rows leave of a tensor."""
+        numbers = [(text, tuple(map(int, values))) for text, values in self.numbers.items() if _whole(values)]
+        for name, tensor in self.tensors:
+            total = product(tensor.shape)
+            for axis, size in enumerate(tensor.shape):
+                for text, number in numbers:
+                    rows = tuple(a * b for a, b in zip(size, number, strict=True))
+                    yield f"{name}.shape[{axis}] * {text}", rows
+                    if all(rows) and all(a % b == 0 for a, b in zip(total, rows, strict=True)):
+                        left = tuple(a // b for a, b in zip(total, rows, strict=True))
+                        yield f"{name}.numel() // ({name}.shape[{axis}] * {text})", left
+
+    def _quotients(self) -> Iterator[tuple[str, Size]]:
+        candidates = [(text, size) for text, size in self._candidates() if not is_one(size)]
+        for top, size in candidates:
+            for bottom, divisor in candidates:
+                if (
+                    size != divisor
+                    and all(a % b == 0 for a, b in zip(size, divisor, strict=True) if b)
+                    and all(divisor)
+                ):
+                    yield f"{top} // {bottom}", tuple(a // b for a, b in zip(size, divisor, strict=True))
+            for part in (2, 3, 4, 8):
+                if all(value % part == 0 for value in size):
+                    yield f"{top} // {part}", tuple(value // part for value in size)
+            for factor in (2, 3, 4, 8):
+                yield f"{factor} * {top}", tuple(value * factor for value in size)
+
+
+def _without_one(name: str, tensor: Tensor) -> Iterator[tuple[str, Size]]:
+    """Products of all dimensions of a tensor but one in the middle, which neighbours cannot give."""
+    for axis in range(1, len(tensor.shape) - 1):
+        rest = [other for other in range(len(tensor.shape)) if other != axis]
+        text = " * ".join(f"{name}.shape[{other}]" for other in rest)
+        yield text, product(tuple(tensor.shape[other] for other in rest))
+
+
+def _whole(values: tuple[float, ...]) -> bool:
+    return all(isinstance(value, int) for value in values)
+
+
+_FUNCTIONS = (
+    ("({0}) ** 0.5", lambda size: size**0.5),
+    ("({0}) ** -0.5", lambda size: size**-0.5 if size else math.inf),
+    ("1.0 / ({0})", lambda size: 1.0 / size if size else math.inf),
+    ("float({0})", lambda size: float(size)),
+)

@@ -1,0 +1,81 @@
+"""Budget: what a search may spend, and the plain rules that keep it hard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtmc.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a search may spend. It ends when the first of these is reached.
+
+    evaluations: versions evaluated, the root and every round of repair included; never one more.
+    wall_seconds: since the start, summed over resumes; looked at before each batch and each repair, so the trials of a
+        batch in flight still end. None: no limit.
+    depth: actions between the root and a version; deeper versions are not made.
+    roofline: end as soon as the best version reaches this fraction of the roofline (its outcome's metric "roofline"),
+        above 0, at most 1. None: never.
+    """
+
+    evaluations: int = 32
+    wall_seconds: float | None = None
+    depth: int = 8
+    roofline: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the limit, its value and what it may be."""
+        for name in ("evaluations", "depth"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(f"budget.{name} cannot be {value!r}: use a whole number")
+        if self.evaluations < 1:
+            mend = "use 1 or more; the root's own evaluation takes one"
+            raise ConfigError(f"budget.evaluations cannot be {self.evaluations}: {mend}")
+        if self.depth < 0:
+            raise ConfigError(f"budget.depth cannot be {self.depth}: use 0 or more")
+        if self.wall_seconds is not None and not self.wall_seconds > 0:
+            raise ConfigError(f"budget.wall_seconds cannot be {self.wall_seconds}: use a number above 0, or none")
+        if self.roofline is not None and not 0 < self.roofline <= 1:
+            raise ConfigError(f"budget.roofline cannot be {self.roofline}: use a fraction above 0, at most 1, or none")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What a run has spent so far. roofline: fraction that its best version reaches, None where that is not known."""
+
+    evaluations: int
+    seconds: float
+    roofline: float | None = None
+
+
+def exhausted(budget: Budget, spent: Spent) -> str | None:
+    """Why the search ends now, in words; None while it may go on."""
+    if budget.roofline is not None and spent.roofline is not None and spent.roofline >= budget.roofline:
+        return f"the best version reaches {spent.roofline:.2f} of the roofline, {budget.roofline:.2f} was asked"
+    if spent.evaluations >= budget.evaluations:
+        return f"{budget.evaluations} evaluations are spent"
+    if budget.wall_seconds is not None and spent.seconds >= budget.wall_seconds:
+        return f"{budget.wall_seconds:g} seconds are spent"
+    return None
+
+
+def batch_size(budget: Budget, spent: Spent, batch: int) -> int:
+    """How many trials may start now: each needs one evaluation at least."""
+    return max(0, min(batch, budget.evaluations - spent.evaluations))
+
+
+def allowances(budget: Budget, spent: Spent, trials: int, repairs: int) -> list[int]:
+    """How many evaluations each of `trials` trials may use, in trial order: 1 and up to `repairs` more.
+
+    They are given out before the batch starts, earlier trials first, so that the budget holds whatever the trials'
+    timing, and equal runs give equal trees. The sum never exceeds what is left.
+    """
+    spare = budget.evaluations - spent.evaluations - trials
+    given: list[int] = []
+    for _ in range(trials):
+        extra = max(0, min(repairs, spare))
+        spare -= extra
+        given.append(1 + extra)
+    return given

@@ -1,0 +1,140 @@
+"""Names to parts and back: the registries of strategies, policies, coders and evaluators, seen from a search.
+
+A part is given as a name ("mcts") or as an object; an evaluator also as settings that are opened here. What a run
+records is enough to make a part of a registry again when it is resumed; any other object must be given again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from mtmc.errors import ConfigError, RunError
+from mtmc.store import Store
+from mtmc.task import Task
+
+Kind = Literal["strategy", "policy", "coder", "evaluator"]
+
+_REGISTRIES: Mapping[Kind, tuple[str, str]] = {
+    "strategy": ("mtmc.search.strategies", "STRATEGIES"),
+    "policy": ("mtmc.agents.macro", "POLICIES"),
+    "coder": ("mtmc.agents.micro", "CODERS"),
+    "evaluator": ("mtmc.evaluate", "EVALUATORS"),
+}
+_METHODS: Mapping[Kind, tuple[str, ...]] = {
+    "strategy": ("start", "add_node", "ask", "tell", "annotations"),
+    "policy": ("prior",),
+    "coder": ("root", "actions", "edit"),
+    "evaluator": ("evaluate", "close"),
+}
+
+
+def registry(kind: Kind) -> Mapping[str, Any]:
+    """Name -> class (or factory) of one kind of part, imported on first use."""
+    module, name = _REGISTRIES[kind]
+    found: Mapping[str, Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def resolve(kind: Kind, part: Any) -> Any:
+    """The part itself (or its settings): made with its defaults from a name, or the object that was given.
+
+    Raises: ConfigError for a name that does not exist, or an object that lacks a method of its kind.
+    """
+    if isinstance(part, str):
+        part = make(kind, part, {})
+    methods = ("open",) if hasattr(part, "open") else _METHODS[kind]
+    lacking = [name for name in methods if not callable(getattr(part, name, None))]
+    if lacking or isinstance(part, type):
+        mend = f"give a name ({', '.join(registry(kind))}) or an object with {', '.join(_METHODS[kind])}"
+        raise ConfigError(f"{part!r} is no {kind}: {mend}")
+    return part
+
+
+def make(kind: Kind, name: str, settings: Mapping[str, Any]) -> Any:
+    """A named part with `settings`. Raises: ConfigError for a name that does not exist or settings it does not take."""
+    known = registry(kind)
+    if name not in known:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(f"there is no {kind} {name!r}: {hint}use one of {', '.join(known)}")
+    maker = known[name]
+    if not callable(maker) and not settings:
+        return maker
+    try:
+        return maker(**settings)
+    except TypeError as error:
+        raise ConfigError(f"{kind} {name!r} cannot be made with {dict(settings)}: {error}") from error
+
+
+def describe(kind: Kind, given: Any, part: Any) -> dict[str, Any]:
+    """What a run records of a part: {"name", "settings"} where `make` makes it again, else {"object", "settings"}.
+
+    given: the name or object that `part` was resolved from.
+    """
+    settings = _settings(part)
+    for name, maker in _loaded(kind).items():
+        if maker is type(part) and settings is not None:
+            return {"name": name, "settings": settings}
+    if isinstance(given, str):
+        return {"name": given, "settings": {}}
+    return {"object": f"{type(part).__module__}.{type(part).__qualname__}", "settings": settings or {}}
+
+
+def remake(kind: Kind, recorded: Mapping[str, Any], given: Any) -> Any:
+    """The part that a resumed run goes on with: the one given now, or made again from what was recorded.
+
+    Raises: ConfigError as `resolve`, RunError where it must be given and is not.
+    """
+    if given is not None:
+        return resolve(kind, given)
+    if "name" not in recorded:
+        raise RunError(f"the {kind} of this run was an object of {recorded['object']}: give it again as {kind}=...")
+    return resolve(kind, make(kind, recorded["name"], recorded["settings"]))
+
+
+def opened(evaluator: Any, task: Task) -> Any:
+    """The evaluator of settings that are to be opened; any other evaluator as it is.
+
+    Raises: EvaluatorError or ConfigError where it cannot be opened, RunError where a record to replay is missing.
+    """
+    if not hasattr(evaluator, "open"):
+        return evaluator
+    from mtmc.evaluate import ReplaySettings
+
+    if not isinstance(evaluator, ReplaySettings):
+        return evaluator.open()
+    if not evaluator.run:
+        raise ConfigError("the replay evaluator has no recorded run: set evaluator.run to the folder of one")
+    store = Store.read(Path(evaluator.run))
+    try:
+        recorded = replace(evaluator, hardware=store.hardware() or evaluator.hardware)
+        return recorded.open(store.verdicts(), task.source)
+    finally:
+        store.close()
+
+
+def _loaded(kind: Kind) -> Mapping[str, Any]:
+    """The registry, or nothing where its own package cannot be imported: an object does without it."""
+    try:
+        return registry(kind)
+    except ImportError:
+        return {}
+
+
+def _settings(part: Any) -> dict[str, Any] | None:
+    """The settings of a part as plain JSON data; None where they are not plain, or it is no data class."""
+    if not is_dataclass(part):
+        return None
+    settings = {each.name: getattr(part, each.name) for each in fields(part) if each.init}
+    try:
+        if json.loads(json.dumps(settings)) == settings:
+            return settings
+    except TypeError:
+        pass
+    return None

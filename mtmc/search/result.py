@@ -1,0 +1,171 @@
+"""SearchResult: what a search hands back."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import RunError
+from mtmc.outcome import Cost, Outcome
+from mtmc.protocols import Strategy
+from mtmc.search import folder
+from mtmc.store import Store, check_unused
+from mtmc.tree import KernelNode, Tree
+
+if TYPE_CHECKING:
+    from mtmc.export.record import RunRecord
+
+
+@dataclass(frozen=True)
+class Version:
+    """A kernel version in short.
+
+    speedup: over the root, None for a failed version. runtime_ms: median of one forward at the full shapes.
+    runtime_kind: "measured" or "estimated".
+    """
+
+    node_id: int
+    source: str
+    speedup: float | None
+    runtime_ms: float | None
+    runtime_kind: str | None
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The outcome of a search.
+
+    tree: all versions. annotations: per node id what the strategy thinks of it. baselines: what the root is compared
+    with besides itself, by name. run_dir: the run's folder. finished: why the search has ended, None for a run that
+    has not. evaluations: how many were spent, the root's included.
+    """
+
+    tree: Tree
+    annotations: Mapping[int, Mapping[str, float]]
+    baselines: Mapping[str, Outcome]
+    run_dir: Path
+    finished: str | None
+    evaluations: int
+    _temporary: tempfile.TemporaryDirectory[str] | None = None
+    """Keeps a folder that nobody named for as long as this result lives."""
+
+    @cached_property
+    def record(self) -> RunRecord:
+        """All that a dump shows, with what only the run's folder has: legal actions, settings, costs.
+
+        Raises: RunError if the run's folder is gone.
+        """
+        store = Store.read(self.run_dir)
+        try:
+            return _record(self, store)
+        finally:
+            store.close()
+
+    @property
+    def best(self) -> Version:
+        """The fastest version that is right, the root where nothing is faster."""
+        return _version(self.tree, self.tree.best)
+
+    @property
+    def root(self) -> Version:
+        """The reference itself as ModelNew."""
+        return _version(self.tree, self.tree.root)
+
+    def to_networkx(self) -> Any:
+        """The tree as a typed `networkx.DiGraph`, see `mtmc.export.to_networkx`."""
+        from mtmc import export
+
+        return export.to_networkx(self.record)
+
+    def save(self, directory: Path | str) -> Path:
+        """Write the run's whole folder (store, config.yaml, best.py, nodes, dumps) to `directory`.
+
+        It can be resumed from there. Raises: RunError if the folder cannot be written or a run has used it already.
+        """
+        target = Path(directory)
+        if target.exists() and self.run_dir.exists() and target.samefile(self.run_dir):
+            write_outputs(self, target)
+            return target
+        check_unused(target)
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"the folder {target} cannot be made ({error.strerror}): choose another one") from error
+        folder.copy_store(self.run_dir, target)
+        write_outputs(self, target)
+        return target
+
+
+def write_outputs(result: SearchResult, directory: Path) -> None:
+    """Write everything that the store's folder holds besides the store."""
+    folder.write_config(directory, result.record.settings)
+    folder.write_best(directory, result.tree)
+    folder.write_nodes(directory, result.tree)
+    folder.write_dumps(directory, result.record)
+
+
+def result_of(
+    store: Store,
+    strategy: Strategy,
+    tree: Tree,
+    state: Any,
+    finished: str | None,
+    temporary: tempfile.TemporaryDirectory[str] | None = None,
+) -> SearchResult:
+    """The result of a run where it stands. tree, state: the store's tree, and the strategy's state."""
+    notes = strategy.annotations(state)
+    return SearchResult(
+        tree=tree,
+        annotations={node.id: notes[node.id] for node in tree if node.id in notes},
+        baselines=store.baselines(),
+        run_dir=store.folder,
+        finished=finished,
+        evaluations=store.evaluations(),
+        _temporary=temporary,
+    )
+
+
+def _record(result: SearchResult, store: Store) -> RunRecord:
+    from mtmc.export.record import RunRecord
+
+    return RunRecord(
+        tree=result.tree,
+        annotations=result.annotations,
+        legal={node.id: tuple(zip(*store.legal(node.id), strict=True)) for node in result.tree},
+        settings=store.settings(),
+        evaluations=evaluation_order(store),
+        spent=spent_cost(store),
+    )
+
+
+def evaluation_order(store: Store) -> list[int]:
+    """Node ids, one an evaluation, in order of trials.
+
+    An evaluation that made no node (of an attempt that was then repaired, say) has the id of the node that its trial
+    started from, which changes nothing about the best so far.
+    """
+    order = [0]
+    for batch in store.batches():
+        for row in batch.trials:
+            if row.end is not None:
+                made = [row.end.child_id] if row.end.kind == "node" and row.end.child_id is not None else []
+                count = row.end.evaluations
+                order += ([row.trial.node_id] * count + made)[-count:] if count else []
+    return order
+
+
+def spent_cost(store: Store) -> Cost:
+    """What the whole run has cost: every call of the coder, and the wall time."""
+    total = Cost()
+    for cost in store.costs():
+        total = total + cost
+    return Cost(store.seconds(), total.usd, total.tokens_in, total.tokens_out, total.calls)
+
+
+def _version(tree: Tree, node: KernelNode) -> Version:
+    outcome = node.outcome
+    return Version(node.id, node.source, tree.speedup(node.id), outcome.runtime_ms, outcome.runtime_kind)

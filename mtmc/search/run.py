@@ -1,0 +1,250 @@
+"""search(), resume() and load(): a whole run from names to a result."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mtmc.errors import ConfigError, RunError
+from mtmc.lock import LOCK_NAME
+from mtmc.protocols import Coder, Evaluator, Policy, Strategy
+from mtmc.search import components, folder
+from mtmc.search.budget import Budget
+from mtmc.search.components import Kind
+from mtmc.search.context import Parts, Progress, Run, Settings, rebuild
+from mtmc.search.replay import replay
+from mtmc.search.result import SearchResult, result_of, write_outputs
+from mtmc.store import ROOT_TRIAL, SCHEMA_VERSION, STORE_NAME, Attempt, Store, check_unused
+from mtmc.task import Task, load_task
+from mtmc.tree import Tree
+
+OnProgress = Callable[[Progress], None]
+
+_KINDS: tuple[Kind, ...] = ("strategy", "policy", "coder", "evaluator")
+_VERSIONED = ("mtmc", "torch", "triton", "langgraph")
+
+
+def search(
+    task: Task | str | Path,
+    *,
+    strategy: str | Strategy = "mcts",
+    policy: str | Policy = "heuristic",
+    coder: str | Coder = "rewriter",
+    evaluator: str | Evaluator | Any = "lab",
+    budget: int | Budget = 32,
+    seed: int = 0,
+    batch: int = 1,
+    repairs: int = 2,
+    out: Path | str | None = None,
+    progress: OnProgress | None = None,
+    dumps: bool = True,
+) -> SearchResult:
+    """Grow a tree of kernel versions of `task` and hand back the best.
+
+    task: a Task, or anything that `mtmc.task.load_task` takes.
+    strategy, policy, coder, evaluator: a name or an object, for the evaluator also its settings (`LabSettings(...)`);
+        what is opened here is closed at the end.
+    budget: evaluations, or a whole `Budget`.
+    batch: trials at once; the coder and the evaluator are then called from that many threads.
+    repairs: rounds of repair of one trial at most.
+    out: the run's folder, which must be unused; None keeps the run in a temporary folder for as long as the result
+        lives, see `SearchResult.save`.
+    progress: called after the root, after each batch and at the end.
+    dumps: whether nodes/, the tree's dumps and the report are written into `out` at the end.
+
+    The same seed and parts that are deterministic give the same tree.
+
+    Raises: ConfigError, TaskError, RunError or EvaluatorError, each naming the bad value and the mend. Nothing is left
+    on disk where the search could not start.
+    """
+    settings = Settings(_budget(budget), seed, batch, repairs)
+    if out is not None:
+        check_unused(Path(out))
+    loaded = load_task(task)
+    given: dict[Kind, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
+    made: dict[Kind, Any] = {kind: components.resolve(kind, given[kind]) for kind in _KINDS}
+    described: dict[str, Any] = {kind: components.describe(kind, given[kind], made[kind]) for kind in _KINDS}
+    with _opened(made, given, loaded) as parts:
+        facts = {"deterministic": parts.coder.deterministic, "hardware": parts.evaluator.hardware}
+        resolved = {"task": loaded.name, **described, **facts, **asdict(settings), "versions": versions()}
+        root = _root(parts.coder, loaded)
+        temporary = tempfile.TemporaryDirectory(prefix="mtmc-") if out is None else None
+        directory = Path(temporary.name if temporary else out or "")
+        new = not directory.exists()
+        store = Store.create(directory, loaded, resolved, root)
+        try:
+            store.log("start", 0.0, schema=SCHEMA_VERSION, versions=resolved["versions"])
+            folder.write_config(directory, resolved)
+            run = _run(store, loaded, parts, settings)
+            return _drive(run, progress, temporary, dumps and out is not None)
+        except BaseException:
+            started = store.has_root()
+            store.close()
+            if not started:
+                _remove(directory, new)
+            raise
+        finally:
+            store.close()
+
+
+def resume(
+    run_dir: Path | str,
+    *,
+    strategy: Strategy | None = None,
+    policy: Policy | None = None,
+    coder: Coder | None = None,
+    evaluator: Evaluator | Any = None,
+    budget: int | Budget | None = None,
+    progress: OnProgress | None = None,
+    dumps: bool = True,
+) -> SearchResult:
+    """Go on with a run that was ended before its time, or that has a greater budget now.
+
+    The tree is the one that the uninterrupted run would have grown; no edit and no evaluation that was recorded is made
+    again. strategy, policy, coder, evaluator: needed only where the run was made with an object of a class that is in
+    no registry. budget: a new one (an integer changes the evaluations only); its depth cannot change.
+
+    Raises: RunError if there is no such run, another process has it open, a newer version made it, or its strategy does
+    not ask for the recorded trials; ConfigError for a budget that cannot be.
+    """
+    directory = Path(run_dir)
+    store = Store.open(directory)
+    try:
+        recorded = store.settings()
+        settings = _settings(recorded, budget)
+        given: dict[Kind, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
+        made = {kind: components.remake(kind, recorded[kind], given[kind]) for kind in _KINDS}
+        task = store.task()
+        with _opened(made, given, task) as parts:
+            run = _run(store, task, parts, settings)
+            if settings.budget != _settings(recorded, None).budget:
+                store.change_settings({**recorded, **asdict(settings)})
+            store.log("resume", run.seconds, budget=asdict(settings.budget), versions=versions())
+            folder.write_config(directory, store.settings())
+            return _drive(run, progress, None, dumps)
+    finally:
+        store.close()
+
+
+def load(run_dir: Path | str, *, strategy: Strategy | None = None) -> SearchResult:
+    """The result of a run as far as it has come, without going on; another process may be at work on it.
+
+    strategy: needed only where the run was made with an object of a class that is in no registry.
+
+    Raises: RunError if there is no such run, it has no root yet, a newer version made it, or its strategy does not ask
+        for the recorded trials.
+    """
+    store = Store.read(Path(run_dir))
+    try:
+        recorded = store.settings()
+        part = components.remake("strategy", recorded["strategy"], strategy)
+        tree = store.tree()
+        if len(tree) == 0:
+            raise RunError(f"the run {store.folder} has no root yet: resume it first")
+        replayed = replay(store, part, tree, recorded["seed"], recorded["deterministic"])
+        return result_of(store, part, tree, replayed.state, _finished(store))
+    finally:
+        store.close()
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a run stands on, without importing any of it; what is not installed is left out."""
+    found = {"python": platform.python_version()}
+    for name in _VERSIONED:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def _drive(
+    run: Run, on_progress: OnProgress | None, temporary: tempfile.TemporaryDirectory[str] | None, dumps: bool
+) -> SearchResult:
+    """Let the state machine go, keep best.py up to date, and hand back the result."""
+    from mtmc.search.graph import drive
+
+    directory = run.store.folder
+    written = None
+
+    def keep_best(progress: Progress) -> None:
+        nonlocal written
+        if run.tree.best.id != written:
+            folder.write_best(directory, run.tree)
+            written = run.tree.best.id
+        if on_progress is not None:
+            on_progress(progress)
+
+    run.on_progress = keep_best
+    drive(run)
+    result = result_of(run.store, run.parts.strategy, run.tree, run.state, run.finished, temporary)
+    if dumps:
+        write_outputs(result, directory)
+    return result
+
+
+def _run(store: Store, task: Task, parts: Parts, settings: Settings) -> Run:
+    run = Run(store, task, parts, settings, Tree(task.name), None)
+    rebuild(run)
+    return run
+
+
+def _root(coder: Coder, task: Task) -> Attempt:
+    """The root's source, before anything is on disk: a task that cannot be captured ends here."""
+    started = time.perf_counter()
+    edit = coder.root(task)
+    cost = replace(edit.cost, seconds=time.perf_counter() - started)
+    return Attempt(ROOT_TRIAL, 0, edit.source, edit.plan, cost)
+
+
+def _budget(budget: int | Budget) -> Budget:
+    return budget if isinstance(budget, Budget) else Budget(evaluations=budget)
+
+
+def _settings(recorded: Mapping[str, Any], budget: int | Budget | None) -> Settings:
+    """The recorded settings, with another budget where one is given."""
+    old = Budget(**recorded["budget"])
+    if budget is None:
+        new = old
+    elif isinstance(budget, Budget):
+        new = budget
+    else:
+        new = replace(old, evaluations=budget)
+    if new.depth != old.depth:
+        mend = f"its versions at depth {old.depth} have no actions; start a new run"
+        raise ConfigError(f"budget.depth cannot be {new.depth} for a run that has {old.depth}: {mend}")
+    return Settings(new, recorded["seed"], recorded["batch"], recorded["repairs"])
+
+
+@contextmanager
+def _opened(parts: Mapping[Kind, Any], given: Mapping[Kind, Any], task: Task) -> Iterator[Parts]:
+    """The four parts at work. An evaluator that is made or opened here is closed here."""
+    evaluator = components.opened(parts["evaluator"], task)
+    try:
+        yield Parts(parts["strategy"], parts["policy"], parts["coder"], evaluator)
+    finally:
+        if evaluator is not given["evaluator"]:
+            evaluator.close()
+
+
+def _finished(store: Store) -> str | None:
+    """Why a run has ended; None where it has not, or has been resumed since."""
+    [*_, (_, kind, data)] = store.events()
+    return str(data["reason"]) if kind == "finish" else None
+
+
+def _remove(directory: Path, new: bool) -> None:
+    """Take back what a search has written that could not start."""
+    if new:
+        shutil.rmtree(directory, ignore_errors=True)
+        return
+    for name in (STORE_NAME, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "config.yaml", LOCK_NAME):
+        (directory / name).unlink(missing_ok=True)

@@ -1,0 +1,181 @@
+"""The statistics of the tree search: nodes and edges, their scores, and what a trial's end does to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from mtmc.search.strategies.common import Flights, is_failure
+
+
+class MctsEdge:
+    """One legal action of one node, once it was tried.
+
+    visits: values backed up through it; failures: how many of them were failures; total and best: sum and greatest of
+    the others. flying: trials in flight on it or below. tries: trials spent on it, in flight or ended, whatever came
+    of them. closed: nothing is left to try here or below.
+    """
+
+    __slots__ = ("best", "children", "closed", "failures", "flying", "prior", "total", "tries", "visits")
+
+    def __init__(self, prior: float) -> None:
+        self.prior = prior
+        self.visits = 0
+        self.failures = 0
+        self.total = 0.0
+        self.best = -math.inf
+        self.flying = 0
+        self.tries = 0
+        self.children: tuple[MctsNode, ...] = ()
+        self.closed = False
+
+
+@dataclass(eq=False, slots=True)
+class MctsNode:
+    """One version.
+
+    priors: of its actions. order: the actions, likeliest first, of equals the first: they are first tried in this
+    order. edges: of the actions that were tried. open_edges: how many edges are not closed, untried ones included.
+    parent and action_index: the edge that made it, None and -1 for the root and before it is linked.
+    """
+
+    id: int
+    value: float
+    priors: tuple[float, ...]
+    order: tuple[int, ...]
+    stop_index: int | None
+    open_edges: int
+    edges: dict[int, MctsEdge] = field(default_factory=dict)
+    parent: MctsNode | None = None
+    action_index: int = -1
+
+    @classmethod
+    def make(cls, node_id: int, priors: Sequence[float], value: float, stop_index: int | None) -> MctsNode:
+        """A node that is not linked yet."""
+        order = tuple(sorted(range(len(priors)), key=lambda index: (-priors[index], index)))
+        return cls(node_id, value, tuple(priors), order, stop_index, len(priors))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to try from here or below."""
+        return self.open_edges == 0
+
+    @property
+    def visits(self) -> int:
+        """sum N of its edges: values backed up through them, and trials in flight."""
+        return sum(edge.visits + edge.flying for edge in self.edges.values())
+
+    def try_edge(self, index: int, tries: int) -> list[MctsEdge]:
+        """Spend `tries` tries on edge `index`; returns the edges from it up to the root's."""
+        if index not in self.edges:
+            self.edges[index] = MctsEdge(self.priors[index])
+        self.edges[index].tries += tries
+        return self.path_edges(index)
+
+    def path_edges(self, index: int) -> list[MctsEdge]:
+        """The edges from this node's edge `index`, which was tried, up to the root's."""
+        edges: list[MctsEdge] = []
+        node: MctsNode | None = self
+        while node is not None and index >= 0:
+            edges.append(node.edges[index])
+            index, node = node.action_index, node.parent
+        return edges
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Selection ended on the `STOP` edge of a node."""
+
+    node: MctsNode
+
+
+@dataclass
+class MctsState:
+    """The whole opinion of the search. low, high: least and greatest value of a right version so far."""
+
+    exploration: float
+    best_weight: float
+    expansions: int
+    widening: float
+    nodes: dict[int, MctsNode] = field(default_factory=dict)
+    flights: Flights = field(default_factory=Flights)
+    low: float = math.inf
+    high: float = -math.inf
+
+
+def note_value(state: MctsState, value: float) -> None:
+    """Widen the range of values that Q is normalized over; a failure is no value."""
+    if not is_failure(value):
+        state.low = min(state.low, value)
+        state.high = max(state.high, value)
+
+
+def norm(state: MctsState, value: float) -> float:
+    """A value in the range of the tree's values, 0 to 1; 0.5 where that range is one point."""
+    if state.high <= state.low:
+        return 0.5
+    return min(1.0, max(0.0, (value - state.low) / (state.high - state.low)))
+
+
+def q_value(state: MctsState, node: MctsNode, edge: MctsEdge) -> float:
+    """Q(s,a) of a tried edge: mixture of mean and best, see `mcts`.
+
+    Failures and trials in flight count as the tree's least value; an edge without either, like an untried one, has the
+    norm of its node's value.
+    """
+    count = edge.visits + edge.flying
+    if count == 0:
+        return norm(state, node.value)
+    losses = edge.failures + edge.flying
+    mean = (edge.total + losses * state.low) / count
+    best = edge.best if edge.best > -math.inf else state.low
+    return norm(state, (1.0 - state.best_weight) * mean + state.best_weight * best)
+
+
+def puct(q: float, prior: float, parent_visits: int, visits: int, exploration: float) -> float:
+    """Q(s,a) + c P(a|s) sqrt(sum N) / (1 + N(s,a))."""
+    return q + exploration * prior * math.sqrt(parent_visits) / (1 + visits)
+
+
+def score(state: MctsState, node: MctsNode, index: int) -> float:
+    """PUCT score of edge `index` of `node`; trials in flight count as visits."""
+    edge = node.edges.get(index)
+    if edge is None:
+        return puct(norm(state, node.value), node.priors[index], node.visits, 0, state.exploration)
+    visits = edge.visits + edge.flying
+    return puct(q_value(state, node, edge), edge.prior, node.visits, visits, state.exploration)
+
+
+def backup(edges: Iterable[MctsEdge], value: float) -> None:
+    """Record one value in each of `edges`."""
+    failed = is_failure(value)
+    for edge in edges:
+        edge.visits += 1
+        if failed:
+            edge.failures += 1
+        else:
+            edge.total += value
+            edge.best = max(edge.best, value)
+
+
+def settle(state: MctsState, node: MctsNode, index: int) -> None:
+    """Close edge `index` of `node` if nothing is left to try there, and then the edges above it that it closes."""
+    current: MctsNode | None = node
+    while current is not None and index >= 0:
+        edge = current.edges[index]
+        used_up = edge.tries >= state.expansions and all(child.exhausted for child in edge.children)
+        if edge.closed or not used_up or _awaits(state, current, index):
+            return
+        edge.closed = True
+        current.open_edges -= 1
+        if not current.exhausted:
+            return
+        index, current = current.action_index, current.parent
+
+
+def _awaits(state: MctsState, node: MctsNode, index: int) -> bool:
+    """Whether a trial of this very edge is in flight: its child may still open something."""
+    if node.edges[index].flying == 0:
+        return False
+    return any(trial.node_id == node.id and trial.action_index == index for trial in state.flights.flying.values())

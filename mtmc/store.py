@@ -1,0 +1,434 @@
+"""The run's store: one SQLite file from which everything else in the run's folder can be rebuilt.
+
+Crash-safe: each record is one transaction in a write-ahead log, so a killed process loses at most the step it was in.
+Idempotent: records are keyed by trial id and attempt, or by a source's hash, and writing one twice changes nothing.
+What a trial finds (its edits, its outcomes) is recorded as it comes; what it means (nodes, ends of trials) is recorded
+for a whole batch in one transaction. So a run that was killed finds its batch in flight, with all that was paid for.
+
+Tables: meta (schema version, task, settings), events (start, resume, finish), batches (each call of `Strategy.ask`),
+trials, attempts (each call of a coder), outcomes (each evaluation, once per source and gate), sources, nodes.
+LangGraph's checkpoint tables live in the same file and belong to LangGraph.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mtmc.action import Action, action_from_json, action_to_json
+from mtmc.errors import RunError
+from mtmc.lock import FolderLock
+from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
+from mtmc.protocols import Depth, Trial
+from mtmc.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
+from mtmc.task import Task, Variant
+from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
+
+SCHEMA_VERSION = 1
+STORE_NAME = "run.sqlite"
+WAL_PAGES = 4096
+"""Pages of the write-ahead log (16 MiB) before SQLite moves them into the file, which takes a sync of the disk."""
+
+ROOT_TRIAL = -1
+"""Trial id of the root's own attempt, and the number of the batch that its outcome belongs to."""
+
+RESERVED = (
+    *(STORE_NAME, "config.yaml", "best.py", "nodes", "report.md", "progress.png"),
+    *(f"tree.{kind}" for kind in ("json", "graphml", "html", "png", "dot", "mmd")),
+)
+"""What a run writes into its folder: a folder that holds one of these is already used."""
+
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+CREATE TABLE events (id INTEGER PRIMARY KEY, seconds REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL);
+CREATE TABLE sources (hash TEXT PRIMARY KEY, source TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE outcomes (
+    hash TEXT NOT NULL, gate TEXT NOT NULL, batch INTEGER NOT NULL, seconds REAL NOT NULL, outcome TEXT NOT NULL,
+    PRIMARY KEY (hash, gate)) WITHOUT ROWID;
+CREATE TABLE batches (id INTEGER PRIMARY KEY, asked INTEGER NOT NULL, seconds REAL);
+CREATE TABLE trials (
+    id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, node_id INTEGER NOT NULL, action_index INTEGER NOT NULL,
+    allowance INTEGER NOT NULL, kind TEXT, child_id INTEGER, evaluations INTEGER, reason TEXT);
+CREATE TABLE attempts (
+    trial_id INTEGER NOT NULL, number INTEGER NOT NULL, hash TEXT, plan TEXT, cost TEXT NOT NULL, error TEXT,
+    PRIMARY KEY (trial_id, number)) WITHOUT ROWID;
+CREATE TABLE nodes (
+    id INTEGER PRIMARY KEY, parent_id INTEGER NOT NULL, trial_id INTEGER NOT NULL, attempt INTEGER NOT NULL,
+    hash TEXT NOT NULL, gate TEXT NOT NULL, actions TEXT NOT NULL, priors TEXT NOT NULL);
+CREATE INDEX trials_of_batch ON trials (batch);
+"""
+
+
+class Store:
+    """The open store of one run. Its methods may be called from several threads."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: FolderLock | None) -> None:
+        """Use `create`, `open` or `read`."""
+        self.folder = folder
+        self._connection = connection
+        self._folder_lock = lock
+        self._guard = threading.RLock()
+
+    @classmethod
+    def create(cls, folder: Path, task: Task, settings: Mapping[str, Any], root: Attempt) -> Store:
+        """A new store in `folder`, which is made if it is not there. settings: plain JSON. root: the root's own source.
+
+        The file appears under its name once it is whole: a process killed here leaves a folder that can be used.
+
+        Raises: RunError if the folder cannot be written or a run has used it already.
+        """
+        check_unused(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(f"the run folder {folder} cannot be made ({error.strerror}): choose another one") from error
+        lock = FolderLock(folder)
+        try:
+            unfinished = folder / f".{STORE_NAME}.new"
+            for suffix in ("", "-wal", "-shm"):
+                Path(f"{unfinished}{suffix}").unlink(missing_ok=True)
+            store = cls(folder, _connect(unfinished), None)
+            store._initialize(task, settings)
+            store.add_attempt(root)
+            store.close()
+            unfinished.rename(folder / STORE_NAME)
+            return cls(folder, _connect(folder / STORE_NAME), lock)
+        except BaseException:
+            lock.release()
+            raise
+
+    def _initialize(self, task: Task, settings: Mapping[str, Any]) -> None:
+        fields = asdict(task)
+        state = fields.pop("state")
+        facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": json.dumps(settings), "state": state}
+        with self._writing() as connection:
+            for statement in _SCHEMA.split(";\n"):
+                connection.execute(statement)
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", list(facts.items()))
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """The store of a run that is to go on, locked against every other process.
+
+        Raises: RunError if there is no run, another process has it open, or a newer version made it.
+        """
+        _check_exists(folder)
+        lock = FolderLock(folder)
+        try:
+            store = cls(folder, _connect(folder / STORE_NAME), lock)
+            store._check_schema()
+        except BaseException:
+            lock.release()
+            raise
+        return store
+
+    @classmethod
+    def read(cls, folder: Path) -> Store:
+        """The store of a run, to look at only; the run may be going on. Raises: RunError as `open` does."""
+        _check_exists(folder)
+        store = cls(folder, _connect(folder / STORE_NAME), None)
+        with store._reading() as connection:
+            connection.execute("PRAGMA query_only = 1")
+        store._check_schema()
+        return store
+
+    def close(self) -> None:
+        """Close the file and give the lock back. Idempotent."""
+        with self._guard:
+            self._connection.close()
+            if self._folder_lock is not None:
+                self._folder_lock.release()
+
+    def task(self) -> Task:
+        """The task of this run, whole: the file it came from is not needed any more."""
+        fields = json.loads(self._meta("task"))
+        for name in ("full", "small"):
+            fields[name] = _variant(fields[name])
+        fields["held_out"] = tuple(_variant(each) for each in fields["held_out"])
+        return Task(**fields, state=self._meta("state"))
+
+    def settings(self) -> dict[str, Any]:
+        """The resolved settings of this run."""
+        settings: dict[str, Any] = json.loads(self._meta("settings"))
+        return settings
+
+    def change_settings(self, settings: Mapping[str, Any]) -> None:
+        """Replace the resolved settings: a resumed run may have a greater budget."""
+        self._write("UPDATE meta SET value = ? WHERE key = 'settings'", json.dumps(settings))
+
+    def log(self, kind: str, seconds: float, **data: Any) -> None:
+        """Append an event. seconds: of the run so far. data: plain JSON."""
+        text = json.dumps(data, sort_keys=True)
+        self._write("INSERT INTO events (seconds, kind, data) VALUES (?, ?, ?)", seconds, kind, text)
+
+    def events(self) -> list[tuple[float, str, dict[str, Any]]]:
+        """All events in order: (seconds of the run so far, kind, data)."""
+        rows = self._all("SELECT seconds, kind, data FROM events ORDER BY id")
+        return [(seconds, kind, json.loads(data)) for seconds, kind, data in rows]
+
+    def seconds(self) -> float:
+        """Wall time spent on this run as far as it is recorded, summed over resumes."""
+        [(batches, events)] = self._all("SELECT (SELECT max(seconds) FROM batches), (SELECT max(seconds) FROM events)")
+        return max(batches or 0.0, events or 0.0)
+
+    def add_attempt(self, attempt: Attempt) -> None:
+        """Record one call of a coder."""
+        hash_ = None if attempt.source is None else source_hash(attempt.source)
+        cost = json.dumps(vars(attempt.cost))
+        with self._writing() as connection:
+            if attempt.source is not None:
+                connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (hash_, attempt.source))
+            row = (attempt.trial_id, attempt.number, hash_, attempt.plan, cost, attempt.error)
+            connection.execute("INSERT OR IGNORE INTO attempts VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def attempts(self, trial_id: int) -> list[Attempt]:
+        """The recorded calls of a trial's coder, in order."""
+        query = (
+            "SELECT trial_id, number, source, plan, cost, error FROM attempts LEFT JOIN sources USING (hash)"
+            " WHERE trial_id = ? ORDER BY number"
+        )
+        rows = self._all(query, trial_id)
+        return [
+            Attempt(trial, n, source, plan, Cost(**json.loads(cost)), err) for trial, n, source, plan, cost, err in rows
+        ]
+
+    def costs(self) -> list[Cost]:
+        """What each call of a coder took, by trial and number."""
+        rows = self._all("SELECT cost FROM attempts ORDER BY trial_id, number")
+        return [Cost(**json.loads(cost)) for (cost,) in rows]
+
+    def add_outcome(self, hash_: str, gate: Depth, batch: int, outcome: Outcome, seconds: float) -> None:
+        """Record what evaluation found of a source. seconds: what the evaluation took."""
+        text = json.dumps(outcome_to_json(outcome))
+        self._write("INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?, ?, ?)", hash_, gate, batch, seconds, text)
+
+    def outcome(self, hash_: str, gate: Depth) -> tuple[int, Outcome] | None:
+        """What evaluation found of a source and in which batch, or None if it was not evaluated."""
+        rows = self._all("SELECT batch, outcome FROM outcomes WHERE hash = ? AND gate = ?", hash_, gate)
+        return None if not rows else (rows[0][0], outcome_from_json(json.loads(rows[0][1])))
+
+    def recorded(self) -> list[tuple[str, str]]:
+        """(hash, gate) of each evaluation that is recorded."""
+        return [(hash_, gate) for hash_, gate in self._all("SELECT hash, gate FROM outcomes ORDER BY hash, gate")]
+
+    def verdicts(self) -> dict[str, Outcome]:
+        """What was found of each source in the end, by hash: by verification if it failed that, else by screening."""
+        found: dict[str, Outcome] = {}
+        for hash_, text in self._all("SELECT hash, outcome FROM outcomes ORDER BY hash, gate = 'verify'"):
+            outcome = outcome_from_json(json.loads(text))
+            if hash_ not in found or not outcome.ok:
+                found[hash_] = outcome
+        return found
+
+    def hardware(self) -> str | None:
+        """Name in the hardware table of the GPU that runtimes are for; None before the root is recorded."""
+        name: str | None = self._meta("hardware")
+        return name
+
+    def evaluations(self) -> int:
+        """How many evaluations are recorded, the root's included, verification not."""
+        [(count,)] = self._all("SELECT count(*) FROM outcomes WHERE gate = 'screen'")
+        return int(count)
+
+    def evaluations_of(self, batch_id: int) -> int:
+        """How many evaluations are recorded that a batch was the first to make, verification not counted."""
+        query = "SELECT count(*) FROM outcomes WHERE gate = 'screen' AND batch = ?"
+        [(count,)] = self._all(query, batch_id)
+        return int(count)
+
+    def evaluated_attempts(self) -> list[tuple[int, str, str | None, Outcome]]:
+        """All attempts that were evaluated, by trial and number: (trial id, source, plan, outcome of screening)."""
+        query = """
+            SELECT trial_id, source, plan, outcome FROM attempts JOIN sources USING (hash)
+            JOIN outcomes USING (hash) WHERE gate = 'screen' ORDER BY trial_id, number"""
+        rows = self._all(query)
+        return [(trial, source, plan, outcome_from_json(json.loads(found))) for trial, source, plan, found in rows]
+
+    def begin_batch(self, batch: Batch) -> None:
+        """Record the trials of a batch before they start."""
+        with self._writing() as connection:
+            connection.execute("INSERT OR IGNORE INTO batches VALUES (?, ?, NULL)", (batch.id, batch.asked))
+            rows = [
+                (row.trial.id, batch.id, row.trial.node_id, row.trial.action_index, row.allowance)
+                for row in batch.trials
+            ]
+            query = "INSERT OR IGNORE INTO trials VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL, NULL)"
+            connection.executemany(query, rows)
+
+    def end_batch(self, batch_id: int, ends: Mapping[int, TrialEnd], nodes: Sequence[NewNode], seconds: float) -> None:
+        """Record how the trials of a batch ended (by trial id) and the nodes they made: all of it or nothing."""
+        with self._writing() as connection:
+            _insert_nodes(connection, nodes)
+            connection.executemany(
+                "UPDATE trials SET kind = ?, child_id = ?, evaluations = ?, reason = ? WHERE id = ? AND kind IS NULL",
+                [(end.kind, end.child_id, end.evaluations, end.reason, trial_id) for trial_id, end in ends.items()],
+            )
+            query = "UPDATE batches SET seconds = ? WHERE id = ? AND seconds IS NULL"
+            connection.execute(query, (seconds, batch_id))
+
+    def add_root(self, root: NewNode, baselines: Mapping[str, Outcome], hardware: str) -> None:
+        """Record the root, what it is compared with besides itself, and the hardware that runtimes are for."""
+        with self._writing() as connection:
+            _insert_nodes(connection, [root])
+            others = json.dumps({name: outcome_to_json(baselines[name]) for name in sorted(baselines)})
+            facts = [("baselines", others), ("hardware", hardware)]
+            connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts)
+
+    def has_root(self) -> bool:
+        """Whether the root is recorded: without it there is nothing to resume."""
+        return bool(self._all("SELECT 1 FROM nodes LIMIT 1"))
+
+    def baselines(self) -> dict[str, Outcome]:
+        """What the root is compared with besides itself, by name; empty before the root is recorded."""
+        text = self._meta("baselines")
+        return {name: outcome_from_json(each) for name, each in json.loads(text or "{}").items()}
+
+    def batches(self) -> Iterator[Batch]:
+        """All batches in order, with their trials."""
+        rows: dict[int, list[TrialRow]] = {}
+        columns = "batch, id, node_id, action_index, allowance, kind, child_id, evaluations, reason"
+        query = f"SELECT {columns} FROM trials ORDER BY id"
+        for batch, trial_id, node_id, index, allowance, kind, child_id, evaluations, reason in self._all(query):
+            end = None if kind is None else TrialEnd(kind, child_id, evaluations, reason)
+            rows.setdefault(batch, []).append(TrialRow(Trial(trial_id, node_id, index), allowance, end))
+        for batch, asked, seconds in self._all("SELECT id, asked, seconds FROM batches ORDER BY id"):
+            yield Batch(batch, asked, tuple(rows.get(batch, ())), seconds)
+
+    def legal(self, node_id: int) -> tuple[tuple[Action, ...], tuple[float, ...]]:
+        """The legal actions of a node and their priors. Raises: RunError for a node that is not recorded."""
+        rows = self._all("SELECT actions, priors FROM nodes WHERE id = ?", node_id)
+        if not rows:
+            raise RunError(f"no node {node_id} in the run {self.folder}")
+        return tuple(action_from_json(each) for each in json.loads(rows[0][0])), tuple(json.loads(rows[0][1]))
+
+    def tree(self) -> Tree:
+        """All recorded versions, rebuilt."""
+        tree = Tree(json.loads(self._meta("task"))["name"])
+        for node in self._nodes():
+            tree.add(node)
+        return tree
+
+    def _nodes(self) -> Iterator[KernelNode]:
+        costs: dict[int, Cost] = {}
+        for trial_id, _, cost in self._all("SELECT trial_id, number, cost FROM attempts ORDER BY trial_id, number"):
+            costs[trial_id] = coding_cost(costs.get(trial_id, Cost()), Cost(**json.loads(cost)))
+        query = """
+            SELECT n.id, n.parent_id, n.trial_id, n.attempt, s.source, a.plan, o.outcome, t.action_index
+            FROM nodes n JOIN sources s ON s.hash = n.hash
+            JOIN attempts a ON a.trial_id = n.trial_id AND a.number = n.attempt
+            JOIN outcomes o ON o.hash = n.hash AND o.gate = n.gate
+            LEFT JOIN trials t ON t.id = n.trial_id ORDER BY n.id"""
+        for id_, parent_id, trial_id, attempt, source, plan, outcome, index in self._all(query):
+            action = None if id_ == ROOT_ID else self.legal(parent_id)[0][index]
+            found = outcome_from_json(json.loads(outcome))
+            yield KernelNode(id_, parent_id, action, source, plan, found, trial_id, attempt, costs[trial_id])
+
+    def _meta(self, key: str) -> Any:
+        rows = self._all("SELECT value FROM meta WHERE key = ?", key)
+        return rows[0][0] if rows else None
+
+    def _check_schema(self) -> None:
+        try:
+            schema = self._meta("schema")
+        except RunError:
+            self.close()
+            raise
+        if schema is None or schema > SCHEMA_VERSION:
+            self.close()
+            made = f"schema {schema}, this one reads up to {SCHEMA_VERSION}"
+            raise RunError(f"the run {self.folder} was made by a newer version of mtmc ({made}): upgrade mtmc")
+
+    def _all(self, query: str, *parameters: Any) -> list[Any]:
+        with self._reading() as connection:
+            return connection.execute(query, parameters).fetchall()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._guard:
+            try:
+                yield self._connection
+            except sqlite3.Error as error:
+                raise RunError(f"{self.folder / STORE_NAME} cannot be read ({error}): is it a run of mtmc?") from error
+
+    def _write(self, statement: str, *parameters: Any) -> None:
+        """One statement, which is a transaction of its own."""
+        with self._guard:
+            try:
+                self._connection.execute(statement, parameters)
+            except sqlite3.Error as error:
+                raise self._unwritable(error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction of several statements: all of it or nothing."""
+        with self._guard:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                with self._connection:
+                    yield self._connection
+            except sqlite3.Error as error:
+                raise self._unwritable(error) from error
+
+    def _unwritable(self, error: sqlite3.Error) -> RunError:
+        mend = "see that the disk has room and the folder can be written"
+        return RunError(f"{self.folder / STORE_NAME} cannot be written ({error}): {mend}")
+
+
+def check_unused(folder: Path) -> None:
+    """Raises: RunError if a run has used this folder already, or it cannot be a folder."""
+    try:
+        used = [name for name in RESERVED if (folder / name).exists()]
+    except OSError as error:
+        raise RunError(f"the run folder {folder} cannot be read ({error.strerror}): choose another one") from error
+    if used:
+        mend = "resume that run or choose another folder" if STORE_NAME in used else "choose an empty folder"
+        raise RunError(f"the run folder {folder} is already used, it holds {used[0]}: {mend}")
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"the run folder {folder} cannot be made, it is a file: choose another one")
+
+
+def coding_cost(total: Cost, attempt: Cost) -> Cost:
+    """Cost of a node's coding so far with one attempt more; seconds are left out, so that equal runs are equal."""
+    summed = total + attempt
+    return Cost(0.0, summed.usd, summed.tokens_in, summed.tokens_out, summed.calls)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Autocommit (transactions are explicit), a write-ahead log, and a sync at its checkpoints only: a killed process
+    loses nothing that was committed; a power failure may lose the last steps but not the file."""
+    try:
+        connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+    except sqlite3.Error as error:
+        raise RunError(
+            f"{path} cannot be opened ({error}): is it a run of mtmc, in a folder that can be written?"
+        ) from error
+    return connection
+
+
+def _check_exists(folder: Path) -> None:
+    if not (folder / STORE_NAME).is_file():
+        raise RunError(f"there is no run in {folder}: it has no {STORE_NAME}; name the folder of a run")
+
+
+def _insert_nodes(connection: sqlite3.Connection, nodes: Sequence[NewNode]) -> None:
+    rows = []
+    for new in nodes:
+        node = new.node
+        actions = json.dumps([action_to_json(action) for action in new.actions])
+        facts = (node.id, node.parent_id, node.trial_id, node.repairs, node.hash, new.gate)
+        rows.append((*facts, actions, json.dumps(new.priors)))
+    connection.executemany("INSERT OR IGNORE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+
+
+def _variant(fields: Mapping[str, Any]) -> Variant:
+    constants = tuple((name, value) for name, value in fields["constants"])
+    return Variant(**{**fields, "constants": constants})

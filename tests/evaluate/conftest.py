@@ -1,0 +1,27 @@
+"""One pool of each kind for all tests of the evaluator: starting one costs seconds, a job milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mtmc.evaluate.worker import Pool, PoolSettings
+
+ARGUMENTS = {"target_name": "sm_90", "multiprocessors": 132}
+ENVIRONMENT = {"TRITON_DEFAULT_FP_FUSION": "1"}
+
+
+@pytest.fixture(scope="session")
+def build_pool() -> Iterator[Pool]:
+    pool = Pool(PoolSettings("mtmc.evaluate.build:warm", ARGUMENTS, ENVIRONMENT))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(scope="session")
+def check_pool() -> Iterator[Pool]:
+    environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}
+    pool = Pool(PoolSettings("mtmc.evaluate.check:warm", ARGUMENTS, environment))
+    yield pool
+    pool.close()

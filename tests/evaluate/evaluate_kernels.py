@@ -1,0 +1,127 @@
+# ruff: noqa: N803
+"""Kernels that the tests of the interpreter run in a check worker (imported there only: it needs TRITON_INTERPRET=1)."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from triton.language.extra import libdevice
+
+from mtmc.evaluate.bounds import OutOfBoundsError, bounded_memory
+
+
+@triton.jit
+def dot_kernel(a_ptr, b_ptr, c_ptr, PRECISION: tl.constexpr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    at = i[:, None] * N + i[None, :]
+    tl.store(c_ptr + at, tl.dot(tl.load(a_ptr + at), tl.load(b_ptr + at), input_precision=PRECISION))
+
+
+def dot_errors() -> dict[str, float]:
+    """Norm-wise error of a 64 x 64 product at each precision, against float64."""
+    torch.manual_seed(0)
+    errors = {}
+    cases = [("default", None, torch.float32)]
+    cases += [(name, name, torch.float32) for name in ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")]
+    cases += [("float16", None, torch.float16), ("bfloat16", None, torch.bfloat16)]
+    for name, precision, dtype in cases:
+        torch.manual_seed(1)
+        a, b = torch.randn(64, 64).to(dtype), torch.randn(64, 64).to(dtype)
+        c = torch.empty(64, 64)
+        dot_kernel[(1,)](a, b, c, precision, 64)
+        exact = a.double() @ b.double()
+        errors[name] = float((c.double() - exact).norm() / exact.norm())
+    return errors
+
+
+@triton.jit
+def bf16_kernel(a_ptr, b_ptr, out_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    a, b = tl.load(a_ptr + i), tl.load(b_ptr + i)
+    tl.store(out_ptr + i, a * b + a)
+    tl.store(out_ptr + N + i, tl.where(a > b, a, b))
+    tl.store(out_ptr + 2 * N + i, tl.maximum(a, b))
+    tl.store(out_ptr + 3 * N + i, tl.exp(a.to(tl.float32)).to(tl.bfloat16))
+    tl.store(out_ptr + 4 * N + i, tl.zeros((N,), tl.bfloat16) + tl.sum(a, axis=0))
+
+
+def bf16_errors() -> dict[str, float]:
+    """Largest difference to torch's own bfloat16 results."""
+    torch.manual_seed(0)
+    n = 256
+    a, b = torch.randn(n).bfloat16(), torch.randn(n).bfloat16()
+    out = torch.empty(5, n, dtype=torch.bfloat16)
+    bf16_kernel[(1,)](a, b, out, n)
+    want = {
+        "multiply_add": a * b + a,
+        "where": torch.where(a > b, a, b),
+        "maximum": torch.maximum(a, b),
+        "exp": torch.exp(a.float()).bfloat16(),
+        "sum": a.double().sum().float().bfloat16().expand(n),
+    }
+    return {name: float((out[k].float() - w.float()).abs().max()) for k, (name, w) in enumerate(want.items())}
+
+
+@triton.jit
+def libdevice_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    x = tl.load(x_ptr + i)
+    tl.store(out_ptr + i, libdevice.tanh(x))
+    tl.store(out_ptr + N + i, tl.extra.cuda.libdevice.erf(x))
+    tl.store(out_ptr + 2 * N + i, libdevice.pow(tl.abs(x), 2.5))
+    tl.store(out_ptr + 3 * N + i, tl.erf(x))
+    tl.store(out_ptr + 4 * N + i, libdevice.log1p(tl.abs(x)))
+
+
+def libdevice_errors() -> dict[str, float]:
+    torch.manual_seed(0)
+    n = 128
+    x = torch.randn(n)
+    out = torch.empty(5, n)
+    libdevice_kernel[(1,)](x, out, n)
+    wide = x.double()
+    want = [torch.tanh(wide), torch.erf(wide), wide.abs() ** 2.5, torch.erf(wide), torch.log1p(wide.abs())]
+    return {str(k): float((out[k].double() - w).norm() / w.norm()) for k, w in enumerate(want)}
+
+
+@triton.jit
+def touch_kernel(x_ptr, out_ptr, low, high, shift, STORE: tl.constexpr, ATOMIC: tl.constexpr):
+    i = tl.arange(0, 64)
+    x = tl.load(x_ptr + i + shift, mask=(i >= low) & (i < high), other=0.0)
+    if STORE:
+        tl.store(out_ptr + i - 1, x)
+    elif ATOMIC:
+        tl.atomic_add(out_ptr + i + 1, x)
+    else:
+        tl.store(out_ptr + i, x)
+
+
+@triton.jit
+def follow_kernel(addresses_ptr, out_ptr):
+    source = tl.load(addresses_ptr).to(tl.pointer_type(tl.float32))
+    i = tl.arange(0, 64)
+    tl.store(out_ptr + i, tl.load(source + i))
+
+
+def bounds() -> dict[str, str]:
+    x, out = torch.ones(64), torch.zeros(64)
+    cases = {
+        "inside": lambda: touch_kernel[(1,)](x, out, 0, 64, 0, False, False),
+        "masked": lambda: touch_kernel[(1,)](x, out, 0, 60, 4, False, False),
+        "past": lambda: touch_kernel[(1,)](x, out, 0, 64, 1, False, False),
+        "store": lambda: touch_kernel[(1,)](x, out, 0, 64, 0, True, False),
+        "atomic": lambda: touch_kernel[(1,)](x, out, 0, 64, 0, False, True),
+        "addresses": lambda: follow_kernel[(1,)](torch.tensor([x.data_ptr()]), out),
+    }
+    messages = {}
+    with bounded_memory():
+        for name, case in cases.items():
+            messages[name] = ""
+            try:
+                case()
+            except Exception as error:
+                cause = error.__cause__ or error
+                assert isinstance(cause, OutOfBoundsError), repr(error)
+                messages[name] = str(cause)
+    return messages

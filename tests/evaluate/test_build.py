@@ -1,0 +1,152 @@
+"""The build compiles what a forward launches, at the full shapes, and blames the right line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evaluate_sources import HONEST, TASK, changed, line_of
+
+from mtmc.evaluate.worker import Pool
+
+
+def build(pool: Pool, source: str, target: str = "sm_90") -> dict[str, Any]:
+    result = pool.run("mtmc.evaluate.build:build", {"task": TASK, "source": source, "target_name": target})
+    assert result.status == "ok", result
+    value: dict[str, Any] = result.value
+    return value
+
+
+def failure(pool: Pool, source: str) -> dict[str, Any]:
+    found = build(pool, source)["failure"]
+    assert found["status"] == "build_error"
+    diagnosis: dict[str, Any] = found["diagnosis"]
+    return diagnosis
+
+
+def test_launches_and_kernels_of_an_honest_version(build_pool: Pool) -> None:
+    built = build(build_pool, HONEST)
+    (launch,), (kernel,) = built["launches"], built["kernels"]
+    assert launch["kernel"] == "scaled_softmax" and launch["grid"] == [256, 1, 1]
+    x = {"dtype": "float32", "shape": [256, 4096], "strides": [4096, 1], "offset": 0}
+    assert launch["arguments"]["x_ptr"] == x and launch["arguments"]["cols"] == 4096
+    assert launch["constexprs"] == {"BLOCK": 4096}
+    assert kernel["line"] == line_of("def scaled_softmax", HONEST)
+    assert kernel["num_warps"] == 4 and 0 < kernel["shared"] < 1024
+    assert Path(kernel["files"]["cubin"]).read_bytes()[:4] == b"\x7fELF"
+
+
+def test_each_specialization_is_compiled_once(build_pool: Pool) -> None:
+    twice = changed(
+        "        return out\n",
+        "        scaled_softmax[(3,)](x, self.weight, out, x.shape[1], BLOCK=block)\n"
+        "        scaled_softmax[(3,)](x, self.weight, out, 17, BLOCK=32)\n        return out\n",
+    )
+    built = build(build_pool, twice)
+    assert [launch["compiled"] for launch in built["launches"]] == [0, 0, 1]
+    assert len(built["kernels"]) == 2
+
+
+def test_a_kernel_that_only_moved_in_its_file_is_not_compiled_again(build_pool: Pool) -> None:
+    first = build(build_pool, HONEST)["kernels"][0]
+    moved = build(build_pool, "# a remark\n# and another\n" + HONEST)["kernels"][0]
+    assert moved["hash"] == first["hash"] and moved["line"] == first["line"] + 2
+
+
+def test_compile_error_has_its_line(build_pool: Pool) -> None:
+    source = changed("value = tl.exp(", "value = tl.expo(")
+    diagnosis = failure(build_pool, source)
+    assert diagnosis["kind"] == "CompilationError" and "expo" in diagnosis["message"]
+    assert diagnosis["line"] == line_of("tl.expo", source)
+    assert "> " in diagnosis["excerpt"] and "tl.expo" in diagnosis["excerpt"]
+
+
+def test_compile_error_in_a_device_function_has_its_line(build_pool: Pool) -> None:
+    helper = "@triton.jit\ndef shifted(value):\n    return value - tl.max(value, axis=7)\n\n\n"
+    source = changed("@triton.jit\n", helper + "@triton.jit\n")
+    source = changed("value - tl.max(value, axis=0)", "shifted(value)", source)
+    diagnosis = failure(build_pool, source)
+    assert diagnosis["line"] == line_of("axis=7", source) and "axis 7" in diagnosis["message"]
+
+
+def test_too_much_shared_memory_is_a_lack_of_resources(build_pool: Pool) -> None:
+    kernel = (
+        "    i, acc = tl.arange(0, 128), tl.zeros((128, 128), tl.float32)\n"
+        "    for k in range(0, cols, 64):\n"
+        "        a = tl.load(x_ptr + i[:, None] * cols + k + tl.arange(0, 64)[None, :])\n"
+        "        b = tl.load(w_ptr + (k + tl.arange(0, 64))[:, None] * cols + i[None, :])\n"
+        "        acc = tl.dot(a, b, acc)\n"
+        "    tl.store(out_ptr + i[:, None] * cols + i[None, :], acc)\n"
+    )
+    source = changed("    index = tl.arange(0, BLOCK)\n", kernel + "    index = tl.arange(0, BLOCK)\n")
+    source = changed("BLOCK=block)", "BLOCK=block, num_stages=6)", source)
+    diagnosis = failure(build_pool, source)
+    assert diagnosis["kind"] == "OutOfResources"
+    assert "shared memory" in diagnosis["message"] and "232448" in diagnosis["message"]
+    assert diagnosis["line"] == line_of("def scaled_softmax", source)
+
+
+def test_too_many_threads_are_a_lack_of_resources(build_pool: Pool) -> None:
+    diagnosis = failure(build_pool, changed("BLOCK=block)", "BLOCK=block, num_warps=64)"))
+    assert diagnosis["kind"] == "OutOfResources" and "threads" in diagnosis["message"]
+
+
+def test_reading_a_value_on_the_host_is_explained(build_pool: Pool) -> None:
+    source = changed("        return out\n", "        return out * float(out.sum().item())\n")
+    diagnosis = failure(build_pool, source)
+    assert diagnosis["kind"] == "DataDependent" and diagnosis["line"] == line_of(".item()", source)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind"),
+    [
+        ("import torch\n", "import torch\nfrom torch import nothing_like_it\n", "ImportError"),
+        ("torch.randn(width)", "torch.randn(width, -1)", "RuntimeError"),
+        ("torch.empty_like(x)", "torch.empty_like(y)", "NameError"),
+        ("x.shape[1], BLOCK=block)", "x.shape[1], x.shape[1], BLOCK=block)", "TypeError"),
+        ("BLOCK=block)", "BLOCK=block, BLOCKS=3)", "KeyError"),
+    ],
+)
+def test_host_errors_are_build_errors_with_their_line(build_pool: Pool, old: str, new: str, kind: str) -> None:
+    source = changed(old, new, HONEST) if HONEST.count(old) == 1 else HONEST.replace(old, new, 1)
+    diagnosis = failure(build_pool, source)
+    assert diagnosis["kind"] == kind and diagnosis["line"] is not None
+    assert new.strip().splitlines()[-1][:10] in source.splitlines()[diagnosis["line"] - 1] or kind == "TypeError"
+
+
+def test_first_configuration_that_fits_is_taken(build_pool: Pool) -> None:
+    tuned = (
+        "@triton.autotune(configs=[triton.Config({'ROWS': 1}, num_warps=64), triton.Config({'ROWS': 1}, num_warps=8),\n"
+        "                          triton.Config({'ROWS': 1}, num_warps=4)], key=['cols'])\n"
+        "@triton.heuristics({'EVEN': lambda args: args['cols'] % args['BLOCK'] == 0})\n@triton.jit\n"
+    )
+    source = changed("@triton.jit\n", tuned)
+    source = changed("BLOCK: tl.constexpr)", "BLOCK: tl.constexpr, EVEN: tl.constexpr, ROWS: tl.constexpr)", source)
+    built = build(build_pool, source)
+    assert built["autotuned"] == {"scaled_softmax": 1}
+    assert built["kernels"][0]["num_warps"] == 8
+    assert built["launches"][0]["constexprs"] == {"BLOCK": 4096, "EVEN": True, "ROWS": 1}
+
+
+def test_grid_function_and_misaligned_argument(build_pool: Pool) -> None:
+    source = changed(
+        "scaled_softmax[(x.shape[0],)](x, self.weight",
+        "scaled_softmax[lambda meta: (meta['cols'] // 2, 3)](x[:, 1:], self.weight",
+    )
+    launch = build(build_pool, source)["launches"][0]
+    assert launch["grid"] == [2048, 3, 1] and launch["arguments"]["x_ptr"]["offset"] == 1
+
+
+def test_device_questions_are_answered_for_the_target(build_pool: Pool) -> None:
+    count = "torch.cuda.get_device_properties(x.device).multi_processor_count"
+    launch = build(build_pool, changed("scaled_softmax[(x.shape[0],)]", f"scaled_softmax[({count},)]"))["launches"][0]
+    assert launch["grid"] == [132, 1, 1]
+
+
+@pytest.mark.parametrize(("target", "extension"), [("sm_80", "cubin"), ("sm_100", "cubin"), ("gfx942", "hsaco")])
+def test_other_targets(build_pool: Pool, target: str, extension: str) -> None:
+    arguments = {"task": TASK, "source": HONEST, "target_name": target}
+    kernel = build_pool.run("evaluate_jobs:build_for", arguments).value["kernels"][0]
+    assert Path(kernel["files"][extension]).stat().st_size > 1000
+    assert kernel["warp_size"] == (64 if target == "gfx942" else 32)

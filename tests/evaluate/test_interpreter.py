@@ -1,0 +1,88 @@
+"""The mended interpreter computes what a GPU computes. Run in check workers, by the functions of `evaluate_kernels`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mtmc.evaluate.interpreter import bf16_to_f32, f32_to_bf16, round_to_tf32
+from mtmc.evaluate.libdevice import compute, function_of
+from mtmc.evaluate.worker import Pool
+
+
+def run(pool: Pool, name: str) -> dict[str, float]:
+    result = pool.run(f"evaluate_kernels:{name}", {})
+    assert result.status == "ok", result
+    value: dict[str, float] = result.value
+    return value
+
+
+def test_tf32_keeps_ten_mantissa_bits_and_ties_go_to_even() -> None:
+    ulp = 2.0**-10
+    values = np.array([1.0, 1 + ulp, 1 + ulp / 2, 1 + 1.5 * ulp, 1 + 0.51 * ulp, -3.0, 0.0, np.inf], dtype=np.float32)
+    want = np.array([1.0, 1 + ulp, 1.0, 1 + 2 * ulp, 1 + ulp, -3.0, 0.0, np.inf], dtype=np.float32)
+    np.testing.assert_array_equal(round_to_tf32(values), want)
+    assert np.isnan(round_to_tf32(np.array([np.nan], dtype=np.float32)))[0]
+
+
+def test_bf16_rounds_to_nearest_even_and_back() -> None:
+    ulp = 2.0**-7
+    values = np.array([1 + ulp / 2, 1 + 1.5 * ulp, -1 - 0.51 * ulp, 3.0], dtype=np.float32)
+    want = np.array([1.0, 1 + 2 * ulp, -1 - ulp, 3.0], dtype=np.float32)
+    np.testing.assert_array_equal(bf16_to_f32(f32_to_bf16(values)), want)
+    odd_nan = np.array([0x7F800001], dtype=np.uint32).view(np.float32)
+    assert np.isnan(bf16_to_f32(f32_to_bf16(odd_nan)))[0]
+
+
+@pytest.mark.parametrize(
+    ("symbol", "argument", "want"),
+    [
+        ("__nv_tanhf", 0.5, np.tanh(0.5)),
+        ("__nv_erf", 0.5, 0.5204998778),
+        ("__nv_fast_expf", 1.0, np.e),
+        ("__nv_rsqrtf", 4.0, 0.5),
+        ("__nv_fsqrt_rn", 9.0, 3.0),
+        ("__ocml_exp_f32", 1.0, np.e),
+        ("__nv_log1pf", 1.0, np.log(2.0)),
+        ("__nv_tgammaf", 5.0, 24.0),
+        ("__nv_roundf", -2.5, -3.0),
+    ],
+)
+def test_device_functions(symbol: str, argument: float, want: float) -> None:
+    got = compute(symbol, [np.array([argument], dtype=np.float32)], np.dtype(np.float32))
+    assert got.dtype == np.float32
+    np.testing.assert_allclose(got, [want], rtol=1e-6)
+
+
+def test_unknown_device_function_is_named() -> None:
+    assert function_of("__nv_nothing") is None
+    with pytest.raises(NotImplementedError, match="__nv_nothing"):
+        compute("__nv_nothing", [np.ones(1)], np.dtype(np.float64))
+
+
+def test_dot_precisions(check_pool: Pool) -> None:
+    errors = run(check_pool, "dot_errors")
+    assert 1e-4 < errors["default"] == errors["tf32"] < 1e-3
+    assert errors["ieee"] < 3e-7 and errors["tf32x3"] < 3e-7
+    assert 1e-6 < errors["bf16x3"] < 2e-5 and errors["bf16x6"] < 1e-6
+    assert errors["float16"] < 3e-7 and errors["bfloat16"] < 3e-7
+
+
+def test_bfloat16_arithmetic(check_pool: Pool) -> None:
+    # The arithmetic of torch on bfloat16 rounds each operation once, to nearest: to the bit.
+    assert run(check_pool, "bf16_errors") == {"multiply_add": 0.0, "where": 0.0, "maximum": 0.0, "exp": 0.0, "sum": 0.0}
+
+
+def test_libdevice_in_kernels(check_pool: Pool) -> None:
+    errors = run(check_pool, "libdevice_errors")
+    assert max(errors.values()) < 3e-7, errors
+
+
+def test_bounds(check_pool: Pool) -> None:
+    messages = run(check_pool, "bounds")
+    assert messages["inside"] == "" and messages["masked"] == "" and messages["addresses"] == ""
+    assert "1 elements past the end" in str(messages["past"]) and "load of 64 elements has 1 outside" in str(
+        messages["past"]
+    )
+    assert "store" in str(messages["store"]) and "before the start" in str(messages["store"])
+    assert "atomic" in str(messages["atomic"])

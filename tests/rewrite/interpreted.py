@@ -1,0 +1,125 @@
+"""Run as a program: writes kernels for many small references, runs them in Triton's interpreter, prints what differs.
+
+Interpretation is chosen when triton is imported, so this needs a process of its own (TRITON_INTERPRET=1). Reads a JSON
+list of {"name", "source", "ways"} from standard input, where each way is a list of action kinds to apply greedily
+("lower", "fuse", ...: every legal action of that kind, first to last, until none is left) or of exact sentences'
+beginnings; a case with a "candidate" instead of ways is only compared with its reference. Writes {name: null or what
+went wrong}.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from mtmc.constants import apply_constants
+from mtmc.errors import MtmcError
+from mtmc.evaluate.hardware import hardware
+from mtmc.evaluate.loading import candidate_text
+from mtmc.optimizations import KINDS, legal_actions
+from mtmc.optimizations.version import Version
+from mtmc.rewrite.capture import capture
+from mtmc.rewrite.plan import Plan, root_plan
+from mtmc.rewrite.source import print_plan, root_regions
+from mtmc.task import Task, task_from_source
+
+TOLERANCE = 3e-6
+"""Norm-wise, against the reference in float64: some roundings of fp32."""
+
+
+def main() -> None:
+    cases = json.load(sys.stdin)
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        json.dump({case["name"]: run(case, Path(folder)) for case in cases}, sys.stdout)
+
+
+def run(case: dict[str, Any], folder: Path) -> str | None:
+    try:
+        task = task_from_source(case["source"], case["name"])
+        if "candidate" in case:
+            return differences(task, case["candidate"], folder)
+        for way in case["ways"]:
+            plan = apply(task, way)
+            if all(stage.is_torch for stage in plan.stages):
+                return f"nothing was lowered by {way}"
+            problem = differences(task, print_plan(task, capture(task), plan).source, folder)
+            if problem:
+                return f"{way}: {problem}"
+    except MtmcError as error:
+        return str(error)
+    return None
+
+
+def apply(task: Task, way: list[str]) -> Plan:
+    """The plan after the way's actions."""
+    graph = capture(task)
+    plan = root_plan(graph)
+    for wanted in way:
+        for _ in range(40):
+            regions = root_regions(task, graph, plan)
+            if plan != root_plan(graph):
+                regions = dict(print_plan(task, graph, plan).regions)
+            version = Version(task, graph, plan, regions, hardware("H100"))
+            found = [a for a in legal_actions(version) if a.kind == wanted or a.sentence.startswith(wanted)]
+            if not found:
+                break
+            changed = KINDS[found[0].kind].rewrite(version, found[0])
+            assert changed is not None
+            plan = changed
+            if found[0].kind not in ("lower", "fuse"):
+                break
+    return plan
+
+
+def differences(task: Task, source: str, folder: Path) -> str | None:
+    """What differs from the reference at the small and held-out shapes, or None."""
+    for variant in (task.small, *task.held_out):
+        reference = load(apply_constants(task.source, variant.constants), folder)
+        candidate = load(candidate_text(source, variant.constants), folder)
+        arguments = getattr(reference, variant.init_inputs)()
+        torch.manual_seed(0)
+        model = reference.Model(*arguments)
+        torch.manual_seed(0)
+        version = candidate.ModelNew(*arguments)
+        torch.manual_seed(1)
+        inputs = getattr(reference, variant.inputs)()
+        with torch.no_grad():
+            found = flat(version(*inputs))
+            wanted = flat(model(*inputs))
+            exact = flat(model.double()(*[x.double() if x.is_floating_point() else x for x in inputs]))
+        for index, (a, b, c) in enumerate(zip(found, wanted, exact, strict=True)):
+            if a.shape != b.shape or a.dtype != b.dtype:
+                return f"{variant.label}: output {index} is {a.shape} {a.dtype}, not {b.shape} {b.dtype}"
+            error = float((a.double() - c.double()).norm() / (c.double().norm() + 1e-30))
+            own = float((b.double() - c.double()).norm() / (c.double().norm() + 1e-30))
+            if not error <= max(TOLERANCE, 4 * own):
+                return f"{variant.label}: output {index} is off by {error:.2e}"
+    return None
+
+
+def load(source: str, folder: Path) -> ModuleType:
+    path = folder / f"version_{len(list(folder.iterdir()))}.py"
+    path.write_text(source, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        return [value]
+    return [tensor for part in value for tensor in flat(part)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,188 @@
+"""Small references for the rewriter's tests: one for each elementwise op, and forms that are easy to get wrong."""
+
+from __future__ import annotations
+
+TEMPLATE = """
+import math
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+n = 64
+m = 96
+k = 48
+VARIANTS = {{
+    "small": {{"n": 6, "m": 20, "k": 24}},
+    "odd1": {{"n": 5, "m": 33, "k": 17}},
+    "odd2": {{"n": 17, "m": 7, "k": 40}},
+}}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+{init}
+
+    def forward(self, {arguments}):
+        return {result}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def reference(result: str, inputs: str = "torch.randn(n, m)", init: str = "") -> str:
+    """The text of a reference whose forward returns `result` of x, y, z (as many as there are inputs)."""
+    count = inputs.count("torch.")
+    lines = "\n".join(f"        {line}" for line in init.splitlines())
+    return TEMPLATE.format(init=lines, arguments=", ".join("xyz"[:count]), result=result, inputs=inputs)
+
+
+PAIR = "torch.randn(n, m), torch.randn(n, m)"
+POSITIVE = "torch.rand(n, m) + 0.5"
+
+ELEMENTWISE = {
+    "relu": reference("torch.relu(x)"),
+    "relu6": reference("F.relu6(4 * x)"),
+    "sigmoid": reference("torch.sigmoid(x)"),
+    "tanh": reference("torch.tanh(x)"),
+    "silu": reference("F.silu(x)"),
+    "softsign": reference("F.softsign(x)"),
+    "logsigmoid": reference("F.logsigmoid(3 * x)"),
+    "mish": reference("F.mish(x)"),
+    "hardswish": reference("F.hardswish(3 * x)"),
+    "hardsigmoid": reference("F.hardsigmoid(3 * x)"),
+    "hardtanh": reference("F.hardtanh(x, -0.5, 0.7)"),
+    "leaky_relu": reference("F.leaky_relu(x, 0.2)"),
+    "leaky_relu_default": reference("F.leaky_relu(x)"),
+    "elu": reference("F.elu(x, 1.5)"),
+    "elu_default": reference("F.elu(x)"),
+    "selu": reference("F.selu(x)"),
+    "celu": reference("F.celu(x, 1.3)"),
+    "softplus": reference("F.softplus(9 * x)"),
+    "softplus_beta": reference("F.softplus(x, 2.0, 5.0)"),
+    "gelu": reference("F.gelu(x)"),
+    "gelu_tanh": reference("F.gelu(x, approximate='tanh')"),
+    "abs": reference("torch.abs(x)"),
+    "neg": reference("-x"),
+    "exp": reference("torch.exp(x)"),
+    "log": reference("torch.log(x)", POSITIVE),
+    "sqrt": reference("torch.sqrt(x)", POSITIVE),
+    "rsqrt": reference("torch.rsqrt(x)", POSITIVE),
+    "reciprocal": reference("torch.reciprocal(x)", POSITIVE),
+    "square": reference("torch.square(x)"),
+    "sin": reference("torch.sin(x)"),
+    "cos": reference("torch.cos(x)"),
+    "erf": reference("torch.erf(x)"),
+    "floor": reference("torch.floor(3 * x)"),
+    "ceil": reference("torch.ceil(3 * x)"),
+    "sign": reference("torch.sign(x)"),
+    "mul": reference("x * y", PAIR),
+    "div": reference("x / y", "torch.randn(n, m), torch.rand(n, m) + 0.5"),
+    "add_alpha": reference("torch.add(x, y, alpha=0.5)", PAIR),
+    "sub_alpha": reference("torch.sub(x, y, alpha=2)", PAIR),
+    "rsub": reference("3.0 - x"),
+    "pow2": reference("x ** 2"),
+    "pow3": reference("x ** 3"),
+    "pow_half": reference("x ** 0.5", POSITIVE),
+    "maximum": reference("torch.maximum(x, y)", PAIR),
+    "minimum": reference("torch.minimum(x, y)", PAIR),
+    "clamp": reference("torch.clamp(x, -0.5, 0.5)"),
+    "clamp_low": reference("torch.clamp(x, min=0.1)"),
+    "clamp_min": reference("torch.clamp_min(x, 0.1)"),
+    "clamp_max": reference("torch.clamp_max(x, 0.1)"),
+    "where": reference("torch.where(x > 0.3, x, y)", PAIR),
+    "masked_fill": reference("x.masked_fill(x > 0.5, -1.0)"),
+    "compare_tensors": reference("torch.where(x >= y, x * 2, y)", PAIR),
+    "dropout_of_nothing": reference("F.dropout(x, 0.0) * 2"),
+}
+
+ROWS = {
+    "softmax": reference("torch.softmax(x, -1)"),
+    "softmax_over_rows": reference("torch.softmax(x, 0)"),
+    "softmax_in_the_middle": reference("torch.softmax(x, 1)", "torch.randn(n, m, 7)"),
+    "log_softmax": reference("torch.log_softmax(x, -1)"),
+    "layer_norm": reference("F.layer_norm(x, x.shape[-1:])"),
+    "layer_norm_two_dims": reference("F.layer_norm(x, x.shape[-2:])", "torch.randn(n, m, 5)"),
+    "layer_norm_module": reference("self.norm(x)", init="self.norm = nn.LayerNorm(m)"),
+    "rms_norm": reference("F.rms_norm(x, x.shape[-1:], eps=1e-6)"),
+    "rms_norm_module": reference("self.norm(x)", init="self.norm = nn.RMSNorm(m, eps=1e-5)"),
+    "group_norm": reference("self.norm(x)", "torch.randn(n, 12, m)", "self.norm = nn.GroupNorm(3, 12)"),
+    "batch_norm_eval": reference("self.norm(x)", "torch.randn(n, 12, m)", "self.norm = nn.BatchNorm1d(12).eval()"),
+    "sum_last": reference("torch.sum(x, -1)"),
+    "sum_first": reference("torch.sum(x, 0)"),
+    "sum_keepdim": reference("x.sum(1, keepdim=True)", "torch.randn(n, m, 5)"),
+    "sum_two_dims": reference("x.sum((1, 2))", "torch.randn(n, m, 5)"),
+    "sum_all": reference("x.sum()"),
+    "mean_all": reference("x.mean()"),
+    "amax": reference("torch.amax(x, -1)"),
+    "amin": reference("torch.amin(x, 0)"),
+    "max_all": reference("x.max()"),
+    "max_with_index": reference("torch.max(x, 1)"),
+    "min_values_only": reference("torch.min(x, 1)[0]"),
+    "argmax": reference("torch.argmax(x, 1)"),
+    "argmin": reference("torch.argmin(x, 0)"),
+    "var": reference("torch.var(x, 1)"),
+    "var_biased": reference("torch.var(x, 1, unbiased=False, keepdim=True)"),
+    "std": reference("torch.std(x, -1)"),
+    "logsumexp": reference("torch.logsumexp(x, 1)"),
+    "logsumexp_keepdim": reference("torch.logsumexp(x, 0, keepdim=True)"),
+    "normalized": reference("x / (x * x).sum(-1, keepdim=True).sqrt()"),
+    "centered_by_columns": reference("x - x.mean(0, keepdim=True)"),
+    "weighted_rows": reference("(torch.softmax(x, -1) * y).sum(-1)", PAIR),
+    "row_bias": reference("torch.softmax(x + y, -1)", "torch.randn(n, m), torch.randn(m)"),
+    "cross_entropy": reference("F.cross_entropy(x, y)", "torch.randn(n, m), torch.randint(0, m, (n,))"),
+    "cross_entropy_sum": reference(
+        "F.cross_entropy(x, y, reduction='sum')", "torch.randn(n, m), torch.randint(0, m, (n,))"
+    ),
+    "cross_entropy_ignored": reference(
+        "F.cross_entropy(x, y, ignore_index=2)", "torch.randn(n, m), torch.randint(0, 4, (n,))"
+    ),
+    "squared_error": reference("((x - y) ** 2).mean()", PAIR),
+    "far_from_zero": reference("torch.softmax(x - 200.0, -1)"),
+    "columns_of_three": reference("x.transpose(1, 2).softmax(-1)", "torch.randn(n, m, 5)"),
+}
+
+BROADCAST = {
+    "bias": reference("x + y", "torch.randn(n, m), torch.randn(m)"),
+    "column": reference("x * y", "torch.randn(n, m), torch.randn(n, 1)"),
+    "scalar_tensor": reference("x * y", "torch.randn(n, m), torch.randn(())"),
+    "channels": reference("x * y", "torch.randn(n, 6, m), torch.randn(6, 1)"),
+    "ends": reference("x + y", "torch.randn(n, k, m), torch.randn(n, 1, m)"),
+    "transposed": reference("x.t() * 2 + y", "torch.randn(n, m), torch.randn(m, n)"),
+    "sliced": reference("torch.relu(x[:, ::2]) + 1"),
+    "scaled_by_size": reference("x / math.sqrt(x.shape[-1])"),
+    "reshaped_between": reference("torch.relu(torch.sigmoid(x).reshape(-1) * 2)"),
+    "constant_tensors": reference("torch.minimum(x, torch.tensor(0.3)) + 1"),
+    "used_twice": reference("(torch.relu(x) + 1, torch.relu(x) * torch.sigmoid(x))"),
+}
+
+PRODUCTS = {
+    "linear": reference("self.f(x)", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
+    "linear_no_bias": reference("self.f(x)", "torch.randn(n, k)", "self.f = nn.Linear(k, m, bias=False)"),
+    "linear_3d": reference("F.relu(self.f(x))", "torch.randn(3, n, k)", "self.f = nn.Linear(k, m)"),
+    "mm": reference("torch.mm(x, y)", "torch.randn(n, k), torch.randn(k, m)"),
+    "transposed_left": reference("x.t() @ y", "torch.randn(k, n), torch.randn(k, m)"),
+    "transposed_right": reference("x @ y.t()", "torch.randn(n, k), torch.randn(m, k)"),
+    "bmm": reference("torch.bmm(x, y)", "torch.randn(3, n, k), torch.randn(3, k, m)"),
+    "two_batch_dims": reference(
+        "torch.matmul(x, y.transpose(-1, -2)) * 0.5", "torch.randn(2, 3, n, k), torch.randn(2, 3, m, k)"
+    ),
+    "strided_batches": reference(
+        "x.transpose(1, 2) @ y.transpose(1, 2)", "torch.randn(2, n, 3, k), torch.randn(2, k, 3, m)"
+    ),
+    "shared_right": reference("torch.matmul(x, y)", "torch.randn(3, n, k), torch.randn(k, m)"),
+    "addmm": reference("torch.addmm(x, y, z)", "torch.randn(m), torch.randn(n, k), torch.randn(k, m)"),
+    "residual": reference("x + F.gelu(self.f(y))", "torch.randn(n, m), torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
+    "work_before": reference("F.relu(x) @ y", "torch.randn(n, k), torch.randn(k, m)"),
+    "work_before_with_bias": reference("(x + z) @ y", "torch.randn(n, k), torch.randn(k, m), torch.randn(k)"),
+    "row_maximum": reference("torch.max(self.f(x), 1)[0]", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
+    "row_sum": reference("F.gelu(self.f(x)).sum(1, keepdim=True)", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
+    "row_mean_scaled": reference("(x @ y).mean(-1) * 2", "torch.randn(n, k), torch.randn(k, m)"),
+    "batched_row_maximum": reference("(x @ y).amax(-1)", "torch.randn(3, n, k), torch.randn(3, k, m)"),
+}

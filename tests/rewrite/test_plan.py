@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import pytest
+
+from mtmc.evaluate.hardware import hardware
+from mtmc.optimizations import KINDS, legal_actions
+from mtmc.optimizations.resources import asks_as_much, blamed, shared_bytes
+from mtmc.optimizations.version import Version
+from mtmc.outcome import RESOURCE_ERROR, Diagnosis, Outcome
+from mtmc.rewrite.capture import capture
+from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.ops import FREE
+from mtmc.rewrite.plan import Plan, Stage, fusible, in_order, merged_ops, plan_from_json, root_plan
+from mtmc.rewrite.source import print_plan, root_regions, root_source
+from mtmc.task import Task, load_task
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return load_task("linear_gelu")
+
+
+@pytest.fixture(scope="module")
+def graph(task: Task) -> Graph:
+    return capture(task)
+
+
+def version(task: Task, graph: Graph, plan: Plan, name: str = "H100") -> Version:
+    at_root = plan == root_plan(graph)
+    regions = root_regions(task, graph, plan) if at_root else dict(print_plan(task, graph, plan).regions)
+    return Version(task, graph, plan, regions, hardware(name))
+
+
+def fused(task: Task, graph: Graph) -> Plan:
+    start = version(task, graph, root_plan(graph))
+    action = next(action for action in legal_actions(start) if action.kind == "fuse")
+    plan = KINDS["fuse"].rewrite(start, action)
+    assert plan is not None
+    return plan
+
+
+def test_sizes_are_known_at_every_variant(graph: Graph) -> None:
+    assert graph.variants[0] == "full"
+    assert len(graph.variants) >= 3
+    assert all(len(size) == len(graph.variants) for value in graph.values.values() for size in value.shape)
+
+
+def test_plans_round_trip_as_json(task: Task, graph: Graph) -> None:
+    for plan in (root_plan(graph), fused(task, graph)):
+        assert plan_from_json(plan.to_json()) == plan
+
+
+def test_the_root_keeps_the_reference_and_its_line_numbers(task: Task, graph: Graph) -> None:
+    text = root_source(task).splitlines()
+    assert "class ModelNew(nn.Module):" in text
+    assert not any("def get_inputs" in line for line in text)
+    plan = root_plan(graph)
+    for stage, region in root_regions(task, graph, plan).items():
+        assert stage.ops[0].split("_")[0] in text[region.first_line - 1].lower()
+
+
+def test_every_kernel_action_names_the_lines_of_its_kernel(task: Task, graph: Graph) -> None:
+    plan = fused(task, graph)
+    source = print_plan(task, graph, plan).source.splitlines()
+    for action in legal_actions(version(task, graph, plan))[:-1]:
+        assert "@triton.jit" in source[action.region.first_line - 1]
+        assert action.sentence.endswith(f"lines {action.region.first_line}-{action.region.last_line}")
+
+
+def test_legal_actions_have_unique_keys_and_end_with_stop(task: Task, graph: Graph) -> None:
+    for plan in (root_plan(graph), fused(task, graph)):
+        actions = legal_actions(version(task, graph, plan))
+        assert len({action.key for action in actions}) == len(actions)
+        assert actions[-1].kind == "stop"
+
+
+def test_an_action_that_changes_nothing_is_not_legal(task: Task, graph: Graph) -> None:
+    plan = fused(task, graph)
+    start = version(task, graph, plan)
+    for action in legal_actions(start)[:-1]:
+        assert KINDS[action.kind].rewrite(start, action) != plan
+
+
+def test_schedules_beyond_shared_memory_are_not_legal(task: Task, graph: Graph) -> None:
+    plan = fused(task, graph)
+    small = "MI300X"
+    for action in legal_actions(version(task, graph, plan, small))[:-1]:
+        child = KINDS[action.kind].rewrite(version(task, graph, plan, small), action)
+        assert child is not None and all(shared_bytes(graph, stage) <= 64 * 1024 for stage in child.stages)
+
+
+def test_shared_bytes_by_hand(graph: Graph) -> None:
+    schedule = {"block_m": 128, "block_n": 64, "block_k": 32, "num_stages": 3}
+    stage = Stage(("linear",), "matmul", tuple(sorted(schedule.items())))
+    assert shared_bytes(graph, stage) == 3 * (128 * 32 + 32 * 64) * 4
+
+
+def test_what_failed_for_lack_of_resources_is_not_offered_again(task: Task, graph: Graph) -> None:
+    plan = fused(task, graph)
+    stage = plan.stages[0]
+    too_much = plan.with_stage(stage, stage.scheduled({"num_stages": 4}))
+    failure = Outcome(
+        "build_error", diagnosis=Diagnosis("build", RESOURCE_ERROR, f"{stage.name}_kernel needs 300000 bytes")
+    )
+    found = blamed(graph, [(too_much.to_json(), failure)])
+    assert found == too_much.stages
+    assert asks_as_much(stage.scheduled({"num_stages": 5}), found)
+    assert not asks_as_much(stage.scheduled({"num_stages": 3}), found)
+    start = Version(task, graph, plan, dict(print_plan(task, graph, plan).regions), hardware("H100"), found)
+    stages = [dict(action.params).get("num_stages") for action in legal_actions(start) if action.kind == "pipeline"]
+    assert stages == [3]
+
+
+def test_fused_stages_can_always_be_put_in_order() -> None:
+    graph = capture(load_task("transformer_block"))
+    plan = root_plan(graph)
+    free = [stage for stage in plan.stages if graph.by_name[stage.ops[0]].target in FREE]
+    found = 0
+    for first in plan.stages:
+        for second in plan.stages:
+            parts = fusible(graph, plan, first, second, free) if first != second else None
+            if parts:
+                found += 1
+                rest = [stage for stage in plan.stages if stage not in parts]
+                merged = Stage(merged_ops(graph, parts))
+                assert len(in_order(graph, [*rest, merged])) == len(rest) + 1
+    assert found > 10

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+
+from mtmc.rewrite.graph import Tensor, Varying
+from mtmc.rewrite.sizes import NoExpression, Scope
+
+X = Tensor(((64, 8, 5), (32, 12, 7), (6, 6, 6)), "float32", True)  # x is [64, 32, 6] at the first variant
+SCOPE = Scope((("x", X),), {"self.heads": (4, 2, 3), "self.scale": (0.25, 0.5, 0.125)})
+
+
+def test_a_dimension_is_preferred_to_a_constant() -> None:
+    assert SCOPE.size((32, 12, 7)) == "x.shape[1]"
+    assert SCOPE.size((6, 6, 6)) == "x.shape[2]"
+    assert SCOPE.size((7, 7, 7)) == "7"
+
+
+def test_products_quotients_and_numbers_of_the_module() -> None:
+    assert SCOPE.size((4, 2, 3)) == "self.heads"
+    assert SCOPE.size((64 * 32, 96, 35)) == "x.shape[0] * x.shape[1]"
+    assert SCOPE.size((64 * 6, 48, 30)) == "x.shape[0] * x.shape[2]"
+    assert SCOPE.size((64 * 32 * 6, 8 * 12 * 6, 5 * 7 * 6)) == "x.numel()"
+    even = Scope((("x", Tensor(((64, 8), (32, 12)), "float32", True)),), {"self.heads": (4, 2)})
+    assert even.size((16, 4)) == "x.shape[0] // self.heads"
+    assert even.size((64 * 4, 16)) == "x.shape[0] * self.heads"
+
+
+def test_one_and_the_empty_product() -> None:
+    assert SCOPE.size(()) == "1"
+    assert SCOPE.size((1, 1, 1)) == "1"
+
+
+def test_scalars_that_follow_from_sizes() -> None:
+    assert SCOPE.number(Varying((0.25, 0.5, 0.125))) == "self.scale"
+    assert SCOPE.number(Varying((64**-0.5, 8**-0.5, 5**-0.5))) == "(x.shape[0]) ** -0.5"
+    assert SCOPE.number(Varying((32**0.5, 12**0.5, 7**0.5))) == "(x.shape[1]) ** 0.5"
+
+
+def test_what_cannot_be_expressed_is_said() -> None:
+    with pytest.raises(NoExpression, match="101"):
+        SCOPE.size((101, 3, 77))
+    with pytest.raises(NoExpression):
+        SCOPE.number(Varying((0.1, 0.7, 0.31)))

@@ -1,0 +1,70 @@
+"""What a search hands back, for every built-in task: right on its own at any shape, and leaner than what it came from."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mtmc.evaluate import LabEvaluator, LabSettings
+from mtmc.search import SearchResult, search
+from mtmc.task import builtin_names, load_task
+
+ROOT = Path(__file__).parents[1]
+EVALUATIONS = 5
+SINGLE = {"softmax", "layernorm", "groupnorm", "row_sum", "logsumexp", "cross_entropy", "linear", "batched_matmul"}
+"""Tasks of one op: there is nothing to fuse."""
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[LabEvaluator]:
+    with LabSettings(check_variants=1).open() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def results(evaluator: LabEvaluator) -> dict[str, SearchResult]:
+    return {
+        name: search(name, budget=EVALUATIONS, strategy="greedy", evaluator=evaluator, batch=1)
+        for name in builtin_names()
+    }
+
+
+def test_best_versions_run_on_their_own_at_small_and_odd_shapes(results: dict[str, SearchResult]) -> None:
+    cases = [
+        {"name": name, "source": load_task(name).source, "candidate": r.best.source} for name, r in results.items()
+    ]
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "rewrite" / "interpreted.py")],
+        input=json.dumps(cases),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout) == dict.fromkeys(results)
+
+
+@pytest.mark.parametrize("name", [name for name in builtin_names() if name not in SINGLE])
+def test_trees_of_several_ops_hold_a_version_with_fewer_kernels_and_less_traffic(
+    results: dict[str, SearchResult], name: str
+) -> None:
+    tree = results[name].tree
+    root = tree.root.outcome.metrics
+    assert any(
+        node.outcome.ok
+        and node.outcome.metrics["kernels"] < root["kernels"]
+        and node.outcome.metrics["bytes_moved"] < root["bytes_moved"]
+        for node in tree
+    )
+
+
+def test_no_best_is_slower_than_the_root(results: dict[str, SearchResult]) -> None:
+    assert all((result.best.speedup or 0) >= 1.0 for result in results.values())

@@ -1,0 +1,204 @@
+"""Deriving small and odd shapes by trial."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import torch
+
+from mtmc.errors import TaskError
+from mtmc.reference import Meter, TooLargeError, instantiate, weigh
+from mtmc.shapes import ACCEPTED, PREFERRED, derive_held_out, derive_small
+from mtmc.task import Task, Variant, load_task, task_from_source
+
+
+def file(constants: str, inputs: str, forward: str, init: str = "", constructor: str = "pass") -> str:
+    """A task's file. init: the constructor's arguments, which are its parameters too."""
+    return f"""import torch
+from torch import nn
+from torch.nn import functional as F
+{constants}
+class Model(nn.Module):
+    def __init__(self{", " + init if init else ""}):
+        super().__init__()
+        {constructor}
+    def forward(self, *args):
+        {forward}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return [{init}]
+"""
+
+
+GROUPS = file(
+    "batch, channels, groups = 64, 512, 32\nside = 128",
+    "torch.rand(batch, channels, side, side)",
+    "return self.norm(args[0])",
+    "groups, channels",
+    "self.norm = nn.GroupNorm(groups, channels)",
+)
+HEADS = file(
+    "batch = 32\nlength = 1024\ndim = 768\nheads = 12",
+    "torch.rand(batch, length, dim)",
+    "x = args[0]; b, n, d = x.shape; return x.view(b, n, self.heads, d // self.heads).softmax(-1)",
+    "heads",
+    "self.heads = heads",
+)
+RESIDUAL = file(
+    "batch = 1024\nin_features = 2048\nout_features = 2048",
+    "torch.rand(batch, in_features)",
+    "return args[0] + self.linear(args[0])",
+    "in_features, out_features",
+    "self.linear = nn.Linear(in_features, out_features)",
+)
+DEEP_CONVOLUTION = file(
+    "batch = 64\nchannels = 16\nside = 224",
+    "torch.rand(batch, channels, side, side)",
+    "x = args[0]\n        for _ in range(3): x = F.max_pool2d(self.conv(x), 2)\n        return x",
+    "channels",
+    "self.conv = nn.Conv2d(channels, channels, 5)",
+)
+
+
+def footprints(task: Task) -> list[tuple[int, int]]:
+    return [
+        (found.elements, found.macs)
+        for variant in task.variants[1:]
+        for found in [weigh(task.source, variant, task.name)]
+    ]
+
+
+@pytest.mark.parametrize("source", [GROUPS, HEADS, RESIDUAL, DEEP_CONVOLUTION])
+def test_derived_shapes_run_are_small_and_are_three_different_odd_ones(source: str) -> None:
+    task = task_from_source(source, "derived")
+    assert len({variant.constants for variant in task.variants}) == 5
+    for elements, macs in footprints(task):
+        assert elements <= 2 * ACCEPTED[0] and macs <= 2 * ACCEPTED[1]
+    for variant in task.held_out:
+        sizes = dict(variant.constants)
+        assert sum(size % 2 for size in sizes.values()) >= 2
+
+
+def test_small_shapes_prefer_distinct_powers_of_two_under_the_preferred_limits() -> None:
+    small = derive_small(HEADS, "heads")
+    sizes = dict(small.constants)
+    assert all(size & (size - 1) == 0 for size in sizes.values())
+    assert sizes["dim"] % sizes["heads"] == 0
+    assert weigh(HEADS, small, "heads").elements <= PREFERRED[0]
+
+
+def test_sizes_that_divide_one_another_still_do_in_the_held_out_shapes() -> None:
+    small = derive_small(GROUPS, "groups")
+    for variant in derive_held_out(GROUPS, small, "groups"):
+        sizes = dict(variant.constants)
+        assert sizes["channels"] % sizes.get("groups", 32) == 0
+        assert sizes["side"] % 2 == 1 and sizes["batch"] % 2 == 1
+        assert sizes["batch"] != sizes["side"]
+
+
+def test_sizes_that_must_be_equal_stay_equal() -> None:
+    for variant in task_from_source(RESIDUAL, "residual").variants[1:]:
+        sizes = dict(variant.constants)
+        assert sizes["in_features"] == sizes["out_features"]
+
+
+def test_deriving_is_deterministic_and_leaves_the_random_state_alone() -> None:
+    torch.manual_seed(3)
+    before = torch.random.get_rng_state()
+    first = derive_small(DEEP_CONVOLUTION, "a"), derive_held_out(RESIDUAL, derive_small(RESIDUAL, "b"), "b")
+    assert torch.equal(before, torch.random.get_rng_state())
+    torch.manual_seed(4)
+    assert first == (derive_small(DEEP_CONVOLUTION, "a"), derive_held_out(RESIDUAL, derive_small(RESIDUAL, "b"), "b"))
+
+
+def test_small_integers_are_left_alone() -> None:
+    source = file("rows = 4096\ndim = 1\nscale = 8", "torch.rand(rows, rows)", "return args[0].sum(dim) * scale")
+    task = task_from_source(source, "kept")
+    assert {name for variant in task.variants for name, _ in variant.constants} == {"rows"}
+
+
+def test_numbers_that_are_no_sizes_are_not_varied_in_held_out_shapes() -> None:
+    source = file("rows = 4096\nmargin = 100", "torch.rand(rows, rows)", "return args[0] * margin")
+    task = task_from_source(source, "margin")
+    small = dict(task.small.constants)
+    assert all(dict(variant.constants)["margin"] == small["margin"] for variant in task.held_out)
+
+
+def test_literal_sizes_that_cannot_be_shrunk_say_how_to_add_small_inputs() -> None:
+    source = file("batch = 64", "torch.rand(batch, 3, 500, 500)", "return args[0].relu()")
+    with pytest.raises(TaskError) as caught:
+        task_from_source(source, "literal")
+    for part in (
+        "task literal",
+        "batch",
+        "750000 elements|3000000 elements",
+        "get_small_inputs()",
+        "get_small_init_inp",
+    ):
+        assert any(word in str(caught.value) for word in part.split("|")), part
+    assert "\n" not in str(caught.value)
+    mended = source + "\ndef get_small_inputs():\n    return [torch.rand(2, 3, 20, 20)]\n"
+    assert task_from_source(mended, "literal").small.inputs == "get_small_inputs"
+
+
+def test_a_reference_that_never_runs_gives_its_reason_and_line() -> None:
+    source = file("rows = 64", "torch.rand(rows, 4)", "return args[0] @ torch.ones(5, 5)")
+    with pytest.raises(TaskError, match=r"line 10: RuntimeError: .*get_small_inputs"):
+        task_from_source(source, "broken")
+
+
+def test_a_reference_that_gives_nan_at_small_shapes_is_not_accepted_there() -> None:
+    source = file("rows = 4096", "torch.rand(rows, rows)", "x = args[0]; return x if len(x) > 40 else x * float('nan')")
+    assert dict(derive_small(source, "nan").constants)["rows"] > 40
+
+
+def test_shapes_with_constant_outputs_are_avoided_where_others_exist() -> None:
+    source = file("rows = 4096", "torch.rand(rows, rows)", "x = args[0]; return x * 0 if len(x) > 40 else x")
+    assert dict(derive_small(source, "constant").constants)["rows"] == 32
+    always = file("rows = 4096", "torch.rand(rows, rows)", "return args[0] * 0")
+    assert dict(derive_small(always, "constant").constants)["rows"] == 128
+
+
+def test_a_value_dependent_reference_is_derived_on_the_cpu() -> None:
+    source = file(
+        "rows = 4096", "torch.rand(rows, rows)", "x = args[0]; return x * x.max().item() if x.sum() > 0 else x"
+    )
+    assert len(task_from_source(source, "item").held_out) == 3
+
+
+def test_declared_shapes_that_are_large_are_taken_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    source = file("rows = 4096", "torch.rand(rows, rows)", "return args[0].relu()")
+    with caplog.at_level(logging.WARNING):
+        task = task_from_source(source + '\nVARIANTS = {"small": {"rows": 1024}, "odd1": {"rows": 3}}\n', "large")
+    assert task.small.constants == (("rows", 1024),)
+    assert "small shapes are large (a tensor of 1048576 elements)" in caplog.text
+
+
+def test_a_meter_counts_and_stops_before_memory_is_taken() -> None:
+    source = file("rows = 8\ncols = 16", "torch.rand(rows, cols)", "return args[0] @ args[0].T")
+    found = weigh(source, Variant("full"), "count")
+    assert (found.elements, found.macs, found.shapes) == (128, 8 * 8 * 16, ((8, 16), (8, 8)))
+    assert found.finite and not found.constant
+    huge = file("rows = 1_000_000", "torch.empty(rows, rows)", "return args[0]")
+    from mtmc.reference import Limits
+
+    with pytest.raises(TooLargeError, match="1000000000000 elements"):
+        weigh(huge, Variant("full"), "huge", meter=Meter(Limits(10**6, 10**6, 10**6)))
+    assert weigh(huge, Variant("full"), "huge", device="meta").elements == 10**12
+
+
+def test_instantiate_draws_weights_and_inputs_from_the_seed() -> None:
+    task = load_task("linear")
+    one, again, other = (instantiate(task.source, task.small, task.name, seed=seed) for seed in (1, 1, 2))
+    assert torch.equal(one[1][0], again[1][0]) and torch.equal(one[0].linear.weight, again[0].linear.weight)
+    assert not torch.equal(one[1][0], other[1][0])
+
+
+def test_a_file_with_a_dataclass_can_be_loaded() -> None:
+    source = file(
+        "from dataclasses import dataclass\nrows = 4096", "torch.rand(rows, rows)", "return args[0] * Two().x"
+    )
+    source = "from __future__ import annotations\n" + source + "\n@dataclass\nclass Two:\n    x: int = 2\n"
+    assert task_from_source(source, "dataclass").small.constants == (("rows", 128),)

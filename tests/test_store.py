@@ -1,0 +1,191 @@
+"""The run's store: what goes in comes out, whole or not at all, once, and for one process at a time."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mtmc.action import STOP, Action, Region
+from mtmc.errors import RunError
+from mtmc.outcome import Cost, Diagnosis, Outcome
+from mtmc.protocols import Trial
+from mtmc.store import ROOT_TRIAL, STORE_NAME, Attempt, Batch, NewNode, Store, TrialEnd, TrialRow
+from mtmc.task import Task, Variant
+from mtmc.tree import NO_PARENT, KernelNode, source_hash
+
+TASK = Task(
+    "toy", "class Model: ...\n", Variant("full"), Variant("small", (("N", 3),)), (Variant("odd1", (("N", 5),)),), b"\0w"
+)
+SETTINGS = {"seed": 7, "budget": {"evaluations": 3}}
+TILE = Action("tile", Region("gelu", 4, 9), (("block", 64),), "tile gelu")
+ROOT = Attempt(ROOT_TRIAL, 0, "root\n", '{"stages": []}', Cost(seconds=0.5, calls=1))
+OK = Outcome("ok", 2.0, 1.9, 2.1, 30, "measured", {"bytes_moved": 8.0})
+BAD = Outcome("build_error", diagnosis=Diagnosis("build", "CompilationError", "no such name", 3, "3 | x"))
+
+
+def started(folder: Path) -> Store:
+    """A store with its root evaluated and recorded."""
+    store = Store.create(folder, TASK, SETTINGS, ROOT)
+    store.add_outcome(source_hash("root\n"), "screen", ROOT_TRIAL, OK, 0.1)
+    root = KernelNode(0, NO_PARENT, None, "root\n", ROOT.plan, OK, ROOT_TRIAL, 0, Cost(calls=1))
+    store.add_root(NewNode(root, "screen", (TILE, STOP), (0.75, 0.25)), {"compiler": OK}, "H100")
+    return store
+
+
+def fly(store: Store) -> KernelNode:
+    """One batch with one trial, up to where its batch ends: two attempts, the second is right. Returns the node."""
+    store.begin_batch(Batch(0, 4, (TrialRow(Trial(0, 0, 0), 3),)))
+    store.add_attempt(Attempt(0, 0, "broken\n", None, Cost(seconds=1.0, usd=0.25, tokens_in=10)))
+    store.add_outcome(source_hash("broken\n"), "screen", 0, BAD, 0.1)
+    store.add_attempt(Attempt(0, 1, "child\n", "a plan", Cost(seconds=1.0, usd=0.5, tokens_out=3)))
+    store.add_outcome(source_hash("child\n"), "screen", 0, OK, 0.1)
+    cost = Cost(usd=0.75, tokens_in=10, tokens_out=3)
+    return KernelNode(1, 0, TILE, "child\n", "a plan", OK, 0, 1, cost)
+
+
+def land(store: Store, node: KernelNode) -> None:
+    store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (STOP,), (1.0,))], 12.5)
+
+
+def test_what_goes_in_comes_out(tmp_path: Path) -> None:
+    store = started(tmp_path / "run")
+    node = fly(store)
+    land(store, node)
+    store.log("finish", 13.0, reason="enough")
+    store.close()
+
+    store = Store.open(tmp_path / "run")
+    assert store.task() == TASK
+    assert store.settings() == SETTINGS
+    assert store.baselines() == {"compiler": OK}
+    tree = store.tree()
+    assert (tree.task_name, len(tree), tree[1]) == ("toy", 2, node)
+    assert tree.root.plan == '{"stages": []}' and tree.root.cost == Cost(calls=1)
+    assert store.legal(0) == ((TILE, STOP), (0.75, 0.25))
+    assert store.outcome(source_hash("broken\n"), "screen") == (0, BAD)
+    assert store.outcome(source_hash("broken\n"), "verify") is None
+    assert [attempt.source for attempt in store.attempts(0)] == ["broken\n", "child\n"]
+    assert list(store.batches()) == [Batch(0, 4, (TrialRow(Trial(0, 0, 0), 3, TrialEnd("node", 1, 2)),), 12.5)]
+    assert (store.evaluations(), store.evaluations_of(0), store.seconds()) == (3, 2, 13.0)
+    assert store.events() == [(13.0, "finish", {"reason": "enough"})]
+    store.close()
+
+
+def test_writing_twice_changes_nothing(tmp_path: Path) -> None:
+    store = started(tmp_path)
+    node = fly(store)
+    land(store, node)
+    before = (list(store.batches()), store.attempts(0), store.outcome(node.hash, "screen"), list(store.tree()))
+    fly(store)
+    store.add_attempt(Attempt(0, 1, "another\n", None, Cost()))
+    store.add_outcome(node.hash, "screen", 5, BAD, 0.0)
+    store.end_batch(0, {0: TrialEnd("duplicate", 0, 9, "again")}, [], 99.0)
+    assert (list(store.batches()), store.attempts(0), store.outcome(node.hash, "screen"), list(store.tree())) == before
+    store.close()
+
+
+def test_a_source_is_stored_once(tmp_path: Path) -> None:
+    store = started(tmp_path)
+    for trial_id in range(5):
+        store.add_attempt(Attempt(trial_id, 0, "same\n", None, Cost()))
+    store.close()
+    rows = sqlite3.connect(tmp_path / STORE_NAME).execute("SELECT count(*) FROM sources").fetchone()
+    assert rows == (2,)
+
+
+def test_the_end_of_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
+    store = started(tmp_path)
+    node = fly(store)
+    unwritable = Action("tile", Region("gelu", 1, 1), (("block", object()),), "")  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (unwritable,), (1.0,))], 1.0)
+    [batch] = store.batches()
+    assert batch.seconds is None and batch.trials[0].end is None and len(store.tree()) == 1
+    land(store, node)
+    assert len(store.tree()) == 2
+    store.close()
+
+
+def test_a_used_folder_is_refused(tmp_path: Path) -> None:
+    started(tmp_path / "run").close()
+    with pytest.raises(RunError, match=r"already used, it holds run\.sqlite: resume"):
+        Store.create(tmp_path / "run", TASK, SETTINGS, ROOT)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "tree.json").write_text("{}")
+    with pytest.raises(RunError, match=r"it holds tree\.json: choose an empty folder"):
+        Store.create(tmp_path / "other", TASK, SETTINGS, ROOT)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["tree.json"]
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="cannot be made"):
+        Store.create(tmp_path / "file" / "run", TASK, SETTINGS, ROOT)
+    with pytest.raises(RunError, match="cannot be made"):
+        Store.create(tmp_path / "file", TASK, SETTINGS, ROOT)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_rights_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(RunError, match="cannot be written"):
+        Store.create(tmp_path, TASK, SETTINGS, ROOT)
+
+
+def test_what_a_killed_creation_leaves_is_no_run(tmp_path: Path) -> None:
+    for suffix in ("", "-wal", "-shm"):
+        (tmp_path / f".{STORE_NAME}.new{suffix}").write_bytes(b"half a file")
+    with pytest.raises(RunError, match="no run"):
+        Store.open(tmp_path)
+    store = started(tmp_path)
+    assert len(store.tree()) == 1
+    store.close()
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="there is no run in"):
+        Store.open(tmp_path / "nowhere")
+    (tmp_path / STORE_NAME).write_bytes(b"not a database" * 100)
+    for opened in (Store.open, Store.read):
+        with pytest.raises(RunError, match="is it a run of mtmc"):
+            opened(tmp_path)
+
+
+def test_a_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    started(tmp_path).close()
+    with sqlite3.connect(tmp_path / STORE_NAME) as connection:
+        connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
+    connection.close()
+    for opened in (Store.open, Store.read):
+        with pytest.raises(RunError, match=r"newer version of mtmc \(schema 99, this one reads up to 1\): upgrade"):
+            opened(tmp_path)
+    assert not list(tmp_path.glob("*-wal")), "a refused run is left as it was"
+
+
+def test_one_at_a_time_in_this_process(tmp_path: Path) -> None:
+    store = started(tmp_path)
+    with pytest.raises(RunError, match="open already in this process"):
+        Store.open(tmp_path)
+    reader = Store.read(tmp_path)
+    assert len(reader.tree()) == 1
+    with pytest.raises(RunError, match="cannot be written"):
+        reader.log("finish", 0.0)
+    reader.close()
+    store.close()
+    Store.open(tmp_path).close()
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    store = started(tmp_path)
+    code = f"from pathlib import Path; from mtmc.store import Store; Store.open(Path({str(tmp_path)!r}))"
+    command = [sys.executable, "-c", code]
+    root = Path(__file__).parent.parent
+    refused = subprocess.run(command, cwd=root, capture_output=True, text=True)
+    assert f"is open in another process (id {os.getpid()})" in refused.stderr
+    store.close()
+    assert subprocess.run(command, cwd=root, capture_output=True).returncode == 0
