@@ -2,9 +2,11 @@
 
     python benchmarks/random_walks.py --walks 1000 --depth 6 --seed 0 --json results/random_walks.json
 
-Each walk starts at a built-in task's root and takes uniformly drawn legal actions; every version on the way goes through all
-gates of the lab (audit, build for the target, check against float64 at small and held-out shapes, estimate). Versions that
-ask for more resources than the target has are allowed, but not to come back: what fails so must not be legal afterwards.
+Each walk starts at a built-in task's root and takes legal actions, the kind drawn first and then one of that kind; its
+length is drawn from 1 to the depth. Every version on the way goes through all gates of the lab (audit, build for the target,
+check against float64 at small and held-out shapes, estimate); one that an earlier walk has met is not evaluated again.
+Versions that ask for more resources than the target has are allowed, but not to come back: what fails so must not be legal
+afterwards.
 """
 
 from __future__ import annotations
@@ -19,11 +21,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich import progress
+
 from mtmc.agents.micro import Rewriter
 from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest, Observation
 from mtmc.task import Task, builtin_names, load_task
+from mtmc.tree import source_hash
 
 
 @dataclass(frozen=True)
@@ -40,9 +45,13 @@ class Walk:
     kinds: Counter[str] = field(default_factory=Counter)
 
 
-def walk(task: Task, seed: int, depth: int, evaluator: LabEvaluator) -> Walk:
-    """One walk of at most `depth` steps; kinds are drawn first, so that rare ones are not drowned by many tiles."""
+def walk(task: Task, seed: int, depth: int, evaluator: LabEvaluator, known: dict[str, Outcome]) -> Walk:
+    """One walk of at most `depth` steps; kinds are drawn first, so that rare ones are not drowned by many tiles.
+
+    known: outcomes of the versions that were met so far, by task and source; it is added to.
+    """
     coder, rng = Rewriter(), random.Random(f"{task.name}/{seed}")
+    depth = rng.randint(1, depth)
     edit = coder.root(task)
     source, plan, outcome = edit.source, edit.plan, Outcome("ok")
     failures: list[tuple[str | None, Outcome]] = []
@@ -65,7 +74,10 @@ def walk(task: Task, seed: int, depth: int, evaluator: LabEvaluator) -> Walk:
         kinds[action.kind] += 1
         if child.plan in failed_plans:
             return ended("a version that failed for lack of resources was legal again", child.source)
-        result = evaluator.evaluate([EvaluationRequest(task, child.source, seed=seed)])[0]
+        key = f"{task.name}/{source_hash(child.source)}"
+        if key not in known:
+            known[key] = evaluator.evaluate([EvaluationRequest(task, child.source, seed=seed)])[0]
+        result = known[key]
         statuses.append(result.status)
         if result.ok:
             source, plan, outcome = child.source, child.plan, result
@@ -78,12 +90,14 @@ def walk(task: Task, seed: int, depth: int, evaluator: LabEvaluator) -> Walk:
     return ended()
 
 
-def walks(names: Sequence[str], count: int, depth: int, seed: int, workers: int = 2) -> list[Walk]:
-    """`count` walks spread evenly over the tasks, `workers` at a time."""
+def walks(names: Sequence[str], count: int, depth: int, seed: int, workers: int = 2) -> tuple[list[Walk], int]:
+    """`count` walks spread evenly over the tasks, `workers` at a time; and how many distinct versions they met."""
     tasks = [load_task(name) for name in names]
+    known: dict[str, Outcome] = {}
     with LabSettings(workers=workers).open() as evaluator, ThreadPoolExecutor(workers) as pool:
         jobs = [(tasks[index % len(tasks)], seed + index // len(tasks)) for index in range(count)]
-        return list(pool.map(lambda job: walk(job[0], job[1], depth, evaluator), jobs))
+        found = pool.map(lambda job: walk(job[0], job[1], depth, evaluator, known), jobs)
+        return list(progress.track(found, "walks", total=count)), len(known)
 
 
 def summary(results: Sequence[Walk]) -> dict[str, object]:
@@ -113,8 +127,8 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="folder for the sources of versions that failed")
     arguments = parser.parse_args()
     start = time.monotonic()
-    results = walks(arguments.tasks, arguments.walks, arguments.depth, arguments.seed)
-    found = {**summary(results), "seconds": round(time.monotonic() - start, 1)}
+    results, distinct = walks(arguments.tasks, arguments.walks, arguments.depth, arguments.seed)
+    found = {**summary(results), "distinct_versions": distinct, "seconds": round(time.monotonic() - start, 1)}
     print(json.dumps(found, indent=2))
     if arguments.json:
         arguments.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

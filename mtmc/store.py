@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mtmc.action import Action, action_from_json, action_to_json
+from mtmc.database import STORE_NAME, Database, connect
 from mtmc.errors import RunError
 from mtmc.lock import FolderLock
 from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
@@ -31,10 +30,6 @@ from mtmc.task import Task, Variant
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
 
 SCHEMA_VERSION = 1
-STORE_NAME = "run.sqlite"
-WAL_PAGES = 4096
-"""Pages of the write-ahead log (16 MiB) before SQLite moves them into the file, which takes a sync of the disk."""
-
 ROOT_TRIAL = -1
 """Trial id of the root's own attempt, and the number of the batch that its outcome belongs to."""
 
@@ -62,18 +57,20 @@ CREATE TABLE nodes (
     id INTEGER PRIMARY KEY, parent_id INTEGER NOT NULL, trial_id INTEGER NOT NULL, attempt INTEGER NOT NULL,
     hash TEXT NOT NULL, gate TEXT NOT NULL, actions TEXT NOT NULL, priors TEXT NOT NULL);
 CREATE INDEX trials_of_batch ON trials (batch);
+CREATE VIEW edits AS
+    SELECT trial_id, number, hash, source, plan, cost, error FROM attempts LEFT JOIN sources USING (hash);
+CREATE TRIGGER edit INSTEAD OF INSERT ON edits BEGIN
+    INSERT OR IGNORE INTO sources SELECT NEW.hash, NEW.source WHERE NEW.hash IS NOT NULL;
+    INSERT OR IGNORE INTO attempts VALUES (NEW.trial_id, NEW.number, NEW.hash, NEW.plan, NEW.cost, NEW.error);
+END;
 """
 
 
-class Store:
-    """The open store of one run. Its methods may be called from several threads."""
+class Store(Database):
+    """The open store of one run: use `create`, `open` or `read`. Its methods may be called from several threads."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: FolderLock | None) -> None:
-        """Use `create`, `open` or `read`."""
-        self.folder = folder
-        self._connection = connection
-        self._folder_lock = lock
-        self._guard = threading.RLock()
+    _evaluated: set[tuple[str, str]] | None = None
+    """(hash, gate) of all outcomes, known to the one process that writes: most questions are about a new source."""
 
     @classmethod
     def create(cls, folder: Path, task: Task, settings: Mapping[str, Any], root: Attempt) -> Store:
@@ -90,15 +87,18 @@ class Store:
             raise RunError(f"the run folder {folder} cannot be made ({error.strerror}): choose another one") from error
         lock = FolderLock(folder)
         try:
+            check_unused(folder)  # again: another process may have been here before the lock
             unfinished = folder / f".{STORE_NAME}.new"
             for suffix in ("", "-wal", "-shm"):
                 Path(f"{unfinished}{suffix}").unlink(missing_ok=True)
-            store = cls(folder, _connect(unfinished), None)
+            store = cls(folder, connect(unfinished), None)
             store._initialize(task, settings)
             store.add_attempt(root)
             store.close()
             unfinished.rename(folder / STORE_NAME)
-            return cls(folder, _connect(folder / STORE_NAME), lock)
+            store = cls(folder, connect(folder / STORE_NAME), lock)
+            store._evaluated = set()
+            return store
         except BaseException:
             lock.release()
             raise
@@ -107,9 +107,8 @@ class Store:
         fields = asdict(task)
         state = fields.pop("state")
         facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": json.dumps(settings), "state": state}
+        self._connection.executescript(_SCHEMA)
         with self._writing() as connection:
-            for statement in _SCHEMA.split(";\n"):
-                connection.execute(statement)
             connection.executemany("INSERT INTO meta VALUES (?, ?)", list(facts.items()))
 
     @classmethod
@@ -121,8 +120,9 @@ class Store:
         _check_exists(folder)
         lock = FolderLock(folder)
         try:
-            store = cls(folder, _connect(folder / STORE_NAME), lock)
+            store = cls(folder, connect(folder / STORE_NAME), lock)
             store._check_schema()
+            store._evaluated = set(store.recorded())
         except BaseException:
             lock.release()
             raise
@@ -132,18 +132,11 @@ class Store:
     def read(cls, folder: Path) -> Store:
         """The store of a run, to look at only; the run may be going on. Raises: RunError as `open` does."""
         _check_exists(folder)
-        store = cls(folder, _connect(folder / STORE_NAME), None)
+        store = cls(folder, connect(folder / STORE_NAME), None)
         with store._reading() as connection:
             connection.execute("PRAGMA query_only = 1")
         store._check_schema()
         return store
-
-    def close(self) -> None:
-        """Close the file and give the lock back. Idempotent."""
-        with self._guard:
-            self._connection.close()
-            if self._folder_lock is not None:
-                self._folder_lock.release()
 
     def task(self) -> Task:
         """The task of this run, whole: the file it came from is not needed any more."""
@@ -180,22 +173,18 @@ class Store:
     def add_attempt(self, attempt: Attempt) -> None:
         """Record one call of a coder."""
         hash_ = None if attempt.source is None else source_hash(attempt.source)
-        cost = json.dumps(vars(attempt.cost))
-        with self._writing() as connection:
-            if attempt.source is not None:
-                connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (hash_, attempt.source))
-            row = (attempt.trial_id, attempt.number, hash_, attempt.plan, cost, attempt.error)
-            connection.execute("INSERT OR IGNORE INTO attempts VALUES (?, ?, ?, ?, ?, ?)", row)
+        facts = (attempt.trial_id, attempt.number, hash_, attempt.source, attempt.plan)
+        # One statement on the view writes both tables: several statements would be as many hand-overs between threads.
+        self._write(
+            "INSERT INTO edits VALUES (?, ?, ?, ?, ?, ?, ?)", *facts, json.dumps(vars(attempt.cost)), attempt.error
+        )
 
     def attempts(self, trial_id: int) -> list[Attempt]:
         """The recorded calls of a trial's coder, in order."""
-        query = (
-            "SELECT trial_id, number, source, plan, cost, error FROM attempts LEFT JOIN sources USING (hash)"
-            " WHERE trial_id = ? ORDER BY number"
-        )
+        query = "SELECT trial_id, number, source, plan, cost, error FROM edits WHERE trial_id = ? ORDER BY number"
         rows = self._all(query, trial_id)
         return [
-            Attempt(trial, n, source, plan, Cost(**json.loads(cost)), err) for trial, n, source, plan, cost, err in rows
+            Attempt(id_, n, text, plan, Cost(**json.loads(cost)), error) for id_, n, text, plan, cost, error in rows
         ]
 
     def costs(self) -> list[Cost]:
@@ -207,9 +196,13 @@ class Store:
         """Record what evaluation found of a source. seconds: what the evaluation took."""
         text = json.dumps(outcome_to_json(outcome))
         self._write("INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?, ?, ?)", hash_, gate, batch, seconds, text)
+        if self._evaluated is not None:
+            self._evaluated.add((hash_, gate))
 
     def outcome(self, hash_: str, gate: Depth) -> tuple[int, Outcome] | None:
         """What evaluation found of a source and in which batch, or None if it was not evaluated."""
+        if self._evaluated is not None and (hash_, gate) not in self._evaluated:
+            return None
         rows = self._all("SELECT batch, outcome FROM outcomes WHERE hash = ? AND gate = ?", hash_, gate)
         return None if not rows else (rows[0][0], outcome_from_json(json.loads(rows[0][1])))
 
@@ -245,8 +238,8 @@ class Store:
     def evaluated_attempts(self) -> list[tuple[int, str, str | None, Outcome]]:
         """All attempts that were evaluated, by trial and number: (trial id, source, plan, outcome of screening)."""
         query = """
-            SELECT trial_id, source, plan, outcome FROM attempts JOIN sources USING (hash)
-            JOIN outcomes USING (hash) WHERE gate = 'screen' ORDER BY trial_id, number"""
+            SELECT trial_id, source, plan, outcome FROM edits JOIN outcomes USING (hash)
+            WHERE gate = 'screen' ORDER BY trial_id, number"""
         rows = self._all(query)
         return [(trial, source, plan, outcome_from_json(json.loads(found))) for trial, source, plan, found in rows]
 
@@ -319,9 +312,8 @@ class Store:
         for trial_id, _, cost in self._all("SELECT trial_id, number, cost FROM attempts ORDER BY trial_id, number"):
             costs[trial_id] = coding_cost(costs.get(trial_id, Cost()), Cost(**json.loads(cost)))
         query = """
-            SELECT n.id, n.parent_id, n.trial_id, n.attempt, s.source, a.plan, o.outcome, t.action_index
-            FROM nodes n JOIN sources s ON s.hash = n.hash
-            JOIN attempts a ON a.trial_id = n.trial_id AND a.number = n.attempt
+            SELECT n.id, n.parent_id, n.trial_id, n.attempt, e.source, e.plan, o.outcome, t.action_index
+            FROM nodes n JOIN edits e ON e.trial_id = n.trial_id AND e.number = n.attempt
             JOIN outcomes o ON o.hash = n.hash AND o.gate = n.gate
             LEFT JOIN trials t ON t.id = n.trial_id ORDER BY n.id"""
         for id_, parent_id, trial_id, attempt, source, plan, outcome, index in self._all(query):
@@ -344,41 +336,6 @@ class Store:
             made = f"schema {schema}, this one reads up to {SCHEMA_VERSION}"
             raise RunError(f"the run {self.folder} was made by a newer version of mtmc ({made}): upgrade mtmc")
 
-    def _all(self, query: str, *parameters: Any) -> list[Any]:
-        with self._reading() as connection:
-            return connection.execute(query, parameters).fetchall()
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._guard:
-            try:
-                yield self._connection
-            except sqlite3.Error as error:
-                raise RunError(f"{self.folder / STORE_NAME} cannot be read ({error}): is it a run of mtmc?") from error
-
-    def _write(self, statement: str, *parameters: Any) -> None:
-        """One statement, which is a transaction of its own."""
-        with self._guard:
-            try:
-                self._connection.execute(statement, parameters)
-            except sqlite3.Error as error:
-                raise self._unwritable(error) from error
-
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction of several statements: all of it or nothing."""
-        with self._guard:
-            try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                with self._connection:
-                    yield self._connection
-            except sqlite3.Error as error:
-                raise self._unwritable(error) from error
-
-    def _unwritable(self, error: sqlite3.Error) -> RunError:
-        mend = "see that the disk has room and the folder can be written"
-        return RunError(f"{self.folder / STORE_NAME} cannot be written ({error}): {mend}")
-
 
 def check_unused(folder: Path) -> None:
     """Raises: RunError if a run has used this folder already, or it cannot be a folder."""
@@ -397,21 +354,6 @@ def coding_cost(total: Cost, attempt: Cost) -> Cost:
     """Cost of a node's coding so far with one attempt more; seconds are left out, so that equal runs are equal."""
     summed = total + attempt
     return Cost(0.0, summed.usd, summed.tokens_in, summed.tokens_out, summed.calls)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    """Autocommit (transactions are explicit), a write-ahead log, and a sync at its checkpoints only: a killed process
-    loses nothing that was committed; a power failure may lose the last steps but not the file."""
-    try:
-        connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-    except sqlite3.Error as error:
-        raise RunError(
-            f"{path} cannot be opened ({error}): is it a run of mtmc, in a folder that can be written?"
-        ) from error
-    return connection
 
 
 def _check_exists(folder: Path) -> None:

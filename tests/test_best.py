@@ -16,7 +16,9 @@ from mtmc.search import SearchResult, search
 from mtmc.task import builtin_names, load_task
 
 ROOT = Path(__file__).parents[1]
-EVALUATIONS = 5
+EVALUATIONS = {"matmul_max": 16}
+"""By task, 5 for the others: the leanest version of a reduced product is not its fastest, so it is found later."""
+
 SINGLE = {"softmax", "layernorm", "groupnorm", "row_sum", "logsumexp", "cross_entropy", "linear", "batched_matmul"}
 """Tasks of one op: there is nothing to fuse."""
 
@@ -30,8 +32,7 @@ def evaluator() -> Iterator[LabEvaluator]:
 @pytest.fixture(scope="module")
 def results(evaluator: LabEvaluator) -> dict[str, SearchResult]:
     return {
-        name: search(name, budget=EVALUATIONS, strategy="greedy", evaluator=evaluator, batch=1)
-        for name in builtin_names()
+        name: search(name, budget=EVALUATIONS.get(name, 5), evaluator=evaluator, batch=2) for name in builtin_names()
     }
 
 

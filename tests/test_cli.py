@@ -203,8 +203,8 @@ def get_init_inputs():
         (("search", "-m", "task=softmax", *FAKES, "strategy=mcts,mtcs"), "there is no strategy 'mtcs'"),
         (("search", "-m", "task=softmax", *FAKES, "strategy.widening=0.5,2"), "mcts.widening cannot be 2"),
         (("search", "-m", "task=softmax", "evaluator.target=sm_80,sm_99"), "unknown target 'sm_99'"),
-        (("search", "-m", "task=softmax", *FAKES, "out=a,b"), "out cannot have several values in a sweep"),
-        (("search", "-m", "task=softmax", *FAKES, "hydra.sweep.dir=x"), "write out=FOLDER"),
+        (("search", "-m", "task=softmax", *FAKES, "out=a,b"), "a sweep has one folder"),
+        (("search", "-m", "task=softmax", *FAKES, "out=a", "hydra.sweep.dir=b"), "a sweep has one folder"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_nothing(
@@ -348,7 +348,7 @@ def test_a_sweep_runs_every_combination_and_reports(fakes: Path, capsys: pytest.
 
 
 def test_a_swept_setting_of_a_part_has_its_own_column(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*SMALL, "-m", "strategy.exploration=1,2", "budget.evaluations=3", "out=sweep"]) == 0
+    assert main([*SMALL, "-m", "strategy.exploration=1,2", "budget.evaluations=3", "hydra.sweep.dir=sweep"]) == 0
     assert [row["strategy.exploration"] for row in sweep_rows()] == ["1.0", "2.0"]
 
 
@@ -486,6 +486,14 @@ def test_search_help_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> 
     helped = capsys.readouterr().out
     for name in ("budget.evaluations=", "strategy.exploration", "strategy.follow", "evaluator.target", "seed="):
         assert name in helped
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def missing(self: FakeCoder, task: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'torch.fx'", name="torch.fx")
+
+    monkeypatch.setattr(FakeCoder, "root", missing)
+    assert "the package torch is not installed" in refused(capsys, *SMALL)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -26,7 +26,10 @@ log = logging.getLogger(__name__)
 class Rewriter:
     """The embedded coder: applies an action to the parent's plan and prints the source again."""
 
-    deterministic: bool = True
+    @property
+    def deterministic(self) -> bool:
+        """The same request always gives the same edit."""
+        return True
 
     def root(self, task: Task) -> Edit:
         """The reference itself as ModelNew, with a plan of torch calls. Raises: TaskError if it does not export."""

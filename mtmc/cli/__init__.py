@@ -32,6 +32,9 @@ COMMANDS: dict[str, Command] = {
 
 BAD_INPUT = 2
 INTERRUPTED = 130
+PACKAGES = ("torch", "triton", "langgraph", "hydra", "omegaconf", "networkx", "numpy", "libcst", "psutil", "matplotlib")
+"""Packages that a command needs, each imported when it is."""
+
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -43,6 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(done.code or 0)
     except MtmcError as error:
         return _fail(str(error), BAD_INPUT)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").split(".")[0]
+        if package not in PACKAGES:
+            raise
+        return _fail(f"the package {package} is not installed: mtmc doctor says what is missing", BAD_INPUT)
     except Interrupted as stop:
         return _fail(f"interrupted; {stop.mend}", INTERRUPTED)
     except KeyboardInterrupt:

@@ -23,6 +23,7 @@ ERROR_FILE = "error.txt"
 """In the folder of a run that failed: why."""
 
 _FOLDER_SETTING = "hydra.sweep.dir"
+"""Hydra's name of a sweep's folder; mtmc calls it out."""
 
 
 def run_sweep(overrides: Sequence[str]) -> int:
@@ -39,11 +40,10 @@ def run_sweep(overrides: Sequence[str]) -> int:
     texts, configs = conf.check_sweep(overrides)
     for config in configs:
         opened(conf.make_parts(config)["evaluator"], load_task(config.task)).close()
-    if any(text.partition("=")[0] == _FOLDER_SETTING for text in texts):
-        raise ConfigError(f"{_FOLDER_SETTING} follows from out: write out=FOLDER")
-    with run_folder(_out(configs), "sweep") as folder:
+    out = _out(configs, texts)
+    with run_folder(out, "sweep") as folder:
         print(f"{len(configs)} runs into {folder}", file=sys.stderr)
-        _launch([text for text in texts if text.lstrip("+").partition("=")[0] != "out"], folder)
+        _launch([text for text in texts if _name(text) not in ("out", _FOLDER_SETTING)], folder)
         return report_sweep(folder, len(configs))
 
 
@@ -71,14 +71,22 @@ def _record_failure(folder: Path, name: str, reason: str, record: str) -> None:
     print(f"mtmc: {name} failed: {reason}", file=sys.stderr)
 
 
-def _out(configs: Sequence[SearchConfig]) -> str | None:
-    """The folder of the whole sweep, None where none is given. Raises: RunError if it is not empty."""
-    folders = {config.out for config in configs}
+def _out(configs: Sequence[SearchConfig], texts: Sequence[str]) -> str | None:
+    """The folder of the whole sweep, None where none is given: `out`, or Hydra's own name for it.
+
+    Raises: ConfigError for several folders; RunError for one that is not empty.
+    """
+    from mtmc.conf.overrides import parse
+
+    folders = {config.out for config in configs if config.out is not None}
+    folders |= {str(parse([text])[0].value()) for text in texts if _name(text) == _FOLDER_SETTING}
     if len(folders) > 1:
-        raise ConfigError("out cannot have several values in a sweep: it is the folder of all its runs together")
-    out = folders.pop()
-    if out is None:
+        raise ConfigError(
+            f"a sweep has one folder for all its runs together, not {len(folders)}: give one as out=FOLDER"
+        )
+    if not folders:
         return None
+    [out] = folders
     folder = Path(out).expanduser()
     try:
         if folder.exists() and any(folder.iterdir()):
@@ -86,6 +94,10 @@ def _out(configs: Sequence[SearchConfig]) -> str | None:
     except OSError as error:
         raise RunError(f"the folder {folder} cannot be read ({error.strerror}): choose another one") from error
     return out
+
+
+def _name(text: str) -> str:
+    return text.lstrip("+").partition("=")[0]
 
 
 def _launch(texts: Sequence[str], folder: Path) -> None:

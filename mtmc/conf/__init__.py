@@ -97,6 +97,7 @@ def change_budget(budget: Budget, texts: Sequence[str]) -> Budget:
     Raises: ConfigError for any other setting, an unknown one, or a value that cannot be.
     """
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
 
     types = _flat("budget", Budget)
     given = parsing.parse(texts)
@@ -108,7 +109,7 @@ def change_budget(budget: Budget, texts: Sequence[str]) -> Budget:
     for name, value in ((name, value) for each in given for name, value in parsing.leaves(each).items()):
         try:
             OmegaConf.update(values, name, value)
-        except Exception as error:
+        except OmegaConfBaseException as error:
             raise _explained(error, given, types) from error
     plain: Any = OmegaConf.to_container(values, resolve=True)
     return Budget(**plain["budget"])

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from mtmc.database import STORE_NAME
 from mtmc.errors import ConfigError, RunError
 from mtmc.lock import LOCK_NAME
 from mtmc.protocols import Coder, Evaluator, Policy, Strategy
@@ -22,7 +23,7 @@ from mtmc.search.components import Kind
 from mtmc.search.context import Parts, Progress, Run, Settings, rebuild
 from mtmc.search.replay import replay
 from mtmc.search.result import SearchResult, result_of, write_outputs
-from mtmc.store import ROOT_TRIAL, SCHEMA_VERSION, STORE_NAME, Attempt, Store, check_unused
+from mtmc.store import ROOT_TRIAL, SCHEMA_VERSION, Attempt, Store, check_unused
 from mtmc.task import Task, load_task
 from mtmc.tree import Tree
 

@@ -12,17 +12,12 @@ from typing import Any
 import pytest
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.estimate import (
-    DRAM_EFFICIENCY,
-    blocks_per_sm,
-    estimate,
-    estimate_launch,
-    estimate_op,
-    minimal_bytes,
-    tensor_rate,
-)
+from mtmc.evaluate.estimate import estimate, minimal_bytes
 from mtmc.evaluate.hardware import HARDWARE
+from mtmc.evaluate.launch_time import blocks_per_sm, estimate_launch
+from mtmc.evaluate.op_time import estimate_op
 from mtmc.evaluate.resources import Resources
+from mtmc.evaluate.roofline import DRAM_EFFICIENCY, tensor_rate
 
 H100, H200 = HARDWARE["H100"], HARDWARE["H200"]
 PLAIN = Resources(32, 0, 0)
@@ -261,6 +256,7 @@ def test_metrics_of_two_kernels() -> None:
     assert found.metrics["flops"] == 500_000
     assert (found.metrics["registers"], found.metrics["spills"], found.metrics["shared_memory"]) == (40, 8, 512)
     assert found.metrics["occupancy"] == pytest.approx(12 * 128 / 2048)  # 16384 / (40 x 32) = 12 warps a partition
+    assert found.metrics["programs"] == 1000
     assert found.metrics["roofline"] == pytest.approx(2e6 / 3350e9 / (found.runtime_ms / 1e3))
     assert found.runtime_ms == pytest.approx(sum(kernel.ms for kernel in found.kernels))
     assert [kernel.name for kernel in found.kernels] == ["relu", "k"]

@@ -109,6 +109,7 @@ class Mcts:
             child = state.nodes[child_id]
             child.parent, child.action_index = node, trial.action_index
             node.edges[trial.action_index].children += (child,)
+            note_value(state, value)
             backup(path, value)
         settle(state, node, trial.action_index)
         return state

@@ -112,10 +112,10 @@ def note_value(state: MctsState, value: float) -> None:
 
 
 def norm(state: MctsState, value: float) -> float:
-    """A value in the range of the tree's values, 0 to 1; 0.5 where that range is one point."""
+    """A right version's value (or a mean of such) as 0 to 1 of the tree's range; 0.5 where that is one point."""
     if state.high <= state.low:
         return 0.5
-    return min(1.0, max(0.0, (value - state.low) / (state.high - state.low)))
+    return (value - state.low) / (state.high - state.low)
 
 
 def q_value(state: MctsState, node: MctsNode, edge: MctsEdge) -> float:

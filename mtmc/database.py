@@ -1,0 +1,86 @@
+"""Database: the SQLite file of a run, its connection, transactions and errors. What is in it is for the store."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mtmc.errors import RunError
+from mtmc.lock import FolderLock
+
+STORE_NAME = "run.sqlite"
+
+WAL_PAGES = 4096
+"""Pages of the write-ahead log (16 MiB) before SQLite moves them into the file, which takes a sync of the disk."""
+
+
+class Database:
+    """An open database. Its methods may be called from several threads."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: FolderLock | None) -> None:
+        """lock: released by `close`; None for a reader."""
+        self.folder = folder
+        self._connection = connection
+        self._folder_lock = lock
+        self._guard = threading.RLock()
+
+    def close(self) -> None:
+        """Close the file and give the lock back. Idempotent."""
+        with self._guard:
+            self._connection.close()
+            if self._folder_lock is not None:
+                self._folder_lock.release()
+
+    def _all(self, query: str, *parameters: Any) -> list[Any]:
+        with self._reading() as connection:
+            return connection.execute(query, parameters).fetchall()
+
+    @contextmanager
+    def _reading(self) -> Iterator[sqlite3.Connection]:
+        with self._guard:
+            try:
+                yield self._connection
+            except sqlite3.Error as error:
+                raise RunError(f"{self.folder / STORE_NAME} cannot be read ({error}): is it a run of mtmc?") from error
+
+    def _write(self, statement: str, *parameters: Any) -> None:
+        """One statement, which is a transaction of its own."""
+        with self._guard:
+            try:
+                self._connection.execute(statement, parameters)
+            except sqlite3.Error as error:
+                raise self._unwritable(error) from error
+
+    @contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction of several statements: all of it or nothing."""
+        with self._guard:
+            try:
+                self._connection.execute("BEGIN IMMEDIATE")
+                with self._connection:
+                    yield self._connection
+            except sqlite3.Error as error:
+                raise self._unwritable(error) from error
+
+    def _unwritable(self, error: sqlite3.Error) -> RunError:
+        mend = "see that the disk has room and the folder can be written"
+        return RunError(f"{self.folder / STORE_NAME} cannot be written ({error}): {mend}")
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Autocommit (transactions are explicit), a write-ahead log, and a sync at its checkpoints only: a killed process
+    loses nothing that was committed; a power failure may lose the last steps but not the file."""
+    try:
+        connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
+    except sqlite3.Error as error:
+        raise RunError(
+            f"{path} cannot be opened ({error}): is it a run of mtmc, in a folder that can be written?"
+        ) from error
+    return connection

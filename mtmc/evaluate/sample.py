@@ -1,0 +1,65 @@
+"""The sample of a grid: which program instances are run, and how many others each stands for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def sample_programs(size: Sequence[int], count: int) -> list[tuple[int, tuple[bool, ...]]]:
+    """Up to `count` programs of a grid (x, y, z) to run, the most telling first: (launch index, part of the grid).
+
+    A grid has up to 8 parts: along each axis either the last index, which may be a partly masked tail, or all others.
+    One program of the largest part comes first, then one of each other part, then more of the parts in proportion to
+    their size, evenly spread. The first program is among them where there are enough.
+    """
+    parts: dict[tuple[bool, ...], list[range]] = {}
+    for mask in range(8):
+        last = tuple(bool(mask >> axis & 1) for axis in range(3))
+        if any(is_last and n == 1 for is_last, n in zip(last, size, strict=True)):
+            continue
+        parts[last] = [
+            range(n - 1, n) if is_last else range(max(1, n - 1)) for is_last, n in zip(last, size, strict=True)
+        ]
+    volume = {part: math.prod(len(axis) for axis in axes) for part, axes in parts.items()}
+    order = sorted(parts, key=lambda part: -volume[part])
+    spare = max(0, count - len(order))
+    quota = {part: min(volume[part], 1 + round(spare * volume[part] / sum(volume.values()))) for part in order}
+    picks = {part: _spread(volume[part], quota[part]) for part in order}
+    rounds = [[(p, picks[p][i]) for p in order if i < len(picks[p])] for i in range(max(quota.values()))]
+    return [(_index(parts[part], place, size), part) for group in rounds for part, place in group][:count]
+
+
+def _spread(volume: int, count: int) -> list[int]:
+    """`count` places of `volume`, evenly spread: midpoints, but 0 for the first of them, and the middle one first."""
+    places = sorted({min(volume - 1, int((i + 0.5) * volume / count)) for i in range(count)})
+    if count > 2:
+        places[0] = 0
+    middle = places.pop(len(places) // 2)
+    return [middle, *places]
+
+
+def _index(axes: Sequence[range], place: int, size: Sequence[int]) -> int:
+    x = axes[0][place % len(axes[0])]
+    y = axes[1][place // len(axes[0]) % len(axes[1])]
+    z = axes[2][place // (len(axes[0]) * len(axes[1]))]
+    return x + size[0] * (y + size[1] * z)
+
+
+def sample_weights(size: Sequence[int], indices: Sequence[int]) -> list[float]:
+    """How many programs each sampled one stands for: those of its part of the grid, shared evenly.
+
+    A part without a sample counts with the largest part, whose sample always runs.
+    """
+    part_of = {}
+    for index in indices:
+        place = (index % size[0], index // size[0] % size[1], index // (size[0] * size[1]))
+        part_of[index] = tuple(p == n - 1 and n > 1 for p, n in zip(place, size, strict=True))
+    volume = {
+        part: math.prod(1 if is_last else max(1, n - 1) for is_last, n in zip(part, size, strict=True))
+        for part in part_of.values()
+    }
+    missing = math.prod(size) - sum(volume.values())
+    volume[max(volume, key=lambda part: volume[part])] += missing
+    members = list(part_of.values())
+    return [volume[part_of[index]] / members.count(part_of[index]) for index in indices]

@@ -1,0 +1,64 @@
+"""Storages of the tensors that a counted forward touches: a number and a range of addresses each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+SECTOR = 32  # bytes of the unit in which L2 serves requests
+_FAKE_BASE = 1 << 40  # first pretended address; storages follow each other with a gap between them
+_GAP = 1 << 24
+
+
+class Storages:
+    """Numbers and address ranges of the storages seen, in order. Holds them, so that no address comes twice."""
+
+    def __init__(self, fake: bool) -> None:
+        self.fake = fake
+        self.sizes: list[int] = []
+        self._bases: list[int] = []
+        self._held: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._next = _FAKE_BASE
+
+    def number(self, tensor: Any) -> int:
+        """Number of a tensor's storage."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in self._numbers:
+            self._numbers[key] = len(self.sizes)
+            self.sizes.append(int(storage.nbytes()))
+            self._held.append(storage)
+            self._bases.append(self._next if self.fake else int(storage.data_ptr()))
+            self._next += -(-self.sizes[-1] // _GAP) * _GAP + _GAP
+        return self._numbers[key]
+
+    def address(self, tensor: Any) -> int:
+        """Pretended address of a tensor's first element."""
+        base = self._bases[self.number(tensor)]
+        return base + int(tensor.storage_offset()) * int(tensor.element_size())
+
+    def find(self, address: int) -> int | None:
+        """Number of the storage that holds an address, or None."""
+        for number, base in enumerate(self._bases):
+            if base <= address < base + max(1, self.sizes[number]):
+                return number
+        return None
+
+    def offset(self, number: int, addresses: Any) -> Any:
+        """Byte offsets of addresses (an array) in a storage."""
+        return addresses - self._bases[number]
+
+
+def tensors_in(values: Any) -> list[Any]:
+    """The tensors in nested lists, tuples and dicts, in order."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
+    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+
+
+def tensor_bytes(tensor: Any) -> int:
+    """Bytes a tensor's elements occupy; an expanded dimension (stride 0) is there once."""
+    sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0]
+    return int(math.prod(sizes)) * int(tensor.element_size())

@@ -1,0 +1,66 @@
+"""The README's snippets and the examples, run as they stand (with fewer evaluations where they take a number)."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
+
+
+def snippets(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def run(arguments: list[str], folder: Path) -> str:
+    done = subprocess.run(
+        arguments, capture_output=True, text=True, cwd=folder, env=ENVIRONMENT, check=False, timeout=300
+    )
+    assert done.returncode == 0, f"{arguments}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("snippet", snippets("python"))
+def test_python_snippets(snippet: str, tmp_path: Path) -> None:
+    printed = run([sys.executable, "-c", snippet], tmp_path)
+    assert "estimated" in printed and "class ModelNew" in printed
+
+
+@pytest.mark.parametrize("snippet", snippets("bash"))
+def test_commands(snippet: str, tmp_path: Path) -> None:
+    for line in snippet.splitlines():
+        words = shlex.split(line, comments=True)
+        assert words[0] == "mtmc"
+        run([sys.executable, "-m", "mtmc", *words[1:]], tmp_path)
+    assert list((tmp_path / "runs").rglob("best.py"))
+
+
+@pytest.mark.parametrize(
+    ("example", "arguments", "expected"),
+    [
+        ("library.py", ["softmax_gelu", "4", "saved"], "saved in"),
+        ("custom_optimization.py", [], "of them trimmed"),
+        ("optimize_module.py", [], "the result is the same"),
+    ],
+)
+def test_examples(example: str, arguments: list[str], expected: str, tmp_path: Path) -> None:
+    assert expected in run([sys.executable, str(ROOT / "examples" / example), *arguments], tmp_path)
+
+
+def test_the_custom_task_is_searched(tmp_path: Path) -> None:
+    task = ROOT / "examples" / "custom_task.py"
+    run([sys.executable, "-m", "mtmc", "search", f"task={task}", "budget.evaluations=3", "out=run"], tmp_path)
+    assert "class ModelNew" in (tmp_path / "run" / "best.py").read_text(encoding="utf-8")
+
+
+def test_the_pictures_are_there() -> None:
+    for path in re.findall(r"!\[[^\]]*\]\(([^)]+)\)", README):
+        assert (ROOT / path).is_file()
