@@ -25,9 +25,9 @@ import torch
 import triton
 from estimate_cases import EAGER_CASES, launch_cases
 
-from mtmc.evaluate.estimate import estimate
+from mtmc.evaluate.estimates.estimate import estimate
+from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.hardware import Hardware, hardware
-from mtmc.evaluate.resources import Resources, read_resources
 
 GROUPS = {
     "gelu": ("gelu_bias/",),
@@ -70,7 +70,7 @@ def measure() -> dict[str, Any]:
 
 def count() -> dict[str, list[dict[str, Any]]]:
     """Records of every case at its full shapes. Kernels must be interpreted in this process."""
-    from mtmc.evaluate.traffic import count_traffic, fake_tensors
+    from mtmc.evaluate.counting.traffic import count_traffic, fake_tensors
 
     def new(shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype)
@@ -91,7 +91,7 @@ def count() -> dict[str, list[dict[str, Any]]]:
 
 def build(gpu: Hardware) -> dict[str, Resources]:
     """What each launch's kernel takes of a multiprocessor, compiled for the GPU's target."""
-    from mtmc.evaluate.target import install_driver, target
+    from mtmc.evaluate.gates.target import install_driver, target
 
     install_driver(target(gpu.target), gpu.sms)
     found: dict[str, Resources] = {}

@@ -22,9 +22,8 @@ import torch
 import triton
 from triton.testing import do_bench
 
-from mtmc.constants import apply_constants
+from mtmc.evaluate.gates.loading import candidate_text, load_module
 from mtmc.evaluate.hardware import hardware
-from mtmc.evaluate.loading import candidate_text, load_module
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture
@@ -32,6 +31,7 @@ from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.rewrite.source import print_plan, root_regions
 from mtmc.task import Task, Variant, builtin_names, load_task
+from mtmc.task.constants import apply_constants
 
 SETTINGS = ("128x64 with 32", "pipeline of 3", "pipeline of 4")
 """Parts of the sentences of the schedule changes, applied to every kernel that has them, one after the other."""

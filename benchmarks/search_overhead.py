@@ -101,7 +101,7 @@ def measure(nodes: int, batch: int, durability: str) -> dict[str, float]:
         result = search(
             FAKE_TASK,
             policy=FakePolicy(),
-            coder=FakeCoder(width=10, commuting=False),
+            coder=FakeCoder(width=10, commuting=False, usd=0.0),
             evaluator=FakeEvaluator(failing=0.1),
             budget=Budget(evaluations, depth=12),
             batch=batch,

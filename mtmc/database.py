@@ -27,13 +27,18 @@ class Database:
         self._connection = connection
         self._folder_lock = lock
         self._guard = threading.RLock()
+        self._waiting: list[tuple[str, tuple[Any, ...]]] = []
 
     def close(self) -> None:
-        """Close the file and give the lock back. Idempotent."""
+        """Write what waits, close the file and give the lock back. Idempotent."""
         with self._guard:
-            self._connection.close()
-            if self._folder_lock is not None:
-                self._folder_lock.release()
+            try:
+                if self._waiting:
+                    self._write_waiting()
+            finally:
+                self._connection.close()
+                if self._folder_lock is not None:
+                    self._folder_lock.release()
 
     def _all(self, query: str, *parameters: Any) -> list[Any]:
         with self._reading() as connection:
@@ -42,33 +47,38 @@ class Database:
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
         with self._guard:
+            if self._waiting:
+                self._write_waiting()
             try:
                 yield self._connection
             except sqlite3.Error as error:
                 raise RunError(f"{self.folder / STORE_NAME} cannot be read ({error}): is it a run of mtmc?") from error
 
-    def _write(self, statement: str, *parameters: Any) -> None:
-        """One statement, which is a transaction of its own."""
+    def _write(self, statement: str, *parameters: Any, may_wait: bool = False) -> None:
+        """One statement. may_wait: write it together with the next one that may not, with a read or at the close."""
         with self._guard:
-            try:
-                self._connection.execute(statement, parameters)
-            except sqlite3.Error as error:
-                raise self._unwritable(error) from error
+            self._waiting.append((statement, parameters))
+            if not may_wait:
+                self._write_waiting()
+
+    def _write_waiting(self) -> None:
+        with self._writing():
+            pass
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """One transaction of several statements: all of it or nothing."""
+        """One transaction, of what waits and what is done in it: all of it or nothing."""
         with self._guard:
+            waiting, self._waiting = self._waiting, []
             try:
                 self._connection.execute("BEGIN IMMEDIATE")
                 with self._connection:
+                    for statement, parameters in waiting:
+                        self._connection.execute(statement, parameters)
                     yield self._connection
             except sqlite3.Error as error:
-                raise self._unwritable(error) from error
-
-    def _unwritable(self, error: sqlite3.Error) -> RunError:
-        mend = "see that the disk has room and the folder can be written"
-        return RunError(f"{self.folder / STORE_NAME} cannot be written ({error}): {mend}")
+                mend = "see that the disk has room and the folder can be written"
+                raise RunError(f"{self.folder / STORE_NAME} cannot be written ({error}): {mend}") from error
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -66,7 +66,7 @@ class FakeCoder:
     width: actions of each version besides `STOP`. commuting: the lines are kept sorted, so that two orders of the same
     edits give the same source, which makes duplicates. refuses: share of edits that end in a CoderError.
     repairs: whether it mends a failed version; without it, it gives the failed edit again. seconds: what an edit takes.
-    deterministic: see `protocols.Coder`; else an edit also depends on the request's seed.
+    deterministic: see `protocols.Coder`; else an edit also depends on the request's seed. usd: what an edit costs.
     """
 
     width: int = 6
@@ -75,6 +75,7 @@ class FakeCoder:
     repairs: bool = True
     seconds: float = 0.0
     deterministic: bool = True
+    usd: float = 0.25
 
     def root(self, task: Task) -> Edit:
         """See `protocols.Coder.root`."""
@@ -98,7 +99,8 @@ class FakeCoder:
             raise CoderError(f"the fake coder has no edit for {request.action.key}: try another action")
         if request.feedback is not None and request.failed_source is not None and self.repairs:
             lines = [*_lines(request.failed_source), _REPAIRED]
-        return Edit(_print(request.task.name, lines), _plan(lines), Cost(usd=0.25, tokens_in=10, tokens_out=5, calls=1))
+        cost = Cost(usd=self.usd, tokens_in=10, tokens_out=5, calls=1) if self.usd else Cost()
+        return Edit(_print(request.task.name, lines), _plan(lines), cost)
 
     def _edited(self, lines: Sequence[str], action: Action) -> list[str]:
         edited = [*lines, f"# {action.key}"]

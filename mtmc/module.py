@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from mtmc.module_task import flat_inputs, restore
 from mtmc.search import SearchResult, search
 from mtmc.task import task_from_module
+from mtmc.task.live import flat_inputs, restore
 
 log = logging.getLogger(__name__)
 

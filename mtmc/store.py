@@ -1,6 +1,7 @@
 """The run's store: one SQLite file from which everything else in the run's folder can be rebuilt.
 
-Crash-safe: each record is one transaction in a write-ahead log, so a killed process loses at most the step it was in.
+Crash-safe: each record is one transaction in a write-ahead log, so a killed process loses at most the step it was in
+(and what was cheaper to find than to write, see `CHEAP_SECONDS`).
 Idempotent: records are keyed by trial id and attempt, or by a source's hash, and writing one twice changes nothing.
 What a trial finds (its edits, its outcomes) is recorded as it comes; what it means (nodes, ends of trials) is recorded
 for a whole batch in one transaction. So a run that was killed finds its batch in flight, with all that was paid for.
@@ -30,6 +31,10 @@ from mtmc.task import Task, Variant
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
 
 SCHEMA_VERSION = 1
+CHEAP_SECONDS = 0.001
+"""An edit or outcome that took less than this, and no money, is written with the next record, at the latest with the
+end of its batch: to lose it in a crash costs less than to write it by itself."""
+
 ROOT_TRIAL = -1
 """Trial id of the root's own attempt, and the number of the batch that its outcome belongs to."""
 
@@ -195,7 +200,8 @@ class Store(Database):
     def add_outcome(self, hash_: str, gate: Depth, batch: int, outcome: Outcome, seconds: float) -> None:
         """Record what evaluation found of a source. seconds: what the evaluation took."""
         text = json.dumps(outcome_to_json(outcome))
-        self._write("INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?, ?, ?)", hash_, gate, batch, seconds, text)
+        statement = "INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?, ?, ?)"
+        self._write(statement, hash_, gate, batch, seconds, text, may_wait=seconds < CHEAP_SECONDS)
         if self._evaluated is not None:
             self._evaluated.add((hash_, gate))
 

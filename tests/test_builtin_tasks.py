@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from mtmc.reference import flat_tensors, instantiate, weigh
-from mtmc.shapes import PREFERRED
 from mtmc.task import builtin_names, integer_constants, load_task
+from mtmc.task.reference import flat_tensors, instantiate, weigh
+from mtmc.task.shapes import PREFERRED
 
 WANTED = {
     "elementwise_chain",

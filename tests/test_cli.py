@@ -379,7 +379,7 @@ def test_a_run_that_fails_does_not_end_the_sweep(
 
 
 def test_runs_are_read_in_the_order_of_their_numbers() -> None:
-    from mtmc.cli.look import _order
+    from mtmc.cli.sweep_report import _order
 
     names = [f"sweep/{number}" for number in (10, 9, 0, 11, 2)]
     assert [path.name for path in sorted(map(Path, names), key=_order)] == ["0", "2", "9", "10", "11"]

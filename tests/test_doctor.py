@@ -16,8 +16,8 @@ from mtmc import doctor
 from mtmc.cli import main
 from mtmc.doctor import Finding
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.target import TARGETS
-from mtmc.evaluate.worker import JobResult
+from mtmc.evaluate.gates.target import TARGETS
+from mtmc.evaluate.pool.worker import JobResult
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from mtmc.errors import TaskError
-from mtmc.module_task import flat_inputs, restore
-from mtmc.reference import flat_tensors, instantiate
 from mtmc.task import Task, load_task, task_from_module
+from mtmc.task.live import flat_inputs, restore
+from mtmc.task.reference import flat_tensors, instantiate
 
 
 def printed(task: Task, label: str = "full", seed: int = 0) -> tuple[nn.Module, list[Any]]:

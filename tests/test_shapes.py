@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.reference import Meter, TooLargeError, instantiate, weigh
-from mtmc.shapes import ACCEPTED, PREFERRED, derive_held_out, derive_small
 from mtmc.task import Task, Variant, load_task, task_from_source
+from mtmc.task.reference import Meter, TooLargeError, instantiate, weigh
+from mtmc.task.shapes import ACCEPTED, PREFERRED, derive_held_out, derive_small
 
 
 def file(constants: str, inputs: str, forward: str, init: str = "", constructor: str = "pass") -> str:
@@ -182,7 +182,7 @@ def test_a_meter_counts_and_stops_before_memory_is_taken() -> None:
     assert (found.elements, found.macs, found.shapes) == (128, 8 * 8 * 16, ((8, 16), (8, 8)))
     assert found.finite and not found.constant
     huge = file("rows = 1_000_000", "torch.empty(rows, rows)", "return args[0]")
-    from mtmc.reference import Limits
+    from mtmc.task.reference import Limits
 
     with pytest.raises(TooLargeError, match="1000000000000 elements"):
         weigh(huge, Variant("full"), "huge", meter=Meter(Limits(10**6, 10**6, 10**6)))

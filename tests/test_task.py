@@ -233,8 +233,8 @@ def test_loading_a_builtin_task_imports_no_torch_and_reads_none_of_its_file_as_c
 
 
 def test_importing_the_task_module_needs_only_the_standard_library() -> None:
-    for name in ("task", "constants", "shapes"):
-        tree = ast.parse((Path(__file__).parents[1] / "mtmc" / f"{name}.py").read_text())
+    for name in ("base", "load", "constants", "shapes"):
+        tree = ast.parse((Path(__file__).parents[1] / "mtmc" / "task" / f"{name}.py").read_text())
         modules = {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module}
         modules |= {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
         assert not {module.split(".")[0] for module in modules} - {"mtmc", *sys.stdlib_module_names}

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import difflib
-import re
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtmc.cli.command import Command
-from mtmc.errors import ConfigError, MtmcError, RunError
+from mtmc.cli.sweep_report import report_sweep
+from mtmc.errors import ConfigError
 
 if TYPE_CHECKING:
     from mtmc.export import RunRecord
-    from mtmc.search import SearchResult
 
 FORMATS = ("graphml", "json", "dot", "mermaid", "html", "png")
 
@@ -94,92 +91,6 @@ def _report(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         return report_sweep(folder)
     print(export.run_report(load(folder).record), end="")
     return 0
-
-
-def report_sweep(folder: Path, expected: int | None = None) -> int:
-    """Write and print the report of all runs below `folder`; returns the exit status: 2 where one has failed.
-
-    expected: how many runs there should be, None if that is not known.
-    Raises: RunError if there is none that can be read.
-    """
-    from mtmc import export
-
-    results, failures = read_runs(folder)
-    if expected is None:  # a sweep that ends now has told of them already
-        for failure in failures:
-            print(f"mtmc: {failure}", file=sys.stderr)
-    if failures and not results:
-        raise RunError(f"all {len(failures)} runs below {folder} have failed, the last one so: {failures[-1]}")
-    if not results:
-        raise RunError(f"there is no run below {folder} to report on: name a run's folder, or one that holds runs")
-    unfinished = [str(result.run_dir) for result in results if result.finished is None]
-    if unfinished:
-        print(f"mtmc: {len(unfinished)} runs have not ended: {', '.join(unfinished)}", file=sys.stderr)
-    paths = export.sweep_report(told_apart([result.record for result in results]), folder)
-    print(paths[0].read_text(encoding="utf-8"), end="")
-    print()
-    print(f"wrote {', '.join(str(path) for path in paths)}")
-    lacking = len(failures) if expected is None else expected - len(results) + len(unfinished)
-    if lacking:
-        total = len(results) + len(failures) if expected is None else expected
-        print(f"mtmc: {lacking} of {total} runs failed", file=sys.stderr)
-    return 2 if lacking else 0
-
-
-def told_apart(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """The records of a sweep with settings that tell them apart in few words: "strategy" is its name, and a setting of
-    it is there only if it differs between runs with the same name."""
-    values: dict[tuple[str, str, str], set[str]] = {}
-    for record in records:
-        for kind, name, settings in _parts(record):
-            for setting, value in settings.items():
-                values.setdefault((kind, name, setting), set()).add(repr(value))
-    return [dataclasses.replace(record, settings=_in_few_words(record, values)) for record in records]
-
-
-def _in_few_words(record: RunRecord, values: Mapping[tuple[str, str, str], set[str]]) -> dict[str, object]:
-    settings = dict(record.settings)
-    for kind, name, inner in _parts(record):
-        settings[kind] = name
-        for setting, value in inner.items():
-            if len(values[kind, name, setting]) > 1:
-                settings[f"{kind}.{setting}"] = value
-    return settings
-
-
-def _parts(record: RunRecord) -> Iterator[tuple[str, str, Mapping[str, object]]]:
-    """(kind, name, settings) of the parts of a run."""
-    for kind in ("strategy", "policy", "coder", "evaluator"):
-        part = record.settings.get(kind)
-        if isinstance(part, dict):
-            yield kind, str(part.get("name", part.get("object"))), part.get("settings", {})
-
-
-def read_runs(folder: Path) -> tuple[list[SearchResult], list[str]]:
-    """All runs below `folder` in the order of their names, and what is to be said of those that cannot be read."""
-    from mtmc.cli.sweep import ERROR_FILE
-    from mtmc.search import load
-    from mtmc.store import STORE_NAME
-
-    if not folder.is_dir():
-        raise RunError(f"there is no folder {folder}: name a run's folder, or one that holds runs")
-    results: list[SearchResult] = []
-    failures: list[str] = []
-    for path in sorted({path.parent for name in (STORE_NAME, ERROR_FILE) for path in folder.rglob(name)}, key=_order):
-        if (path / ERROR_FILE).exists() and not (path / STORE_NAME).exists():
-            failures.append(f"{path} failed: {(path / ERROR_FILE).read_text(encoding='utf-8').strip()}")
-            continue
-        try:
-            results.append(load(path))
-        except MtmcError as error:
-            failures.append(f"{path} is left out: {error}")
-    return results, failures
-
-
-def _order(path: Path) -> list[tuple[int, int, str]]:
-    """Sorts run 10 after run 9."""
-    parts = re.findall(r"\d+|\D+", str(path))
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
 
 
 def _show_arguments(parser: argparse.ArgumentParser) -> None:

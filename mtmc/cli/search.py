@@ -4,102 +4,15 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import itertools
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtmc.cli.command import Command, Interrupted
-from mtmc.errors import MtmcError, RunError
+from mtmc.cli.command import Command
+from mtmc.cli.single import resumable, run
 
 if TYPE_CHECKING:
-    from mtmc.conf import SearchConfig
-    from mtmc.search import SearchResult
-
-RUNS = Path("runs")
-"""Where runs go that nobody gives a folder."""
-
-
-def run(config: SearchConfig, lines: bool = True) -> SearchResult:
-    """One search, with its progress on stderr. lines: whether to tell of it where there is no terminal.
-
-    Raises: MtmcError for bad input, with nothing left on disk; Interrupted for Ctrl-C.
-    """
-    from mtmc.cli.console import progress_display
-    from mtmc.conf import make_parts
-    from mtmc.search import search
-    from mtmc.task import load_task
-
-    parts = make_parts(config)
-    task = load_task(config.task)
-    with run_folder(config.out, task.name) as folder, resumable(folder), progress_display(task.name, lines) as show:
-        return search(
-            task,
-            **parts,
-            budget=config.budget,
-            seed=config.seed,
-            batch=config.batch,
-            repairs=config.repairs,
-            out=folder,
-            progress=show,
-            dumps=config.dumps,
-        )
-
-
-@contextmanager
-def run_folder(out: str | None, name: str) -> Iterator[Path]:
-    """The folder to run in: `out`, else a new one, runs/<name>-<date-time>-<n> with the first n that is free.
-
-    A new folder is taken away again if nothing was put into it. Raises: RunError if it cannot be made.
-    """
-    if out is not None:
-        yield Path(out).expanduser()
-        return
-    fresh = not RUNS.exists()
-    folder = _new_folder(f"{name}-{time.strftime('%Y%m%d-%H%M%S')}")
-    try:
-        yield folder
-    finally:
-        for each in (folder, RUNS) if fresh else (folder,):
-            if not any(each.iterdir()):
-                each.rmdir()
-
-
-def _new_folder(stem: str) -> Path:
-    for number in itertools.count(1):
-        folder = RUNS / f"{stem}-{number}"
-        try:
-            folder.mkdir(parents=True)
-            return folder
-        except FileExistsError:
-            continue
-        except OSError as error:
-            raise RunError(f"the folder {folder} cannot be made ({error.strerror}): give one as out=FOLDER") from error
-    raise AssertionError("there is always a next number")
-
-
-@contextmanager
-def resumable(folder: Path) -> Iterator[None]:
-    """Say how to go on with the run in `folder` if it ends before its time.
-
-    Raises: Interrupted for Ctrl-C; the MtmcError that came, with the way to go on where a run is left.
-    """
-    from mtmc.cli.console import resume_hint
-    from mtmc.store import STORE_NAME
-
-    store = folder / STORE_NAME
-    there = store.exists()
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        mend = resume_hint(folder) if store.exists() else "nothing was kept, for the root was not evaluated yet"
-        raise Interrupted(mend) from stop
-    except MtmcError as error:
-        if there or not store.exists():
-            raise
-        raise type(error)(f"{error}; when that is mended, {resume_hint(folder)}") from error
+    pass
 
 
 def _search(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:

@@ -15,12 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mtmc.cli.search import run, run_folder
+from mtmc.cli.single import run, run_folder
+from mtmc.cli.sweep_report import ERROR_FILE, report_sweep
 from mtmc.conf import SearchConfig
 from mtmc.errors import ConfigError, MtmcError, RunError
-
-ERROR_FILE = "error.txt"
-"""In the folder of a run that failed: why."""
 
 _FOLDER_SETTING = "hydra.sweep.dir"
 """Hydra's name of a sweep's folder; mtmc calls it out."""
@@ -33,7 +31,6 @@ def run_sweep(overrides: Sequence[str]) -> int:
     folder that is already used.
     """
     from mtmc import conf
-    from mtmc.cli.look import report_sweep
     from mtmc.search.components import opened
     from mtmc.task import load_task
 

@@ -1,7 +1,7 @@
 """The lab evaluator: audit, build, check and estimate on a machine without a GPU.
 
 Each version goes through the gates in order and stops at the first that it fails; each gate but the audit is a job in
-a worker process (`mtmc.evaluate.worker`). Runtimes are estimates and say so (`Outcome.runtime_kind`). This module runs
+a worker process (`mtmc.evaluate.pool.worker`). Runtimes are estimates and say so (`Outcome.runtime_kind`). This module runs
 in the caller's process and loads neither torch nor triton.
 """
 
@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import ConfigError, EvaluatorError
-from mtmc.evaluate.audit import audit
-from mtmc.evaluate.diagnosis import excerpt, tail
-from mtmc.evaluate.estimate import estimate
+from mtmc.evaluate.estimates.estimate import estimate
+from mtmc.evaluate.estimates.resources import Resources, read_resources
+from mtmc.evaluate.gates.audit import audit
+from mtmc.evaluate.gates.diagnosis import excerpt, tail
+from mtmc.evaluate.gates.target import target
 from mtmc.evaluate.hardware import for_target, hardware
-from mtmc.evaluate.job import OUTPUT_LIMIT, JobResult, status_of_signal
-from mtmc.evaluate.resources import Resources, read_resources
-from mtmc.evaluate.target import target
-from mtmc.evaluate.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.job import OUTPUT_LIMIT, JobResult, status_of_signal
+from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.outcome import Diagnosis, Outcome, Status
 from mtmc.protocols import EvaluationRequest
 
@@ -71,8 +71,8 @@ class LabEvaluator:
                 f"set evaluator.target={self._hardware.target}"
             )
         self.hardware = self._hardware.name
-        self._build = Pool(self._pool_settings("mtmc.evaluate.build:warm", {}))
-        self._check = Pool(self._pool_settings("mtmc.evaluate.check:warm", {"TRITON_INTERPRET": "1"}))
+        self._build = Pool(self._pool_settings("mtmc.evaluate.gates.build:warm", {}))
+        self._check = Pool(self._pool_settings("mtmc.evaluate.gates.check:warm", {"TRITON_INTERPRET": "1"}))
         self._closed = False
         self._read: dict[str, Resources] = {}  # by hash of the compiled kernel
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="mtmc-lab")
@@ -117,15 +117,17 @@ class LabEvaluator:
         if refused is not None:
             return refused
         self._check.start()  # both kinds of worker warm up while the first one is waited for
-        built = self._job(self._build, "build", "mtmc.evaluate.build:build", request, target_name=self._settings.target)
+        built = self._job(
+            self._build, "build", "mtmc.evaluate.gates.build:build", request, target_name=self._settings.target
+        )
         if isinstance(built, Outcome):
             return built
         arguments = {"seed": request.seed, "depth": request.depth, "check_variants": self._settings.check_variants}
         pinned = {"autotuned": built["autotuned"]}
-        checked = self._job(self._check, "check", "mtmc.evaluate.check:check", request, **arguments, **pinned)
+        checked = self._job(self._check, "check", "mtmc.evaluate.gates.check:check", request, **arguments, **pinned)
         if isinstance(checked, Outcome):
             return checked
-        counted = self._job(self._check, "estimate", "mtmc.evaluate.count:count", request, **pinned)
+        counted = self._job(self._check, "estimate", "mtmc.evaluate.counting.count:count", request, **pinned)
         if isinstance(counted, Outcome):
             return counted
         return self._estimate(built, checked["metrics"], counted["records"])

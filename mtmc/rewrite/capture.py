@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
-from mtmc.exporting import quiet_export
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Tensor, Varying
 from mtmc.task import Task, Variant, apply_constants
+from mtmc.task.exporting import quiet_export
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -16,5 +16,5 @@ The other shapes can be given in two ways, here and in a user's file:
 2. `get_small_inputs()`, and `get_small_init_inputs()` where the constructor's arguments change too: they return the
    lists at small shapes. For files whose sizes are no module-level integers.
 
-What a file does not give is derived by trial (`mtmc.shapes`).
+What a file does not give is derived by trial (`mtmc.task.shapes`).
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mtmc.evaluate.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.worker import Pool, PoolSettings
 
 ARGUMENTS = {"target_name": "sm_90", "multiprocessors": 132}
 ENVIRONMENT = {"TRITON_DEFAULT_FP_FUSION": "1"}
@@ -14,7 +14,7 @@ ENVIRONMENT = {"TRITON_DEFAULT_FP_FUSION": "1"}
 
 @pytest.fixture(scope="session")
 def build_pool() -> Iterator[Pool]:
-    pool = Pool(PoolSettings("mtmc.evaluate.build:warm", ARGUMENTS, ENVIRONMENT))
+    pool = Pool(PoolSettings("mtmc.evaluate.gates.build:warm", ARGUMENTS, ENVIRONMENT))
     yield pool
     pool.close()
 
@@ -22,6 +22,6 @@ def build_pool() -> Iterator[Pool]:
 @pytest.fixture(scope="session")
 def check_pool() -> Iterator[Pool]:
     environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}
-    pool = Pool(PoolSettings("mtmc.evaluate.check:warm", ARGUMENTS, environment))
+    pool = Pool(PoolSettings("mtmc.evaluate.gates.check:warm", ARGUMENTS, environment))
     yield pool
     pool.close()

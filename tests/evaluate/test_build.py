@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from evaluate_sources import HONEST, TASK, changed, line_of
 
-from mtmc.evaluate.worker import Pool
+from mtmc.evaluate.pool.worker import Pool
 
 
 def build(pool: Pool, source: str, target: str = "sm_90") -> dict[str, Any]:
-    result = pool.run("mtmc.evaluate.build:build", {"task": TASK, "source": source, "target_name": target})
+    result = pool.run("mtmc.evaluate.gates.build:build", {"task": TASK, "source": source, "target_name": target})
     assert result.status == "ok", result
     value: dict[str, Any] = result.value
     return value

@@ -9,8 +9,8 @@ import pytest
 from evaluate_sources import HONEST, REFERENCE, TASK, changed, line_of
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.check import plan
-from mtmc.evaluate.worker import Pool
+from mtmc.evaluate.gates.check import plan
+from mtmc.evaluate.pool.worker import Pool
 from mtmc.task import Task, Variant
 
 HOST = """
@@ -43,7 +43,7 @@ def small_task(forward: str, inputs: str = "[torch.randn(rows, cols)]") -> Task:
 
 def check(pool: Pool, source: str, task: Task = TASK, depth: str = "screen", seed: int = 0) -> dict[str, Any]:
     arguments = {"task": task, "source": source, "seed": seed, "depth": depth, "check_variants": 2, "autotuned": {}}
-    result = pool.run("mtmc.evaluate.check:check", arguments)
+    result = pool.run("mtmc.evaluate.gates.check:check", arguments)
     assert result.status == "ok", result
     value: dict[str, Any] = result.value
     return value

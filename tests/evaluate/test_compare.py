@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from mtmc.evaluate.compare import Expected, check_output, error_bound, flatten, norm_error
+from mtmc.evaluate.gates.compare import Expected, check_output, error_bound, flatten, norm_error
 
 EPS = 2.0**-23
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mtmc.evaluate.interpreter import bf16_to_f32, f32_to_bf16, round_to_tf32
-from mtmc.evaluate.libdevice import compute, function_of
-from mtmc.evaluate.worker import Pool
+from mtmc.evaluate.gates.interpreter import bf16_to_f32, f32_to_bf16, round_to_tf32
+from mtmc.evaluate.gates.libdevice import compute, function_of
+from mtmc.evaluate.pool.worker import Pool
 
 
 def run(pool: Pool, name: str) -> dict[str, float]:

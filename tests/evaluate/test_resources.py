@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.resources import count_gcn, count_sass, read_resources
+from mtmc.evaluate.estimates.resources import count_gcn, count_sass, read_resources
 
 COMPILE = """
 import base64, json, sys
 import torch, triton
 import triton.language as tl
-from mtmc.evaluate.target import install_driver, target
+from mtmc.evaluate.gates.target import install_driver, target
 
 @triton.jit
 def copy(x, y, n, BLOCK: tl.constexpr):

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtmc.evaluate.sample import sample_programs, sample_weights
+from mtmc.evaluate.counting.sample import sample_programs, sample_weights
 
 CASES = '''
 import json, os
@@ -29,7 +29,7 @@ from torch import nn
 from torch.nn import functional as F
 from triton.runtime import interpreter
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.traffic import Limits, count_traffic, fake_tensors
+from mtmc.evaluate.counting.traffic import Limits, count_traffic, fake_tensors
 
 
 @triton.jit

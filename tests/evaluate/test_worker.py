@@ -13,9 +13,9 @@ from collections.abc import Iterator
 import pytest
 
 from mtmc.errors import EvaluatorError, TaskError
-from mtmc.evaluate.job import JobResult, status_of_signal
-from mtmc.evaluate.server import out_of_memory
-from mtmc.evaluate.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.job import JobResult, status_of_signal
+from mtmc.evaluate.pool.server import out_of_memory
+from mtmc.evaluate.pool.worker import Pool, PoolSettings
 
 JOBS = "evaluate_jobs"
 
@@ -156,7 +156,7 @@ def test_close_ends_everything_and_may_be_called_twice() -> None:
 
 def test_nothing_is_left_of_a_pool_whose_owner_is_killed() -> None:
     code = (
-        "import evaluate_jobs\nfrom mtmc.evaluate.worker import Pool, PoolSettings\n"
+        "import evaluate_jobs\nfrom mtmc.evaluate.pool.worker import Pool, PoolSettings\n"
         f"pool = Pool(PoolSettings('{JOBS}:warm'))\n"
         f"print(pool.run('{JOBS}:parent', dict()).value, pool.folder, flush=True)\n"
         f"pool.run('{JOBS}:hang_with_child', dict())\n"

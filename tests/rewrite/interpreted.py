@@ -19,16 +19,16 @@ from typing import Any
 
 import torch
 
-from mtmc.constants import apply_constants
 from mtmc.errors import MtmcError
+from mtmc.evaluate.gates.loading import candidate_text
 from mtmc.evaluate.hardware import hardware
-from mtmc.evaluate.loading import candidate_text
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture
 from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.rewrite.source import print_plan, root_regions
 from mtmc.task import Task, task_from_source
+from mtmc.task.constants import apply_constants
 
 TOLERANCE = 3e-6
 """Norm-wise, against the reference in float64: some roundings of fp32."""

@@ -1,0 +1,198 @@
+"""Launches of Triton kernels, each counted from a few of its programs instead of being run."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mtmc.errors import EvaluatorError
+from mtmc.evaluate.counting.interpreter_parts import patched_language
+from mtmc.evaluate.counting.meter import Meter
+from mtmc.evaluate.counting.program import Program
+from mtmc.evaluate.counting.sample import sample_programs, sample_weights
+from mtmc.evaluate.counting.storages import Storages, tensors_in
+from mtmc.evaluate.counting.tally import Record, Tally, summary
+
+_CACHED = 4 << 20  # bytes of one storage that stay in the last cache of every GPU of the table
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of a launch is run. Work is in interpreter microseconds by a fixed price list, not by the clock.
+
+    programs: most program instances run whole. work: stop taking further samples beyond it. program_work: the most for
+    one program. probes: most programs started only to see which data neighbours share.
+    """
+
+    programs: int = 12
+    work: float = 0.5e6
+    program_work: float = 15e6
+    probes: int = 192
+
+
+class Launches:
+    """Takes the place of running a kernel: samples its programs and appends a record."""
+
+    def __init__(
+        self,
+        parts: Any,
+        storages: Storages,
+        log: list[Record],
+        limits: Limits,
+        exact: bool,
+        paused: list[bool],
+    ) -> None:
+        self.parts, self.storages, self.log, self.limits, self.exact = parts, storages, log, limits, exact
+        self.paused = paused
+        self.meter = Meter(parts, storages, touch_memory=exact)
+
+    @contextlib.contextmanager
+    def intercept(self) -> Iterator[None]:
+        """Catch launches while open; autotuned kernels take their first configuration."""
+        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.jit import JITFunction
+
+        from mtmc.evaluate.gates.autotune import pin_autotuners
+
+        function = self.parts.InterpretedFunction
+        kept = [
+            (function, "run", function.run),
+            (JITFunction, "run", JITFunction.run),
+            (Autotuner, "run", Autotuner.run),
+        ]
+
+        def run(jitted: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+            if not warmup:
+                self.launch(jitted, args, kwargs, grid, kept[0][2])
+
+        def refuse(jitted: Any, *args: Any, **kwargs: Any) -> None:
+            raise EvaluatorError(
+                f"kernel {jitted.__name__} was decorated without interpretation; set TRITON_INTERPRET=1 before the "
+                "file that defines it is loaded"
+            )
+
+        function.run, JITFunction.run = run, refuse
+        if Autotuner.run.__module__ == Autotuner.__module__:  # nobody has pinned a configuration yet
+            pin_autotuners({})
+        try:
+            with patched_language(self.parts):
+                yield
+        finally:
+            for owner, name, original in kept:
+                setattr(owner, name, original)
+
+    def launch(self, jitted: Any, args: Any, kwargs: Any, grid: Any, original: Any) -> None:
+        """Count one launch."""
+        names = inspect.getfullargspec(jitted.fn)
+        named = {k: v for k, v in kwargs.items() if k in names.args or k in names.kwonlyargs}
+        bound = inspect.getcallargs(jitted.fn, *args, **named)
+        for hook in () if self.exact else jitted.pre_run_hooks:  # exactly: the original run calls them
+            hook(*args, **kwargs)
+        constexprs = set(self.parts.GridExecutor(jitted.fn, jitted.arg_names, grid).constexprs)
+        values = {**bound, **kwargs}
+        size = tuple(int(n) for n in (grid(values) if callable(grid) else grid))
+        size += (1,) * (3 - len(size))
+        record: Record = {
+            "kernel": jitted.__name__,
+            "grid": list(size),
+            "programs": math.prod(size),
+            "constexprs": {n: _plain(v) for n, v in bound.items() if n in constexprs},
+            "num_warps": int(kwargs.get("num_warps", 4)),
+            "num_stages": int(kwargs.get("num_stages", 3)),
+        }
+        for tensor in tensors_in([getattr(v, "base", v) if not _is_tensor(v) else v for v in bound.values()]):
+            self.storages.number(tensor)
+        if self.exact:
+            self.meter.maps.clear()
+            tally = self.meter.start(math.inf)
+            self.paused.append(True)
+            with self.meter.installed():
+                original(jitted, *args, grid=size, warmup=False, **kwargs)
+            self.paused.pop()
+            record.update(self._exact(tally, record["programs"]))
+        else:
+            with self.meter.installed():
+                record.update(self._sampled(Program(self.parts, self.meter, jitted, bound, constexprs, size)))
+        self.log.append(record)
+
+    def _sampled(self, program: Program) -> Record:
+        """Run programs of each part of the grid (interior, last row, last column, ...) and scale them to the whole."""
+        total = math.prod(program.size)
+        if total == 0:
+            return summary([], [], self.storages.sizes) | {"window_read": {}, "sampled": 0}
+        order = sample_programs(program.size, self.limits.programs)
+        tallies: dict[int, Tally] = {}
+        work = 0.0
+        for index, _ in order:
+            # The first sample says what one costs; at least the most typical one always runs.
+            if tallies and work + work / len(tallies) > self.limits.work:
+                break
+            tallies[index] = program.run(index, self.limits.program_work)
+            work += tallies[index].work
+        weights = sample_weights(program.size, list(tallies))
+        record = summary(list(tallies.values()), weights, self.storages.sizes)
+        record["window_read"] = self._windows(program, tallies, record, total)
+        record["sampled"] = len(tallies)
+        return record
+
+    def _windows(self, program: Program, tallies: Mapping[int, Tally], record: Record, total: int) -> dict[str, int]:
+        """Unique bytes that the first n programs of the launch order read together, for n = 1, 2, 4, ...
+
+        Programs that begin at the same address of a storage are taken to read the same bytes of it.
+        """
+        typical = next(iter(tallies.values()))
+        each = {n: use.unique_read for n, use in typical.uses.items() if use.unique_read}
+        unique = dict(record["reads"])
+        tops = {n: unique.get(n, each[n] * total) for n in each}
+        # Only what is read again and again, and does not fit the last cache of every GPU anyway, is worth the probing.
+        probed = {n for n in each if n is not None and each[n] * total > 1.5 * tops[n] and tops[n] > _CACHED}
+        if not probed:
+            return {str(n): sum(min(n * each[k], tops[k]) for k in each) for n in _doublings(total)}
+        spent = 0.0
+        seen: dict[int, set[int | None]] = {n: set() for n in probed}
+        curve: dict[str, int] = {}
+        for count in range(1, min(total, self.limits.probes) + 1):
+            tally = program.run(count - 1, self.limits.program_work, probed)
+            spent += tally.work
+            for n in probed:
+                seen[n].update({tally.uses[n].first} if n in tally.uses else ())
+            last = count == min(total, self.limits.probes) or spent > self.limits.work
+            if count & (count - 1) == 0 or last:
+                held = {n: len(seen[n]) if n in probed else count for n in each}
+                curve[str(count)] = sum(min(held[n] * each[n], tops[n]) for n in each)
+            if last:
+                break
+        return curve
+
+    def _exact(self, tally: Tally, programs: int) -> Record:
+        import numpy as np
+
+        record = summary([tally], [1.0], self.storages.sizes)
+        unique: dict[tuple[int, bool], int] = defaultdict(int)
+        for (number, writes, size), touched in self.meter.maps.items():
+            unique[number, writes] += int(np.count_nonzero(touched)) * size
+        record["reads"] = [[n, size] for (n, writes), size in unique.items() if not writes]
+        record["writes"] = [[n, size] for (n, writes), size in unique.items() if writes]
+        record["unique_read"] = sum(size for _, size in record["reads"])
+        record["unique_written"] = sum(size for _, size in record["writes"])
+        for name in ("rounds", "dots"):
+            record[name] /= max(1, programs)
+        return record | {"program_read": 0, "window_read": {}, "sampled": programs}
+
+
+def _doublings(total: int) -> list[int]:
+    return [1 << power for power in range(min(total, 1024).bit_length())]
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "untyped_storage")
+
+
+def _plain(value: Any) -> Any:
+    inner = getattr(value, "value", value)
+    return inner if inner is None or isinstance(inner, bool | int | float | str) else str(inner)

@@ -1,0 +1,294 @@
+"""The meter: stands in for the operations of Triton's interpreter and counts them, memory, products and all else."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from mtmc.evaluate.counting.interpreter_parts import first_along_axis, one
+from mtmc.evaluate.counting.slots import ACCESS_SLOTS, FLOP_SLOTS, slots_of
+from mtmc.evaluate.counting.storages import SECTOR, Storages
+from mtmc.evaluate.counting.tally import Tally
+
+_CALL_WORK, _ELEMENT_WORK = 25.0, 0.004  # microseconds of interpreter time a builder call, and an element of it, cost
+
+
+class SeenError(BaseException):
+    """Ends a probed program from inside a builder call. Not an Exception: the interpreter wraps those."""
+
+
+class EndlessError(BaseException):
+    """Ends a program that goes beyond its limit of work. Not an Exception either."""
+
+
+class Meter:
+    """Stands in for the interpreter builder's operations and counts them into `tally`.
+
+    wanted: while probing, the storages whose first load ends the program.
+    """
+
+    def __init__(self, parts: Any, storages: Storages, touch_memory: bool) -> None:
+        self.parts, self.storages, self.touch_memory = parts, storages, touch_memory
+        self.tally = Tally()
+        self.wanted: set[int] | None = None
+        self.limit = math.inf
+        self.maps: dict[tuple[int, bool, int], Any] = {}  # exact counting: which elements were touched
+        self._sites: set[tuple[int, int]] = set()
+        self._suspended = 0
+
+    def start(self, limit: float, wanted: set[int] | None = None) -> Tally:
+        """Begin a program (or grid)."""
+        self.tally, self.limit, self.wanted = Tally(), limit, set(wanted) if wanted is not None else None
+        self._sites.clear()
+        return self.tally
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Shadow the builder's methods, and the reductions that the interpreter runs element by element."""
+        builder = self.parts.interpreter_builder
+        shadows = self._shadows(builder)
+        before = {name: vars(builder)[name] for name in shadows if name in vars(builder)}
+        reductions = [(self.parts.ReduceOps, "generic_reduce"), (self.parts.ScanOps, "generic_scan")]
+        applies = [(self.parts.ReduceOps, "apply_impl"), (self.parts.ScanOps, "apply_impl")]
+        kept = [(owner, name, vars(owner)[name]) for owner, name in [*applies, *reductions]]
+        vars(builder).update(shadows)
+        for owner, name in applies:
+            setattr(owner, name, self._reduction(vars(owner)[name]))
+        if not self.touch_memory:
+            self.parts.ReduceOps.generic_reduce = first_along_axis(self.parts)
+            self.parts.ScanOps.generic_scan = lambda ops, values: list(values)
+        try:
+            yield
+        finally:
+            for name in shadows:
+                del vars(builder)[name]
+            vars(builder).update(before)
+            for owner, name, original in kept:
+                setattr(owner, name, original)
+
+    def _shadows(self, builder: Any) -> dict[str, Callable[..., Any]]:
+        """What takes the place of each of the builder's methods."""
+        special = {
+            "create_masked_load": self._load,
+            "create_masked_store": self._store,
+            "create_atomic_rmw": self._atomic_rmw,
+            "create_atomic_cas": self._atomic_cas,
+            "create_atomic_poll": self._atomic_poll,
+            "create_dot": self._dot,
+            "create_dot_scaled": self._dot_scaled,
+            "create_erf": self._unary,
+            "create_extern_elementwise": self._extern,
+            "create_print": None,
+            "create_assert": None,
+            "create_assume": None,
+        }
+        names = [name for name in dir(builder) if name.startswith("create_") and callable(getattr(builder, name))]
+        shadows: dict[str, Callable[..., Any]] = {}
+        for name in names:
+            original = getattr(builder, name)
+            if name in special:
+                shadows[name] = self._bound(special[name], original)
+            elif name not in ("create_load", "create_store", "create_barrier"):
+                shadows[name] = self._counted(name.removeprefix("create_"), original)
+        return shadows
+
+    def _bound(self, method: Callable[..., Any] | None, original: Callable[..., Any]) -> Callable[..., Any]:
+        if method is None:
+            return original if self.touch_memory else lambda *args, **kwargs: None
+        return lambda *args, **kwargs: method(original, *args, **kwargs)
+
+    def _counted(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        flops, slots = name in FLOP_SLOTS, slots_of(name)
+
+        def operation(*args: Any, **kwargs: Any) -> Any:
+            result = original(*args, **kwargs)
+            data = getattr(result, "data", None)
+            size = data.size if data is not None and hasattr(data, "size") else 1
+            self._spend(size, slots, flops)
+            return result
+
+        return operation
+
+    def _spend(self, size: int, slots: float, flops: bool) -> None:
+        if self._suspended:
+            return
+        tally = self.tally
+        tally.alu += slots * size
+        tally.flops += size if flops else 0
+        tally.work += _CALL_WORK + _ELEMENT_WORK * size
+        if tally.work > self.limit:
+            raise EndlessError
+
+    # Memory. `mask` may be a handle, an array or None, by operation and version.
+
+    def _access(self, pointers: Any, mask: Any, writes: bool, once: bool = True) -> None:
+        import numpy as np
+
+        addresses = pointers.data
+        size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
+        self._spend(addresses.size, ACCESS_SLOTS, flops=False)
+        if mask is not None:
+            kept = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), addresses.shape)
+            addresses = addresses if kept.all() else addresses[kept]
+        if addresses.size == 0:
+            return
+        low, high = int(addresses.min()), int(addresses.max())
+        number = self.storages.find(low)
+        moved = addresses.size * size
+        use, tally = self.tally.uses[number], self.tally
+        block = (writes, low, high, addresses.size)
+        new = moved if block not in use.blocks else 0
+        use.blocks.add(block)
+        use.span = (min(use.span[0], low), max(use.span[1], high))
+        sectors = count_sectors(addresses, low, high) if once else addresses.size
+        if writes:
+            use.written, use.unique_written = use.written + moved, use.unique_written + new
+            tally.sectors_written += sectors
+        else:
+            use.read, use.unique_read = use.read + moved, use.unique_read + new
+            tally.sectors_read += sectors
+            use.first = low if use.first is None else use.first
+        if self.touch_memory and number is not None:
+            self._mark(number, writes, addresses, size)
+        if not writes and self.wanted is not None and number in self.wanted:
+            self.wanted.discard(number)
+            if not self.wanted:
+                raise SeenError
+
+    def _mark(self, number: int, writes: bool, addresses: Any, size: int) -> None:
+        import numpy as np
+
+        key = (number, writes, size)
+        if key not in self.maps:
+            self.maps[key] = np.zeros(self.storages.sizes[number], dtype=bool)
+        offsets = self.storages.offset(number, addresses.astype(np.int64))
+        self.maps[key][offsets[offsets < self.storages.sizes[number]]] = True  # beyond it is another one's memory
+
+    def _load(self, original: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **more: Any) -> Any:
+        frame = sys._getframe(2)
+        package = self.parts.__name__.partition(".")[0]
+        while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(
+            (package + ".", __name__)
+        ):
+            frame = frame.f_back
+        site = (id(frame.f_code), frame.f_lasti)
+        # Loads wait together until a result is needed by all threads (a barrier) or the loop comes round again.
+        if not self._sites or site in self._sites:
+            self.tally.rounds += 1
+            self._sites.clear()
+        self._sites.add(site)
+        self._access(pointers, mask, writes=False)
+        if self.touch_memory:
+            return original(pointers, mask, other, *rest, **more)
+        return self._ones(pointers, mask, other)
+
+    def _ones(self, pointers: Any, mask: Any, other: Any) -> Any:
+        """What a load returns without memory: ones, harmless as divisors, indices and loop bounds; else `other`."""
+        import numpy as np
+
+        dtype = pointers.get_element_ty()
+        array = np.full(pointers.data.shape, one(dtype), dtype=self.parts._get_np_dtype(dtype))
+        if other is not None and mask is not None:
+            kept = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), array.shape)
+            array = np.where(kept, array, np.asarray(other.data, dtype=array.dtype))
+        return self.parts.TensorHandle(array, dtype)
+
+    def _store(self, original: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **more: Any) -> Any:
+        self._sites.clear()
+        self._access(pointers, mask, writes=True)
+        return original(pointers, value, mask, *rest, **more) if self.touch_memory else None
+
+    def _atomic_rmw(self, original: Any, op: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+        self._count_atomic(pointers, mask)
+        if self.touch_memory:
+            return original(op, pointers, value, mask, *rest)
+        return self.parts.TensorHandle(value.data * 0, value.dtype.scalar)
+
+    def _atomic_cas(self, original: Any, pointers: Any, expected: Any, value: Any, *rest: Any) -> Any:
+        self._count_atomic(pointers, None)
+        return original(pointers, expected, value, *rest) if self.touch_memory else expected  # the exchange succeeds
+
+    def _atomic_poll(self, original: Any, pointers: Any, *rest: Any) -> Any:
+        import numpy as np
+        import triton.language as tl
+
+        if self.touch_memory:
+            return original(pointers, *rest)
+        self._access(pointers, None, writes=False)
+        return self.parts.TensorHandle(np.ones(pointers.data.shape, dtype=bool), tl.int1)
+
+    def _count_atomic(self, pointers: Any, mask: Any) -> None:
+        self._sites.clear()
+        self._access(pointers, mask, writes=False, once=False)
+        self._access(pointers, mask, writes=True, once=False)
+        kept = pointers.data.size if mask is None else int((pointers.data.size // mask.data.size) * mask.data.sum())
+        self.tally.atomics += kept
+
+    # Arithmetic.
+
+    def _dot(self, original: Any, a: Any, b: Any, acc: Any, precision: Any = None, *rest: Any, **more: Any) -> Any:
+        label = str(getattr(precision, "name", precision)).lower()
+        self._count_dot(a.dtype.scalar.name, label, a.data.shape, b.data.shape)
+        return original(a, b, acc, precision, *rest, **more) if self.touch_memory else acc
+
+    def _dot_scaled(self, original: Any, a: Any, a_scale: Any, a_format: Any, b: Any, *rest: Any, **more: Any) -> Any:
+        acc = rest[-1] if rest else more["acc_handle"]
+        packed = 2 if a.dtype.scalar.name in ("int8", "uint8") and a.data.shape[-1] != b.data.shape[-2] else 1
+        shape = (*a.data.shape[:-1], a.data.shape[-1] * packed)
+        self._count_dot("fp8", "ieee", shape, (*acc.data.shape[:-2], shape[-1], acc.data.shape[-1]))
+        if self.touch_memory:
+            return original(a, a_scale, a_format, b, *rest, **more)
+        return acc
+
+    def _count_dot(self, dtype: str, precision: str, a_shape: Sequence[int], b_shape: Sequence[int]) -> None:
+        self._sites.clear()
+        batch = math.prod(a_shape[:-2])
+        m, k, n = a_shape[-2], a_shape[-1], b_shape[-1]
+        self.tally.dots[dtype, precision if dtype == "fp32" else "ieee", m, n, k] += batch
+        self.tally.dot_flops += 2 * batch * m * n * k
+        self.tally.flops += 2 * batch * m * n * k
+        self._spend(batch * (m * k + k * n), 0.0, flops=False)
+
+    def _unary(self, original: Any, argument: Any) -> Any:
+        self._spend(argument.data.size, FLOP_SLOTS["erf"], flops=True)
+        return original(argument) if self.touch_memory else argument
+
+    def _extern(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+        arguments = args[3] if len(args) > 3 else kwargs["argList"]
+        result_type = (args[4] if len(args) > 4 else kwargs["retType"]).scalar
+        self._spend(arguments[0].data.size, FLOP_SLOTS["extern_elementwise"], flops=True)
+        if self.touch_memory:
+            return original(*args, **kwargs)
+        data = arguments[0].data
+        return self.parts.TensorHandle(data.astype(self.parts._get_np_dtype(result_type)), result_type)
+
+    def _reduction(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def apply_impl(ops: Any, values: Any) -> Any:
+            self._sites.clear()
+            for value in values if isinstance(values, tuple | list) else (values,):
+                self._spend(value.handle.data.size, 1.0, flops=True)
+            self._suspended += 1  # what it combines is counted above
+            try:
+                return original(ops, values)
+            finally:
+                self._suspended -= 1
+
+        return apply_impl
+
+
+def count_sectors(addresses: Any, low: int, high: int) -> int:
+    """How many 32-byte sectors a block of addresses touches."""
+    import numpy as np
+
+    first, count = low // SECTOR, high // SECTOR - low // SECTOR + 1
+    if count <= 1 or addresses.size == 1:
+        return 1
+    sectors = (addresses.ravel() // np.uint64(SECTOR)).astype(np.int64) - first
+    if count <= max(1 << 16, 8 * addresses.size):
+        touched = np.zeros(count, dtype=bool)
+        touched[sectors] = True
+        return int(np.count_nonzero(touched))
+    return int(np.unique(sectors).size)

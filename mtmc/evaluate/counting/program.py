@@ -1,0 +1,58 @@
+"""One launch's program instances, run one by one in Triton's interpreter under a meter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mtmc.evaluate.counting.meter import EndlessError, Meter, SeenError
+from mtmc.evaluate.counting.tally import Tally
+
+
+class UncountableError(RuntimeError):
+    """What a candidate does cannot be counted, and that is the candidate's own doing. Not an `MtmcError`."""
+
+
+class Program:
+    """One launch whose programs can be run one by one."""
+
+    def __init__(
+        self,
+        parts: Any,
+        meter: Meter,
+        jitted: Any,
+        bound: dict[str, Any],
+        constexprs: set[str],
+        size: Sequence[int],
+    ) -> None:
+        self._parts, self._meter = parts, meter
+        self._bound, self._constexprs = bound, constexprs
+        self.size, self.name = tuple(size), jitted.__name__
+        self._function = jitted.rewrite()
+
+    def run(self, index: int, limit: float, wanted: set[int] | None = None) -> Tally:
+        """Run program `index` of the launch order (x fastest, as a GPU starts them).
+
+        limit: most work, in interpreter microseconds. wanted: storages; stop when all of them have been read from.
+        Raises: UncountableError beyond the limit.
+        """
+        import numpy as np
+
+        nx, ny, _ = self.size
+        self._parts.interpreter_builder.set_grid_dim(*self.size)
+        self._parts.interpreter_builder.set_grid_idx(index % nx, index // nx % ny, index // (nx * ny))
+        # Fresh handles each time: a kernel may change them in place (x += 1).
+        convert = self._parts._implicit_cvt
+        values = {n: v if n in self._constexprs else convert(v) for n, v in self._bound.items()}
+        tally = self._meter.start(limit, wanted)
+        try:
+            with np.errstate(all="ignore"):
+                self._function(**values)
+        except SeenError:
+            pass
+        except EndlessError:
+            raise UncountableError(
+                f"program {index} of kernel {self.name} runs too long to be counted; split its loop over more programs, "
+                "or use larger blocks"
+            ) from None
+        return tally

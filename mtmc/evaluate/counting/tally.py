@@ -1,0 +1,104 @@
+"""Tallies: what program instances of a kernel do, and what that comes to over a grid."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mtmc.evaluate.counting.storages import SECTOR
+
+Record = dict[str, Any]
+"""See `mtmc.evaluate.counting.traffic`."""
+
+_HOT = 64 << 10  # bytes of one storage that stay in the first cache of every GPU of the table
+
+
+@dataclass
+class Use:
+    """What one program does with one storage: requested bytes, and bytes of blocks it has not asked for before."""
+
+    read: int = 0
+    written: int = 0
+    unique_read: int = 0
+    unique_written: int = 0
+    blocks: set[tuple[bool, int, int, int]] = field(default_factory=set)
+    first: int | None = None  # lowest address of its first load
+    span: tuple[int, int] = (sys.maxsize, 0)
+
+
+@dataclass
+class Tally:
+    """What one program (or, counting exactly, a whole grid) does."""
+
+    uses: defaultdict[int | None, Use] = field(default_factory=lambda: defaultdict(Use))
+    sectors_read: int = 0
+    sectors_written: int = 0
+    flops: float = 0.0
+    dot_flops: float = 0.0
+    alu: float = 0.0
+    atomics: int = 0
+    rounds: int = 0
+    dots: defaultdict[tuple[str, str, int, int, int], int] = field(default_factory=lambda: defaultdict(int))
+    work: float = 0.0
+
+
+def summary(tallies: Sequence[Tally], weights: Sequence[float], sizes: Sequence[int]) -> Record:
+    """Totals over a grid of tallies that stand for `weights` programs each; sizes: bytes of each storage."""
+
+    def total(value: Callable[[Tally], float]) -> int:
+        return round(sum(w * value(t) for w, t in zip(weights, tallies, strict=True)))
+
+    programs = max(1.0, sum(weights))
+    numbers = sorted({n for t in tallies for n in t.uses if n is not None})
+    reads = [[n, _unique(tallies, weights, n, "unique_read", sizes[n])] for n in numbers]
+    writes = [[n, _unique(tallies, weights, n, "unique_written", sizes[n])] for n in numbers]
+    stray = [total(lambda t: t.uses[None].unique_read if None in t.uses else 0)]
+    stray.append(total(lambda t: t.uses[None].unique_written if None in t.uses else 0))
+    return {
+        "bytes_read": total(lambda t: sum(u.read for u in t.uses.values())),
+        "bytes_written": total(lambda t: sum(u.written for u in t.uses.values())),
+        "unique_read": sum(size for _, size in reads) + stray[0],
+        "unique_written": sum(size for _, size in writes) + stray[1],
+        "sector_read": SECTOR * total(lambda t: t.sectors_read),
+        "sector_written": SECTOR * total(lambda t: t.sectors_written),
+        "hot_read": total(lambda t: sum(t.uses[n].read for n, size in reads if size <= _HOT and n in t.uses)),
+        "program_read": round(total(lambda t: sum(u.unique_read for u in t.uses.values())) / programs),
+        "flops": total(lambda t: t.flops),
+        "dot_flops": total(lambda t: t.dot_flops),
+        **_dot_fields(tallies, weights),
+        "alu_ops": total(lambda t: t.alu),
+        "rounds": round(sum(w * t.rounds for w, t in zip(weights, tallies, strict=True)) / programs, 6),
+        "atomics": total(lambda t: t.atomics),
+        "reads": [pair for pair in reads if pair[1]],
+        "writes": [pair for pair in writes if pair[1]],
+    }
+
+
+def _dot_fields(tallies: Sequence[Tally], weights: Sequence[float]) -> Record:
+    """How many tile products a program executes, and the kind of those with most work."""
+    dots: defaultdict[tuple[str, str, int, int, int], float] = defaultdict(float)
+    for weight, tally in zip(weights, tallies, strict=True):
+        for dot, count in tally.dots.items():
+            dots[dot] += weight * count
+    main = max(dots, key=lambda d: dots[d] * d[2] * d[3] * d[4]) if dots else None
+    return {
+        "dots": round(sum(dots.values()) / max(1.0, sum(weights)), 6),
+        "dot_precision": main[1] if main else None,
+        "dot_dtype": main[0] if main else None,
+        "dot_shape": list(main[2:]) if main else [],
+    }
+
+
+def _unique(tallies: Sequence[Tally], weights: Sequence[float], number: int, what: str, size: int) -> int:
+    """Bytes of a storage that a grid touches: what its programs touch, never more than there is.
+
+    Where all sampled programs touch the same stretch (a bias, a whole weight matrix), that stretch.
+    """
+    uses = [t.uses[number] if number in t.uses else Use() for t in tallies]
+    each = [getattr(use, what) for use in uses]
+    same = len(uses) > 1 and len({(use.span, value) for use, value in zip(uses, each, strict=True)}) == 1
+    total = each[0] if same else round(sum(w * value for w, value in zip(weights, each, strict=True)))
+    return int(min(total, size))

@@ -1,0 +1,72 @@
+"""The roofline that Triton launches and torch ops share: rates a GPU sustains, and how times are combined.
+
+The constants are fitted, see `mtmc.evaluate.estimates.estimate`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mtmc.evaluate.hardware import Hardware
+
+Record = Mapping[str, Any]
+"""See `mtmc.evaluate.counting.traffic`."""
+
+DRAM_EFFICIENCY = 0.87
+"""Of the peak: streams reach 0.84 to 0.88 of it on H100 and H200."""
+ALU_EFFICIENCY = 0.88
+"""Sustained clock over boost clock."""
+CACHED = 0.42
+"""Of L2 that holds data for reuse: each half of it keeps its own copies. Reuse dies out at 1.6 times this size."""
+_PRODUCTS = {"tf32": ("tf32", 1), "tf32x3": ("tf32", 3), "bf16x3": ("fp16", 3), "bf16x6": ("fp16", 6)}
+
+
+@dataclass(frozen=True)
+class KernelEstimate:
+    """One kernel of a forward. Times in milliseconds, without each other; `ms` is what they come to with the launch.
+
+    bound: name of the longest of the times. occupancy: resident threads over the most an SM can hold, None for torch.
+    dram_bytes: estimated to reach DRAM.
+    """
+
+    name: str
+    ms: float
+    times: Mapping[str, float]
+    bound: str
+    dram_bytes: float
+    occupancy: float | None = None
+
+
+def tensor_rate(dtype: str | None, precision: str | None, gpu: Hardware) -> tuple[float, int]:
+    """Peak of a product's unit in TFLOP/s, and how many products of that unit make one: ("fp32", "tf32x3") -> 3."""
+    if dtype == "fp32":
+        unit, products = _PRODUCTS.get(precision or "tf32", ("fp32", 1))
+        return {"tf32": gpu.tf32_tflops, "fp16": gpu.fp16_tflops, "fp32": gpu.fp32_tflops}[unit], products
+    if dtype == "fp64":
+        return gpu.fp32_tflops / 2, 1
+    doubled = dtype is not None and (dtype.startswith("fp8") or dtype in ("int8", "uint8"))
+    return gpu.fp16_tflops * (2 if doubled else 1), 1
+
+
+def balance(programs: int, gpu: Hardware) -> float:
+    """Share of the SMs' time that has work: the last programs leave some of them idle."""
+    each = programs / gpu.sms
+    return each / math.ceil(each)
+
+
+def issue_rate(gpu: Hardware) -> float:
+    """Issue slots a nanosecond, on all SMs."""
+    return gpu.sms * gpu.fp32_lanes * gpu.clock_ghz * ALU_EFFICIENCY
+
+
+def norm(power: float, times: Iterable[float]) -> float:
+    """The p-norm of times: their sum at power 1, nearly the longest at a large one."""
+    return float(sum(t**power for t in times) ** (1 / power))
+
+
+def to_ms(nanoseconds: float) -> float:
+    """GB/s are bytes a nanosecond, GFLOP/s flops a nanosecond: quotients are nanoseconds."""
+    return nanoseconds / 1e6

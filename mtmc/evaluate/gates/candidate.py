@@ -1,0 +1,161 @@
+"""The candidate's side of the check: a process of its own that never sees an expected value.
+
+Forked by the check (`mtmc.evaluate.gates.check`) before the reference is even loaded. It is handed one case after another
+over a socket, pickled (the check is trusted): shapes, constructor arguments, inputs. It answers with a JSON header and
+raw bytes (the candidate is not trusted, so nothing it made is unpickled).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import socket
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtmc.evaluate.gates.bounds import bounded_memory
+from mtmc.evaluate.gates.compare import flatten
+from mtmc.evaluate.gates.diagnosis import diagnose_exception
+from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
+from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
+
+
+@dataclass(frozen=True)
+class Case:
+    """One forward that is asked of a candidate.
+
+    variant: serial number of the set of shapes; a candidate is loaded and constructed once for each.
+    constants: module-level integers to replace in its source. arguments: of the constructor.
+    model_seed, forward_seed: set before construction and before the forward. state: see `Task.state`.
+    """
+
+    variant: int
+    constants: tuple[tuple[str, int], ...]
+    arguments: list[Any]
+    state: bytes | None
+    model_seed: int
+    forward_seed: int
+    inputs: list[Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a candidate's forward gave.
+
+    outputs: leaves of its result; a tensor, or the text of what is no plain tensor. structure: see `flatten`.
+    changed_inputs: positions of tensors among the inputs that it changed. changed_parameters: their names.
+    """
+
+    outputs: list[torch.Tensor | str]
+    structure: str
+    changed_inputs: list[int]
+    changed_parameters: list[str]
+
+
+def serve(connection: socket.socket, source: str) -> None:
+    """In the forked process: answer cases until the other side closes. Never returns."""
+    try:
+        models: dict[int, Any] = {}
+        while True:
+            case = pickle.loads(read_message(connection))
+            header, body = _answer(case, source, models)
+            write_message(connection, json.dumps(header).encode())
+            write_message(connection, body)
+    except EOFError:
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _answer(case: Case, source: str, models: dict[int, Any]) -> tuple[dict[str, Any], bytes]:
+    path = Path.cwd() / f"mtmc_candidate_{case.variant}.py"
+    text = source
+    try:
+        if case.variant not in models:
+            text = candidate_text(source, case.constants)
+            module = load_module(text, path)
+            models[case.variant] = construct(module, "ModelNew", case.arguments, case.model_seed, case.state)
+        return _forward(models[case.variant], case)
+    except Exception as error:
+        if out_of_memory(error):
+            return {"out_of_memory": str(error)[:2000]}, b""
+        diagnosis = diagnose_exception("check", error, str(path), path.read_text() if path.exists() else text)
+        return {"failure": asdict(diagnosis)}, b""
+
+
+def _forward(model: Any, case: Case) -> tuple[dict[str, Any], bytes]:
+    tensors = [leaf for leaf in flatten(case.inputs)[0] if isinstance(leaf, torch.Tensor)]
+    kept = [tensor.clone() for tensor in tensors]
+    parameters = {name: (value, value.detach().clone()) for name, value in model.named_parameters()}
+    torch.manual_seed(case.forward_seed)
+    with torch.no_grad(), poisoned_memory(), bounded_memory():
+        result = model(*case.inputs)
+    outputs, structure = flatten(result)
+    headers, bodies = zip(*(_pack(output) for output in outputs), strict=True) if outputs else ((), ())
+    header = {
+        "outputs": headers,
+        "structure": structure,
+        "changed_inputs": [
+            at for at, (now, before) in enumerate(zip(tensors, kept, strict=True)) if differ(now, before)
+        ],
+        "changed_parameters": [name for name, (now, before) in parameters.items() if differ(now.detach(), before)],
+    }
+    return header, b"".join(bodies)
+
+
+@contextlib.contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """While open, `torch.empty` and its kin give NaN (integers: the largest value) instead of whatever was there."""
+    enabled = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled)
+
+
+def differ(now: torch.Tensor, before: torch.Tensor) -> bool:
+    """Whether a tensor has changed in any bit that its values show (NaN equals NaN)."""
+    if now.shape != before.shape or now.dtype != before.dtype:
+        return True
+    return (
+        not torch.equal(torch.nan_to_num(now), torch.nan_to_num(before))
+        if now.is_floating_point()
+        else (not torch.equal(now, before))
+    )
+
+
+def _pack(output: Any) -> tuple[dict[str, Any], bytes]:
+    """Header and bytes of one output. Only plain tensors are tensors: a subclass could compute while it is compared."""
+    if type(output) not in (torch.Tensor, torch.nn.Parameter):
+        return {"text": f"{type(output).__module__}.{type(output).__qualname__} {output!r}"[:200]}, b""
+    plain = torch.Tensor.contiguous(torch.Tensor.detach(output)).reshape(-1)
+    body = torch.Tensor.view(plain, torch.uint8).numpy().tobytes() if plain.numel() else b""
+    return {"dtype": str(output.dtype).removeprefix("torch."), "shape": list(output.shape), "bytes": len(body)}, body
+
+
+def unpack(header: dict[str, Any], body: bytes) -> Answer:
+    """Inverse of what `serve` sends. Raises: KeyError, ValueError or RuntimeError on a forged header."""
+    outputs: list[torch.Tensor | str] = []
+    at = 0
+    for item in header["outputs"]:
+        if "text" in item:
+            outputs.append(str(item["text"]))
+            continue
+        dtype, size = getattr(torch, item["dtype"]), int(item["bytes"])
+        data = bytearray(body[at : at + size])
+        at += size
+        flat = torch.frombuffer(data, dtype=dtype) if size else torch.empty(0, dtype=dtype)
+        outputs.append(flat.reshape(item["shape"]))
+    changed = [int(i) for i in header["changed_inputs"]]
+    return Answer(outputs, str(header["structure"]), changed, [str(n) for n in header["changed_parameters"]])

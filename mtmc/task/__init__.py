@@ -1,0 +1,30 @@
+"""Tasks: a reference in KernelBench's format (`Model`, `get_inputs()`, `get_init_inputs()`) at several sets of shapes.
+
+    base.py        Task, Variant
+    load.py        from a built-in name, a path or a text; from a live module
+    constants.py   the module-level integers of a file, and the same file with other values
+    shapes.py      small and odd shapes, derived by shrinking these integers
+    reference.py   running a reference on the CPU, and what it weighs
+    live*.py       a live module printed as a file
+    exporting.py   torch.export, quietly
+
+Importing this loads no torch.
+"""
+
+from __future__ import annotations
+
+from mtmc.task.base import DECLARATION, Task, Variant
+from mtmc.task.constants import apply_constants, integer_constants
+from mtmc.task.load import builtin_names, load_task, task_from_module, task_from_source
+
+__all__ = [
+    "DECLARATION",
+    "Task",
+    "Variant",
+    "apply_constants",
+    "builtin_names",
+    "integer_constants",
+    "load_task",
+    "task_from_module",
+    "task_from_source",
+]

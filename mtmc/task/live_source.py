@@ -1,0 +1,324 @@
+"""An exported program as a file in KernelBench's format: `Model` without arguments, and inputs like the example's.
+
+The printed `__init__` makes the parameters and buffers that the graph uses, under their own names, with values of no
+meaning: the real ones come from a state dict. The printed `forward` is the graph, one call a line, in the spelling a
+PyTorch user knows where there is one. It names no device: what makes a tensor makes it where the first input is.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+
+from mtmc.errors import TaskError
+from mtmc.task.live_spelling import initial_tensor, random_input, spell
+
+_PREFIX = "module."
+_INDENT = "        "
+_NO_MEANING = ("_assert", "sym_constrain_range")
+_DEFAULTS = {"pin_memory": (False, None), "layout": (torch.strided, None)}
+_SYMBOLS: dict[Callable[..., Any], str] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.floordiv: "//",
+    operator.truediv: "/",
+    operator.mod: "%",
+    operator.pow: "**",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}
+_FUNCTIONS = {
+    torch.sym_max: "torch.sym_max",
+    torch.sym_min: "torch.sym_min",
+    torch.sym_float: "torch.sym_float",
+    torch.sym_int: "torch.sym_int",
+    torch.sym_not: "torch.sym_not",
+    torch.sym_ite: "torch.sym_ite",
+    math.floor: "math.floor",
+    math.ceil: "math.ceil",
+    math.trunc: "math.trunc",
+}
+_GRAD_MODE = "wrap_with_set_grad_enabled"
+_TAKEN = {"self", "torch", "math"}
+
+
+def print_module(
+    program: ExportedProgram, examples: Sequence[torch.Tensor], input_names: Sequence[str], title: str, name: str
+) -> tuple[str, dict[str, torch.Tensor]]:
+    """The text of a task's file, and the tensors of its `Model` by name.
+
+    program: an export whose inputs are a flat list of tensors. examples: such a list. input_names: what to call them.
+    title: of the module, for the file's first line. name: of the task, for errors.
+    Raises: TaskError naming the op that cannot be printed.
+    """
+    return _Printer(program, examples, input_names, name).text(title)
+
+
+class _Printer:
+    """Walks one graph and collects the lines of forward."""
+
+    def __init__(
+        self, program: ExportedProgram, examples: Sequence[torch.Tensor], input_names: Sequence[str], name: str
+    ) -> None:
+        self.program = program
+        self.examples = examples
+        self.name = name
+        self.inputs = _distinct(input_names)
+        self.tensors: dict[str, torch.Tensor] = {}
+        self.parameters: set[str] = set()
+        self.texts: dict[torch.fx.Node, str] = {}
+        self.variables = {*_TAKEN, *self.inputs}
+        self.lines: list[str] = []
+        self.inlined: dict[torch.fx.Node, list[str]] = {}
+        self.region = ""
+        self.sizes: dict[str, str] = {}
+        """Symbol of an open dimension -> the module-level constant that stands for it."""
+        self.size_values: dict[str, int] = {}
+
+    def text(self, title: str) -> tuple[str, dict[str, torch.Tensor]]:
+        shapes = self._placeholders()
+        returned = self._body(self.program.graph)
+        result = ", ".join(returned)
+        examples = zip(self.inputs, self.examples, shapes, strict=True)
+        inputs = [f"    {text} = {random_input(example, shape)}" for text, example, shape in examples]
+        body = [*self.lines, f"{_INDENT}return {result}"]
+        lines = [
+            f'"""{title}, as torch.export sees it. The weights that count are loaded after construction."""',
+            "",
+            *(["import math", ""] if any("math." in line for line in body) else []),
+            "import torch",
+            "",
+            *[f"{size} = {value}{self._range(size)}" for size, value in self.size_values.items()],
+            *([""] if self.size_values else []),
+            "",
+            "class Model(torch.nn.Module):",
+            "    def __init__(self):",
+            f"{_INDENT}super().__init__()",
+            *self._constructor(),
+            "",
+            f"    def forward(self, {', '.join(self.inputs)}):",
+            *body,
+            "",
+            "",
+            "def get_inputs():",
+            *inputs,
+            f"    return [{', '.join(self.inputs)}]",
+            "",
+            "",
+            "def get_init_inputs():",
+            "    return []",
+        ]
+        return "\n".join(lines) + "\n", self.tensors
+
+    def _placeholders(self) -> list[list[str]]:
+        """Name what the graph takes: its tensors and inputs. Returns the printed shape of each input."""
+        nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
+        shapes: list[list[str]] = []
+        for spec in self.program.graph_signature.input_specs:
+            node = nodes[spec.arg.name]
+            if spec.kind == InputKind.USER_INPUT:
+                index = len(shapes)
+                self.texts[node] = self.inputs[index]
+                shape = node.meta["val"].shape
+                shapes.append([self._size(size, self.examples[index].shape[d]) for d, size in enumerate(shape)])
+            elif node.users:
+                target = str(spec.target)
+                stored = self.program.state_dict.get(target, self.program.constants.get(target))
+                if not isinstance(stored, torch.Tensor):
+                    raise TaskError(f"module {self.name} uses {target!r}, which is no tensor: make it a buffer")
+                path = target.removeprefix(_PREFIX)
+                self.tensors[path] = stored
+                if spec.kind == InputKind.PARAMETER:
+                    self.parameters.add(path)
+                self.texts[node] = _attribute(path)
+        return shapes
+
+    def _size(self, size: int | torch.SymInt, example: int) -> str:
+        """A dimension of an input: a number, or arithmetic of module-level constants."""
+        if isinstance(size, int):
+            return str(size)
+        for symbol in re.findall(r"[A-Za-z]+\d+", str(size)):
+            if symbol not in self.sizes:
+                if str(size) != symbol:  # The symbol's own value is not known: keep this dimension as it is.
+                    return str(example)
+                self.sizes[symbol] = f"size{len(self.sizes)}"
+                self.size_values[self.sizes[symbol]] = example
+        return re.sub(r"[A-Za-z]+\d+", lambda match: self.sizes[match.group()], str(size))
+
+    def _range(self, size: str) -> str:
+        """A comment on the sizes that torch.export allows, where it is not all from 2 on."""
+        for symbol, allowed in self.program.range_constraints.items():
+            if self.sizes.get(str(symbol)) == size:
+                upper = f", at most {allowed.upper}" if "oo" not in str(allowed.upper) else ""
+                lower = f"at least {allowed.lower}" if str(allowed.lower) not in "012" else ""
+                return f"  # {lower}{upper}".replace("# , ", "# ") if lower or upper else ""
+        return ""
+
+    def _constructor(self) -> list[str]:
+        lines, made = [], {""}
+        for path, tensor in self.tensors.items():
+            *parents, leaf = path.split(".")
+            for depth in range(len(parents)):
+                container = ".".join(parents[: depth + 1])
+                if container not in made:
+                    made.add(container)
+                    lines.append(_INDENT + _assign(".".join(parents[:depth]), parents[depth], "torch.nn.Module()"))
+            values = initial_tensor(tensor)
+            owner = _attribute(".".join(parents))
+            if path in self.parameters:
+                trainable = "" if tensor.is_floating_point() else ", requires_grad=False"
+                lines.append(_INDENT + _assign(".".join(parents), leaf, f"torch.nn.Parameter({values}{trainable})"))
+            else:
+                lines.append(f'{_INDENT}{owner}.register_buffer("{leaf}", {values})')
+        return lines
+
+    def _body(self, graph: torch.fx.Graph) -> list[str]:
+        """Print the calls of a graph whose placeholders have their texts; returns the texts of what it returns."""
+        live = _live(graph)
+        for node in graph.nodes:
+            if node.op == "call_function" and node in live:
+                self._call(node)
+            elif node.op == "call_module" or (node.op == "get_attr" and node in live and _graph_module(node) is None):
+                raise self._unprintable(node, node.target)
+        output = next(node for node in graph.nodes if node.op == "output")
+        return [self._value(item, node=output) for item in output.args[0] if item is not None]
+
+    def _call(self, node: torch.fx.Node) -> None:
+        if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) != _GRAD_MODE:
+            raise self._unprintable(node, node.target)
+        if str(node.target) == _GRAD_MODE:
+            self._inline(node)
+            return
+        if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node) and node.args[0] in self.inlined:
+            self.texts[node] = self.inlined[node.args[0]][int(node.args[1])]  # type: ignore[arg-type]
+            return
+        if str(node.target) == "aten.dropout.default":  # Refused before, unless it does nothing.
+            self.texts[node] = self._value(node.args[0], node)
+            return
+        self._comment(node)
+        variable = node.name
+        while variable in self.variables:
+            variable += "_"
+        self.variables.add(variable)
+        self.lines.append(f"{_INDENT}{variable} = {self._expression(node)}")
+        self.texts[node] = variable
+
+    def _expression(self, node: torch.fx.Node) -> str:
+        args = [self._value(item, node) for item in node.args]
+        kwargs = {
+            key: self._value(value, node)
+            for key, value in node.kwargs.items()
+            if not (key in _DEFAULTS and value in _DEFAULTS[key])
+        }
+        if node.target is operator.getitem:
+            return f"{args[0]}[{args[1]}]"
+        if node.target is operator.neg:
+            return f"-{args[0]}"
+        if node.target in _SYMBOLS:
+            return f"{args[0]} {_SYMBOLS[node.target]} {args[1]}"
+        if node.target in _FUNCTIONS:
+            return f"{_FUNCTIONS[node.target]}({', '.join(args)})"
+        if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in ("aten", "prims"):
+            raise self._unprintable(node, node.target)
+        return spell(str(node.target), args, kwargs)
+
+    def _inline(self, node: torch.fx.Node) -> None:
+        """A part of forward under torch.no_grad(): as nothing here is differentiated, it is printed as it stands."""
+        _, submodule, *operands = node.args
+        assert isinstance(submodule, torch.fx.Node)
+        inner_module = _graph_module(submodule)
+        assert inner_module is not None
+        graph = inner_module.graph
+        placeholders = [inner for inner in graph.nodes if inner.op == "placeholder"]
+        for inner, operand in zip(placeholders, operands, strict=True):
+            self.texts[inner] = self._value(operand, node)
+        self.inlined[node] = self._body(graph)
+
+    def _comment(self, node: torch.fx.Node) -> None:
+        """Say in which submodule of the original the next lines are, where that changes."""
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        region = str(stack[-1][0]).removeprefix(_PREFIX) if stack else ""
+        region = "" if region == "module" or region.startswith("_") else region
+        if region != self.region and region:
+            self.lines.append(f"{_INDENT}# {region}")
+        self.region = region
+
+    def _value(self, item: Any, node: torch.fx.Node) -> str:
+        """An argument as text."""
+        if isinstance(item, torch.fx.Node):
+            if item not in self.texts:
+                raise self._unprintable(item, item.target)
+            return self.texts[item]
+        if isinstance(item, list | tuple):
+            return f"[{', '.join(self._value(part, node) for part in item)}]"
+        if isinstance(item, torch.device):
+            return f"{self.inputs[0]}.device"
+        if isinstance(item, torch.dtype | torch.memory_format | torch.layout):
+            return str(item)
+        if isinstance(item, float) and not math.isfinite(item):
+            return f'float("{item}")'
+        if item is None or isinstance(item, bool | int | float | str):
+            return repr(item)
+        raise self._unprintable(node, f"{node.target} with the argument {item!r}")
+
+    def _unprintable(self, node: torch.fx.Node, what: object) -> TaskError:
+        lines = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+        where = f" (line {lines[-1][1]} of {lines[-1][0].rsplit('/', 1)[-1]})" if lines else ""
+        return TaskError(
+            f"module {self.name} uses {what}{where}, which cannot be printed as a plain ATen call: take it out of "
+            "forward, or give the task as a file"
+        )
+
+
+def _live(graph: torch.fx.Graph) -> set[torch.fx.Node]:
+    """The nodes that the output needs, with the calls that change a tensor in place; without assertions."""
+    live: set[torch.fx.Node] = set()
+    for node in reversed(graph.nodes):
+        schema = getattr(node.target, "_schema", None)
+        changes = schema is not None and schema.is_mutable
+        name = str(node.target).removeprefix("aten.")
+        if node.op == "output" or changes or (node in live and not name.startswith(_NO_MEANING)):
+            live.add(node)
+            live.update(node.all_input_nodes)
+    return live
+
+
+def _graph_module(node: torch.fx.Node) -> torch.fx.GraphModule | None:
+    """The graph module that a get_attr node stands for, None if it stands for something else."""
+    module = getattr(node.graph.owning_module, str(node.target), None)
+    return module if isinstance(module, torch.fx.GraphModule) else None
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for name in names:
+        while name in found or name in _TAKEN:
+            name += "_"
+        found.append(name)
+    return found
+
+
+def _attribute(path: str) -> str:
+    """The expression for an attribute of the model: `self.fc.weight`, `getattr(self.layers, "0").weight`."""
+    text = "self"
+    for part in path.split(".") if path else []:
+        text = f"{text}.{part}" if part.isidentifier() else f'getattr({text}, "{part}")'
+    return text
+
+
+def _assign(owner: str, name: str, value: str) -> str:
+    if name.isidentifier():
+        return f"{_attribute(owner)}.{name} = {value}"
+    return f'setattr({_attribute(owner)}, "{name}", {value})'

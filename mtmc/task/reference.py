@@ -1,0 +1,219 @@
+"""A task's reference, run at one set of shapes, on the CPU or on the meta device (shapes only, no data), and weighed.
+
+This executes the user's own file in this process, as loading a task must. Candidates, which others wrote, never come
+here: they run in the evaluator's worker processes. Imports torch.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import types
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from mtmc.errors import TaskError
+from mtmc.task.base import Variant
+from mtmc.task.constants import apply_constants
+
+_MODULE = "mtmc_reference"
+
+State = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run may take. elements: of any one tensor. macs: multiply-adds of all products. ops: ATen calls."""
+
+    elements: int
+    macs: int
+    ops: int
+
+
+UNLIMITED = Limits(sys.maxsize, sys.maxsize, sys.maxsize)
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What one construction and one forward took, and what came out.
+
+    elements: of the largest tensor made. macs: multiply-adds of matrix products and convolutions. ops: ATen calls.
+    shapes: of the inputs, the parameters and buffers, and the outputs. finite: no output holds a NaN. constant: every
+    output is one value throughout, so that a kernel could be right by luck. (The meta device holds no values, so there
+    finite is True and constant is False.)
+    """
+
+    elements: int
+    macs: int
+    ops: int
+    shapes: tuple[tuple[int, ...], ...]
+    finite: bool = True
+    constant: bool = False
+
+
+class TooLargeError(Exception):
+    """A run that was stopped because it went over its limits."""
+
+
+class Meter(TorchDispatchMode):
+    """Counts what the ATen calls under it take, and stops at the first that goes over the limits."""
+
+    def __init__(self, limits: Limits = UNLIMITED) -> None:
+        super().__init__()
+        self.limits = limits
+        self.elements = 0
+        self.macs = 0
+        self.ops = 0
+        self.effort = 0.0
+        """Work done so far, in units of about 0.1 ms of one CPU core; the same on every machine."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if args and isinstance(args[0], list | tuple) and args[0] and all(type(size) is int for size in args[0]):
+            self._count_elements(math.prod(args[0]))  # A factory's size, before it takes the memory.
+        out = func(*args, **kwargs)
+        tensors = flat_tensors(out)
+        packet = getattr(func, "overloadpacket", None)
+        macs = flop_registry[packet](*args, **kwargs, out_val=out) // 2 if packet in flop_registry else 0
+        elements = sum(tensor.numel() for tensor in tensors)
+        has_data = not any(tensor.is_meta for tensor in tensors)
+        self.ops += 1
+        self.macs += macs
+        self.effort += 1 + (macs / 1e6 + elements / 1e5 if has_data else 0)
+        for tensor in tensors:
+            self._count_elements(tensor.numel())
+        if self.macs > self.limits.macs or self.ops > self.limits.ops:
+            raise TooLargeError(f"{self.macs} multiply-adds in {self.ops} ATen calls")
+        return out
+
+    def _count_elements(self, elements: int) -> None:
+        self.elements = max(self.elements, elements)
+        if elements > self.limits.elements:
+            raise TooLargeError(f"a tensor of {elements} elements")
+
+
+def flat_tensors(structure: object) -> list[torch.Tensor]:
+    """The tensors of nested tuples, lists and dicts, in order."""
+    if isinstance(structure, torch.Tensor):
+        return [structure]
+    if isinstance(structure, dict):
+        structure = list(structure.values())
+    if isinstance(structure, list | tuple):
+        return [tensor for item in structure for tensor in flat_tensors(item)]
+    return []
+
+
+def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
+    """The names that a task's file defines, executed with the constants of `variant`; tracebacks call it `<task NAME>`.
+
+    Raises: whatever the file raises.
+    """
+    module = types.ModuleType(_MODULE)
+    code = compile(apply_constants(source, variant.constants), _filename(name), "exec")
+    previous = sys.modules.get(_MODULE)
+    sys.modules[_MODULE] = module  # Dataclasses and typing look their module up by name.
+    try:
+        exec(code, module.__dict__)
+    finally:
+        if previous is None:
+            del sys.modules[_MODULE]
+        else:
+            sys.modules[_MODULE] = previous
+    return module.__dict__
+
+
+def instantiate(
+    source: str, variant: Variant, name: str, state: State | None = None, seed: int = 0
+) -> tuple[torch.nn.Module, list[Any]]:
+    """The reference module and its inputs at one set of shapes, on the default device, drawn from `seed`.
+
+    state: replaces the weights. The caller's random state is left as it was. Raises: whatever the file raises.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        names = namespace(source, variant, name)
+        model = names["Model"](*names[variant.init_inputs]())
+        if state is not None:
+            model.load_state_dict(state)
+        return model, list(names[variant.inputs]())
+
+
+def weigh(
+    source: str,
+    variant: Variant,
+    name: str,
+    *,
+    state: State | None = None,
+    device: str = "cpu",
+    meter: Meter | None = None,
+    seed: int = 0,
+) -> Footprint:
+    """Construct the reference and run it once at `variant`, and say what that took.
+
+    state: replaces the weights (on the CPU). device: "cpu", or "meta" where no data is held, so that no size is too
+    large. meter: counts, and holds the limits.
+    Raises: TaskError if the reference fails, with the reason and its line; TooLargeError if it goes over the limits.
+    """
+    meter = meter or Meter()
+    try:
+        with _trial(), torch.device(device), torch.no_grad(), meter:
+            model, inputs = instantiate(source, variant, name, None if device == "meta" else state, seed)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                outputs = flat_tensors(model(*inputs))
+    except TooLargeError:
+        raise
+    except Exception as error:
+        raise TaskError(f"task {name} at its {variant.label} shapes: {describe_failure(error, name)}") from error
+    tensors = (*flat_tensors(inputs), *model.parameters(), *model.buffers(), *outputs)
+    shapes = tuple(tuple(tensor.shape) for tensor in tensors)
+    footprint = Footprint(meter.elements, meter.macs, meter.ops, shapes)
+    if device == "meta":
+        return footprint
+    finite = not any(bool(torch.isnan(out).any()) for out in outputs if out.is_floating_point())
+    return Footprint(meter.elements, meter.macs, meter.ops, shapes, finite, _constant(outputs))
+
+
+def describe_failure(error: BaseException, name: str) -> str:
+    """One line on an exception of a task's file: the line of the file it came from, its type and its first line."""
+    line = None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == _filename(name):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    text = str(error).strip().splitlines()
+    where = f"line {line}: " if line is not None else ""
+    return f"{where}{type(error).__name__}: {text[0] if text else 'no message'}"
+
+
+def _filename(name: str) -> str:
+    return f"<task {name}>"
+
+
+def _constant(outputs: Sequence[torch.Tensor]) -> bool:
+    """Whether each output with more than one element is one value, to rounding."""
+    several = [out.double() for out in outputs if out.numel() > 1 and not out.is_complex()]
+    return bool(several) and all(float(out.max() - out.min()) <= 1e-6 * float(out.abs().max()) for out in several)
+
+
+@contextmanager
+def _trial() -> Iterator[None]:
+    """One thread and no warnings: trials are tiny, and most of the shapes tried are not going to be used."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_num_threads(threads)
