@@ -179,10 +179,10 @@ class Store(Database):
         """Record one call of a coder."""
         hash_ = None if attempt.source is None else source_hash(attempt.source)
         facts = (attempt.trial_id, attempt.number, hash_, attempt.source, attempt.plan)
-        # One statement on the view writes both tables: several statements would be as many hand-overs between threads.
-        self._write(
-            "INSERT INTO edits VALUES (?, ?, ?, ?, ?, ?, ?)", *facts, json.dumps(vars(attempt.cost)), attempt.error
-        )
+        cost = vars(attempt.cost)
+        cheap = attempt.cost.seconds < CHEAP_SECONDS and not any(cost[name] for name in cost if name != "seconds")
+        statement = "INSERT INTO edits VALUES (?, ?, ?, ?, ?, ?, ?)"  # a view: the statement writes two tables
+        self._write(statement, *facts, json.dumps(cost), attempt.error, may_wait=cheap)
 
     def attempts(self, trial_id: int) -> list[Attempt]:
         """The recorded calls of a trial's coder, in order."""

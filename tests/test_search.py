@@ -442,7 +442,7 @@ def test_what_a_search_hands_back(tmp_path: Path) -> None:
     assert result.best.speedup == pytest.approx(result.root.runtime_ms / result.best.runtime_ms)  # type: ignore[operator]
     assert (result.best.runtime_kind, result.root.speedup, result.root.node_id) == ("estimated", 1.0, 0)
     assert result.baselines == {"fake compiler": Outcome("ok", 4.0, runtime_kind="estimated")}
-    assert result.to_networkx().number_of_nodes() == len(result.tree)
+    assert result.tree.to_networkx().number_of_nodes() == len(result.tree)
     assert len(result.record.evaluations) == result.evaluations
     assert result.record.spent is not None and result.record.spent.usd > 0
     names = {path.name for path in (tmp_path / "run").iterdir()}

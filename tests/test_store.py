@@ -99,6 +99,28 @@ def test_a_source_is_stored_once(tmp_path: Path) -> None:
     assert rows == (2,)
 
 
+def test_what_costs_less_than_writing_it_waits_for_the_next_record(tmp_path: Path) -> None:
+    def on_disk() -> int:
+        [(count,)] = outside.execute("SELECT count(*) FROM attempts WHERE trial_id >= 0")
+        return int(count)
+
+    store = started(tmp_path)
+    outside = sqlite3.connect(tmp_path / STORE_NAME)
+    store.add_attempt(Attempt(0, 0, "free\n", None, Cost(seconds=0.0002)))
+    assert on_disk() == 0
+    assert len(store.attempts(0)) == 1, "a read writes what waits first"
+    assert on_disk() == 1
+    store.add_attempt(Attempt(1, 0, "free too\n", None, Cost()))
+    assert on_disk() == 1
+    store.add_attempt(Attempt(2, 0, "slow\n", None, Cost(seconds=0.002)))
+    assert on_disk() == 3
+    store.add_attempt(Attempt(3, 0, "paid\n", None, Cost(tokens_in=1)))
+    assert on_disk() == 4
+    store.add_attempt(Attempt(4, 0, "last\n", None, Cost()))
+    store.close()
+    assert on_disk() == 5
+
+
 def test_the_end_of_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
     store = started(tmp_path)
     node = fly(store)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,16 +35,32 @@ class Version:
     runtime_kind: str | None
 
 
+class RunTree(Tree):
+    """The tree of a run: a `Tree` that can be handed to networkx with all that the run knows of it."""
+
+    def __init__(self, tree: Tree, record: Callable[[], RunRecord]) -> None:
+        super().__init__(tree.task_name)
+        for node in tree:
+            self.add(node)
+        self._record = record
+
+    def to_networkx(self) -> Any:
+        """A typed `networkx.DiGraph`, see `mtmc.export.to_networkx`. Raises: RunError if the run's folder is gone."""
+        from mtmc import export
+
+        return export.to_networkx(self._record())
+
+
 @dataclass(frozen=True)
 class SearchResult:
     """The outcome of a search.
 
-    tree: all versions. annotations: per node id what the strategy thinks of it. baselines: what the root is compared
+    versions: all of them, see `tree`. annotations: per node id what the strategy thinks of it. baselines: what the root is compared
     with besides itself, by name. run_dir: the run's folder. finished: why the search has ended, None for a run that
     has not. evaluations: how many were spent, the root's included.
     """
 
-    tree: Tree
+    versions: Tree
     annotations: Mapping[int, Mapping[str, float]]
     baselines: Mapping[str, Outcome]
     run_dir: Path
@@ -65,6 +81,11 @@ class SearchResult:
         finally:
             store.close()
 
+    @cached_property
+    def tree(self) -> RunTree:
+        """All versions."""
+        return RunTree(self.versions, lambda: self.record)
+
     @property
     def best(self) -> Version:
         """The fastest version that is right, the root where nothing is faster."""
@@ -74,12 +95,6 @@ class SearchResult:
     def root(self) -> Version:
         """The reference itself as ModelNew."""
         return _version(self.tree, self.tree.root)
-
-    def to_networkx(self) -> Any:
-        """The tree as a typed `networkx.DiGraph`, see `mtmc.export.to_networkx`."""
-        from mtmc import export
-
-        return export.to_networkx(self.record)
 
     def save(self, directory: Path | str) -> Path:
         """Write the run's whole folder (store, config.yaml, best.py, nodes, dumps) to `directory`.
@@ -119,7 +134,7 @@ def result_of(
     """The result of a run where it stands. tree, state: the store's tree, and the strategy's state."""
     notes = strategy.annotations(state)
     return SearchResult(
-        tree=tree,
+        versions=tree,
         annotations={node.id: notes[node.id] for node in tree if node.id in notes},
         baselines=store.baselines(),
         run_dir=store.folder,
@@ -133,7 +148,7 @@ def _record(result: SearchResult, store: Store) -> RunRecord:
     from mtmc.export.record import RunRecord
 
     return RunRecord(
-        tree=result.tree,
+        tree=result.versions,
         annotations=result.annotations,
         legal={node.id: tuple(zip(*store.legal(node.id), strict=True)) for node in result.tree},
         settings=store.settings(),

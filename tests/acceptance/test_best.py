@@ -15,7 +15,7 @@ from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.search import SearchResult, search
 from mtmc.task import builtin_names, load_task
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 EVALUATIONS = {"matmul_max": 16}
 """By task, 5 for the others: the leanest version of a reduced product is not its fastest, so it is found later."""
 
