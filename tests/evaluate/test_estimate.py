@@ -326,7 +326,7 @@ def test_every_gpu_has_estimates_and_prefers_more_bandwidth(name: str) -> None:
 
 # --- against measured runtimes ---------------------------------------------------------------------------------------
 # One H200, torch 2.11.0+cu130, triton 3.6.0, medians of triton.testing.do_bench, milliseconds; fp32 unless noted.
-# The estimate's constants were fitted to these and more of the same session. Registers, spills (bytes) and opcodes are
+# The estimate's constants were fitted to these and more of the same kind. Registers, spills (bytes) and opcodes are
 # those of the same kernels compiled by triton 3.9.
 
 GELU_MS = [  # block, warps, registers, spills, measured
