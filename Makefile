@@ -8,7 +8,7 @@ EVALUATIONS ?= 16
 .PHONY: run test lint format clean
 
 run: $(VENV)/installed
-	$(BIN)/mtmc search task=$(TASK) budget.evaluations=$(EVALUATIONS)
+	$(BIN)/mtmc search task=$(TASK) budget.evaluations=$(EVALUATIONS) batch=2
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist loadfile

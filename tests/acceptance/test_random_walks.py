@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.random_walks import summary, walk
 from mtmc.evaluate import LabSettings
+from mtmc.outcome import Outcome
 from mtmc.task import builtin_names, load_task
 
 WALKS = 60
@@ -12,11 +13,11 @@ DEPTH = 6
 
 def test_random_walks_over_legal_actions_end_in_right_versions() -> None:
     names = builtin_names()
-    results = []
+    results, known = [], dict[str, Outcome]()
     with LabSettings(workers=1, check_variants=1).open() as evaluator:
         for index in range(WALKS):
             task = load_task(names[index % len(names)])
-            results.append(walk(task, index, DEPTH, evaluator, {}))
+            results.append(walk(task, index, DEPTH, evaluator, known))
     found = summary(results)
     assert found["problems"] == []
     assert found["versions"] > WALKS  # the walks went somewhere
