@@ -153,7 +153,7 @@ class _Server:
         self._log_path = Path(folder) / "server.log"
         self._control, theirs = socket.socketpair()
         code = _STARTER.format(
-            path=[os.path.abspath(entry) for entry in sys.path if entry],
+            path=[os.path.abspath(entry) for entry in sys.path],  # "" is the folder that Python was started in
             fd=theirs.fileno(),
             warm=settings.warm,
             arguments=json.dumps(dict(settings.arguments)),
