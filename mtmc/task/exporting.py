@@ -14,7 +14,8 @@ from contextlib import contextmanager
 _NOISY_LOGGERS = ("torch.export", "torch._export", "torch.fx.experimental.symbolic_shapes", "torch._dynamo")
 
 
-def _library_folders() -> tuple[str, ...]:
+def library_folders() -> tuple[str, ...]:
+    """Folders whose frames in a trace are not the user's own: torch and mtmc."""
     import torch
 
     return (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
@@ -26,7 +27,7 @@ def export_failure(error: BaseException) -> str:
     trace = error.__traceback__
     while trace is not None:
         filename = trace.tb_frame.f_code.co_filename
-        if not filename.startswith(_library_folders()):
+        if not filename.startswith(library_folders()):
             code = linecache.getline(filename, trace.tb_lineno).strip()
             where = f"{os.path.basename(filename)}, line {trace.tb_lineno}" + (f", `{code}`: " if code else ": ")
         trace = trace.tb_next

@@ -30,14 +30,13 @@ from torch.export import Dim, ExportedProgram, export
 
 from mtmc.errors import TaskError
 from mtmc.task.base import Task, Variant
-from mtmc.task.exporting import export_failure, quiet_export
+from mtmc.task.exporting import export_failure, library_folders, quiet_export
 from mtmc.task.live_source import print_module
 from mtmc.task.reference import flat_tensors, instantiate
 from mtmc.task.shapes import Live, derive_held_out, derive_small
 
 _log = logging.getLogger(__name__)
 
-_LIBRARY_FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
 _MODE_ARGUMENTS = ("train", "training")
 _PROBABILITY_ARGUMENTS = ("dropout_p", "dropout", "p")
 
@@ -223,7 +222,7 @@ def _draws(node: torch.fx.Node, op: torch._ops.OpOverload) -> bool:
 def _stack_line(node: torch.fx.Node) -> str:
     """Where in the user's files a node comes from, as " at FILE, line N", "" where that is not known."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not frame[0].startswith(_LIBRARY_FOLDERS)]
+    own = [frame for frame in frames if not frame[0].startswith(library_folders())]
     return f" at {os.path.basename(own[-1][0])}, line {own[-1][1]}" if own else ""
 
 

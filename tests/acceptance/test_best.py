@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.search import SearchResult, search
 from mtmc.task import builtin_names, load_task
+from tests.rewrite.interpreting import interpret
 
-ROOT = Path(__file__).parents[2]
 EVALUATIONS = {"matmul_max": 16}
 """By task, 5 for the others: the leanest version of a reduced product is not its fastest, so it is found later."""
 
@@ -40,17 +35,7 @@ def test_best_versions_run_on_their_own_at_small_and_odd_shapes(results: dict[st
     cases = [
         {"name": name, "source": load_task(name).source, "candidate": r.best.source} for name, r in results.items()
     ]
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "tests" / "rewrite" / "interpreted.py")],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert json.loads(done.stdout) == dict.fromkeys(results)
+    assert interpret(cases) == dict.fromkeys(results)
 
 
 @pytest.mark.parametrize("name", [name for name in builtin_names() if name not in SINGLE])

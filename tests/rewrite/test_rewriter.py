@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
+from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import BROADCAST, ELEMENTWISE, PRODUCTS, ROWS
 
-ROOT = Path(__file__).parents[2]
 WAYS = {
     "elementwise": [["lower"], ["lower", "fuse"]],
     "broadcast": [["lower"], ["lower", "fuse"]],
@@ -42,17 +36,7 @@ def problems() -> dict[str, dict[str, str | None]]:
         for group, sources in GROUPS.items()
         for name, source in sources.items()
     ]
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("interpreted.py"))],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+    found = interpret(cases)
     return {group: {name: found[f"{group}-{name}"] for name in sources} for group, sources in GROUPS.items()}
 
 
