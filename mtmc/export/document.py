@@ -18,7 +18,7 @@ from mtmc.errors import MtmcError, RunError
 from mtmc.export.graphs import METRIC_PREFIX, SCHEMA_VERSION, to_networkx
 from mtmc.export.record import RunRecord, plain
 from mtmc.export.text import write_whole
-from mtmc.outcome import STATUSES, Cost, Diagnosis, Outcome
+from mtmc.outcome import STATUSES, Cost, Diagnosis, Outcome, outcome_from_json, outcome_to_json
 from mtmc.tree import NO_PARENT, ROOT_ID, KernelNode, Tree
 
 
@@ -89,6 +89,7 @@ def _run_part(record: RunRecord) -> dict[str, Any]:
     return {
         "actions": actions,
         "annotations": notes,
+        "baselines": {name: outcome_to_json(record.baselines[name]) for name in sorted(record.baselines)},
         "evaluations": list(record.evaluations),
         "legal": legal,
         "settings": plain(record.settings),
@@ -117,6 +118,7 @@ def _record(document: Mapping[str, Any]) -> RunRecord:
         settings=run["settings"],
         evaluations=tuple(run["evaluations"]),
         spent=None if run["spent"] is None else Cost(**run["spent"]),
+        baselines={name: outcome_from_json(data) for name, data in run.get("baselines", {}).items()},
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from mtmc.action import Action, Scalar
 from mtmc.errors import RunError
-from mtmc.outcome import Cost
+from mtmc.outcome import Cost, Outcome
 from mtmc.tree import NO_PARENT, KernelNode, Tree
 
 
@@ -29,6 +29,7 @@ class RunRecord:
     evaluations: node ids in the order in which they were evaluated.
     spent: cost of the whole run where the run kept count of it, trials that made no node included. None: the sum over
         the nodes is all that is known.
+    baselines: what the root was compared with besides itself, by name ("torch.compile").
 
     Raises: RunError if annotations, legal or evaluations name a node that the tree does not have.
     """
@@ -39,6 +40,7 @@ class RunRecord:
     settings: Mapping[str, object] = field(default_factory=dict)
     evaluations: Sequence[int] = ()
     spent: Cost | None = None
+    baselines: Mapping[str, Outcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.tree) == 0:

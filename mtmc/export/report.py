@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from mtmc.export.drawings import to_mermaid
 from mtmc.export.record import RunRecord, best_path, flat_settings, speedup_kind
 from mtmc.export.text import factor, number, one_line, quantity, runtime
-from mtmc.outcome import Outcome
+from mtmc.outcome import Outcome, speedup
 from mtmc.tree import KernelNode, Tree
 
 DRAWN_VERSIONS = 40
@@ -25,7 +25,7 @@ def run_report(record: RunRecord) -> str:
     """
     parts = (
         f"# {cell(record.tree.task_name)}: report of a run",
-        _result(record.tree),
+        _result(record),
         _path(record.tree),
         _traffic(record.tree),
         _outcomes(record.tree),
@@ -64,12 +64,14 @@ def runtime_text(outcome: Outcome) -> str:
     return f"{runtime(outcome.runtime_ms)} ({kind})"
 
 
-def _result(tree: Tree) -> str:
+def _result(record: RunRecord) -> str:
+    tree = record.tree
     best, gain = tree.best, tree.speedup(tree.best.id)
-    rows = [
-        (name, f"#{node.id}", runtime_text(node.outcome), _gain(tree, node.id))
-        for name, node in (("root (the reference)", tree.root), ("best", best))
-    ]
+    rows = [("root (the reference)", f"#{tree.root.id}", runtime_text(tree.root.outcome), _gain(tree, tree.root.id))]
+    for name, outcome in record.baselines.items():
+        over_root = speedup(outcome, tree.root.outcome)
+        rows.append((name, "", runtime_text(outcome), "" if over_root is None else factor(over_root)))
+    rows.append(("best", f"#{best.id}", runtime_text(best.outcome), _gain(tree, best.id)))
     if best.id == tree.root.id:
         verdict = "No version was faster than the root."
     elif gain is None:

@@ -154,6 +154,7 @@ def _record(result: SearchResult, store: Store) -> RunRecord:
         settings=store.settings(),
         evaluations=evaluation_order(store),
         spent=spent_cost(store),
+        baselines=result.baselines,
     )
 
 

@@ -21,6 +21,7 @@ from mtmc.export import (
     sweep_markdown,
     sweep_report,
     sweep_rows,
+    to_json,
     write_dumps,
 )
 from mtmc.export.report import cell, runtime_text
@@ -190,3 +191,17 @@ def test_the_import_is_light() -> None:
     heavy = ["torch", "triton", "langgraph", "litellm", "matplotlib", "jinja2", "networkx"]
     code = f"import sys, mtmc.export; print([name for name in {heavy!r} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_baselines_stand_between_root_and_best(record: RunRecord, tmp_path: Path) -> None:
+    root = record.tree.root.outcome
+    assert root.runtime_ms is not None
+    baselines = {"torch.compile": replace(root, runtime_ms=root.runtime_ms / 2)}
+    record = replace(record, baselines=baselines)
+    rows = rows_of(run_report(record))
+    names = [row[0] for row in rows]
+    assert names.index("root (the reference)") < names.index("torch.compile") < names.index("best")
+    assert "2.00x" in rows[names.index("torch.compile")]
+    path = tmp_path / "tree.json"
+    path.write_text(to_json(record), encoding="utf-8")
+    assert from_json(path).baselines == baselines
