@@ -1,8 +1,9 @@
 """Doctor: what this machine can do, and why not.
 
-`examine` looks at the installation, the compiler, the interpreter, the GPUs and the model keys, each a `Finding`. It
-tries what can be tried: a small kernel is really compiled for each target and really run under the interpreter, in the
-lab's own worker processes. Of a model key only the name of its variable is looked at, never the value.
+`examine` looks at the installation, the compiler, the interpreter, the sandbox, the GPUs and the model keys, each a
+`Finding`. It tries what can be tried: a small kernel is really compiled for each target and really run under the
+interpreter, in the lab's own worker processes, and each protection of the sandbox is really tried from inside. Of a model
+key only the name of its variable is looked at, never the value.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ def examine() -> Iterator[Finding]:
     else:
         yield from tools()
         yield from lab()
+    yield from protections()
     yield from gpus()
     yield model_keys(os.environ)
 
@@ -144,6 +146,17 @@ def lab() -> Iterator[Finding]:
         check.close()
 
 
+def protections() -> Iterator[Finding]:
+    """What keeps a candidate inside, each really tried. Nothing is needed: sandbox=auto uses what there is."""
+    from mtmc.evaluate.sandbox.protection import probe
+
+    try:
+        for each in probe():
+            yield Finding(f"sandbox {each.name}", each.active, each.detail, each.mend)
+    except MtmcError as error:
+        yield Finding("sandbox", False, _last_line(str(error)), "the detail says what failed")
+
+
 def compile_for(target_name: str, multiprocessors: int) -> str:
     """In a build worker: compile a small kernel for a target, and say what came out.
 
@@ -197,6 +210,10 @@ def gpus() -> Iterator[Finding]:
         properties = torch.cuda.get_device_properties(index)
         memory = properties.total_memory / 2**30
         yield Finding(f"gpu {index}", True, f"{properties.name}, {memory:.0f} GiB")
+    if torch.version.cuda:
+        found = importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None
+        mend = "" if found else "pip install 'cuda-bindings>=12.9' for evaluator=gpu"
+        yield Finding("cuda-bindings", found, "there" if found else "not installed", mend)
 
 
 def model_keys(environment: Mapping[str, str]) -> Finding:

@@ -18,6 +18,7 @@ from mtmc.doctor import Finding
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.gates.target import TARGETS
 from mtmc.evaluate.pool.worker import JobResult
+from mtmc.evaluate.sandbox import protection
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 
@@ -118,6 +119,21 @@ def test_keys_are_told_by_name_only() -> None:
     assert finding == Finding("model keys", True, "OPENAI_API_KEY")
     none = doctor.model_keys({"GEMINI_API_KEY": ""})
     assert (none.ok, none.detail, none.needed) == (False, "none set", False)
+
+
+def test_every_protection_is_listed_and_none_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    findings = {finding.what: finding for finding in doctor.protections()}
+    names = ("network", "processes", "files", "no privileges", "seccomp", "landlock", "memory limit", "process limit")
+    assert set(findings) == {f"sandbox {name}" for name in (*names, "environment")}
+    assert not any(finding.needed for finding in findings.values())
+    assert all(finding.detail and bool(finding.mend) != finding.ok for finding in findings.values())
+
+    def broken() -> None:
+        raise EvaluatorError("a process in the sandbox does not start\nno python")
+
+    monkeypatch.setattr(protection, "probe", broken)
+    [finding] = doctor.protections()
+    assert (finding.what, finding.ok, finding.detail) == ("sandbox", False, "no python")
 
 
 def test_gpus_are_listed_or_it_is_said_why_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,7 @@ DOCTOR = Command(
     arguments=_no_arguments,
     summary="say what this machine can do, and why not",
     usage="",
-    description="Look at the installation, compile a small kernel for each target, run it under the interpreter, and\n"
-    "list GPUs and model keys (their names only). The exit status is 0 if the embedded default can run, else 1.",
+    description="Look at the installation, compile a small kernel for each target, run it under the interpreter, try\n"
+    "each protection of the sandbox, and list GPUs and model keys (their names only). The exit status is 0 if the\n"
+    "embedded default can run, else 1.",
 )

@@ -8,10 +8,23 @@
 
 from __future__ import annotations
 
+from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.evaluate.lab import LabEvaluator, LabSettings
 from mtmc.evaluate.replay import ReplayEvaluator, ReplaySettings
 
-EVALUATORS: dict[str, type[LabSettings] | type[ReplaySettings]] = {"lab": LabSettings, "replay": ReplaySettings}
+EVALUATORS: dict[str, type[LabSettings] | type[GpuSettings] | type[ReplaySettings]] = {
+    "lab": LabSettings,
+    "gpu": GpuSettings,
+    "replay": ReplaySettings,
+}
 """Evaluator by name: its settings class."""
 
-__all__ = ["EVALUATORS", "LabEvaluator", "LabSettings", "ReplayEvaluator", "ReplaySettings"]
+__all__ = [
+    "EVALUATORS",
+    "GpuEvaluator",
+    "GpuSettings",
+    "LabEvaluator",
+    "LabSettings",
+    "ReplayEvaluator",
+    "ReplaySettings",
+]

@@ -1,14 +1,15 @@
 """The lab evaluator: audit, build, check and estimate on a machine without a GPU.
 
 Each version goes through the gates in order and stops at the first that it fails; each gate but the audit is a job in
-a worker process (`mtmc.evaluate.pool.worker`). Runtimes are estimates and say so (`Outcome.runtime_kind`). This module runs
-in the caller's process and loads neither torch nor triton.
+a worker process (`mtmc.evaluate.pool.worker`). Runtimes are estimates and say so (`Outcome.runtime_kind`). Results are
+compared at small shapes and work is counted at the full ones, so a version that does less there than its task takes
+(`mtmc.evaluate.counting.floor`) is rejected. This module runs in the caller's process and loads neither torch nor triton.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,16 +17,20 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import ConfigError, EvaluatorError
+from mtmc.evaluate.counting.floor import SHARE, UNKNOWN, distinct_bytes, least_bits
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
+from mtmc.evaluate.failures import failed_gate, failed_job
 from mtmc.evaluate.gates.audit import audit
-from mtmc.evaluate.gates.diagnosis import excerpt, tail
+from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.target import target
 from mtmc.evaluate.hardware import for_target, hardware
-from mtmc.evaluate.pool.job import OUTPUT_LIMIT, JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
-from mtmc.outcome import Diagnosis, Outcome, Status
+from mtmc.evaluate.sandbox.lockdown import Mode, sandbox_mode
+from mtmc.evaluate.sandbox.seccomp import Profile
+from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest
+from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +44,8 @@ class LabSettings:
     workers: candidates evaluated at the same time; each takes about one core.
     timeout_s: wall seconds that one gate may take. memory_mib: MiB that one gate's process may map.
     check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
+    sandbox: how candidates are kept inside: "auto" (by all that works here), "strict" (not at all unless everything does;
+        `mtmc doctor` lists it), "off" (limits of time, memory and output only).
     """
 
     target: str = "sm_90"
@@ -47,6 +54,7 @@ class LabSettings:
     timeout_s: float = 60.0
     memory_mib: int = 4096
     check_variants: int = 2
+    sandbox: str = "auto"
 
     def open(self) -> LabEvaluator:
         """Start an evaluator. Raises: ConfigError or EvaluatorError for a value that cannot be."""
@@ -62,6 +70,7 @@ class LabEvaluator:
                 raise ConfigError(f"evaluator.{name} must be above 0, got {getattr(settings, name)}")
         if settings.check_variants < 0:
             raise ConfigError(f"evaluator.check_variants must be at least 0, got {settings.check_variants}")
+        sandbox = sandbox_mode(settings.sandbox)
         target(settings.target)
         self._settings = settings
         self._hardware = hardware(settings.hardware) if settings.hardware else for_target(settings.target)
@@ -71,13 +80,18 @@ class LabEvaluator:
                 f"set evaluator.target={self._hardware.target}"
             )
         self.hardware = self._hardware.name
-        self._build = Pool(self._pool_settings("mtmc.evaluate.gates.build:warm", {}))
-        self._check = Pool(self._pool_settings("mtmc.evaluate.gates.check:warm", {"TRITON_INTERPRET": "1"}))
+        self._build = Pool(self._pool_settings("mtmc.evaluate.gates.build:warm", {}, "build", sandbox))
+        interpret = {"TRITON_INTERPRET": "1"}
+        self._check = Pool(self._pool_settings("mtmc.evaluate.gates.check:warm", interpret, "keeper", sandbox))
         self._closed = False
         self._read: dict[str, Resources] = {}  # by hash of the compiled kernel
+        self._floors: dict[Task, dict[str, Any]] = {}
+        self._floors_lock = threading.Lock()
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="mtmc-lab")
 
-    def _pool_settings(self, warm: str, environment: Mapping[str, str]) -> PoolSettings:
+    def _pool_settings(
+        self, warm: str, environment: Mapping[str, str], profile: Profile, sandbox: Mode
+    ) -> PoolSettings:
         settings = self._settings
         return PoolSettings(
             warm,
@@ -86,6 +100,8 @@ class LabEvaluator:
             settings.workers,
             settings.timeout_s,
             settings.memory_mib,
+            profile,
+            sandbox,
         )
 
     def __enter__(self) -> LabEvaluator:
@@ -117,20 +133,63 @@ class LabEvaluator:
         if refused is not None:
             return refused
         self._check.start()  # both kinds of worker warm up while the first one is waited for
-        built = self._job(
-            self._build, "build", "mtmc.evaluate.gates.build:build", request, target_name=self._settings.target
-        )
+        target_name = {"target_name": self._settings.target}
+        built = self._job(self._build, "build", "mtmc.evaluate.gates.build:build", request, target_name)
         if isinstance(built, Outcome):
             return built
         arguments = {"seed": request.seed, "depth": request.depth, "check_variants": self._settings.check_variants}
         pinned = {"autotuned": built["autotuned"]}
-        checked = self._job(self._check, "check", "mtmc.evaluate.gates.check:check", request, **arguments, **pinned)
+        checked = self._job(self._check, "check", "mtmc.evaluate.gates.check:check", request, {**arguments, **pinned})
         if isinstance(checked, Outcome):
             return checked
-        counted = self._job(self._check, "estimate", "mtmc.evaluate.counting.count:count", request, **pinned)
+        count = "mtmc.evaluate.counting.count:count"
+        least = {"least_bytes": self._floor(request.task)["bytes"]}
+        counted = self._job(self._check, "estimate", count, request, {**pinned, **least}, "candidate")
         if isinstance(counted, Outcome):
             return counted
-        return self._estimate(built, checked["metrics"], counted["records"])
+        return self._unearned(request, pinned, counted) or self._estimate(built, checked["metrics"], counted["records"])
+
+    def _unearned(
+        self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Mapping[str, Any]
+    ) -> Outcome | None:
+        """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
+        floor = self._floor(request.task)
+        moved = distinct_bytes(counted["records"], counted["inputs"])
+        if moved < SHARE * floor["bytes"] or not counted["records"]:
+            message = (
+                f"at the full shapes the forward moves {moved} bytes, but the reference has {floor['bytes']} of inputs to "
+                "read and outputs to write: work is left out there, or not done by launches"
+            )
+            return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
+        bits = least_bits(counted["records"])
+        if bits is None or bits >= floor["bits"]:
+            return None
+        todo = plan(request.task, request.depth, self._settings.check_variants)
+        arguments = {**pinned, "variants": todo.variants}
+        small = self._job(
+            self._check, "estimate", "mtmc.evaluate.counting.count:count_small", request, arguments, "candidate"
+        )
+        if isinstance(small, Outcome):
+            return small
+        checked = least_bits(small["records"])
+        if checked is not None and checked <= bits:
+            return None  # the check has seen what it does, and let it pass
+        message = (
+            f"at the full shapes matrices are multiplied with {bits} bits of significand; the task asks for "
+            f"{floor['bits']}, and where results are compared the forward has {checked or 'no such product'}"
+        )
+        return Outcome("rejected", diagnosis=Diagnosis("estimate", "LowPrecision", message))
+
+    def _floor(self, task: Task) -> dict[str, Any]:
+        """See `mtmc.evaluate.counting.floor.floor`; found once for a task. Raises: TaskError, EvaluatorError."""
+        with self._floors_lock:
+            if task not in self._floors:
+                result = self._check.run("mtmc.evaluate.counting.floor:floor", {"task": task})
+                floor = result.value if result.status == "ok" else {**UNKNOWN, "unknown": result.status}
+                if floor["unknown"]:
+                    _log.warning("task %s: nothing is asked of its versions' traffic: %s", task.name, floor["unknown"])
+                self._floors[task] = floor
+            return self._floors[task]
 
     def _estimate(self, built: dict[str, Any], metrics: dict[str, float], records: list[dict[str, Any]]) -> Outcome:
         """The outcome of a version that passed every gate."""
@@ -156,39 +215,21 @@ class LabEvaluator:
         return self._read[key]
 
     def _job(
-        self, pool: Pool, stage: str, function: str, request: EvaluationRequest, **arguments: Any
+        self,
+        pool: Pool,
+        stage: str,
+        function: str,
+        request: EvaluationRequest,
+        arguments: Mapping[str, Any],
+        profile: Profile | None = None,
     ) -> dict[str, Any] | Outcome:
-        """The value of one gate's job, or the outcome of a version that fails in it."""
-        arguments = {"task": request.task, "source": request.source, **arguments}
-        result = pool.run(function, arguments)
+        """The value of one gate's job, or the outcome of a version that fails in it. profile: None: the pool's."""
+        version = {"task": request.task, "source": request.source}
+        result = pool.run(function, {**version, **arguments}, profile=profile)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
         if result.status != "ok":
-            return _failed_job(stage, result, self._settings)
+            return failed_job(stage, result, self._settings.timeout_s, self._settings.memory_mib)
         value: dict[str, Any] = result.value
         if "failure" in value:
-            return _failed_gate(stage, value["failure"], result, request.source)
+            return failed_gate(stage, value["failure"], result, request.source)
         return value
-
-
-def _failed_job(stage: str, result: JobResult, settings: LabSettings) -> Outcome:
-    """Outcome of a version whose whole process had to be ended, or ended itself."""
-    messages = {
-        "timeout": f"the {stage} was stopped after {settings.timeout_s:g} s: an endless loop, or far too much work",
-        "out_of_memory": f"the {stage} needed more than {settings.memory_mib} MiB of memory",
-        "output_limit": f"the {stage} was stopped after printing {OUTPUT_LIMIT >> 20} MiB; a kernel prints nothing",
-        "crash": f"the process of the {stage} was ended by {result.signal or 'an early exit'}",
-    }
-    kinds = {"timeout": "Timeout", "out_of_memory": "MemoryError", "output_limit": "OutputLimit"}
-    status: Status = "crash" if result.status in ("crash", "output_limit") else result.status  # type: ignore[assignment]
-    kind = kinds.get(result.status, result.signal or "ProcessExit")
-    return Outcome(status, diagnosis=Diagnosis(stage, kind, messages[result.status], None, tail(result.output)))
-
-
-def _failed_gate(stage: str, failure: Mapping[str, Any], result: JobResult, source: str) -> Outcome:
-    """Outcome of a version that a gate found wanting. The output's end stands in where no line is to blame."""
-    diagnosis = Diagnosis(**failure["diagnosis"])
-    status: Status = failure["status"]
-    if status == "crash" and diagnosis.kind.startswith("SIG"):
-        status = status_of_signal(diagnosis.kind, result.output)  # type: ignore[assignment]
-    text = excerpt(source, diagnosis.line) or diagnosis.excerpt or tail(result.output)
-    return Outcome(status, diagnosis=dataclasses.replace(diagnosis, excerpt=text))

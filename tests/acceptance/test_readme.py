@@ -20,6 +20,12 @@ def snippets(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
+def has_gpu() -> bool:
+    import torch
+
+    return torch.cuda.is_available()
+
+
 def run(arguments: list[str], folder: Path) -> str:
     done = subprocess.run(
         arguments, capture_output=True, text=True, cwd=folder, env=ENVIRONMENT, check=False, timeout=300
@@ -39,7 +45,14 @@ def test_commands(snippet: str, tmp_path: Path) -> None:
     for line in snippet.splitlines():
         words = shlex.split(line, comments=True)
         assert words[0] == "mtmc"
-        run([sys.executable, "-m", "mtmc", *words[1:]], tmp_path)
+        command = [sys.executable, "-m", "mtmc", *words[1:]]
+        if "evaluator=gpu" in words and not has_gpu():
+            refused = subprocess.run(
+                command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, check=False
+            )
+            assert refused.returncode == 2 and "no CUDA device" in refused.stderr, refused.stderr
+            return
+        run(command, tmp_path)
     assert list((tmp_path / "runs").rglob("best.py"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +11,12 @@ from mtmc.evaluate.pool.worker import Pool, PoolSettings
 
 ARGUMENTS = {"target_name": "sm_90", "multiprocessors": 132}
 ENVIRONMENT = {"TRITON_DEFAULT_FP_FUSION": "1"}
+JOBS = (Path(__file__).parent,)  # whose modules the workers import
 
 
 @pytest.fixture(scope="session")
 def build_pool() -> Iterator[Pool]:
-    pool = Pool(PoolSettings("mtmc.evaluate.gates.build:warm", ARGUMENTS, ENVIRONMENT))
+    pool = Pool(PoolSettings("mtmc.evaluate.gates.build:warm", ARGUMENTS, ENVIRONMENT, readable=JOBS))
     yield pool
     pool.close()
 
@@ -22,6 +24,6 @@ def build_pool() -> Iterator[Pool]:
 @pytest.fixture(scope="session")
 def check_pool() -> Iterator[Pool]:
     environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}
-    pool = Pool(PoolSettings("mtmc.evaluate.gates.check:warm", ARGUMENTS, environment))
+    pool = Pool(PoolSettings("mtmc.evaluate.gates.check:warm", ARGUMENTS, environment, profile="keeper", readable=JOBS))
     yield pool
     pool.close()

@@ -6,13 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from evaluate_sources import HONEST, TASK, changed, line_of
 
+from mtmc.evaluate.estimates.resources import read_resources
 from mtmc.evaluate.pool.worker import Pool
 
 
 def build(pool: Pool, source: str, target: str = "sm_90") -> dict[str, Any]:
     result = pool.run("mtmc.evaluate.gates.build:build", {"task": TASK, "source": source, "target_name": target})
+    assert result.status == "ok", result
+    value: dict[str, Any] = result.value
+    return value
+
+
+def build_for_gpu(pool: Pool, source: str) -> dict[str, Any]:
+    arguments = {"task": TASK, "source": source, "target_name": "sm_90", "variants": TASK.variants, "for_gpu": True}
+    result = pool.run("mtmc.evaluate.gates.build:build", arguments)
     assert result.status == "ok", result
     value: dict[str, Any] = result.value
     return value
@@ -127,6 +137,108 @@ def test_first_configuration_that_fits_is_taken(build_pool: Pool) -> None:
     assert built["autotuned"] == {"scaled_softmax": 1}
     assert built["kernels"][0]["num_warps"] == 8
     assert built["launches"][0]["constexprs"] == {"BLOCK": 4096, "EVEN": True, "ROWS": 1}
+
+
+def test_a_gpu_gets_the_kernels_of_all_shapes_and_the_record_of_the_full_ones(build_pool: Pool) -> None:
+    built = build_for_gpu(build_pool, HONEST)
+    plain = build(build_pool, HONEST)
+    assert built["kernels"] == plain["kernels"] and built["prebuilt"]["kernels"] == len(TASK.variants)
+    assert built["launches"] == plain["launches"]
+    note = built["prebuilt"]["launchers"]
+    assert note == "built" or "no CUDA driver to link with" in note
+
+
+def test_a_gpu_gets_all_configurations_that_compile(build_pool: Pool) -> None:
+    tuned = (
+        "@triton.autotune(configs=[triton.Config({'ROWS': 1}, num_warps=64), triton.Config({'ROWS': 3}, num_warps=8),\n"
+        "                          triton.Config({'ROWS': 1}, num_warps=4)], key=['cols'])\n@triton.jit\n"
+    )
+    source = changed("@triton.jit\n", tuned)
+    source = changed("BLOCK: tl.constexpr)", "BLOCK: tl.constexpr, ROWS: tl.constexpr)", source)
+    source = changed("    index = tl.arange", "    tl.static_assert(ROWS != 3)\n    index = tl.arange", source)
+    built = build_for_gpu(build_pool, source)
+    assert built["autotuned"] == {"scaled_softmax": 2} and len(built["launches"]) == 1
+    assert built["kernels"][0]["num_warps"] == 4
+    assert built["prebuilt"]["kernels"] == 3 * len(TASK.variants)
+    none = build_for_gpu(build_pool, changed("num_warps=4", "num_warps=128", source))
+    assert none["failure"]["diagnosis"]["kind"] == "OutOfResources"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "kind", "blamed"),
+    [
+        ("value = tl.exp(", "value = tl.expo(", "CompilationError", "tl.expo"),
+        ("BLOCK=block)", "BLOCK=block, num_warps=64)", "OutOfResources", "def scaled_softmax"),
+        ("BLOCK=block)", "BLOCK=block if x.shape[1] > 80 else 77)", "CompilationError", "tl.arange"),
+        ("        return out\n", "        assert x.shape[1] != 130\n        return out\n", "AssertionError", "!= 130"),
+        ("        return out\n", "        return out * float(out.sum().item())\n", "DataDependent", ".item()"),
+    ],
+)
+def test_what_does_not_build_for_a_gpu_is_blamed_as_in_the_lab(
+    build_pool: Pool, old: str, new: str, kind: str, blamed: str
+) -> None:
+    source = changed(old, new)
+    diagnosis = build_for_gpu(build_pool, source)["failure"]["diagnosis"]
+    assert diagnosis["kind"] == kind and diagnosis["line"] == line_of(blamed, source)
+    odd = {"77": "odd1", "130": "odd2"}
+    assert all((f"at the {label} shapes" in diagnosis["message"]) == (text in new) for text, label in odd.items())
+
+
+STREAMS = """        s = torch.cuda.Stream()
+        s.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(s), torch.cuda.device(0):
+            x = x.contiguous()
+            x.record_stream(s)
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(s)
+        torch.cuda.current_stream().wait_event(event)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            out = torch.empty_like(x)
+            scaled_softmax[(x.shape[0],)](x, self.weight, out, x.shape[1], BLOCK=32)
+        graph.replay()
+        assert torch.cuda.is_bf16_supported() and torch.cuda.device_count() == 1
+"""
+
+
+def test_streams_events_and_graphs_do_no_harm(build_pool: Pool) -> None:
+    source = changed("        out = torch.empty_like(x)\n", STREAMS + "        out = torch.empty_like(x)\n")
+    assert [launch["constexprs"]["BLOCK"] for launch in build_for_gpu(build_pool, source)["launches"]] == [32, 4096]
+
+
+def test_a_forward_that_times_itself_is_told_so(build_pool: Pool) -> None:
+    timing = "        a = torch.cuda.Event(enable_timing=True); a.record(); a.elapsed_time(a)\n"
+    source = changed("        out = torch.empty_like(x)\n", timing + "        out = torch.empty_like(x)\n")
+    diagnosis = build_for_gpu(build_pool, source)["failure"]["diagnosis"]
+    assert "its own timing" in diagnosis["message"] and diagnosis["line"] == line_of("elapsed_time", source)
+
+
+def test_tensors_are_on_a_gpu_where_torch_can_have_them_there(build_pool: Pool) -> None:
+    if torch.version.cuda is None:
+        assert build_for_gpu(build_pool, HONEST)["prebuilt"]["device"] == "cpu"
+        return
+    lines = (
+        "        out = torch.empty(x.shape, device='cuda')\n"
+        "        assert x.is_cuda and torch.cuda.is_available() and self.weight.is_cuda\n"
+        "        part = x[:, None][1:].to('cpu').cuda().transpose(0, 1).contiguous()\n"
+        "        more = torch.nn.Linear(8, 8).to('cuda').half()(torch.zeros(4, 8, device='cuda').half())\n"
+        "        last = torch.nn.LSTM(8, 8).cuda()(torch.zeros(4, 2, 8, device='cuda'))[0]\n"
+        "        assert all(t.is_cuda for t in (out, part, more, last))\n"
+    )
+    built = build_for_gpu(build_pool, changed("        out = torch.empty_like(x)\n", lines))
+    assert built["prebuilt"]["device"] == "cuda:0" and len(built["launches"]) == 1
+    source = changed("x, self.weight, out", "x, self.weight.cpu(), out")
+    diagnosis = build_for_gpu(build_pool, source)["failure"]["diagnosis"]
+    assert diagnosis["kind"] == "ValueError" and "w_ptr" in diagnosis["message"]
+
+
+def test_registers_of_a_kernel_are_known_before_its_launch(build_pool: Pool) -> None:
+    handle = "k = scaled_softmax.warmup(x, self.weight, out, x.shape[1], BLOCK=block, grid=(1,)); k._init_handles()\n"
+    source = changed("        scaled_softmax[(x.shape[0],)]", f"        {handle}        scaled_softmax[(k.n_regs,)]")
+    for built in (build(build_pool, source), build_for_gpu(build_pool, source)):
+        binary = Path(built["kernels"][0]["files"]["cubin"]).read_bytes()
+        assert built["launches"][0]["grid"] == [read_resources(binary, "sm_90", mix=False).registers, 1, 1]
 
 
 def test_grid_function_and_misaligned_argument(build_pool: Pool) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,16 +59,25 @@ def wrong(pool: Pool, source: str, task: Task = TASK) -> dict[str, Any]:
 
 
 def test_plan_of_both_depths() -> None:
-    screen = [(v.label, d) for _, v, d in plan(TASK, "screen", 1).cases]
-    assert screen == [("small", "drawn"), ("small", "shifted"), ("odd1", "drawn")]
-    verify = [(v.label, d) for _, v, d in plan(TASK, "verify", 1).cases]
-    assert len(verify) == 6 and ("odd2", "shifted") in verify
+    screen = plan(TASK, "screen", 1)
+    assert [(case.variant.label, case.distribution, case.moved) for case in screen.cases] == [
+        ("small", "drawn", False),
+        ("small", "shifted", False),
+        ("odd1", "drawn", False),
+        ("small", "drawn", True),
+    ]
+    assert screen.variants == (TASK.small, TASK.held_out[0])
+    verify = plan(TASK, "verify", 1).cases
+    named = [(case.variant.label, case.distribution, case.moved) for case in verify]
+    assert len(named) == 8 and ("odd2", "shifted", False) in named
+    assert ("small", "wide", False) in named and ("small", "drawn", True) in named
+    assert verify[0].serial == verify[2].serial != verify[-1].serial  # the moved model is another one
 
 
 def test_honest_version_passes_and_is_as_precise_as_the_reference(check_pool: Pool) -> None:
     metrics = check(check_pool, HONEST)["metrics"]
     assert metrics["cases"] == 4.0 and 1e-9 < metrics["error"] < 4e-7
-    assert check(check_pool, HONEST, depth="verify")["metrics"]["cases"] == 6.0
+    assert check(check_pool, HONEST, depth="verify")["metrics"]["cases"] == 7.0
     assert check(check_pool, HONEST) == check(check_pool, HONEST)
 
 
@@ -105,6 +116,36 @@ def test_a_step_left_out_that_the_tasks_own_inputs_do_not_show(check_pool: Pool)
     task = small_task("return torch.relu(inputs[0])", "[torch.rand(rows, cols)]")
     assert "shifted inputs" in wrong(check_pool, host("return inputs[0].clone()"), task)["message"]
     assert "metrics" in check(check_pool, host("return inputs[0].clamp(min=0)"), task)
+
+
+def norm_task() -> Task:
+    """A layer norm, with weights of ones and zeros."""
+    source = small_task("return self.norm(inputs[0])").source.replace(
+        "super().__init__()", "super().__init__()\n        self.norm = nn.LayerNorm(40)"
+    )
+    return Task("norm", source, Variant("full"), Variant("small", (("rows", 6), ("cols", 40))))
+
+
+@pytest.mark.parametrize("depth", ["screen", "verify"])
+def test_weights_of_ones_left_out_are_found(check_pool: Pool, depth: str) -> None:
+    lazy = host("return nn.functional.layer_norm(inputs[0], (40,))")
+    found = check(check_pool, lazy, norm_task(), depth)["failure"]["diagnosis"]
+    assert found["kind"] == "WrongValues" and "drawn inputs, weights of zeros and ones moved" in found["message"]
+    own = host("return nn.functional.layer_norm(inputs[0], (40,), self.gain, self.offset)").replace(
+        "super().__init__()",
+        "super().__init__()\n        self.offset = nn.Parameter(torch.zeros(40))\n"
+        "        self.gain = nn.Parameter(torch.ones(40))",
+    )
+    assert check(check_pool, own, norm_task(), depth)["metrics"]["cases"] == {"screen": 3.0, "verify": 4.0}[depth]
+
+
+def test_a_softmax_that_overflows_is_found_by_inputs_of_a_wide_range(check_pool: Pool) -> None:
+    task = small_task("return torch.softmax(inputs[0], -1)")
+    naive = host("e = inputs[0].exp()\n        return e / e.sum(-1, keepdim=True)")
+    assert "metrics" in check(check_pool, naive, task)
+    assert (
+        "small shapes, wide inputs" in check(check_pool, naive, task, depth="verify")["failure"]["diagnosis"]["message"]
+    )
 
 
 def test_inputs_outside_of_the_references_domain_are_not_asked_for(check_pool: Pool) -> None:
@@ -154,6 +195,101 @@ def test_a_reference_with_a_fixed_dtype_inside_has_no_float64_oracle_but_is_chec
         wrong(check_pool, host("return inputs[0].sum(-1, keepdim=True).expand(-1, 3) + 1"), task)["kind"]
         == "WrongValues"
     )
+
+
+DENIAL = """
+import sys
+
+import torch
+import torch.nn as nn
+
+checker = sys.modules["mtmc.evaluate.gates.candidate"]
+checker.differ = lambda now, before: False
+checker._shown = lambda tensor: ()
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, y):
+        result = x + y
+        CHANGE
+        return result
+"""
+
+
+@pytest.mark.parametrize("change", ["x.mul_(2)", "y[0, 0] = -y[0, 0]", "y.copy_(x)", "x[1:].zero_()", "pass"])
+def test_what_has_happened_to_inputs_is_seen_from_outside(check_pool: Pool, change: str) -> None:
+    inputs = "[torch.randn(rows, cols), torch.randn(cols, rows).t()]"
+    task = small_task("return inputs[0] + inputs[1]", inputs)
+    found = check(check_pool, DENIAL.replace("CHANGE", change), task)
+    if change == "pass":
+        assert "metrics" in found
+    else:
+        assert found["failure"]["diagnosis"]["kind"] == "InputMutated"
+        assert f"input {'xy'.index(change[0])} " in found["failure"]["diagnosis"]["message"]
+
+
+def test_an_input_that_is_another_tensor_afterwards_has_changed(check_pool: Pool) -> None:
+    task = small_task("return inputs[0] + 1")
+    body = "inputs[0].data = inputs[0] + 1\n        return inputs[0].clone()"
+    assert wrong(check_pool, host(body), task)["kind"] == "InputMutated"
+
+
+def test_inputs_of_any_layout_are_handed_over(check_pool: Pool) -> None:
+    inputs = (
+        "[torch.randn(rows, 1).expand(rows, cols), {'b': [torch.randn(cols, rows).t(), 3], 'a': torch.tensor(2.0)}, "
+        "(torch.randn(rows, 2 * cols)[:, ::2], torch.arange(rows), torch.empty(0, 4), True)]"
+    )
+    body = (
+        "x, more, rest = inputs\n"
+        "        assert more['b'][0].stride() == (1, x.shape[0])\n"
+        "        return x * more['b'][0] * more['b'][1] + more['a'] * rest[0] + rest[1][:, None] * rest[3], rest[2] + 1"
+    )
+    assert "metrics" in check(check_pool, host(body), small_task(body, inputs))
+
+
+def test_what_cannot_be_handed_over_is_the_tasks_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from mtmc.evaluate.gates.tray import Tray
+
+    monkeypatch.chdir(tmp_path)
+    tray = Tray()
+    with pytest.raises(TaskError, match="dense"):
+        tray.put([torch.eye(3).to_sparse()])
+    first = tray.take(tray.put([torch.ones(4)]))[0]
+    second = [torch.arange(100_000.0)]
+    later = tray.take(tray.put(second))[0]
+    assert torch.equal(later, second[0]) and tray.changed(second) == []
+    later[7] = -later[7]
+    assert tray.changed(second) == [0] and first.tolist() == [0.0, 1.0, 2.0, 3.0] and not list(tmp_path.iterdir())
+    monkeypatch.setattr("os.ftruncate", lambda fd, size: (_ for _ in ()).throw(OSError(errno.EFBIG, "File too large")))
+    with pytest.raises(TaskError, match="smaller shapes"):
+        tray.put([torch.ones(1_000_000)])
+
+
+def test_a_tray_cut_off_ends_the_candidates_job(check_pool: Pool) -> None:
+    cut = host(
+        "import os\n"
+        "        for fd in range(3, 64):\n"
+        "            try:\n"
+        "                os.ftruncate(fd, 0)\n"
+        "            except OSError:\n"
+        "                pass\n"
+        "        return torch.zeros(6, 40)"
+    )
+    arguments = {"task": small_task("return inputs[0] * 0"), "source": cut, "seed": 0, "depth": "screen"}
+    more = {"check_variants": 0, "autotuned": {}}
+    result = check_pool.run("mtmc.evaluate.gates.check:check", {**arguments, **more})
+    assert result.status == "crash" and result.signal == "SIGBUS"
+
+
+def test_an_address_stands_for_no_value(check_pool: Pool) -> None:
+    cache = host(
+        "at = inputs[0].data_ptr()\n"
+        "        self.known[at] = self.known.get(at, inputs[0] + 1)\n"
+        "        return self.known[at].clone()"
+    ).replace("super().__init__()", "super().__init__()\n        self.known = {}")
+    assert wrong(check_pool, cache, small_task("return inputs[0] + 1"))["kind"] == "WrongValues"
 
 
 def test_lazy_tensor_subclass_is_no_plain_tensor(check_pool: Pool) -> None:

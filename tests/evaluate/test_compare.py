@@ -7,7 +7,19 @@ import math
 import pytest
 import torch
 
-from mtmc.evaluate.gates.compare import Expected, check_output, error_bound, flatten, norm_error
+from mtmc.evaluate.gates import blocks as blocks_module
+from mtmc.evaluate.gates import compare
+from mtmc.evaluate.gates.blocks import blocks, fingerprint, origin, same_bits
+from mtmc.evaluate.gates.compare import (
+    Calibrated,
+    Expected,
+    Precision,
+    calibrated,
+    check_output,
+    error_bound,
+    flatten,
+)
+from mtmc.evaluate.gates.distance import distance, norm_error, within_tolerance
 
 EPS = 2.0**-23
 
@@ -17,7 +29,7 @@ def expected(value: torch.Tensor, oracle: torch.Tensor | None = None, rounded: t
     return Expected(value, exact, exact if rounded is None else rounded)
 
 
-def kind_of(got: torch.Tensor, want: Expected) -> str | None:
+def kind_of(got: torch.Tensor, want: Expected | Calibrated) -> str | None:
     mismatch = check_output("the output", got, want)[1]
     return None if mismatch is None else mismatch.kind
 
@@ -118,3 +130,127 @@ def test_flatten_keeps_order_and_structure() -> None:
     leaves, structure = flatten((1, [2, {"b": 4, "a": 3}]))
     assert leaves == [1, 2, 3, 4] and structure == "(*, [*, {a: *, b: *}])"
     assert flatten((1,))[1] != flatten([1])[1]
+
+
+@pytest.mark.parametrize("sums", [torch.float32, torch.float64])
+def test_bound_at_full_shapes_by_hand(sums: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    # |r| = 5, e(r) = 1e-6, e(p) = 2e-6: |c - r| may be 5 (4 * 2e-6 + 1e-6) = 4.5e-5. A GPU sums in float32.
+    monkeypatch.setattr(compare, "_sum_dtype", lambda tensor: sums)
+    want = Calibrated(torch.tensor([3.0, 4.0]), Precision(1e-6, 2e-6))
+    error, mismatch = check_output("the output", torch.tensor([3.0, 4.0 + 4.4e-5]), want)
+    assert mismatch is None and error == pytest.approx(8.8e-6, rel=1e-2)
+    assert kind_of(torch.tensor([3.0, 4.0 + 4.6e-5]), want) == "LowPrecision"
+    assert kind_of(torch.tensor([3.0, 4.0 + 4.6e-5]), Calibrated(want.value, None)) is None
+    assert kind_of(torch.tensor([3.0, 4.0 + 5.1e-4]), Calibrated(want.value, None)) == "WrongValues"
+
+
+def test_what_passes_beside_the_oracle_passes_at_full_shapes() -> None:
+    generator = torch.Generator().manual_seed(3)
+    oracle = torch.randn(1000, generator=generator).double()
+    reference = (oracle * (1 + 3e-6)).float()
+    candidate = (oracle * (1 - 1.1e-5)).float()
+    precision = calibrated(reference, oracle, oracle)
+    assert precision.own == pytest.approx(3e-6, rel=1e-2) and precision.slack == 0.0
+    assert kind_of(candidate, expected(reference, oracle)) is None
+    assert distance(candidate, reference, 0.0).error > error_bound(torch.float32, precision.own, 0.0)
+    assert kind_of(candidate, Calibrated(reference, precision)) is None
+
+
+def test_a_reference_that_breaks_the_tolerance_itself_widens_it_by_four_times_its_own_error() -> None:
+    oracle = torch.tensor([10.0, 0.5]).double()
+    reference = torch.tensor([10.0, 0.501])  # as a convolution in TF32: off by 1e-3, tolerance 1.5e-4
+    precision = calibrated(reference, oracle, oracle)
+    assert precision.slack == pytest.approx(4e-3, rel=1e-3)
+    for want in (expected(reference, oracle), Calibrated(reference, precision)):
+        assert kind_of(oracle.float(), want) is None
+        assert kind_of(torch.tensor([10.0, 0.506]), want) == "WrongValues"
+
+
+def test_special_and_tiny_values_at_full_shapes() -> None:
+    nan, inf = float("nan"), float("inf")
+    want = Calibrated(torch.tensor([1.0, inf, nan]), Precision(1e-7, 1e-7))
+    assert kind_of(torch.tensor([1.0, inf, nan]), want) is None
+    assert kind_of(torch.tensor([nan, inf, nan]), want) == "NaN"
+    assert kind_of(torch.tensor([1.0, -inf, nan]), want) == "Infinity"
+    tiny = Calibrated(torch.full((8,), 1e-30), Precision(1e-7, 1e-7))
+    assert kind_of(torch.full((8,), 1e-30), tiny) is None
+    assert kind_of(torch.full((8,), 2e-30), tiny) == "LowPrecision"
+    assert kind_of(torch.zeros(8), Calibrated(torch.zeros(8), Precision(0.0, 0.0))) is None
+
+
+def test_blocks_cover_every_element_once_whatever_the_shape() -> None:
+    for shape in ((), (0, 3), (7,), (2, 3, 5), (1, 1, 9), (4, 1, 6)):
+        for limit in (1, 2, 4, 100):
+            seen = torch.zeros(shape)
+            for index in blocks(shape, limit):
+                assert seen[index].numel() <= limit and origin(index, len(shape)) == [part.start for part in index] + [
+                    0
+                ] * (len(shape) - len(index))
+                seen[index] += 1
+            assert bool((seen == 1).all())
+
+
+def test_block_by_block_gives_the_same_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = torch.arange(60.0).reshape(3, 4, 5)
+    wrong, special = value.clone(), value.clone()
+    wrong[1, 1:3, 2] += torch.tensor([0.5, 3.0])
+    special[2, 3, 4] = float("nan")
+    cases = [
+        (got, want)
+        for got in (value, value.transpose(0, 2).contiguous().transpose(0, 2), wrong, special, value * (1 + 1e-5))
+        for want in (expected(value), Calibrated(value, Precision(1e-7, 1e-7)))
+    ]
+    integers = (wrong.long(), expected(value.long(), oracle=value.long()))
+    whole = [check_output("the output", *case) for case in (*cases, integers)]
+    assert "2 of 60 elements" in str(whole[4][1]) and "within [1:2, 1:3, 2:3]" in str(whole[4][1])
+    assert "worst is at [1, 2, 2]: 35 instead of 32" in str(whole[4][1])
+    monkeypatch.setattr(blocks_module, "CPU_BLOCK", 4)
+    parts = [check_output("the output", *case) for case in (*cases, integers)]
+    assert [mismatch for _, mismatch in parts] == [mismatch for _, mismatch in whole]
+    assert [error for error, _ in parts] == pytest.approx([error for error, _ in whole])
+
+
+def test_within_tolerance_is_kernelbenchs() -> None:
+    nan = float("nan")
+    assert within_tolerance(torch.tensor([10.0009, nan]), torch.tensor([10.0, nan]))
+    assert not within_tolerance(torch.tensor([10.002]), torch.tensor([10.0]))
+    assert not within_tolerance(torch.tensor([nan]), torch.tensor([10.0]))
+    assert not within_tolerance(torch.tensor([1]), torch.tensor([2]))
+    assert not within_tolerance(torch.ones(2), torch.ones(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.uint8, torch.float64, torch.bool])
+def test_fingerprint_sees_every_change(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks_module, "HASH_BLOCK", 4)
+    value = (torch.randn(7, 3, generator=torch.Generator().manual_seed(0)) * 100).to(dtype)
+    before = fingerprint(value, 12345)
+    assert before.dtype == torch.int64 and before.dim() == 0
+    assert bool(before == fingerprint(value.clone(), 12345)) and bool(before != fingerprint(value, 12346))
+    for at in range(value.numel()):
+        other = value.clone()
+        octets = other.view(-1).view(torch.uint8)
+        octets[at * value.element_size()] ^= 1
+        assert bool(fingerprint(other, 12345) != before) and not bool(same_bits(other, value))
+
+
+def test_fingerprint_sees_changes_that_cancel_in_a_plain_sum() -> None:
+    value = torch.randn(1000, generator=torch.Generator().manual_seed(0))
+    before = fingerprint(value, 7)
+    swapped, flipped = value.clone(), value.clone()
+    swapped[[1, 998]] = swapped[[998, 1]]
+    flipped[[5, 6]] *= -1  # two sign bits
+    linear = value.clone()
+    linear.view(torch.int32)[10:13] += torch.tensor([1, -2, 1], dtype=torch.int32)
+    for other in (swapped, flipped, linear):
+        assert bool(fingerprint(other, 7) != before)
+
+
+def test_bits_are_more_than_values() -> None:
+    nan = torch.tensor([float("nan"), 0.0])
+    assert bool(same_bits(nan, nan.clone())) and not bool(same_bits(nan, torch.tensor([float("nan"), -0.0])))
+    assert bool(same_bits(torch.empty(0), torch.empty(0)))
+    assert bool(same_bits(torch.ones(3, 2).t(), torch.ones(2, 3)))
+    offset = torch.arange(5, dtype=torch.int16)[1:]
+    assert bool(fingerprint(offset, 1) == fingerprint(offset.clone(), 1))
+    with pytest.raises(ValueError, match="cannot hold the same bits"):
+        same_bits(torch.ones(2), torch.ones(3))

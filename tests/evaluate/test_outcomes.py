@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 from evaluate_sources import HONEST, REFERENCE, TASK, changed, line_of
 
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate import LabEvaluator, LabSettings
+from mtmc.evaluate.failures import failed_gate, failed_job
+from mtmc.evaluate.pool.job import JobResult
 from mtmc.outcome import Diagnosis, Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import EvaluationRequest
 
@@ -187,3 +190,36 @@ def test_closed_evaluator_says_so() -> None:
         evaluator.evaluate([EvaluationRequest(TASK, HONEST)])
     with pytest.raises(EvaluatorError, match="closed"):
         evaluator.evaluate([EvaluationRequest(TASK, HONEST)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("ended", "status", "kind", "words"),
+    [
+        (JobResult("timeout"), "timeout", "Timeout", "after 7.5 s"),
+        (JobResult("out_of_memory"), "out_of_memory", "MemoryError", "more than 64 MiB"),
+        (JobResult("output_limit"), "crash", "OutputLimit", "4 MiB"),
+        (JobResult("process_limit"), "crash", "ProcessLimit", "256 processes"),
+        (JobResult("crash", signal="SIGBUS"), "crash", "SIGBUS", "by SIGBUS"),
+        (JobResult("crash"), "crash", "ProcessExit", "early exit"),
+    ],
+)
+def test_each_way_in_which_a_job_fails_has_an_outcome(ended: JobResult, status: str, kind: str, words: str) -> None:
+    outcome = failed_job("build", replace(ended, output="a\nlast words\n"), 7.5, 64)
+    diagnosis = outcome.diagnosis
+    assert outcome.status == status and diagnosis is not None
+    assert (diagnosis.stage, diagnosis.kind) == ("build", kind) and words in diagnosis.message
+    assert diagnosis.excerpt.endswith("last words")
+
+
+def test_limits_that_are_not_known_are_not_named() -> None:
+    for ended in (JobResult("timeout"), JobResult("out_of_memory")):
+        diagnosis = failed_job("check", ended, 0.0, 0).diagnosis
+        assert diagnosis is not None and "0 s" not in diagnosis.message and "0 MiB" not in diagnosis.message
+
+
+def test_a_killed_candidate_of_a_gate_is_out_of_memory_and_a_line_is_quoted() -> None:
+    failure = {"status": "crash", "diagnosis": {"stage": "check", "kind": "SIGKILL", "message": "it ended"}}
+    assert failed_gate("check", failure, JobResult("ok", output="noise"), "x").status == "out_of_memory"
+    named = {"status": "crash", "diagnosis": {"stage": "check", "kind": "KeyError", "message": "a", "line": 2}}
+    diagnosis = failed_gate("check", named, JobResult("ok", output="noise"), "first\nsecond").diagnosis
+    assert diagnosis is not None and "> 2 | second" in diagnosis.excerpt and "noise" not in diagnosis.excerpt

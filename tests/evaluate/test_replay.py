@@ -40,8 +40,9 @@ def test_another_task_is_refused() -> None:
         ReplaySettings().open(OUTCOMES, "other").evaluate([EvaluationRequest(TASK, HONEST)])
 
 
-def test_registry_names_both_evaluators() -> None:
+def test_registry_names_all_evaluators() -> None:
     assert {name: settings.__name__ for name, settings in EVALUATORS.items()} == {
         "lab": "LabSettings",
+        "gpu": "GpuSettings",
         "replay": "ReplaySettings",
     }

@@ -8,8 +8,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
 from mtmc.errors import EvaluatorError, TaskError
@@ -18,12 +20,13 @@ from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 
 JOBS = "evaluate_jobs"
+HERE = (Path(__file__).parent,)  # whose modules the workers import
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     os.environ["MTMC_TEST_SECRET"] = "sesame"
-    pool = Pool(PoolSettings(f"{JOBS}:warm", workers=4, timeout_s=20.0, memory_mib=256))
+    pool = Pool(PoolSettings(f"{JOBS}:warm", workers=4, timeout_s=20.0, memory_mib=256, readable=HERE))
     yield pool
     pool.close()
     del os.environ["MTMC_TEST_SECRET"]
@@ -44,21 +47,21 @@ def test_processes_are_fresh(pool: Pool) -> None:
 
 
 def test_hang_times_out_and_takes_its_children_along(pool: Pool) -> None:
+    before = inside(pool)
+    seen: list[set[int]] = []
+    watcher = threading.Timer(0.7, lambda: seen.append(inside(pool)))
+    watcher.start()
     result = run(pool, "hang_with_child", timeout_s=1.0)
+    watcher.join()
     assert result.status == "timeout" and 1.0 <= result.seconds < 3.0
-    child = int(result.output.split()[-1])
-    deadline = time.monotonic() + 5.0
-    while _alive(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _alive(child)
+    assert result.output.split() and len(seen[0] - before) == 2  # the job and its child
+    assert soon(lambda: inside(pool) <= before)
 
 
 def test_children_left_behind_are_ended(pool: Pool) -> None:
-    child = int(run(pool, "leave_child").value)
-    deadline = time.monotonic() + 5.0
-    while _alive(child) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not _alive(child)
+    before = inside(pool)
+    assert int(run(pool, "leave_child").value) > 0
+    assert soon(lambda: inside(pool) <= before)
 
 
 def test_segmentation_fault_is_a_crash_with_its_signal(pool: Pool) -> None:
@@ -130,12 +133,12 @@ def test_threads_share_a_pool(pool: Pool) -> None:
 
 
 def test_a_killed_warm_process_is_started_again(pool: Pool) -> None:
-    os.kill(int(run(pool, "parent").value), signal.SIGKILL)
+    os.kill(outside_number(pool, int(run(pool, "parent").value)), signal.SIGKILL)
     assert run(pool, "add", a=1, b=1).value == 2
 
 
 def test_a_broken_warm_process_is_an_error_that_shows_its_log() -> None:
-    pool = Pool(PoolSettings(f"{JOBS}:broken_warm"))
+    pool = Pool(PoolSettings(f"{JOBS}:broken_warm", readable=HERE))
     try:
         with pytest.raises(EvaluatorError, match="no torch here"):
             run(pool, "add", a=1, b=1)
@@ -144,32 +147,78 @@ def test_a_broken_warm_process_is_an_error_that_shows_its_log() -> None:
 
 
 def test_close_ends_everything_and_may_be_called_twice() -> None:
-    pool = Pool(PoolSettings(f"{JOBS}:warm"))
-    server = int(run(pool, "parent").value)
-    folder = pool.folder
+    pool = Pool(PoolSettings(f"{JOBS}:warm", readable=HERE))
+    server = outside_number(pool, int(run(pool, "parent").value))
+    folder, processes = pool.folder, inside(pool)
+    assert server in processes
     pool.close()
     pool.close()
-    assert not _alive(server) and not folder.exists()
+    assert not any(map(_alive, processes)) and not folder.exists()
     with pytest.raises(EvaluatorError, match="closed"):
         run(pool, "add", a=1, b=1)
 
 
 def test_nothing_is_left_of_a_pool_whose_owner_is_killed() -> None:
     code = (
-        "import evaluate_jobs\nfrom mtmc.evaluate.pool.worker import Pool, PoolSettings\n"
-        f"pool = Pool(PoolSettings('{JOBS}:warm'))\n"
-        f"print(pool.run('{JOBS}:parent', dict()).value, pool.folder, flush=True)\n"
+        "import pathlib, evaluate_jobs\nfrom mtmc.evaluate.pool.worker import Pool, PoolSettings\n"
+        f"pool = Pool(PoolSettings('{JOBS}:warm', readable=(pathlib.Path({str(HERE[0])!r}),)))\n"
+        f"assert pool.run('{JOBS}:add', dict(a=1, b=1)).value == 2\n"
+        "print(pool._server._process.pid, pool.folder, flush=True)\n"
         f"pool.run('{JOBS}:hang_with_child', dict())\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True) as owner:
         assert owner.stdout is not None
         server, folder = owner.stdout.readline().split()
+        assert soon(lambda: any(map(_sleeps, _with_descendants(int(server)))))
+        processes = _with_descendants(int(server))
         owner.kill()
-    deadline = time.monotonic() + 10.0
-    while (_alive(int(server)) or os.path.exists(folder)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not _alive(int(server)) and not os.path.exists(folder)
+    assert soon(lambda: not any(map(_alive, processes)) and not os.path.exists(folder))
+
+
+def inside(pool: Pool) -> set[int]:
+    """Running processes of a pool, by the numbers that they have here."""
+    assert pool._server is not None
+    return _with_descendants(pool._server._process.pid)
+
+
+def outside_number(pool: Pool, number: int) -> int:
+    """The number that a process of a pool has here, from the one that it has inside."""
+    for pid in inside(pool):
+        if f"\t{number}\n" in _status_line(pid, "NSpid"):
+            return pid
+    raise AssertionError(f"no process {number} inside")
+
+
+def soon(happens: Callable[[], bool], limit_s: float = 10.0) -> bool:
+    """Whether something comes about within some seconds."""
+    deadline = time.monotonic() + limit_s
+    while not happens():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _with_descendants(pid: int) -> set[int]:
+    try:
+        root = psutil.Process(pid)
+        return {each.pid for each in (root, *root.children(recursive=True)) if _alive(each.pid)}
+    except psutil.NoSuchProcess:
+        return set()
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether it is the child of `hang_with_child`."""
+    try:
+        return psutil.Process(pid).cmdline()[-1].endswith("time.sleep(60)")
+    except (psutil.NoSuchProcess, IndexError):
+        return False
+
+
+def _status_line(pid: int, name: str) -> str:
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return next((line for line in status if line.startswith(name + ":")), "")
 
 
 def _alive(pid: int) -> bool:

@@ -1,46 +1,108 @@
 """The count behind an estimate: what a candidate's forward moves and computes at the task's full shapes.
 
-A job in a check worker: the candidate's kernels must be interpreted, see `mtmc.evaluate.counting.traffic`.
+Jobs in a check worker: the candidate's kernels must be interpreted, see `mtmc.evaluate.counting.traffic`.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.counting.floor import SHARE, distinct_bytes
+from mtmc.evaluate.counting.launches import Limits
+from mtmc.evaluate.counting.storages import tensors_in
+from mtmc.evaluate.counting.tally import Record
 from mtmc.evaluate.gates.diagnosis import diagnose_exception
 from mtmc.evaluate.gates.loading import candidate_text, construct, draw_inputs, init_inputs, load_module, load_reference
 from mtmc.evaluate.pool.server import out_of_memory
-from mtmc.task import Task
+from mtmc.task import Task, Variant
+
+_CLOSER = Limits(programs=4, work=math.inf)
+"""Two programs may lie in one row or column of tiles, and tell nothing of what all of them read; four are spread out."""
 
 
-def count(task: Task, source: str, autotuned: dict[str, int]) -> dict[str, Any]:
+def count(task: Task, source: str, autotuned: dict[str, int], least_bytes: int) -> dict[str, Any]:
     """Count a candidate's forward in the present folder.
 
-    autotuned: configuration of each autotuned kernel, as the build chose.
-    Returns: {"records": see `count_traffic`}, or {"failure": {"status", "diagnosis"}} where a kernel fails at the full
-    shapes. Raises: TaskError if the reference fails; EvaluatorError if counting itself cannot work.
+    autotuned: configuration of each autotuned kernel, as the build chose. least_bytes: see `mtmc.evaluate.counting.floor`.
+    Returns: {"records": see `count_traffic`, "inputs": see `count_forward`}, or {"failure": {"status", "diagnosis"}} where
+    a kernel fails at the full shapes. Raises: TaskError if the reference fails; EvaluatorError if counting itself cannot
+    work.
     """
-    from mtmc.evaluate.counting.traffic import count_traffic, fake_tensors
+    from mtmc.evaluate.counting.traffic import fake_tensors
     from mtmc.evaluate.gates.autotune import pin_autotuners
 
-    folder = Path.cwd()
-    path = folder / "mtmc_candidate.py"
-    text = candidate_text(source, task.full.constants)
     pin_autotuners(dict(autotuned))
     with fake_tensors():
-        reference = load_reference(task, task.full, folder)
-        arguments = init_inputs(reference, task.full, 0)
-        inputs = draw_inputs(reference, task.full, 0)
-        try:
-            model = construct(load_module(text, path), "ModelNew", arguments, 0, None)
-            return {"records": count_traffic(model, inputs)}
-        except EvaluatorError:
+        return _count_candidate(task, source, task.full, least_bytes=least_bytes)
+
+
+def count_small(task: Task, source: str, autotuned: dict[str, int], variants: Sequence[Variant]) -> dict[str, Any]:
+    """Count a candidate's forwards at small shapes, run whole on real inputs, as the check runs them.
+
+    Returns: {"records": of all of them}, or {"failure": ...} as `count` does. Raises: as `count` does.
+    """
+    from mtmc.evaluate.gates.autotune import pin_autotuners
+
+    pin_autotuners(dict(autotuned))
+    records: list[Record] = []
+    for variant in variants:
+        counted = _count_candidate(task, source, variant, exact=True)
+        if "failure" in counted:
+            return counted
+        records += counted["records"]
+    return {"records": records}
+
+
+def count_forward(
+    model: Any, inputs: Sequence[Any], limits: Limits | None = None, exact: bool = False
+) -> tuple[list[Record], list[int], Any]:
+    """(records, bytes of each storage of the inputs, result) of one forward.
+
+    With fake tensors these storages have the first numbers in the records. Raises: as `count_traffic` does.
+    """
+    from mtmc.evaluate.counting.traffic import count_traffic
+
+    tensors = tensors_in(inputs)
+    results: list[Any] = []
+
+    def forward(*given: Any) -> None:
+        for tensor in tensors:
+            tensor.data_ptr()  # a storage gets its number when it is first asked for its address
+        results.append(model(*given))
+
+    sizes = {tensor.untyped_storage()._cdata: int(tensor.untyped_storage().nbytes()) for tensor in tensors}
+    return count_traffic(forward, inputs, limits, exact), list(sizes.values()), results[0]
+
+
+def _count_candidate(
+    task: Task, source: str, variant: Variant, exact: bool = False, least_bytes: int = 0
+) -> dict[str, Any]:
+    folder = Path.cwd()
+    path = folder / f"mtmc_candidate_{variant.label}.py"
+    text = candidate_text(source, variant.constants)
+    reference = load_reference(task, variant, folder)
+    arguments = init_inputs(reference, variant, 0)
+    inputs = draw_inputs(reference, variant, 0)
+    try:
+        model = construct(load_module(text, path), "ModelNew", arguments, 0, None)
+        records, sizes, _ = count_forward(model, inputs, exact=exact)
+        if distinct_bytes(records, sizes) < SHARE * least_bytes and any(map(_too_few, records)):
+            records, sizes, _ = count_forward(model, inputs, _CLOSER)
+        return {"records": records, "inputs": sizes}
+    except EvaluatorError:
+        raise
+    except Exception as error:
+        if out_of_memory(error):
             raise
-        except Exception as error:
-            if out_of_memory(error):
-                raise
-            diagnosis = diagnose_exception("estimate", error, str(path), text)
-            return {"failure": {"status": "crash", "diagnosis": asdict(diagnosis)}}
+        diagnosis = diagnose_exception("estimate", error, str(path), text)
+        return {"failure": {"status": "crash", "diagnosis": asdict(diagnosis)}}
+
+
+def _too_few(record: Record) -> bool:
+    """Whether more programs of a launch, which are long ones then, would tell more."""
+    return "kernel" in record and 1 < record["sampled"] < min(_CLOSER.programs, record["programs"])

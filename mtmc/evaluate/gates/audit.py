@@ -1,7 +1,7 @@
 """The first gate: what a candidate's text says about it, before any of it runs.
 
 Refuses outright what no kernel needs: processes, network, files, ctypes, frames, the garbage collector, threads,
-`sys`, `os`, executing strings, patching torch or triton, and any import but
+`sys`, `os`, executing strings, attributes by names made at run time, patching torch or triton, and any import but
 
     torch, triton, math, typing, typing_extensions, __future__, functools, dataclasses, collections, itertools, enum,
     operator, abc, copy, warnings, numpy
@@ -10,93 +10,50 @@ Refuses outright what no kernel needs: processes, network, files, ctypes, frames
 and whatever else the task's own reference imports, unless it is one of the doors above. Lines under
 `if __name__ == "__main__":` are never run and not read.
 
-This is advisory, not a wall: Python offers endless aliases (`getattr` with a computed name, attributes reached through
-other modules), and no reading of text catches them all. The walls are the worker's limits and the gates that follow.
+A value has no track in a text, so modules and the classes that others use too are refused where they become values
+(in containers, as arguments, under two names). What comes out of a value must not be used like a module all the same:
+no attribute with a module's name, no private one, no assignment to an attribute but of the file's own objects and a few
+that layers have. What is refused is listed in `mtmc.evaluate.gates.forbidden`, the exceptions in `.honest`; `.tracking`
+knows what a file's names stand for, `.places` where in it a class is only looked at.
+
+This is advisory, not a wall: Python offers endless aliases, and no reading of text catches them all. The walls are the
+worker's limits and the gates that follow.
 """
 
 from __future__ import annotations
 
 import ast
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from mtmc.evaluate.gates.diagnosis import diagnose
+from mtmc.evaluate.gates.forbidden import (
+    BY_NAME,
+    FORBIDDEN_BUILTINS,
+    FORBIDDEN_MODULES,
+    FORBIDDEN_NAMES,
+    FOREIGN,
+    NOT_TO_DERIVE,
+    is_module,
+    is_patchable,
+    leads_on,
+    may_name_forbidden,
+    refused_attribute,
+    refused_path,
+    refused_text,
+)
+from mtmc.evaluate.gates.honest import (
+    ALLOWED_MODULES,
+    HONEST_DUNDERS,
+    HONEST_PRIVATE,
+    INHERITED,
+    WRITABLE,
+)
+from mtmc.evaluate.gates.places import Places
+from mtmc.evaluate.gates.tracking import Tracking, executed, imports
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.syntax import parse
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-ALLOWED_MODULES = _words(
-    """
-    torch triton math typing typing_extensions __future__ functools dataclasses collections itertools enum
-    operator abc copy warnings numpy
-    """
-)
-FORBIDDEN_MODULES = _words(
-    """
-    os sys subprocess socket ctypes cffi gc inspect threading _thread multiprocessing concurrent asyncio signal
-    importlib imp builtins io pathlib shutil tempfile pickle marshal shelve pty fcntl mmap resource select ssl
-    http urllib requests ftplib smtplib code codeop runpy pkgutil zipimport atexit faulthandler tracemalloc
-    traceback linecache weakref site platform posix nt psutil glob fileinput dis types
-    """
-)
-"""Never importable, whatever the reference imports."""
-REACHED_MODULES = _words(
-    """
-    os sys subprocess socket ctypes gc inspect threading _thread multiprocessing importlib builtins io pathlib
-    shutil tempfile pickle traceback linecache atexit cpp_extension ctypeslib
-    """
-)
-"""Refused as a part of a dotted path that starts at an allowed module: torch itself imports os. (Some forbidden
-modules share their name with honest functions, such as torch.select.)"""
-
-FORBIDDEN_PATHS = {
-    "torch.multiprocessing": "processes",
-    "torch.distributed": "processes and network",
-    "torch.hub": "the network",
-    "torch.package": "files",
-    "torch.load": "files",
-    "torch.save": "files",
-    "torch.from_file": "files",
-    "torch.jit": "code that the evaluator does not see",
-    "torch.ops.load_library": "binaries",
-    "torch.classes": "binaries",
-    "torch.utils.cpp_extension": "binaries",
-    "torch.utils.model_zoo": "the network",
-    "torch.utils.data": "processes",
-    "torch._C": "torch's inside",
-    "torch._inductor": "torch's inside",
-    "torch._dynamo": "torch's inside",
-    "torch.compile": "another compiler: a version must stand on torch and triton alone",
-    "triton.compiler": "triton's inside",
-    "triton.backends": "triton's inside",
-    "triton.knobs": "triton's inside",
-    "numpy.load": "files",
-    "numpy.save": "files",
-    "numpy.savez": "files",
-    "numpy.memmap": "files",
-    "numpy.fromfile": "files",
-    "numpy.loadtxt": "files",
-    "numpy.savetxt": "files",
-    "numpy.genfromtxt": "files",
-    "numpy.lib": "files",
-    "numpy.f2py": "binaries",
-}
-FORBIDDEN_NAMES = _words(
-    """
-    exec eval compile __import__ open breakpoint globals __builtins__ __loader__ __spec__ load_inline
-    """
-)
-FORBIDDEN_ATTRIBUTES = _words(
-    """
-    __globals__ __builtins__ __subclasses__ __bases__ __base__ __mro__ __code__ __closure__ __getattribute__
-    __reduce__ __reduce_ex__ __import__ __loader__ __spec__ f_back f_globals f_locals f_builtins gi_frame
-    cr_frame tb_frame tb_next __traceback__ tofile load_inline
-    """
-)
 SOURCE_LIMIT = 1 << 20
 
 _log = logging.getLogger(__name__)
@@ -142,18 +99,8 @@ def _imported_roots(source: str) -> frozenset[str]:
         tree = parse(source)
     except (SyntaxError, ValueError):
         return frozenset()
-    roots = {path.split(".")[0] for node in ast.walk(tree) for path, _ in _imports(node)}
+    roots = {path.split(".")[0] for node in ast.walk(tree) for path, _ in imports(node)}
     return frozenset(roots - FORBIDDEN_MODULES)
-
-
-def _imports(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """(dotted path, local name) of what one statement imports."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield alias.name, alias.asname or alias.name.split(".")[0]
-    elif isinstance(node, ast.ImportFrom):
-        for alias in node.names:
-            yield f"{'.' * node.level}{node.module or ''}.{alias.name}", alias.asname or alias.name
 
 
 class _Refusals:
@@ -161,102 +108,159 @@ class _Refusals:
 
     def __init__(self, allowed: frozenset[str]) -> None:
         self._allowed = allowed
-        self._modules: dict[str, str] = {}  # local name -> dotted path it was imported from
+        self._modules: set[str] = set()  # local names of modules
 
     def find(self, tree: ast.Module) -> list[tuple[int, str]]:
-        nodes = list(_executed(tree))
+        nodes = list(executed(tree))
         # Imports first: they say which names are modules, wherever in the text they stand.
-        found = [(getattr(node, "lineno", 1), what) for node in nodes for what in self._import(node)]
-        found += [(getattr(node, "lineno", 1), what) for node in nodes if (what := self._use(node))]
+        paths: dict[str, str] = {}
+        found = [(getattr(node, "lineno", 1), what) for node, _ in nodes for what in self._import(node, paths)]
+        self._names = Tracking([node for node, _ in nodes], paths)
+        self._places = Places([node for node, _ in nodes], self._names)
+        found += [(getattr(node, "lineno", 1), what) for node, own in nodes if (what := self._use(node, own))]
         return sorted(found)
 
-    def _import(self, node: ast.AST) -> Iterator[str]:
-        for path, name in _imports(node):
+    def _import(self, node: ast.AST, paths: dict[str, str]) -> Iterator[str]:
+        for path, name in imports(node):
             root = path.split(".")[0]
             if root in FORBIDDEN_MODULES or root not in self._allowed:
                 yield f"import of {path.rstrip('.')}"
-            elif reason := _refused_path(path):
+            elif name == "*" and root not in ("math", "typing"):
+                yield f"import of {path} (names that the text does not show)"
+            elif not leads_on(path) and (reason := refused_path(path)):
                 yield reason
             else:
-                imported_whole = isinstance(node, ast.Import) and name == root
-                self._modules[name] = root if imported_whole else path
+                whole = isinstance(node, ast.Import)
+                paths[name] = root if whole and name == root else path
+                if whole or is_module(path):
+                    self._modules.add(name)
 
-    def _use(self, node: ast.AST) -> str | None:
+    def _use(self, node: ast.AST, own: frozenset[str]) -> str | None:
+        """Why a node is refused. own: names that the functions around it bind."""
         if isinstance(node, ast.Name):
-            return f"use of {node.id}" if node.id in FORBIDDEN_NAMES else None
+            return self._name(node, own)
         if isinstance(node, ast.Attribute):
             return self._attribute(node)
         if isinstance(node, ast.Call):
-            return self._call(node)
-        if isinstance(node, ast.Assign | ast.AugAssign | ast.Delete):
-            return self._patching([node.target] if isinstance(node, ast.AugAssign) else node.targets)
+            return self._call(node, own)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            return refused_text(node.value)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name in FORBIDDEN_NAMES:
+            return f"definition of {node.name}"
+        if isinstance(node, ast.ClassDef):
+            paths = [self._names.path(base) for base in node.bases]
+            return next((f"a subclass of {path}" for path in paths if path in NOT_TO_DERIVE), None)
+        if isinstance(node, ast.MatchClass) and (node.patterns or node.kwd_patterns):
+            return "a class pattern with attributes"
         return None
+
+    def _name(self, node: ast.Name, own: frozenset[str]) -> str | None:
+        if node.id in FORBIDDEN_NAMES or (node.id in FORBIDDEN_BUILTINS and node.id not in own):
+            return f"use of {node.id}"
+        if self._places.leads_on(node) or not isinstance(node.ctx, ast.Load):
+            return None
+        if node.id in own and node.id not in self._names.aliases:
+            return None
+        if node.id in BY_NAME:
+            return f"use of {node.id} other than to call it"
+        if self._places.is_seen(node):
+            return None
+        if node.id == "type" and node.id not in self._names.bound:
+            return "use of type other than to call it"
+        if node.id in self._modules:
+            return f"use of the module {node.id} as a value"
+        return self._handed_on(node, self._names.path(node))
 
     def _attribute(self, node: ast.Attribute) -> str | None:
-        if node.attr in FORBIDDEN_ATTRIBUTES:
-            return f"use of .{node.attr}"
-        path = self._path(node)
-        return _refused_path(path) if path else None
+        path = self._names.path(node)
+        if reason := refused_attribute(node.attr):
+            return (refused_path(path) if path else None) or reason
+        if not isinstance(node.ctx, ast.Load):
+            return self._patching(node.value, node.attr)
+        if path is None:
+            return self._looked_up(node)
+        if self._places.leads_on(node) or (self._names.is_alias(node) and leads_on(path)):
+            return None  # the path goes on: it is read as a whole
+        return refused_path(path) or self._handed_on(node, path)
 
-    def _call(self, node: ast.Call) -> str | None:
-        """`getattr` and `setattr` by a name that stands in the text are read like the attribute itself."""
-        if not isinstance(node.func, ast.Name) or node.func.id not in ("getattr", "setattr") or len(node.args) < 2:
+    def _looked_up(self, node: ast.Attribute) -> str | None:
+        """Why an attribute of what is no part of a module is refused."""
+        name, known = node.attr, self._names
+        maker = node.value.func if isinstance(node.value, ast.Call) else None
+        on_super = isinstance(maker, ast.Name) and maker.id == "super"
+        if name == "__class__" and not self._places.is_seen(node) and not known.is_own(node):
+            return "use of another object's class as a value"
+        if name.startswith("__") and name.endswith("__"):
+            inherited = on_super and name in INHERITED
+            honest = name in HONEST_DUNDERS or inherited or self._places.sets_own(node)
+            return None if honest else f"use of .{name}"
+        if known.is_own(node.value):
+            return None
+        if name in FOREIGN:
+            return None if name in known.fields and name not in (*ALLOWED_MODULES, "obj") else f"use of .{name}"
+        if not name.startswith("_") or on_super or name in HONEST_PRIVATE | known.fields | known.methods:
+            return None
+        return f"use of .{name} (a private part of what is not the file's own)"
+
+    def _handed_on(self, node: ast.expr, path: str | None) -> str | None:
+        """Why a part of a module is refused where it is a value like any other."""
+        if path is None or self._names.is_alias(node) or self._places.is_seen(node):
+            return None
+        if is_module(path):
+            return f"use of the module {path} as a value"
+        return f"use of the class {path} as a value" if is_patchable(path) else None
+
+    def _call(self, node: ast.Call, own: frozenset[str]) -> str | None:
+        """`getattr` and its kin by a name that stands in the text are read like the attribute itself."""
+        for keyword in node.keywords:
+            if keyword.arg and (reason := refused_text(keyword.arg)):
+                return reason.replace("in a string", "as a keyword")
+        called = self._names.path(node.func)
+        if called == "functools.wraps" and len(node.args) + len(node.keywords) > 1:
+            return "use of functools.wraps with other attributes"
+        if isinstance(node.func, ast.Call) and self._names.path(node.func.func) == "functools.wraps":
+            return "use of functools.wraps other than as a decorator"
+        if not isinstance(node.func, ast.Name) or node.func.id in own:
+            return None
+        if node.func.id == "type":
+            return self._type(node)
+        if node.func.id not in BY_NAME or len(node.args) < 2:
             return None
         owner, name = node.args[0], node.args[1]
-        if node.func.id == "setattr":
-            return self._patching([ast.Attribute(owner, "", ast.Store())])
-        if isinstance(name, ast.Constant) and isinstance(name.value, str):
-            return self._attribute(ast.Attribute(owner, name.value, ast.Load()))
-        return None
+        constant = isinstance(name, ast.Constant) and isinstance(name.value, str)
+        attribute = ast.Attribute(owner, str(name.value) if isinstance(name, ast.Constant) else "", ast.Load())
+        if node.func.id != "getattr" and (reason := self._patching(owner, attribute.attr)):
+            return reason
+        if constant:
+            return self._attribute(attribute)
+        return f"{node.func.id} by a computed name" if may_name_forbidden(_beginning(name)) else None
 
-    def _patching(self, targets: Sequence[ast.expr]) -> str | None:
-        for target in targets:
-            path = self._path(target.value) if isinstance(target, ast.Attribute) else None
-            if path and path.split(".")[0] in ("torch", "triton", "numpy", "math"):
-                return f"assignment to an attribute of {path}"
-        return None
+    def _type(self, node: ast.Call) -> str | None:
+        if len(node.args) != 1:
+            return "a class made at run time"
+        seen = self._places.is_seen(node) or self._names.is_own(node)
+        return None if seen else "use of another object's class as a value"
 
-    def _path(self, node: ast.expr) -> str | None:
-        """Dotted path of an attribute chain that starts at an imported name, e.g. "torch.nn.functional"."""
-        parts: list[str] = []
-        while isinstance(node, ast.Attribute):
-            parts.append(node.attr)
-            node = node.value
-        if not isinstance(node, ast.Name) or node.id not in self._modules:
+    def _patching(self, owner: ast.expr, name: str) -> str | None:
+        """Why an assignment to the attribute `name` of `owner` is refused. name: "" where it is computed."""
+        path = self._names.path(owner)
+        if path:
+            return f"assignment to an attribute of {path}"
+        if name.startswith("__") and name.endswith("__") and name not in ("__name__", "__qualname__", "__doc__"):
+            return f"assignment to .{name}"
+        if self._names.is_own(owner):
             return None
-        return ".".join([self._modules[node.id], *reversed(parts)])
+        if isinstance(owner, ast.Attribute) and owner.attr == "__class__":
+            return "assignment to an attribute of another object's class"
+        if name in WRITABLE or name in self._names.fields - self._names.methods:
+            return None
+        return f"assignment to .{name or '(a computed name)'} of what is not the file's own"
 
 
-def _refused_path(path: str) -> str | None:
-    """Why a dotted path is refused: the path itself, or a forbidden module reached through another one."""
-    for prefix, what in FORBIDDEN_PATHS.items():
-        if path == prefix or path.startswith(prefix + "."):
-            return f"use of {prefix} ({what})"
-    for part in path.split(".")[1:]:
-        if part in REACHED_MODULES:
-            return f"use of {path} (reaches {part})"
-    return None
-
-
-def _executed(tree: ast.Module) -> Iterator[ast.AST]:
-    """All nodes but those under `if __name__ == "__main__":`, which never run here."""
-    stack: list[ast.AST] = [tree]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, ast.If) and _is_main_guard(node.test):
-            stack += node.orelse
-            continue
-        yield node
-        stack += ast.iter_child_nodes(node)
-
-
-def _is_main_guard(test: ast.expr) -> bool:
-    return (
-        isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Name)
-        and test.left.id == "__name__"
-        and len(test.ops) == 1
-        and isinstance(test.ops[0], ast.Eq)
-        and isinstance(test.comparators[0], ast.Constant)
-        and test.comparators[0].value == "__main__"
-    )
+def _beginning(name: ast.expr) -> str:
+    """The constant text that a computed name begins with."""
+    while isinstance(name, ast.BinOp) and isinstance(name.op, ast.Add):
+        name = name.left
+    if isinstance(name, ast.JoinedStr) and name.values:
+        name = name.values[0]
+    return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""

@@ -1,11 +1,17 @@
-"""Autotuned kernels without a device to time on: the first configuration that fits is taken, and noted.
+"""Autotuned kernels: without a device to time on, ahead of a device, and quickly on one.
 
-The build tries a kernel's pruned configurations in order, as a GPU would skip those that do not fit; check and estimate
-then use the one that the build settled on. Runs in worker processes only.
+Without a device (`pin_autotuners`) the build tries a kernel's pruned configurations in order, as a GPU would skip those
+that do not fit; check and estimate then use the one that the build settled on. Ahead of a device (`try_all`) the build
+compiles all of them, because there the candidate's own tuner times them, in a few repetitions each (`quick_autotune`).
+Runs in worker processes only.
 """
 
 from __future__ import annotations
 
+import functools
+import statistics
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 
@@ -18,8 +24,7 @@ def pin_autotuners(chosen: dict[str, int], skip: tuple[type[BaseException], ...]
     from triton.runtime.autotuner import Autotuner
 
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        self.nargs = dict(zip(self.arg_names, args, strict=False))
-        configs = self.prune_configs(kwargs) if len(self.configs) > 1 else self.configs
+        configs = _configurations(self, args, kwargs)
         name = self.base_fn.__name__
         index = min(chosen.get(name, 0), len(configs) - 1)
         while True:
@@ -35,6 +40,76 @@ def pin_autotuners(chosen: dict[str, int], skip: tuple[type[BaseException], ...]
             return result
 
     Autotuner.run = run
+
+
+def try_all(one_of: Callable[[str], AbstractContextManager[None]]) -> None:
+    """Make every `triton.autotune` of this process launch with each of its pruned configurations.
+
+    one_of: opened around the launches of one call, with the kernel's name, or "" where there is only one configuration.
+    """
+    from triton.runtime.autotuner import Autotuner
+
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
+        configs = _configurations(self, args, kwargs)
+        with one_of(self.base_fn.__name__ if len(configs) > 1 else ""):
+            results = [_launch(self, config, args, kwargs) for config in configs]
+        self.best_config = configs[0]
+        return results[0]
+
+    Autotuner.run = run
+
+
+def quick_autotune(warm: int = 3, timed: int = 5, budget_ms: float = 4.0) -> None:
+    """Make every `triton.autotune` of this process time a configuration in a few launches, each with a cold L2 cache.
+
+    warm, timed: launches of each kind for a configuration. budget_ms: device time that both may take together; a
+    configuration that is slower has fewer, at least one of each. Ten configurations of a short kernel take some 20 ms.
+    """
+    from triton.runtime.autotuner import Autotuner
+
+    def bench(call: Callable[[], Any], quantiles: Any = None, **_: Any) -> list[float]:
+        """Milliseconds: the median, the smallest and the largest. Raises: what the launch raises."""
+        call()  # loads the binary: what does not fit the device is refused here
+        (once,) = _time(call, 1)
+        repeats = max(1, int(budget_ms / once)) if once > 0 else timed
+        for _again in range(min(warm - 2, repeats)):
+            call()
+        times = _time(call, min(timed, repeats))
+        return [statistics.median(times), min(times), max(times)]
+
+    # The tuners that a decorator told how to time are no exception.
+    Autotuner.do_bench = property(lambda self: bench, lambda self, value: None)
+
+
+def _time(call: Callable[[], Any], repeats: int) -> list[float]:
+    """Milliseconds of each of some launches, L2 flushed before it."""
+    import torch
+
+    pairs = []
+    for _ in range(repeats):
+        _flusher().zero_()
+        pair = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        pair[0].record()
+        call()
+        pair[1].record()
+        pairs.append(pair)
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) for start, end in pairs]
+
+
+@functools.cache
+def _flusher() -> Any:
+    """Memory of twice the size of L2."""
+    import torch
+
+    size = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0) or 64 << 20
+    return torch.empty(2 * size, dtype=torch.int8, device="cuda")
+
+
+def _configurations(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """What the tuner would try for a call."""
+    tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
+    return list(tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs)
 
 
 def _launch(tuner: Any, config: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -1,8 +1,9 @@
 """The candidate's side of the check: a process of its own that never sees an expected value.
 
 Forked by the check (`mtmc.evaluate.gates.check`) before the reference is even loaded. It is handed one case after another
-over a socket, pickled (the check is trusted): shapes, constructor arguments, inputs. It answers with a JSON header and
-raw bytes (the candidate is not trusted, so nothing it made is unpickled).
+over a socket, pickled (the check is trusted): shapes, constructor arguments, and where inputs lie on the tray
+(`mtmc.evaluate.gates.tray`). It answers with a JSON header and raw bytes (the candidate is not trusted, so nothing it
+made is unpickled).
 """
 
 from __future__ import annotations
@@ -20,20 +21,25 @@ from typing import Any
 
 import torch
 
+from mtmc.evaluate.gates.blocks import same_bits
 from mtmc.evaluate.gates.bounds import bounded_memory
 from mtmc.evaluate.gates.compare import flatten
 from mtmc.evaluate.gates.diagnosis import diagnose_exception
 from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
+from mtmc.evaluate.gates.tray import Tray, tensors_of
 from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
+from mtmc.evaluate.sandbox.lockdown import lock_down
 
 
 @dataclass(frozen=True)
 class Case:
     """One forward that is asked of a candidate.
 
-    variant: serial number of the set of shapes; a candidate is loaded and constructed once for each.
+    variant: serial number of the model; a candidate is loaded and constructed once for each.
     constants: module-level integers to replace in its source. arguments: of the constructor.
     model_seed, forward_seed: set before construction and before the forward. state: see `Task.state`.
+    inputs: as `Tray.put` returns them.
+    moved: whether its neutral weights are moved, see `construct`.
     """
 
     variant: int
@@ -43,6 +49,7 @@ class Case:
     model_seed: int
     forward_seed: int
     inputs: list[Any]
+    moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,7 @@ class Answer:
 
     outputs: leaves of its result; a tensor, or the text of what is no plain tensor. structure: see `flatten`.
     changed_inputs: positions of tensors among the inputs that it changed. changed_parameters: their names.
+    The candidate's process says of its inputs only which are other tensors now; the check adds what has changed in memory.
     """
 
     outputs: list[torch.Tensor | str]
@@ -59,13 +67,14 @@ class Answer:
     changed_parameters: list[str]
 
 
-def serve(connection: socket.socket, source: str) -> None:
+def serve(connection: socket.socket, source: str, tray: Tray) -> None:
     """In the forked process: answer cases until the other side closes. Never returns."""
     try:
+        lock_down("candidate", [Path.cwd()])
         models: dict[int, Any] = {}
         while True:
             case = pickle.loads(read_message(connection))
-            header, body = _answer(case, source, models)
+            header, body = _answer(case, source, models, tray)
             write_message(connection, json.dumps(header).encode())
             write_message(connection, body)
     except EOFError:
@@ -76,15 +85,17 @@ def serve(connection: socket.socket, source: str) -> None:
         os._exit(1)
 
 
-def _answer(case: Case, source: str, models: dict[int, Any]) -> tuple[dict[str, Any], bytes]:
+def _answer(case: Case, source: str, models: dict[int, Any], tray: Tray) -> tuple[dict[str, Any], bytes]:
     path = Path.cwd() / f"mtmc_candidate_{case.variant}.py"
     text = source
     try:
         if case.variant not in models:
             text = candidate_text(source, case.constants)
             module = load_module(text, path)
-            models[case.variant] = construct(module, "ModelNew", case.arguments, case.model_seed, case.state)
-        return _forward(models[case.variant], case)
+            models[case.variant] = construct(
+                module, "ModelNew", case.arguments, case.model_seed, case.state, moved=case.moved
+            )
+        return _forward(models[case.variant], tray.take(case.inputs), case.forward_seed)
     except Exception as error:
         if out_of_memory(error):
             return {"out_of_memory": str(error)[:2000]}, b""
@@ -92,20 +103,20 @@ def _answer(case: Case, source: str, models: dict[int, Any]) -> tuple[dict[str, 
         return {"failure": asdict(diagnosis)}, b""
 
 
-def _forward(model: Any, case: Case) -> tuple[dict[str, Any], bytes]:
-    tensors = [leaf for leaf in flatten(case.inputs)[0] if isinstance(leaf, torch.Tensor)]
-    kept = [tensor.clone() for tensor in tensors]
+def _forward(model: Any, inputs: list[Any], seed: int) -> tuple[dict[str, Any], bytes]:
+    tensors = tensors_of(inputs)
+    shown = [_shown(tensor) for tensor in tensors]
     parameters = {name: (value, value.detach().clone()) for name, value in model.named_parameters()}
-    torch.manual_seed(case.forward_seed)
+    torch.manual_seed(seed)
     with torch.no_grad(), poisoned_memory(), bounded_memory():
-        result = model(*case.inputs)
+        result = model(*inputs)
     outputs, structure = flatten(result)
     headers, bodies = zip(*(_pack(output) for output in outputs), strict=True) if outputs else ((), ())
     header = {
         "outputs": headers,
         "structure": structure,
         "changed_inputs": [
-            at for at, (now, before) in enumerate(zip(tensors, kept, strict=True)) if differ(now, before)
+            at for at, (tensor, before) in enumerate(zip(tensors, shown, strict=True)) if _shown(tensor) != before
         ],
         "changed_parameters": [name for name, (now, before) in parameters.items() if differ(now.detach(), before)],
     }
@@ -125,14 +136,13 @@ def poisoned_memory() -> Iterator[None]:
 
 
 def differ(now: torch.Tensor, before: torch.Tensor) -> bool:
-    """Whether a tensor has changed in any bit that its values show (NaN equals NaN)."""
-    if now.shape != before.shape or now.dtype != before.dtype:
-        return True
-    return (
-        not torch.equal(torch.nan_to_num(now), torch.nan_to_num(before))
-        if now.is_floating_point()
-        else (not torch.equal(now, before))
-    )
+    """Whether a tensor has changed in any bit."""
+    return now.shape != before.shape or now.dtype != before.dtype or not bool(same_bits(now, before))
+
+
+def _shown(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What memory a tensor shows, and as what."""
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
 def _pack(output: Any) -> tuple[dict[str, Any], bytes]:

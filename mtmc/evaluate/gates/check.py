@@ -1,10 +1,10 @@
 """The check gate: a candidate's outputs against the reference and the float64 oracle, under Triton's interpreter.
 
 Fresh inputs at the small shapes and at shapes the candidate was not written for, from the task's own distribution and
-from a wider one that is not centred at zero; all outputs; memory from `torch.empty` poisoned; inputs and parameters
-unchanged; no access outside of a kernel's tensors. What passes is said in `mtmc.evaluate.gates.compare`. Runs in a check
-worker (TRITON_INTERPRET=1), as two processes: this one, and a child with the candidate, which never sees an expected
-value.
+from others (not centred at zero; samples of very different size), also with weights that hide no work; all outputs;
+memory from `torch.empty` poisoned; inputs and parameters unchanged; no access outside of a kernel's tensors. What
+passes is said in `mtmc.evaluate.gates.compare`. Runs in a check worker (TRITON_INTERPRET=1), as two processes: this one,
+and a child with the candidate, which never sees an expected value.
 """
 
 from __future__ import annotations
@@ -13,41 +13,22 @@ import os
 import pickle
 import signal
 import socket
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from mtmc.errors import TaskError
+from mtmc.evaluate.gates.cases import Plan, PlannedCase, plan
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.outcome import Diagnosis, Status
 from mtmc.protocols import Depth
-from mtmc.task import Task, Variant
+from mtmc.task import Task
+
+if TYPE_CHECKING:
+    from mtmc.evaluate.gates.reference import Reference
 
 SEED_STEP = 7919
 """Between the seeds of a run's cases: a prime, so that cases of neighbouring run seeds do not share inputs."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Cases to check: for each set of shapes the distributions to draw from."""
-
-    variants: tuple[tuple[Variant, tuple[str, ...]], ...]
-
-    @property
-    def cases(self) -> list[tuple[int, Variant, str]]:
-        """(serial number of the variant, variant, distribution), in order."""
-        return [(at, variant, name) for at, (variant, names) in enumerate(self.variants) for name in names]
-
-
-def plan(task: Task, depth: Depth, check_variants: int) -> Plan:
-    """What a depth of evaluation checks.
-
-    "screen": the small shapes from both distributions, and `check_variants` held-out shapes as the task draws them.
-    "verify": everything from both.
-    """
-    both = ("drawn", "shifted")
-    if depth == "verify":
-        return Plan(tuple((variant, both) for variant in (task.small, *task.held_out)))
-    return Plan(((task.small, both), *((variant, both[:1]) for variant in task.held_out[:check_variants])))
 
 
 def warm(target_name: str, multiprocessors: int) -> None:
@@ -59,10 +40,12 @@ def warm(target_name: str, multiprocessors: int) -> None:
     import mtmc.evaluate.gates.candidate
     import mtmc.evaluate.gates.reference  # noqa: F401
     from mtmc.evaluate.gates.interpreter import prepare
+    from mtmc.evaluate.gates.stand_in import swap_fake_parameters
     from mtmc.evaluate.gates.target import install_driver, target
     from mtmc.evaluate.gates.warmup import interpret_small_kernel
 
     torch.set_num_threads(1)
+    swap_fake_parameters()  # traffic is counted on fake tensors here
     chosen = target(target_name)
     install_driver(chosen, multiprocessors)
     prepare("tf32" if chosen.backend == "cuda" else "ieee")
@@ -89,22 +72,22 @@ def check(
 
 
 def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> dict[str, Any]:
-    from mtmc.evaluate.gates.reference import Reference
+    from mtmc.evaluate.gates.judge import judge
 
-    references: dict[int, Reference] = {}
+    reference: Reference | None = None
+    serial = -1
     worst, cases, exact = 0.0, 0, True
-    for number, (at, variant, distribution) in enumerate(todo.cases):
-        if at not in references:
-            references[at] = Reference(task, variant, Path.cwd(), seed)
-        reference, case_seed = references[at], seed + SEED_STEP * (number + 1)
-        truth = reference.truth(distribution, case_seed)  # type: ignore[arg-type]
-        if truth is None:
+    for number, case in enumerate(todo.cases):
+        if case.serial != serial:
+            reference, serial = _reference(task, case, seed), case.serial
+        case_seed = seed + SEED_STEP * (number + 1)
+        truth = reference.truth(case.distribution, case_seed) if reference is not None else None  # type: ignore[arg-type]
+        if reference is None or truth is None:
             continue
-        answer = candidate.ask(task, at, variant, reference.arguments, truth.inputs, seed, case_seed)
-        where = f"{variant.label} shapes, {distribution} inputs"
+        answer = candidate.ask(task, case, reference.arguments, truth.inputs, seed, case_seed)
         if isinstance(answer, _Failure):
-            return answer.to_json(where)
-        error, diagnosis = _judge(answer, truth, where)
+            return answer.to_json(case.where)
+        error, diagnosis = judge(answer, truth, case.where)
         if diagnosis is not None:
             return _Failure("wrong_result", diagnosis).to_json("")
         worst, cases = max(worst, error), cases + 1
@@ -112,38 +95,30 @@ def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> di
     return {"metrics": {"error": worst, "cases": float(cases), "float64_oracle": float(exact)}}
 
 
-def _judge(answer: Any, truth: Any, where: str) -> tuple[float, Diagnosis | None]:
-    """Largest norm-wise error over the outputs of one case, and the first thing that is wrong with it."""
-    from mtmc.evaluate.gates.compare import check_output
+def _reference(task: Task, case: PlannedCase, seed: int) -> Reference | None:
+    """The reference of a case's model; None where weights are to be moved and its constructor refuses, or has none such."""
+    from mtmc.evaluate.gates.candidate import differ
+    from mtmc.evaluate.gates.reference import Reference
 
-    mutated = [at for at in answer.changed_inputs if at not in truth.changed_inputs]
-    if mutated:
-        return 0.0, _wrong("InputMutated", f"the forward changed its input {mutated[0]} in place", where)
-    if answer.changed_parameters:
-        return 0.0, _wrong("ParameterMutated", f"the forward changed parameter {answer.changed_parameters[0]}", where)
-    if answer.structure != truth.structure:
-        message = f"the forward returns {answer.structure}, the reference {truth.structure}"
-        return 0.0, _wrong("Structure", message, where)
-    worst = 0.0
-    for at, (got, want) in enumerate(zip(answer.outputs, truth.outputs, strict=True)):
-        name = "the output" if len(truth.outputs) == 1 else f"output {at}"
-        if isinstance(got, str) or isinstance(want, str):
-            if got != want:
-                return worst, _wrong("Type", f"{name} is {_kind(got)}, the reference's is {_kind(want)}", where)
-            continue
-        error, mismatch = check_output(name, got, want)
-        if mismatch is not None:
-            return worst, _wrong(mismatch.kind, mismatch.message, where)
-        worst = max(worst, error)
-    return worst, None
+    try:
+        reference = Reference(task, case.variant, Path.cwd(), seed, moved=case.moved)
+    except TaskError:
+        if not case.moved:
+            raise
+        return None
+    if case.moved:
+        plain = Reference(task, case.variant, Path.cwd(), seed)
+        if not any(map(differ, _weights(reference.model), _weights(plain.model))):
+            return None
+    return reference
 
 
-def _kind(value: Any) -> str:
-    return value if isinstance(value, str) else "a plain tensor"
+def _weights(model: Any) -> list[Any]:
+    """Parameters, buffers, and the plain tensors that modules keep as attributes."""
+    import torch
 
-
-def _wrong(kind: str, message: str, where: str) -> Diagnosis:
-    return Diagnosis("check", kind, f"{message} ({where})")
+    attributes = [value for module in model.modules() for value in vars(module).values()]
+    return [*model.parameters(), *model.buffers(), *(value for value in attributes if isinstance(value, torch.Tensor))]
 
 
 @dataclass(frozen=True)
@@ -161,14 +136,16 @@ class _Candidate:
     """This side of the process that holds the candidate."""
 
     def __init__(self, source: str) -> None:
-        self._source = source
+        from mtmc.evaluate.gates.tray import Tray
+
+        self._tray = Tray()
         self._socket, theirs = socket.socketpair()
         self._pid = os.fork()
         if self._pid == 0:
             from mtmc.evaluate.gates.candidate import serve
 
             self._socket.close()
-            serve(theirs, source)
+            serve(theirs, source, self._tray)
         theirs.close()
         self._status: int | None = None
 
@@ -184,17 +161,18 @@ class _Candidate:
     def ask(
         self,
         task: Task,
-        serial: int,
-        variant: Variant,
+        planned: PlannedCase,
         arguments: list[Any],
         inputs: list[Any],
         model_seed: int,
         forward_seed: int,
     ) -> Any:
-        """Run one case: an `Answer`, or a `_Failure` where there is none."""
+        """Run one case: an `Answer`, or a `_Failure` where there is none. Raises: TaskError as `Tray.put` does."""
         from mtmc.evaluate.gates.candidate import Case, unpack
 
-        case = Case(serial, variant.constants, arguments, task.state, model_seed, forward_seed, inputs)
+        constants = planned.variant.constants
+        placed = self._tray.put(inputs)
+        case = Case(planned.serial, constants, arguments, task.state, model_seed, forward_seed, placed, planned.moved)
         try:
             write_message(self._socket, pickle.dumps(case))
             header, body = _read_answer(self._socket)
@@ -203,13 +181,15 @@ class _Candidate:
             if "out_of_memory" in header:
                 message = f"the candidate ran out of memory: {header['out_of_memory']}"
                 return _Failure("out_of_memory", Diagnosis("check", "MemoryError", message))
-            return unpack(header, body)
+            answer = unpack(header, body)
         except (EOFError, OSError):
             return self._death()
         except (KeyError, ValueError, TypeError, RuntimeError) as error:
             return _Failure(
                 "crash", Diagnosis("check", "BadAnswer", f"the candidate's process answered nonsense: {error}")
             )
+        changed = sorted({*answer.changed_inputs, *self._tray.changed(inputs)})
+        return replace(answer, changed_inputs=changed)
 
     def _death(self) -> _Failure:
         _, self._status = os.waitpid(self._pid, 0)

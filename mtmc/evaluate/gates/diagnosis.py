@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 from mtmc.outcome import Diagnosis
 
 MESSAGE_LIMIT = 1200
 EXCERPT_AROUND = 3
 OUTPUT_LINES = 12
+FRAMES = 6
 
 
 def excerpt(source: str, line: int | None, around: int = EXCERPT_AROUND) -> str:
@@ -36,9 +38,8 @@ def diagnose(stage: str, kind: str, message: str, source: str, line: int | None 
 def diagnose_exception(stage: str, error: BaseException, path: str, source: str) -> Diagnosis:
     """Diagnosis of an exception that the candidate in the file `path` raised, with the deepest of its own lines."""
     root = _root_cause(error)
-    message = str(root)
-    hint = _hint(message)
-    return diagnose(stage, type(root).__name__, f"{message}{hint}", source, line_in(error, path))
+    message = f"{root}{_origin(root, path)}{_hint(str(root))}"
+    return diagnose(stage, type(root).__name__, message, source, line_in(error, path))
 
 
 def line_in(error: BaseException, path: str) -> int | None:
@@ -48,6 +49,15 @@ def line_in(error: BaseException, path: str) -> int | None:
         if lines:
             return lines[-1]
     return None
+
+
+def _origin(error: BaseException, path: str) -> str:
+    """Where an error of the system, or one without text, came from, if not from the candidate's own lines."""
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or frames[-1].filename == path or (str(error) and not isinstance(error, OSError)):
+        return ""
+    calls = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-FRAMES:]]
+    return f" (raised in {' < '.join(reversed(calls))})"
 
 
 def tail(output: str, lines: int = OUTPUT_LINES) -> str:

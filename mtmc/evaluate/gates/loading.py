@@ -6,15 +6,26 @@ processes only.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mtmc.errors import TaskError
+from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task, Variant
 from mtmc.task.constants import apply_constants, integer_constants
+
+if TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger(__name__)
+
+Made = TypeVar("Made")
 
 
 def candidate_text(source: str, constants: tuple[tuple[str, int], ...]) -> str:
@@ -54,44 +65,117 @@ def load_reference(task: Task, variant: Variant, folder: Path) -> types.ModuleTy
     return module
 
 
-def init_inputs(module: types.ModuleType, variant: Variant, seed: int) -> list[Any]:
-    """Constructor arguments of a variant, drawn with `seed`. Raises: TaskError if the function fails."""
-    return _call(module, variant.init_inputs, seed)
+def init_inputs(module: types.ModuleType, variant: Variant, seed: int, device: str = "cpu") -> list[Any]:
+    """Constructor arguments of a variant, drawn with `seed`, on `device`. Raises: TaskError if the function fails."""
+    return _call(module, variant.init_inputs, seed, device)
 
 
-def draw_inputs(module: types.ModuleType, variant: Variant, seed: int) -> list[Any]:
-    """Fresh inputs of a variant, drawn with `seed`. Raises: TaskError if the function fails."""
-    return _call(module, variant.inputs, seed)
+def draw_inputs(module: types.ModuleType, variant: Variant, seed: int, device: str = "cpu") -> list[Any]:
+    """Fresh inputs of a variant, drawn with `seed`, on `device`. Raises: TaskError if the function fails."""
+    return _call(module, variant.inputs, seed, device)
 
 
-def _call(module: types.ModuleType, function: str, seed: int) -> list[Any]:
-    import torch
-
-    torch.manual_seed(seed)
+def _call(module: types.ModuleType, function: str, seed: int, device: str) -> list[Any]:
     try:
-        return list(getattr(module, function)())
+        return list(to_device(_made_on(device, seed, getattr(module, function)), device))
     except Exception as error:
         raise TaskError(f"{function}() of the task failed: {type(error).__name__}: {error}") from error
 
 
-def construct(module: types.ModuleType, class_name: str, arguments: list[Any], seed: int, state: bytes | None) -> Any:
+def construct(
+    module: types.ModuleType,
+    class_name: str,
+    arguments: list[Any],
+    seed: int,
+    state: bytes | None,
+    device: str = "cpu",
+    moved: bool = False,
+) -> Any:
     """One module of class `class_name`, its weights drawn with `seed`, then replaced by `state` where there is one.
 
     Reference and candidate are made by this same call, so equal constructors give equal weights. As in KernelBench the
-    module stays in the mode its constructor leaves it in. Raises: whatever the constructor raises.
+    module stays in the mode its constructor leaves it in.
+    device: where it is made, by that device's own random numbers; what its constructor makes elsewhere is moved there.
+    moved: move what the constructor sets to one value throughout, see `mtmc.evaluate.gates.neutral`.
+    Raises: whatever the constructor raises.
+    """
+    import torch
+
+    from mtmc.evaluate.gates.neutral import move_neutral, moving_initializers
+
+    def make() -> Any:
+        with moving_initializers(seed) if moved else contextlib.nullcontext():
+            return getattr(module, class_name)(*arguments)
+
+    model = _made_on(device, seed, make)
+    if state is not None:
+        model.load_state_dict(torch.load(io.BytesIO(state), map_location=device, weights_only=True))
+    if moved:
+        move_neutral(model, seed)
+    return model if device == "cpu" else _move_model(model, device)
+
+
+def construct_reference(
+    module: types.ModuleType, task: Task, arguments: list[Any], seed: int, device: str = "cpu", moved: bool = False
+) -> Any:
+    """The task's own `Model`. Raises: TaskError if its constructor fails or refuses the task's state."""
+    try:
+        return construct(module, "Model", arguments, seed, task.state, device, moved)
+    except Exception as error:
+        raise TaskError(f"task {task.name}: Model(...) failed: {type(error).__name__}: {error}") from error
+
+
+def map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """`value` with `function` applied to every tensor in its nested lists, tuples and dicts."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map_tensors(item, function) for item in value)
+    if isinstance(value, dict):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    return value
+
+
+def to_device(value: Any, device: str) -> Any:
+    """`value` with every tensor in its nested lists, tuples and dicts on `device`. "cpu": where they are."""
+    return value if device == "cpu" else map_tensors(value, lambda tensor: tensor.to(device))
+
+
+def _made_on(device: str, seed: int, make: Callable[[], Made]) -> Made:
+    """What `make` makes, with `device` as torch's default device, and random numbers from `seed`.
+
+    A function that insists on the CPU (NumPy, a generator of its own) fails under another default device: it is called
+    again without. "cpu" leaves the default device as it is, so that fake and meta tensors come through here too.
     """
     import torch
 
     torch.manual_seed(seed)
-    model = getattr(module, class_name)(*arguments)
-    if state is not None:
-        model.load_state_dict(torch.load(io.BytesIO(state), map_location="cpu", weights_only=True))
-    return model
-
-
-def construct_reference(module: types.ModuleType, task: Task, arguments: list[Any], seed: int) -> Any:
-    """The task's own `Model`. Raises: TaskError if its constructor fails or refuses the task's state."""
+    if device == "cpu":
+        return make()
     try:
-        return construct(module, "Model", arguments, seed, task.state)
+        with torch.device(device):
+            return make()
     except Exception as error:
-        raise TaskError(f"task {task.name}: Model(...) failed: {type(error).__name__}: {error}") from error
+        if isinstance(error, torch.OutOfMemoryError) or out_of_memory(error):
+            raise
+        failure = error
+    _log.info("made on the CPU, as it fails on %s: %s: %s", device, type(failure).__name__, failure)
+    torch.manual_seed(seed)
+    try:
+        return make()
+    except Exception:
+        raise failure from None
+
+
+def _move_model(model: Any, device: str) -> Any:
+    """Parameters, buffers, and the plain tensors that modules keep as attributes."""
+    import torch
+
+    model = model.to(device)
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                setattr(module, name, value.to(device))
+    return model

@@ -1,29 +1,40 @@
-"""The trusted side of the check: inputs, the reference's own results, and the float64 oracle they are judged by."""
+"""The trusted side of checking: inputs, the reference's own results, and the float64 oracle they are judged by.
+
+On a GPU all of it is made and run there. At small shapes every output has an oracle (`Reference.truth`). At the full
+ones, where inputs alone may take gigabytes, float64 is asked once for a task (`Reference.calibrate`), and then a call
+costs little more than the reference itself (`Reference.timed`).
+"""
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
 from mtmc.errors import TaskError
+from mtmc.evaluate.gates.blocks import fingerprint
 from mtmc.evaluate.gates.candidate import differ
-from mtmc.evaluate.gates.compare import Expected, flatten, norm_error
-from mtmc.evaluate.gates.loading import construct_reference, draw_inputs, init_inputs, load_reference
+from mtmc.evaluate.gates.compare import Calibrated, Expected, Precision, calibrated, flatten
+from mtmc.evaluate.gates.distributions import Distribution, redistributed
+from mtmc.evaluate.gates.loading import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
+from mtmc.evaluate.gates.memory import Gauge, free_bytes, held, in_units, release
+from mtmc.evaluate.gates.neutral import perturb
+from mtmc.evaluate.gates.twins import (
+    default_float64,
+    round_parameters,
+    round_randomly,
+    same_function,
+    widen,
+    widen_model,
+)
 from mtmc.task import Task, Variant
+from mtmc.task.reference import flat_tensors
 
 _log = logging.getLogger(__name__)
-
-Distribution = Literal["drawn", "shifted"]
-SPREAD = 3.0
-SHIFT = 0.5
-OTHER_FUNCTION = 0.05
-"""Norm-wise difference of the reference from its float64 twin that rounding does not make in a stable function."""
 
 
 @dataclass(frozen=True)
@@ -35,58 +46,166 @@ class Truth:
     """
 
     inputs: list[Any]
-    outputs: list[Expected | str]
+    outputs: list[Expected | Calibrated | str]
     structure: str
     changed_inputs: list[int]
 
     @property
     def exact(self) -> bool:
         """Whether a float64 oracle stands behind the outputs."""
-        return all(output.exact for output in self.outputs if isinstance(output, Expected))
+        return all(output.exact for output in self.outputs if not isinstance(output, str))
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What float64 says of a reference at one set of shapes, good for any weights and inputs drawn there.
+
+    precisions: one per leaf of its result, None for one that is no floating tensor; all None where there is no twin.
+    """
+
+    precisions: tuple[Precision | None, ...]
 
 
 class Reference:
     """The task's `Model` at one set of shapes: as it is, in float64, and in float64 with each weight off by a rounding.
 
-    Raises (constructor): TaskError if the task does not load or construct.
+    model: the Model on its device, for timing it. arguments: of its constructor.
+    calibration: what is known already from another Reference of the same task and variant, None before `calibrate`.
     """
 
-    def __init__(self, task: Task, variant: Variant, folder: Path, seed: int) -> None:
-        self._task, self._variant = task, variant
+    def __init__(
+        self,
+        task: Task,
+        variant: Variant,
+        folder: Path,
+        seed: int,
+        device: str = "cpu",
+        moved: bool = False,
+        calibration: Calibration | None = None,
+    ) -> None:
+        """seed: of the weights. device: "cpu", "cuda:0", ... moved: see `construct`.
+
+        Raises: TaskError if the task does not load or construct.
+        """
+        self._task, self._variant, self._seed = task, variant, seed
+        self._device, self._moved = device, moved
         self._module = load_reference(task, variant, folder)
-        self.arguments = init_inputs(self._module, variant, seed)
-        self._own, self._double, self._rounded = (
-            construct_reference(self._module, task, self.arguments, seed) for _ in range(3)
-        )
-        _widen_model(self._double)
-        _round_parameters(self._rounded, seed)
-        _widen_model(self._rounded)
+        self.arguments = init_inputs(self._module, variant, seed, device)
+        self.model = self._construct()
+        self.calibration = calibration
+        self._twins: tuple[Any, Any] | None = None
+        self._changed_inputs: list[int] | None = None
+
+    def draw(self, seed: int) -> list[Any]:
+        """Inputs as the task draws them, on the device. Raises: TaskError."""
+        return draw_inputs(self._module, self._variant, seed, self._device)
+
+    def run(self, inputs: list[Any], seed: int, model: Any = None) -> Any:
+        """The reference's result (or that of `model`), with random numbers from `seed`. Raises: TaskError."""
+        torch.manual_seed(seed)
+        try:
+            with torch.no_grad():
+                return (self.model if model is None else model)(*inputs)
+        except Exception as error:
+            raise TaskError(
+                f"task {self._task.name}: the reference fails at the {self._variant.label!r} shapes: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def truth(self, distribution: Distribution, seed: int) -> Truth | None:
-        """Inputs drawn with `seed`, and what they give. None if the reference cannot take inputs so distributed.
+        """Inputs drawn with `seed`, and what they give, each output with a float64 oracle where there can be one.
 
+        None if the reference cannot take inputs so distributed, or weights so moved, or if "wide" inputs, for which
+        KernelBench's tolerance is not made, have no oracle.
         Raises: TaskError if it cannot take its own inputs.
         """
-        inputs = draw_inputs(self._module, self._variant, seed)
-        if distribution == "drawn":
+        inputs = self.draw(seed)
+        if distribution == "drawn" and not self._moved:
             return self._truth(inputs, seed)
         try:
-            truth = self._truth(shift(inputs), seed)
+            truth = self._truth(redistributed(inputs, distribution, seed), seed)
         except TaskError:
             return None  # the reference asserts something about its inputs (probabilities, say)
+        if distribution == "wide" and not truth.exact:
+            return None
         return truth if all(_is_finite(output) for output in truth.outputs) else None
+
+    def timed(self, seed: int) -> Truth:
+        """Inputs drawn with `seed`, and what the reference makes of them, without an oracle: the memory of inputs and
+        outputs and of one forward, and no more time. Its first call calibrates, unless that is done.
+
+        An output may share memory with the inputs or with the model, where the reference returns such a thing: it holds
+        until the next call. Raises: TaskError.
+        """
+        precisions = self.calibrate(seed).precisions
+        inputs = self.draw(seed)
+        if self._changed_inputs is None:
+            outputs, structure, inputs = self._watched(inputs, seed)
+        else:
+            outputs, structure = flatten(self.run(inputs, seed))
+            inputs = self.draw(seed) if self._changed_inputs else inputs
+        expected: list[Expected | Calibrated | str] = [
+            Calibrated(value.detach(), precision) if isinstance(value, torch.Tensor) else describe(value)
+            for value, precision in zip(outputs, precisions, strict=True)
+        ]
+        return Truth(inputs, expected, structure, self._changed_inputs or [])
+
+    def calibrate(self, seed: int) -> Calibration:
+        """The precision of the reference at these shapes, from one run in each precision; found once and kept.
+
+        Without a float64 twin, or the memory to run it, all precisions are None. Raises: TaskError.
+        """
+        if self.calibration is None:
+            self.calibration = self._calibrate(seed)
+            release(self._device)
+        return self.calibration
+
+    def other_model(self, seed: int) -> Any:
+        """A second model with the parameters of another, see `perturb`. Raises: TaskError."""
+        model = self._construct()
+        perturb(model, seed)
+        return model
+
+    def _construct(self) -> Any:
+        return construct_reference(self._module, self._task, self.arguments, self._seed, self._device, self._moved)
+
+    def _twin(self, rounded: bool) -> Any:
+        model = self._construct()
+        if rounded:
+            round_parameters(model, self._seed)
+        widen_model(model)
+        return model
 
     def _truth(self, inputs: list[Any], seed: int) -> Truth:
         own_inputs = map_tensors(inputs, torch.clone)
-        outputs, structure = flatten(self._run(self._own, own_inputs, seed))
-        before, after = flatten(inputs)[0], flatten(own_inputs)[0]
-        tensors = [(a, b) for a, b in zip(before, after, strict=True) if isinstance(a, torch.Tensor)]
-        changed = [at for at, (a, b) in enumerate(tensors) if differ(b, a)]
+        outputs, structure = flatten(self.run(own_inputs, seed))
+        pairs = zip(_tensors(inputs), _tensors(own_inputs), strict=True)
+        changed = [at for at, (before, after) in enumerate(pairs) if differ(after, before)]
         return Truth(inputs, self._expected(inputs, seed, outputs), structure, changed)
 
-    def _expected(self, inputs: list[Any], seed: int, own: list[Any]) -> list[Expected | str]:
+    def _watched(self, inputs: list[Any], seed: int) -> tuple[list[Any], str, list[Any]]:
+        """Leaves and structure of the result, and the inputs as they were; notes which of them the reference changes.
+
+        Raises: TaskError if it changes some, and a second draw with the same seed gives others.
+        """
+        key = secrets.randbits(62)
+        before = [fingerprint(tensor, key) for tensor in _tensors(inputs)]
+        outputs, structure = flatten(self.run(inputs, seed))
+        after = [fingerprint(tensor, key) for tensor in _tensors(inputs)]
+        self._changed_inputs = [at for at, (a, b) in enumerate(zip(before, after, strict=True)) if bool(a != b)]
+        if self._changed_inputs:
+            inputs = self.draw(seed)
+            again = [fingerprint(tensor, key) for tensor in _tensors(inputs)]
+            if any(bool(a != b) for a, b in zip(before, again, strict=True)):
+                raise TaskError(
+                    f"task {self._task.name}: {self._variant.inputs}() gives other inputs after torch.manual_seed, and "
+                    "the reference changes them in place: draw them with torch, or leave them unchanged"
+                )
+        return outputs, structure, inputs
+
+    def _expected(self, inputs: list[Any], seed: int, own: list[Any]) -> list[Expected | Calibrated | str]:
         oracle = self._oracle(inputs, seed)
-        exact = oracle is not None and all(map(_same_function, own, *oracle))
+        exact = oracle is not None and all(same for same, _ in map(_measure, own, *oracle))
         if not exact:
             _log.warning("task %s has no float64 oracle: KernelBench's tolerance decides alone", self._task.name)
         results = oracle if oracle is not None and exact else (own, own)
@@ -102,40 +221,72 @@ class Reference:
 
         None for a reference that mixes in tensors of a fixed dtype, and so cannot run in float64.
         """
-        generator = torch.Generator().manual_seed(seed)
-        moved = map_tensors(inputs, lambda tensor: _round_randomly(tensor, generator))
+        if self._twins is None:
+            self._twins = self._twin(rounded=False), self._twin(rounded=True)
         try:
-            with _default_float64():
-                exact = flatten(self._run(self._double, map_tensors(inputs, _widen), seed))[0]
-                rounded = flatten(self._run(self._rounded, map_tensors(moved, _widen), seed))[0]
+            exact = self._run_twin(self._twins[0], map_tensors(inputs, widen), seed)
+            rounded = self._run_twin(self._twins[1], self._rounded(inputs, seed), seed)
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
             return None
         return exact, rounded
 
-    def _run(self, model: Any, inputs: list[Any], seed: int) -> Any:
-        torch.manual_seed(seed)
+    def _rounded(self, inputs: list[Any], seed: int) -> list[Any]:
+        """float64 inputs, each moved by up to half a unit in the last place."""
+        generator = torch.Generator(self._device).manual_seed(seed)
+        moved: list[Any] = map_tensors(inputs, lambda tensor: widen(round_randomly(tensor, generator)))
+        return moved
+
+    def _run_twin(self, model: Any, inputs: list[Any], seed: int) -> list[Any]:
+        with default_float64():
+            return flatten(self.run(inputs, seed, model))[0]
+
+    def _calibrate(self, seed: int) -> Calibration:
+        """As `_oracle`, with one twin in memory at a time, and on models of its own, so that a reference that counts
+        its calls is where it was."""
+        gauge = Gauge(self._device)
+        model, inputs = self._construct(), self.draw(seed)
+        own = flatten(self.run(inputs, seed, model))[0]
+        weights = list(model.parameters())
+        widening = 8 // _narrowest([inputs, weights])
+        needed = widening * (gauge.peak([inputs, weights, own]) + held(own)) + held(inputs) + held(own)
+        del model, inputs, weights
+        release(self._device)
+        nothing = Calibration((None,) * len(own))
+        where = f"task {self._task.name} at the {self._variant.label} shapes"
+        if needed > free_bytes(self._device):
+            _log.warning("%s: float64 would need about %s: only small shapes have an oracle", where, in_units(needed))
+            return nothing
         try:
-            with torch.no_grad():
-                return model(*inputs)
-        except Exception as error:
-            raise TaskError(
-                f"task {self._task.name}: the reference fails at the {self._variant.label!r} shapes: "
-                f"{type(error).__name__}: {error}"
-            ) from error
+            exact = self._run_twin(self._twin(rounded=False), map_tensors(self.draw(seed), widen), seed)
+            rounded = self._run_twin(self._twin(rounded=True), self._rounded(self.draw(seed), seed), seed)
+            found = list(map(_measure, own, exact, rounded))
+        except (TaskError, torch.OutOfMemoryError) as error:
+            _log.warning("%s: no float64 oracle: %s", where, error)
+            return nothing
+        if not all(same for same, _ in found):
+            _log.warning("%s: no float64 oracle, as it gives another result there", where)
+            return nothing
+        return Calibration(tuple(precision for _, precision in found))
 
 
-def _same_function(own: Any, exact: Any, rounded: Any) -> bool:
-    """Whether float64 gave the same function's value, and not one of other random draws (torch draws other numbers in
-    float64) or of another shape: then it is far off without being sensitive to the rounding of its inputs."""
+def _measure(own: Any, exact: Any, rounded: Any) -> tuple[bool, Precision | None]:
+    """Whether float64 gave the same function's value for one leaf, and the precision of a floating one."""
     if not isinstance(own, torch.Tensor) or not own.is_floating_point() or own.numel() == 0:
-        return getattr(exact, "shape", None) == getattr(own, "shape", None)
+        return getattr(exact, "shape", None) == getattr(own, "shape", None), None
     if exact.shape != own.shape:
-        return False
-    finite = torch.isfinite(own) & torch.isfinite(exact) & torch.isfinite(rounded)
-    return (
-        norm_error(own.double(), exact, finite) < OTHER_FUNCTION or norm_error(rounded, exact, finite) > OTHER_FUNCTION
-    )
+        return False, None
+    precision = calibrated(own, exact, rounded)
+    return same_function(precision.own, precision.rounding), precision
+
+
+def _narrowest(value: Any) -> int:
+    """Bytes of an element of the narrowest floating dtype in nested lists, 8 if there is none."""
+    return min((tensor.element_size() for tensor in flat_tensors(value) if tensor.is_floating_point()), default=8)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]
 
 
 def describe(value: Any) -> str:
@@ -143,73 +294,8 @@ def describe(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__} {value!r}"[:200]
 
 
-def shift(inputs: list[Any]) -> list[Any]:
-    """Floating inputs three times as wide, centred half a spread above zero: both signs, no zero mean.
-
-    A constant tensor stays as it is, and so do integers (they are indices as a rule).
-    """
-
-    def shifted(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point() or tensor.numel() < 2:
-            return tensor
-        wide = tensor.double()
-        spread, centre = wide.std(), wide.mean()
-        return ((wide - centre) * SPREAD + SHIFT * spread).to(tensor.dtype) if float(spread) > 0 else tensor
-
-    return map_tensors(inputs, shifted)
-
-
-def map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """`value` with `function` applied to every tensor in its nested lists, tuples and dicts."""
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, list | tuple):
-        return type(value)(map_tensors(item, function) for item in value)
-    if isinstance(value, dict):
-        return {key: map_tensors(item, function) for key, item in value.items()}
-    return value
-
-
-def _is_finite(output: Expected | str) -> bool:
+def _is_finite(output: Expected | Calibrated | str) -> bool:
     if isinstance(output, str) or not output.value.is_floating_point():
         return True
-    return bool(torch.isfinite(output.value).all()) and bool(torch.isfinite(output.oracle).all())
-
-
-def _widen(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.double() if tensor.is_floating_point() else tensor.clone()
-
-
-def _widen_model(model: Any) -> None:
-    """Parameters, buffers, and the plain tensors that modules keep as attributes."""
-    model.double()
-    for module in model.modules():
-        for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor):
-                setattr(module, name, _widen(value))
-
-
-def _round_parameters(model: Any, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                parameter.data = _round_randomly(parameter.data, generator)
-
-
-def _round_randomly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """float64 values up to half a unit in the last place of the tensor's dtype away from it."""
-    if not tensor.is_floating_point():
-        return tensor
-    noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64) - 0.5
-    return tensor.double() * (1.0 + noise * torch.finfo(tensor.dtype).eps)
-
-
-@contextlib.contextmanager
-def _default_float64() -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+    oracle = output.oracle if isinstance(output, Expected) else output.value
+    return bool(torch.isfinite(output.value).all()) and bool(torch.isfinite(oracle).all())

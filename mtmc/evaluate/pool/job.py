@@ -6,21 +6,29 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
+import subprocess
 import time
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from mtmc.errors import EvaluatorError, TaskError
 
-JobStatus = Literal["ok", "crash", "timeout", "out_of_memory", "output_limit"]
+JobStatus = Literal["ok", "crash", "timeout", "out_of_memory", "output_limit", "process_limit"]
 
 OUTPUT_LIMIT = 4 << 20
 """Bytes a job may write to its standard output and error together before it is killed."""
 OUTPUT_KEPT = 16 << 10
 """Bytes kept of them: the last ones."""
 RESULT_LIMIT = 64 << 20
+SCRATCH_LIMIT = 1 << 30
+"""Bytes that the files in a job's folder may take on the disk together."""
+SCRATCH_FILES = 20_000
+
+_LOOK_S = 1.0  # between two looks at the job's folder
+_STOP_S = 5.0  # for the warm process to end a job
 
 
 @dataclass(frozen=True)
@@ -42,14 +50,23 @@ class JobResult:
 
 
 class Job:
-    """One forked process, seen from the pool: its job socket, the pipe of its output and the pipe of its status."""
+    """One forked process, seen from the pool: its job socket, the pipe of its output and the socket of its status.
 
-    def __init__(self) -> None:
+    The warm process tells on the last how the job goes; that this side closes it is the sign to end the job.
+
+    folder: the job's own, which is watched for what it takes on the disk. namespaced: the process numbers that the warm
+        process tells are of another name space, and mean nothing here.
+    """
+
+    def __init__(self, folder: str, namespaced: bool = False) -> None:
+        self._folder = folder
+        self._namespaced = namespaced
         self._socket, self._their_socket = socket.socketpair()
         self._output, self._their_output = os.pipe()
-        self._status, self._their_status = os.pipe()
+        self._status, self._their_status = socket.socketpair()
         self._pid: int | None = None
         self._exit: int | None = None
+        self._over: JobStatus | None = None
         self._status_text = b""
         self._answer = bytearray()
         self._tail = bytearray()
@@ -62,21 +79,21 @@ class Job:
         self.close()
 
     def their_fds(self) -> list[int]:
-        """Descriptors for the warm process: job socket, output pipe, status pipe."""
-        return [self._their_socket.fileno(), self._their_output, self._their_status]
+        """Descriptors for the warm process: job socket, output pipe, status socket."""
+        return [self._their_socket.fileno(), self._their_output, self._their_status.fileno()]
 
     def close_theirs(self) -> None:
         """Close this process's copies of them, once they are sent."""
         self._their_socket.close()
         os.close(self._their_output)
-        os.close(self._their_status)
+        self._their_status.close()
 
     def close(self) -> None:
-        """Kill what still runs and close this side."""
-        self._kill()
+        """End what still runs and close this side."""
+        self._stop()
         self._socket.close()
         os.close(self._output)
-        os.close(self._status)
+        self._status.close()
 
     def wait_for_start(self, limit_s: float) -> bool:
         """Whether the process was forked. False if the warm process died or took longer than `limit_s` seconds."""
@@ -84,13 +101,16 @@ class Job:
         return bool(ready) and self._read_status() and self._pid is not None
 
     def finish(self, body: bytes, timeout_s: float) -> JobResult | None:
-        """Hand over the job and collect answer, output and exit status. None if the warm process died under it."""
+        """Hand over the job and collect answer, output and exit status; its processes have ended then.
+
+        None if the warm process died under it.
+        """
         start = time.monotonic()
         deadline = start + timeout_s
         with contextlib.suppress(OSError):  # the process may be dead already: its status says how
             self._socket.sendall(len(body).to_bytes(8, "little") + body)
         early = self._collect(deadline)
-        self._kill()
+        self._stop()
         seconds = time.monotonic() - start
         output = bytes(self._tail).decode(errors="replace")
         if early is not None:
@@ -99,18 +119,24 @@ class Job:
 
     def _collect(self, deadline: float) -> JobStatus | None:
         """Read until the process has ended; the reason to kill it where there is one."""
-        open_fds = [self._status, self._output, self._socket.fileno()]
-        while self._status in open_fds:
-            left = deadline - time.monotonic()
-            ready, _, _ = select.select(open_fds, [], [], max(0.0, left))
-            if not ready:
+        status = self._status.fileno()
+        open_fds = [status, self._output, self._socket.fileno()]
+        look = time.monotonic() + _LOOK_S
+        while status in open_fds:
+            now = time.monotonic()
+            if now >= deadline:
                 return "timeout"
+            ready, _, _ = select.select(open_fds, [], [], max(0.0, min(deadline, look) - now))
             for fd in ready:
                 if not self._read(fd):
                     open_fds.remove(fd)
             if self._written > OUTPUT_LIMIT or len(self._answer) > RESULT_LIMIT:
                 return "output_limit"
-        self._drain(open_fds)
+            if time.monotonic() >= look and self._exit is None:
+                if is_too_large(self._folder):
+                    return "output_limit"
+                look = time.monotonic() + _LOOK_S
+        self._drain([fd for fd in open_fds if fd != status])
         return None
 
     def _drain(self, open_fds: list[int]) -> None:
@@ -123,7 +149,7 @@ class Job:
                     open_fds.remove(fd)
 
     def _read(self, fd: int) -> bool:
-        if fd == self._status:
+        if fd == self._status.fileno():
             return self._read_status()
         try:
             data = os.read(fd, 1 << 16)
@@ -138,35 +164,76 @@ class Job:
         return bool(data)
 
     def _read_status(self) -> bool:
-        data = os.read(self._status, 256)
+        try:
+            data = self._status.recv(256)
+        except ConnectionResetError:
+            return False
         self._status_text += data
-        for line in self._status_text.decode().splitlines():
-            word, _, number = line.partition(" ")
+        *lines, self._status_text = self._status_text.split(b"\n")
+        for line in lines:
+            word, _, value = line.decode().partition(" ")
             if word == "pid":
-                self._pid = int(number)
+                self._pid = int(value)
+            elif word == "over":
+                self._over = "process_limit" if value == "tasks" else "out_of_memory"
             elif word == "exit":
-                self._exit = int(number)
+                self._exit = int(value)
         return bool(data)
 
     def _verdict(self, output: str, seconds: float) -> JobResult | None:
         if self._exit is None:
             return None
+        if self._over is not None:
+            return JobResult(self._over, output=output, seconds=seconds)
         if os.WIFSIGNALED(self._exit):
-            name = signal.Signals(os.WTERMSIG(self._exit)).name
+            name = _signal_name(os.WTERMSIG(self._exit))
             return JobResult(status_of_signal(name, output), signal=name, output=output, seconds=seconds)
         size = int.from_bytes(self._answer[:8], "little")
         if os.WEXITSTATUS(self._exit) != 0 or len(self._answer) < 8 or len(self._answer) != size + 8:
             return JobResult(status_of_signal("", output), output=output, seconds=seconds)
         try:
             answer = json.loads(self._answer[8:].decode())
-        except ValueError:
+        except (ValueError, RecursionError):
             return JobResult("crash", output=output, seconds=seconds)
         return _unwrap(answer, output, seconds)
 
-    def _kill(self) -> None:
-        if self._pid is not None and self._exit is None:
+    def _stop(self) -> None:
+        """Have the warm process end the job, and wait until it says so."""
+        with contextlib.suppress(OSError):
+            self._status.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + _STOP_S
+        while self._pid is not None and self._exit is None:
+            ready, _, _ = select.select([self._status], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready or not self._read_status():
+                break
+        if self._pid is not None and self._exit is None and not self._namespaced:
+            # The warm process is gone. Inside a name space its jobs have gone with it.
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, signal.SIGKILL)
+
+
+def is_too_large(folder: str) -> bool:
+    """Whether what lies in a job's folder is more than a job may leave there. Follows no link."""
+    size = files = 0
+    for at, folders, names in os.walk(folder):
+        files += len(names) + len(folders)
+        for name in names:
+            with contextlib.suppress(OSError):
+                size += os.lstat(os.path.join(at, name)).st_blocks * 512
+        if size > SCRATCH_LIMIT or files > SCRATCH_FILES:
+            return True
+    return False
+
+
+def remove_tree(folder: str) -> None:
+    """Remove a folder that a job could write to: however deep its folders, and whatever rights they have."""
+    for _ in range(2):
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.lexists(folder):
+            return
+        subprocess.run(["chmod", "-R", "u+rwX", "--", folder], check=False, capture_output=True)
+        subprocess.run(["rm", "-rf", "--", folder], check=False, capture_output=True)
 
 
 def status_of_signal(name: str, output: str) -> JobStatus:
@@ -179,9 +246,18 @@ def status_of_signal(name: str, output: str) -> JobStatus:
     return "crash"
 
 
-def _unwrap(answer: dict[str, Any], output: str, seconds: float) -> JobResult:
-    if "value" in answer:
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"  # a real-time one
+
+
+def _unwrap(answer: Any, output: str, seconds: float) -> JobResult:
+    if isinstance(answer, dict) and "value" in answer:
         return JobResult("ok", answer["value"], output=output, seconds=seconds)
+    if not isinstance(answer, dict) or not all(isinstance(answer.get(key), str) for key in ("error", "message")):
+        return JobResult("crash", output=output, seconds=seconds)  # not what a job answers: something else wrote it
     if answer["error"] == "MemoryError":
         return JobResult("out_of_memory", output=output + answer["message"], seconds=seconds)
     if answer["error"] == "TaskError":

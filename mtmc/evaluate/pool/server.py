@@ -1,10 +1,11 @@
 """The warm process behind a `mtmc.evaluate.pool.worker.Pool`: imports torch and triton once, then forks one child per job.
 
-Started by the pool as its own session with a nearly empty environment. Wire protocol, all on the control socket: the
-pool sends `JOB` with three file descriptors (job socket, output pipe, status pipe), or `GOODBYE`; the server forks,
-writes "pid N" to the status pipe at once and "exit STATUS" (as of `os.waitpid`) when the child has ended and its
-process group is gone. The child reads a pickled job from the job socket (the pool is trusted) and answers with JSON
-(the child, which runs candidates, is not).
+Started by the pool inside the sandbox (`mtmc.evaluate.sandbox.launch`). Wire protocol, all on the control socket: the
+pool sends `JOB` with three file descriptors (job socket, output pipe, status socket), or `GOODBYE`; the server forks,
+writes "pid N" to the status socket at once, "over tasks" or "over memory" if the job's processes take more than they
+may together, and "exit STATUS" (as of `os.waitpid`) when the child has ended and its process group is killed. The pool's
+closing of the status socket is the order to end the job. The child reads a pickled job from the job socket (the pool is
+trusted), locks itself down, and answers with JSON (the child, which runs candidates, is not trusted).
 """
 
 from __future__ import annotations
@@ -15,26 +16,31 @@ import json
 import logging
 import os
 import pickle
-import resource
 import select
 import shutil
 import signal
 import socket
 import sys
+import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from mtmc.errors import MtmcError
+from mtmc.evaluate.pool.watch import Watch
+from mtmc.evaluate.sandbox.capabilities import prctl
+from mtmc.evaluate.sandbox.limits import limit_process
+from mtmc.evaluate.sandbox.lockdown import lock_down
+from mtmc.evaluate.sandbox.view import view
 
 _log = logging.getLogger(__name__)
 
 JOB, GOODBYE = b"J", b"Q"
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWNET = 0x40000000
-FILE_LIMIT = 256 << 20
-"""Bytes any one file written by a job may have: far above a cubin, far below a disk."""
 
 
 def resolve(path: str) -> Callable[..., Any]:
@@ -44,76 +50,119 @@ def resolve(path: str) -> Callable[..., Any]:
     return function
 
 
-def main(control_fd: int, warm: str, arguments: str) -> None:
-    """Serve until the pool closes its end. `warm` is called once with `arguments` (JSON) before the first fork."""
+def main(control_fd: int, warm: str, arguments: str, memory_mib: int, readable: Sequence[str], gpu: bool) -> None:
+    """Serve until the pool closes its end. `warm` is called once with `arguments` (JSON) before the first fork.
+
+    memory_mib: see `mtmc.evaluate.pool.watch`. readable: what jobs may read besides what every worker needs. gpu: and
+    whether the GPU's devices belong to that.
+    """
     control = socket.socket(fileno=control_fd)
     _leave_network()
+    with contextlib.suppress(
+        OSError
+    ):  # a job may write below it, not make it; where the pool only reads it, it is there
+        os.makedirs(os.environ["TRITON_CACHE_DIR"], exist_ok=True)
     resolve(warm)(**json.loads(arguments))
-    if not _Server(control).serve():
+    for extra in ([], [Path(each) for each in readable]):
+        view(extra, gpu)  # before the first fork: it is the same for every job
+    if not _Server(control, Watch(memory_mib)).serve():
         shutil.rmtree(os.getcwd(), ignore_errors=True)  # the pool's folder: its owner was killed and cannot
     os._exit(0)  # nothing to finalize, and torch takes a second to unload
 
 
 class _Server:
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, watch: Watch) -> None:
         self._control = control
-        self._children: dict[int, int] = {}  # pid -> status pipe
+        self._watch = watch
+        self._status: dict[int, socket.socket] = {}  # of each running child, by its process
+        self._ended: set[int] = set()  # children that are killed and not yet reaped
 
     def serve(self) -> bool:
         """Whether the pool said goodbye. False: it is gone without a word."""
         wake_read, wake_write = os.pipe()
-        watched: list[int] = [self._control.fileno(), wake_read]
         os.set_blocking(wake_read, False)
         os.set_blocking(wake_write, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        prctl(_PR_SET_CHILD_SUBREAPER, 1)  # what a job leaves behind comes here to be reaped
         try:
             while True:
-                ready, _, _ = select.select(watched, [], [])
+                ready = self._wait(wake_read)
                 if wake_read in ready:
                     with contextlib.suppress(BlockingIOError):
                         os.read(wake_read, 4096)
                 self._reap()
+                self._end_unwanted(ready)
                 if self._control.fileno() in ready:
                     message, fds, _, _ = socket.recv_fds(self._control, 1, 3)
                     if message != JOB:
                         return message == GOODBYE
                     self._fork(*fds)
         finally:
-            for pid in self._children:
+            for pid in self._status:
                 _kill_group(pid)
 
+    def _wait(self, wake: int) -> list[int]:
+        wanted = [status.fileno() for pid, status in self._status.items() if pid not in self._ended]
+        pause = self._watch.wait_s() if self._status else None
+        ready, _, _ = select.select([self._control.fileno(), wake, *wanted], [], [], pause)
+        return ready
+
+    def _end_unwanted(self, ready: list[int]) -> None:
+        """Kill the jobs that the pool has given up, and those that take too much."""
+        for pid, status in self._status.items():
+            if status.fileno() in ready and pid not in self._ended:
+                self._end(pid)
+        for pid, excess in self._watch.look(self._status.keys() - self._ended).items():
+            _write_line(self._status[pid], f"over {excess}")
+            self._end(pid)
+
+    def _end(self, pid: int) -> None:
+        self._ended.add(pid)
+        _kill_group(pid)
+
     def _fork(self, job_fd: int, output_fd: int, status_fd: int) -> None:
+        status = socket.socket(fileno=status_fd)
+        if not self._status:
+            self._watch.begin()
         pid = os.fork()
         if pid == 0:
-            self._become_child(status_fd)
+            self._become_child(status)
             run_job(job_fd, output_fd)
         # Both sides make the group, so that it exists whichever runs first.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         os.close(job_fd)
         os.close(output_fd)
-        self._children[pid] = status_fd
-        _write_line(status_fd, f"pid {pid}")
+        self._status[pid] = status
+        _write_line(status, f"pid {pid}")
 
-    def _become_child(self, status_fd: int) -> None:
+    def _become_child(self, status: socket.socket) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._control.close()
-        # The pool takes the end of a status pipe for the death of this server: no child may hold one open.
-        for fd in (*self._children.values(), status_fd):
-            os.close(fd)
+        # The pool takes the end of a status socket for the death of this server: no child may hold one open.
+        for each in (*self._status.values(), status):
+            each.close()
 
     def _reap(self) -> None:
-        for pid in list(self._children):
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
-                continue
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            except ChildProcessError:
+                return
+            if ended is None:
+                return
+            pid = ended.si_pid
             # While the leader is a zombie its group id cannot be reused: whatever the job left behind goes now.
-            _kill_group(pid)
-            _, status = os.waitpid(pid, 0)
-            status_fd = self._children.pop(pid)
-            _write_line(status_fd, f"exit {status}")
-            os.close(status_fd)
+            if pid in self._status:
+                _kill_group(pid)
+            _, result = os.waitpid(pid, 0)
+            if pid in self._status:
+                status = self._status.pop(pid)
+                self._ended.discard(pid)
+                _write_line(status, f"exit {result}")
+                status.close()
 
 
 def run_job(job_fd: int, output_fd: int) -> None:
@@ -130,9 +179,7 @@ def run_job(job_fd: int, output_fd: int) -> None:
         os.close(output_fd)
         with socket.socket(fileno=job_fd) as job_socket:
             job = pickle.loads(read_message(job_socket))
-            os.chdir(job["folder"])
-            limit_memory(job["memory_mib"])
-            answer = _answer(resolve(job["function"]), job["arguments"])
+            answer = _answer(job)
             write_message(job_socket, json.dumps(answer).encode())
         code = 0
     except BaseException:
@@ -144,15 +191,27 @@ def run_job(job_fd: int, output_fd: int) -> None:
         os._exit(code)
 
 
-def _answer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+def _answer(job: dict[str, Any]) -> dict[str, Any]:
     try:
-        return {"value": function(**arguments)}
+        _settle(job["folder"])
+        limit_process(job["memory_mib"], reserves=job["gpu"])
+        if job["profile"] is not None:
+            writable, readable = ([Path(each) for each in job[name]] for name in ("writable", "readable"))
+            lock_down(job["profile"], writable, readable, gpu=job["gpu"])
+        return {"value": resolve(job["function"])(**job["arguments"])}
     except MtmcError as error:
         return {"error": type(error).__name__, "message": str(error)}
-    except BaseException as error:
+    except Exception as error:  # anything else, SystemExit say, is the candidate's: the process ends with it
         if out_of_memory(error):
             return {"error": "MemoryError", "message": str(error)[:2000]}
         return {"error": type(error).__name__, "message": "".join(traceback.format_exc())[-8000:]}
+
+
+def _settle(folder: str) -> None:
+    """Make a folder the present one and that of temporary files."""
+    os.chdir(folder)
+    os.environ["TMPDIR"] = folder
+    tempfile.tempdir = None
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -160,7 +219,13 @@ def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
     text = str(error)
-    phrases = ("can't allocate memory", "not enough memory", "bad_alloc", "Cannot allocate memory")
+    phrases = (
+        "can't allocate memory",
+        "not enough memory",
+        "bad_alloc",
+        "Cannot allocate memory",
+        "can't start new thread",  # for want of memory for its stack
+    )
     return isinstance(error, RuntimeError | OSError) and any(phrase in text for phrase in phrases)
 
 
@@ -185,43 +250,23 @@ def _read_exactly(source: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-def limit_memory(memory_mib: int) -> None:
-    """Let this process map at most `memory_mib` MiB more than it has mapped now, write no core and no huge file."""
-    with open("/proc/self/statm", encoding="ascii") as statm:
-        pages = int(statm.read().split()[0])
-    limit = pages * resource.getpagesize() + (memory_mib << 20)
-    _lower(resource.RLIMIT_AS, limit)
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_FSIZE, FILE_LIMIT)
-
-
-def _lower(kind: int, limit: int) -> None:
-    _, hard = resource.getrlimit(kind)
-    if hard != resource.RLIM_INFINITY:
-        limit = min(limit, hard)
-    resource.setrlimit(kind, (limit, limit))
-
-
 def _kill_group(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
 
 
-def _write_line(fd: int, line: str) -> None:
-    with contextlib.suppress(BrokenPipeError):  # the pool gave up on this job
-        os.write(fd, (line + "\n").encode())
+def _write_line(status: socket.socket, line: str) -> None:
+    with contextlib.suppress(OSError):  # the pool gave up on this job
+        status.sendall((line + "\n").encode())
 
 
 def _die_with_parent() -> None:
-    """Best effort: a job must not outlive a killed server. Linux only; elsewhere the pool's kill has to do."""
-    with contextlib.suppress(Exception):
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    """A job must not outlive a killed server, also where no name space ends with it."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _leave_network() -> None:
-    """Best effort: a network namespace without interfaces. Needs a privilege that not every machine gives."""
+    """Where bubblewrap has not made a network of its own: best effort, needs a privilege that few have."""
     with contextlib.suppress(Exception):
         import ctypes
 

@@ -13,10 +13,8 @@ import json
 import logging
 import os
 import pickle
-import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import weakref
@@ -26,21 +24,25 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.pool.job import Job, JobResult
+from mtmc.evaluate.pool.job import Job, JobResult, remove_tree
 from mtmc.evaluate.pool.server import GOODBYE, JOB
+from mtmc.evaluate.pool.watch import TASK_LIMIT
+from mtmc.evaluate.sandbox.launch import Sandboxed, start
+from mtmc.evaluate.sandbox.lockdown import Mode
+from mtmc.evaluate.sandbox.protection import require
+from mtmc.evaluate.sandbox.seccomp import Profile
 
 _log = logging.getLogger(__name__)
 
 START_LIMIT_S = 180.0
 """Seconds a warm process may take to import torch and triton (a cold disk on a busy machine is slow)."""
 
+_OWN_TASKS, _OWN_MIB = 64, 2048  # of the warm process itself and of bubblewrap
+
 _STARTER = """
-import sys
-sys.path[:] = {path!r}
 from mtmc.evaluate.pool.server import main
-main({fd}, {warm!r}, {arguments!r})
+main({fd}, {warm!r}, {arguments!r}, {memory_mib}, {readable!r}, {gpu})
 """
-_KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT", "LLVM_PROFILE_FILE")
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,11 @@ class PoolSettings:
     warm: function ("package.module:function") called once in the warm process, with `arguments`.
     environment: variables of the workers besides the few that are always there.
     workers: jobs at the same time. timeout_s: wall seconds a job may take. memory_mib: MiB a job may map on top of
-        what the warm process has mapped.
+        what the warm process has mapped; all its processes together may use as much.
+    profile: how a job is locked down before its function is called, see `mtmc.evaluate.sandbox.lockdown.lock_down`; None:
+        not at all, for a trusted function that does it by itself (after it has opened a socket, say).
+    sandbox: "auto", "strict" or "off". gpu: with the GPU's devices.
+    readable, writable: files and folders that jobs may read besides what every worker needs, and write besides their own.
     """
 
     warm: str
@@ -59,19 +65,29 @@ class PoolSettings:
     workers: int = 1
     timeout_s: float = 60.0
     memory_mib: int = 4096
+    profile: Profile | None = "build"
+    sandbox: Mode = "auto"
+    gpu: bool = False
+    readable: tuple[Path, ...] = ()
+    writable: tuple[Path, ...] = ()
 
 
 class Pool:
-    """Runs jobs in limited processes. Starts its warm process on first use; `close` ends everything."""
+    """Runs jobs in limited processes. Starts its warm process on first use; `close` ends everything.
+
+    Raises (constructor): EvaluatorError if the sandbox is "strict" and a protection is missing here.
+    """
 
     def __init__(self, settings: PoolSettings) -> None:
+        if settings.sandbox == "strict":
+            require(settings.gpu)
         self._settings = settings
         self._folder = tempfile.mkdtemp(prefix="mtmc-")
         self._slots = threading.BoundedSemaphore(settings.workers)
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._closed = False
-        self._finalizer = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._finalizer = weakref.finalize(self, remove_tree, self._folder)
 
     @property
     def folder(self) -> Path:
@@ -82,8 +98,16 @@ class Pool:
         """Start the warm process without waiting for it. Raises: EvaluatorError if the pool is closed."""
         self._running_server()
 
-    def run(self, function: str, arguments: Mapping[str, Any], timeout_s: float | None = None) -> JobResult:
+    def run(
+        self,
+        function: str,
+        arguments: Mapping[str, Any],
+        timeout_s: float | None = None,
+        profile: Profile | None = None,
+    ) -> JobResult:
         """Run one job and wait for its end; blocks while all workers are busy.
+
+        profile: "candidate" for a job that starts no process and compiles nothing; None: the pool's own.
 
         Raises: TaskError as the job raised it; EvaluatorError if the workers cannot be started or the job's own code
         (not a candidate) failed.
@@ -92,11 +116,19 @@ class Pool:
             self._running_server()
             folder = tempfile.mkdtemp(prefix="job-", dir=self._folder)
             try:
-                limits = {"folder": folder, "memory_mib": self._settings.memory_mib}
-                body = pickle.dumps({"function": function, "arguments": dict(arguments), **limits})
-                return self._run_once(body, timeout_s or self._settings.timeout_s)
+                job = {"function": function, "arguments": dict(arguments), **self._bounds(folder, profile)}
+                return self._run_once(pickle.dumps(job), folder, timeout_s or self._settings.timeout_s)
             finally:
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
+
+    def _bounds(self, folder: str, profile: Profile | None) -> dict[str, Any]:
+        """What a job may use. A candidate has nothing to compile, so it cannot spoil what others have compiled."""
+        settings = self._settings
+        profile = profile or settings.profile
+        cache = settings.environment.get("TRITON_CACHE_DIR", os.path.join(self._folder, "triton"))
+        writable = [folder] if profile == "candidate" else [folder, cache, *map(str, settings.writable)]
+        paths = {"writable": writable, "readable": list(map(str, settings.readable))}
+        return {"folder": folder, "profile": profile, "memory_mib": settings.memory_mib, "gpu": settings.gpu, **paths}
 
     def close(self) -> None:
         """End the warm process and all jobs, remove the temporary files. Idempotent."""
@@ -117,11 +149,11 @@ class Pool:
                 self._server = _Server(self._settings, self._folder)
             return self._server
 
-    def _run_once(self, body: bytes, timeout_s: float) -> JobResult:
+    def _run_once(self, body: bytes, folder: str, timeout_s: float) -> JobResult:
         # The warm process may die before or under a job (someone killed it): one fresh start is worth a try.
         for _ in range(2):
             server = self._running_server()
-            job = server.submit()
+            job = server.submit(folder)
             if job is not None:
                 with job:
                     forked = job.wait_for_start(START_LIMIT_S)
@@ -137,7 +169,8 @@ class Pool:
         )
 
     def _discard(self, server: _Server) -> None:
-        _log.warning("a warm worker process died (%s)", self._settings.warm)
+        if not self._closed:
+            _log.warning("a warm worker process died (%s)", self._settings.warm)
         with self._lock:
             if self._server is server:
                 self._server = None
@@ -153,21 +186,25 @@ class _Server:
         self._log_path = Path(folder) / "server.log"
         self._control, theirs = socket.socketpair()
         code = _STARTER.format(
-            path=[os.path.abspath(entry) for entry in sys.path],  # "" is the folder that Python was started in
             fd=theirs.fileno(),
             warm=settings.warm,
             arguments=json.dumps(dict(settings.arguments)),
+            memory_mib=settings.memory_mib,
+            readable=list(map(str, settings.readable)),
+            gpu=settings.gpu,
         )
-        with theirs, open(self._log_path, "wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                env=_environment(settings, folder),
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
+        with theirs:
+            self._process = start(
+                code,
+                Path(folder),
+                mode=settings.sandbox,
+                environment=settings.environment,
+                fds=[theirs.fileno()],
+                readable=settings.readable,
+                writable=settings.writable,
+                gpu=settings.gpu,
+                tasks=settings.workers * TASK_LIMIT + _OWN_TASKS,
+                memory_mib=settings.workers * settings.memory_mib + _OWN_MIB,
             )
         self._finalizer = weakref.finalize(self, _end, self._process, self._control)
 
@@ -181,9 +218,9 @@ class _Server:
             return self._log_path.read_text(errors="replace")[-2000:]
         return ""
 
-    def submit(self) -> Job | None:
-        """A job process about to be forked; None if the warm process is gone."""
-        job = Job()
+    def submit(self, folder: str) -> Job | None:
+        """A job process about to be forked, with its folder; None if the warm process is gone."""
+        job = Job(folder, self._process.namespaced)
         try:
             with self._lock:
                 socket.send_fds(self._control, [JOB], job.their_fds())
@@ -199,28 +236,10 @@ class _Server:
         self._finalizer()
 
 
-def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+def _end(process: Sandboxed, control: socket.socket) -> None:
     with contextlib.suppress(OSError):
         control.send(GOODBYE)  # the server kills its jobs and exits
     control.close()
-    try:
+    with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=2.0)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _environment(settings: PoolSettings, folder: str) -> dict[str, str]:
-    """What a candidate may see of the environment: nothing of the user's, above all no keys."""
-    kept = {name: os.environ[name] for name in _KEPT_ENVIRONMENT if name in os.environ}
-    return {
-        **kept,
-        "HOME": folder,
-        "TMPDIR": folder,
-        "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
-        "OMP_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-        "PYTHONHASHSEED": "0",
-        "CUDA_VISIBLE_DEVICES": "",
-        **settings.environment,
-    }
+    process.end()

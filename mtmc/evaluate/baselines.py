@@ -1,0 +1,94 @@
+"""What versions are compared with besides their root, kept between runs: eager and torch.compile take minutes to measure."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from mtmc.errors import ConfigError
+from mtmc.evaluate.devices import Device
+from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
+from mtmc.task import Task
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a baseline's runtime holds for: the task at its full shapes, the GPU and its driver, torch and triton."""
+
+    task: str
+    gpu: str
+    driver: str
+    torch: str
+    triton: str
+
+    @classmethod
+    def of(cls, task: Task, device: Device) -> Fingerprint:
+        """The fingerprint of a task on a device, with the packages installed here."""
+        text = f"{task.source}\0{task.full}\0".encode() + (task.state or b"")
+        digest = hashlib.sha256(text).hexdigest()[:16]
+        return cls(digest, device.name, device.driver, metadata.version("torch"), metadata.version("triton"))
+
+    @property
+    def key(self) -> str:
+        """As text."""
+        return "|".join(asdict(self).values())
+
+
+@dataclass(frozen=True)
+class BaselineFile:
+    """A JSON file {fingerprint: {name: outcome}}. Several processes may add to it."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, path: str) -> BaselineFile:
+        """The file at `path`; empty: baselines.json in the user's cache folder for mtmc."""
+        if path:
+            return cls(Path(path).expanduser())
+        home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        return cls(Path(home).expanduser() / "mtmc" / "baselines.json")
+
+    def find(self, fingerprint: Fingerprint) -> dict[str, Outcome]:
+        """What is known, by name. Raises: ConfigError if the file is none of baselines."""
+        kept = self._read().get(fingerprint.key, {})
+        return {name: outcome_from_json(data) for name, data in kept.items()}
+
+    def add(self, fingerprint: Fingerprint, name: str, outcome: Outcome) -> None:
+        """Keep one outcome. Raises: ConfigError if the file cannot be written."""
+        with self._alone():
+            everything = self._read()
+            everything.setdefault(fingerprint.key, {})[name] = outcome_to_json(outcome)
+            written = self.path.with_suffix(".new")
+            written.write_text(json.dumps(everything, indent=1, sort_keys=True), encoding="utf-8")
+            written.replace(self.path)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        if not self.path.exists():
+            return {}
+        try:
+            found = json.loads(self.path.read_text(encoding="utf-8"))
+            assert isinstance(found, dict)
+        except (OSError, ValueError, AssertionError) as error:
+            raise ConfigError(
+                f"{self.path} holds no baselines ({error}): remove it, or set evaluator.baselines_file"
+            ) from error
+        return found
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = open(self.path.with_suffix(".lock"), "w")  # noqa: SIM115
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be written ({error}): set evaluator.baselines_file") from error
+        with lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

@@ -1,0 +1,204 @@
+"""The floor of a task: what any honest version of it must move at the full shapes, and how exactly it must multiply.
+
+Results are compared at small shapes and launches counted at the full ones, so a version could leave its work out where
+only launches are counted. The floor is found once for a task, from the reference alone, and on the safe side. An input
+counts where each of its elements shows in the result, as far as a sample tells (so not one of which a mask hides a half,
+or a stride passes over some), and with no more than one op of the reference reads of it. An output counts if it depends
+on the inputs at all, and is no view of one. Weights do not count: a version may pack them once.
+
+`floor` is a job in a check worker. A version's records are measured by `distinct_bytes` and `least_bits`, which load no
+torch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import EvaluatorError, TaskError
+from mtmc.evaluate.counting.tally import Record
+from mtmc.evaluate.pool.server import out_of_memory
+from mtmc.task import Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from mtmc.evaluate.gates.reference import Reference
+
+SHARE = 0.9
+"""Part of the floor that a version must reach: counting a sample of its programs is a little off."""
+SAMPLE = 24
+"""Elements of an input that are changed, one at a time. If a quarter of them had no effect, one such input in a thousand
+would still pass for needed as a whole."""
+LIMIT_S = 10.0
+"""Seconds for all of these: an input that is not reached does not count."""
+SEED = 5
+UNKNOWN: dict[str, Any] = {"bytes": 0, "bits": 0, "unknown": "it was not counted"}
+
+_BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+_TF32_BITS, _LEAST_BITS = 11, 4
+_INDEXED_READS = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")
+_INDEXED_WRITES = ("scatter", "scatter_add", "scatter_reduce", "index_put", "index_copy", "index_add", "index_reduce",
+                   "index_fill", "put", "masked_scatter")  # fmt: skip
+"""Ops with addresses from memory: a kernel's are unknown where memory is not there, and so is how much they span."""
+
+
+def distinct_bytes(records: Sequence[Record], inputs: Sequence[int]) -> int:
+    """Bytes that a forward reads of its inputs, each once, and that its launches write.
+
+    What a kernel reads at addresses that it has from memory may be of an input, and counts too.
+    records, inputs: see `mtmc.evaluate.counting.count.count`.
+    """
+    read: defaultdict[int, int] = defaultdict(int)
+    total = 0
+    for record in records:
+        for number, size in record["reads"]:
+            read[number] += size
+        total += sum(size for _, size in record["writes"])
+        if "kernel" in record:
+            total += record["unique_read"] - sum(size for _, size in record["reads"])
+    return total + sum(min(size, read[number]) for number, size in enumerate(inputs))
+
+
+def least_bits(records: Sequence[Record]) -> int | None:
+    """Bits of the narrowest significand that a forward multiplies matrices in; None if it multiplies none."""
+    kinds = [
+        (r["dtype"], None) if "op" in r else (r["dot_dtype"], r["dot_precision"]) for r in records if r["dot_flops"]
+    ]
+    return min((_bits(dtype, precision) for dtype, precision in kinds), default=None)
+
+
+def _bits(dtype: str, precision: str | None = None) -> int:
+    return _TF32_BITS if dtype == "fp32" and precision == "tf32" else _BITS.get(dtype, _LEAST_BITS)
+
+
+def floor(task: Task) -> dict[str, Any]:
+    """What honest work at the full shapes takes at least.
+
+    Returns: {"bytes": of inputs to read and outputs to write, "bits": of the narrowest significand among floating
+    inputs, outputs and the reference's own products, "unknown": why both are 0, or ""}.
+    Raises: TaskError if the reference fails at its small shapes; EvaluatorError if counting itself cannot work.
+    """
+    from mtmc.evaluate.counting.traffic import fake_tensors
+    from mtmc.evaluate.gates.reference import Reference
+
+    bare = replace(task, state=None)  # values of weights make no difference to what is moved
+    needed, dependent = _needed(Reference(bare, task.small, Path.cwd(), SEED))
+    try:
+        with fake_tensors():
+            return _count(Reference(bare, task.full, Path.cwd(), SEED), needed, dependent)
+    except EvaluatorError:
+        raise
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        return {**UNKNOWN, "unknown": f"{type(error).__name__}: {error}"[:500]}
+
+
+def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:
+    """Whether each input tensor is needed as a whole, and whether each tensor of the result depends on any of them."""
+    import torch
+
+    from mtmc.evaluate.counting.storages import tensors_in
+    from mtmc.evaluate.gates.candidate import differ
+    from mtmc.evaluate.gates.loading import map_tensors
+
+    inputs = map_tensors(reference.draw(SEED), torch.clone)
+    before, again = _results(reference, inputs), _results(reference, inputs)
+    needed, dependent = [], [False] * len(before)
+    if any(differ(now, old) for now, old in zip(again, before, strict=True)):
+        return [False] * len(tensors_in(inputs)), dependent  # another result at each call tells nothing
+    generator, end = torch.Generator().manual_seed(SEED), time.monotonic() + LIMIT_S
+    for tensor in tensors_in(inputs):
+        whole = tensor.is_floating_point() and tensor.numel() > 0 and time.monotonic() < end
+        places = torch.randint(max(1, tensor.numel()), (SAMPLE,), generator=generator).unique() if whole else []
+        for place in places:
+            changed = _changed(reference, inputs, tensor, torch.unravel_index(place, tensor.shape), before)
+            dependent = [a or b for a, b in zip(dependent, changed, strict=True)]
+            whole = whole and any(changed)
+            if not whole and all(dependent):
+                break
+        needed.append(whole)
+    return needed, dependent
+
+
+def _changed(
+    reference: Reference, inputs: list[Any], tensor: torch.Tensor, place: Any, before: list[torch.Tensor]
+) -> list[bool]:
+    """Which results change with one element of an input: to no number, to a large one, or to its negative."""
+    from mtmc.evaluate.gates.candidate import differ
+
+    value = tensor[place].clone()
+    changed = [False] * len(before)
+    for other in (float("nan"), 1e4, -1e4):
+        tensor[place] = other
+        try:
+            after = _results(reference, inputs)
+        except TaskError:
+            after = before  # it refuses such a number: that says nothing of the result
+        tensor[place] = value
+        changed = [differ(now, old) for now, old in zip(after, before, strict=True)]
+        if any(changed):
+            break
+    return changed
+
+
+def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
+    import torch
+
+    from mtmc.evaluate.counting.storages import tensors_in
+    from mtmc.evaluate.gates.loading import map_tensors
+
+    return tensors_in(reference.run(map_tensors(inputs, torch.clone), SEED))
+
+
+def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> dict[str, Any]:
+    from mtmc.evaluate.counting.count import count_forward
+    from mtmc.evaluate.counting.storages import tensor_bytes, tensors_in
+
+    inputs = reference.draw(SEED)
+    records, sizes, result = count_forward(reference.model, inputs)
+    results, keys = tensors_in(result), [_storage(tensor) for tensor in tensors_in(inputs)]
+    storages = list(dict.fromkeys(keys))
+    wanted = {storages.index(key) for key, whole in zip(keys, needed, strict=True) if whole}
+    read = _reads(records)
+    made = {
+        _storage(tensor): tensor_bytes(tensor)
+        for tensor, depends in zip(results, dependent, strict=True)
+        if depends and _storage(tensor) not in storages
+    }
+    written = 0 if any(_base(record) in _INDEXED_WRITES for record in records) else sum(made.values())
+    own = least_bits(records)
+    dtypes = [str(tensor.dtype) for tensor in (*tensors_in(inputs), *results) if tensor.is_floating_point()]
+    bits = [_bits(dtype.removeprefix("torch.")) for dtype in dtypes] + ([own] if own else [])
+    return {
+        "bytes": written + sum(min(sizes[number], read.get(number, 0)) for number in wanted),
+        "bits": min(bits, default=0),
+        "unknown": "",
+    }
+
+
+def _reads(records: Sequence[Record]) -> dict[int, int]:
+    """Most bytes that any op reads of each storage; without those that are looked up in."""
+    read: dict[int, int] = {}
+    for record in records:
+        for number, size in record["reads"]:
+            read[number] = max(size, read.get(number, 0))
+    for record in records:
+        if _base(record) in _INDEXED_READS:
+            for number, _ in record["reads"]:
+                read.pop(number, None)
+    return read
+
+
+def _base(record: Record) -> str:
+    """Name of an op without its name space: index_put of aten.index_put_."""
+    return str(record["op"]).rpartition(".")[2].rstrip("_")
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)

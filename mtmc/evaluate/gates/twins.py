@@ -1,0 +1,65 @@
+"""The reference in float64: itself, and with inputs and weights each off by a rounding of their own dtype."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+OTHER_FUNCTION = 0.05
+"""Norm-wise difference of the reference from its float64 twin that rounding does not make in a stable function."""
+
+
+def same_function(own_error: float, rounding_error: float) -> bool:
+    """Whether float64 gave the same function's value, and not one of other random draws (torch draws other numbers in
+    float64): then it is far off without being sensitive to the rounding of its inputs.
+
+    own_error, rounding_error: norm-wise, of the reference and of the rounded twin beside the float64 one.
+    """
+    return own_error < OTHER_FUNCTION or rounding_error > OTHER_FUNCTION
+
+
+def widen(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy, in float64 where the tensor is floating."""
+    return tensor.double() if tensor.is_floating_point() else tensor.clone()
+
+
+def widen_model(model: Any) -> None:
+    """Put parameters, buffers, and the plain tensors that modules keep as attributes into float64."""
+    model.double()
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                setattr(module, name, widen(value))
+
+
+def round_parameters(model: Any, seed: int) -> None:
+    """Move each floating parameter by up to half a unit in its last place; it is in float64 then."""
+    generators: dict[torch.device, torch.Generator] = {}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                device = parameter.device
+                generator = generators.setdefault(device, torch.Generator(device).manual_seed(seed))
+                parameter.data = round_randomly(parameter.data, generator)
+
+
+def round_randomly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """float64 values up to half a unit in the last place of the tensor's dtype away from it; takes no more memory."""
+    if not tensor.is_floating_point():
+        return tensor
+    noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device=generator.device)
+    return noise.sub_(0.5).mul_(torch.finfo(tensor.dtype).eps).add_(1.0).mul_(tensor)
+
+
+@contextlib.contextmanager
+def default_float64() -> Iterator[None]:
+    """While open, torch makes floating tensors in float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -1,0 +1,273 @@
+"""The GPU evaluator: audit, build, check, time and verify on NVIDIA GPUs; runtimes are measured.
+
+Builds run in parallel on the CPU cores (`mtmc.evaluate.gates.build`) and fill one Triton cache; each visible GPU is a lane
+(`mtmc.evaluate.measure.lane`) where one candidate at a time is examined. This module runs in the caller's process and
+loads neither torch nor triton.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mtmc.errors import ConfigError, EvaluatorError
+from mtmc.evaluate.baselines import BaselineFile, Fingerprint
+from mtmc.evaluate.devices import Device, visible_devices
+from mtmc.evaluate.failures import failed_gate, failed_job
+from mtmc.evaluate.gates.audit import audit
+from mtmc.evaluate.gates.cases import plan
+from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
+from mtmc.evaluate.measure.lane import Lane, LaneSettings
+from mtmc.evaluate.pool.job import JobResult, status_of_signal
+from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.sandbox.lockdown import sandbox_mode
+from mtmc.outcome import Diagnosis, Outcome
+from mtmc.protocols import EvaluationRequest
+from mtmc.task import Task
+
+_log = logging.getLogger(__name__)
+
+BASELINES: Mapping[str, str] = {
+    "eager": "eager",
+    "torch.compile": "compile:default",
+    "torch.compile max-autotune": "compile:max-autotune-no-cudagraphs",
+}
+"""What a version is compared with, by name: see `measure.wire.Load.made`."""
+MOST_SPARES, SPARE_MIB = 6, 12288
+"""Processes for candidates that wait on each GPU: at most so many, and one for so much of its memory (a CUDA context
+takes half a GiB). Making one takes about half a second, so several are in the making while one is at work."""
+COMPILE_S = 900.0
+"""Seconds that a baseline may take to compile and to be timed."""
+
+
+@dataclass(frozen=True)
+class GpuSettings:
+    """Settings of the GPU evaluator.
+
+    devices: CUDA indices, e.g. "0,1"; empty: every visible GPU. builders: builds at the same time; 0: one for each core.
+    timeout_s: wall seconds that one gate of one candidate may take. memory_mib: MiB that a candidate's process may take.
+    check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
+    sandbox: "auto" takes what protections there are, "strict" refuses to run without one of them, "off" takes none.
+    baselines_file: where baselines are kept between runs; empty: in the user's cache folder.
+    profile: whether a verification asks the profiler as well (some seconds each).
+    """
+
+    devices: str = ""
+    builders: int = 0
+    timeout_s: float = 60.0
+    memory_mib: int = 16384
+    check_variants: int = 2
+    sandbox: str = "auto"
+    baselines_file: str = ""
+    profile: bool = True
+
+    def open(self) -> GpuEvaluator:
+        """Start an evaluator. Raises: ConfigError for a value that cannot be, EvaluatorError where there is no GPU."""
+        return GpuEvaluator(self)
+
+
+class GpuEvaluator:
+    """Evaluates versions on GPUs; see `mtmc.protocols.Evaluator`. May be used from several threads."""
+
+    verifies = True
+
+    def __init__(self, settings: GpuSettings, fabric: str = "cuda") -> None:
+        _check(settings)
+        self._settings = settings
+        self._fabric = fabric
+        self._devices = visible_devices(settings.devices) if fabric == "cuda" else [Device.host()]
+        self._hardware = self._devices[0].hardware
+        if any(device.hardware.name != self._hardware.name for device in self._devices):
+            names = ", ".join(f"{device.index}: {device.name}" for device in self._devices)
+            raise ConfigError(
+                f"runtimes of different GPUs cannot be compared ({names}): set evaluator.devices to equal ones"
+            )
+        self.hardware = self._hardware.name
+        self._cache = Path(tempfile.mkdtemp(prefix="mtmc-triton-"))
+        self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._cache), ignore_errors=True)
+        cores = os.cpu_count() or 1
+        self._builders = settings.builders or max(1, cores - len(self._devices))
+        self._build: Pool | None = None
+        self._starting = threading.Lock()
+        self._lanes: queue.Queue[Lane] = queue.Queue()
+        self._all = [Lane(self._lane_settings(device)) for device in self._devices]
+        for lane in self._all:
+            self._lanes.put(lane)
+        self._threads = ThreadPoolExecutor(self._builders + 2 * len(self._all), thread_name_prefix="mtmc-gpu")
+        self._closed = False
+
+    def __enter__(self) -> GpuEvaluator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
+        """One outcome per request, same order. Builds run at the same time, one candidate at a time on each GPU.
+
+        Raises: TaskError if a reference cannot be measured; EvaluatorError if the evaluator's own means fail.
+        """
+        if self._closed:
+            raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
+        if len(requests) > 1:
+            return list(self._threads.map(self._evaluate_one, requests))
+        return [self._evaluate_one(request) for request in requests]
+
+    def baselines(self, task: Task) -> dict[str, Outcome]:
+        """What the task's versions are compared with: eager, torch.compile in two modes.
+
+        Taken from the file of baselines where this task was measured on this hardware with these versions of torch and
+        triton before. A mode that does not compile is an outcome that says why.
+        """
+        kept = BaselineFile.of(self._settings.baselines_file)
+        fingerprint = Fingerprint.of(task, self._devices[0])
+        found = kept.find(fingerprint)
+        for name, made in BASELINES.items():
+            if name not in found:
+                found[name] = self._examined(EvaluationRequest(task, task.source, 0, "screen"), {}, made)
+                if found[name].ok:  # a failure may be one of the moment
+                    kept.add(fingerprint, name, found[name])
+        return found
+
+    def close(self) -> None:
+        """End all worker processes, also those at work. Idempotent."""
+        self._closed = True
+        if self._build is not None:
+            self._build.close()
+        for lane in self._all:
+            lane.close()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._finalizer()
+
+    def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
+        refused = audit(request.source, request.task.source)
+        if refused is not None:
+            return refused
+        started = time.perf_counter()
+        built = self._built(request)
+        if isinstance(built, Outcome):
+            return built
+        return self._examined(request, {"build_s": time.perf_counter() - started})
+
+    def _built(self, request: EvaluationRequest) -> dict[str, Any] | Outcome:
+        """What the build gate found, or the outcome of a version that fails in it."""
+        arguments = {
+            "task": request.task,
+            "source": request.source,
+            "target_name": self._hardware.target,
+            "variants": [
+                case.variant for case in plan(request.task, request.depth, self._settings.check_variants).cases
+            ],
+            "for_gpu": self._fabric == "cuda",
+        }
+        result = self._builds().run("mtmc.evaluate.gates.build:build", arguments)
+        if result.status != "ok":
+            return failed_job("build", result, self._settings.timeout_s, self._settings.memory_mib)
+        value: dict[str, Any] = result.value
+        return failed_gate("build", value["failure"], result, request.source) if "failure" in value else value
+
+    def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], made: str = "") -> Outcome:
+        """What a lane finds of a version that was built, or of a baseline."""
+        waited = time.perf_counter()
+        lane = self._lanes.get()
+        try:
+            queued = time.perf_counter() - waited
+            answer, process = lane.examine(
+                task=request.task,
+                source=request.source,
+                depth=request.depth,
+                check_variants=self._settings.check_variants,
+                limit_s=COMPILE_S if made else self._settings.timeout_s,
+                made=made,
+                profile=self._settings.profile,
+            )
+        finally:
+            self._lanes.put(lane)
+        if answer["status"] == "ok":
+            return _measured(answer, {**metrics, "queued_s": queued})
+        return _failed(answer, process, request.source)
+
+    def _builds(self) -> Pool:
+        """The pool that builds. It is started when the device has told what candidates may ask of it."""
+        with self._starting:
+            if self._build is None:
+                settings = self._settings
+                facts = self._all[0].about()["facts"]
+                for lane in self._all:  # they calibrate while the builders start
+                    self._threads.submit(lane.warm_up)
+                real = self._fabric == "cuda"
+                warm = {"target_name": self._hardware.target, "multiprocessors": self._hardware.sms}
+                self._build = Pool(
+                    PoolSettings(
+                        "mtmc.evaluate.gates.build:warm",
+                        {**warm, "for_gpu": real, "facts": facts},
+                        {**ENVIRONMENT, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_CACHE_DIR": str(self._cache)},
+                        self._builders,
+                        settings.timeout_s,
+                        min(settings.memory_mib, 8192),
+                        sandbox=sandbox_mode(settings.sandbox),
+                        writable=(self._cache,),
+                    )
+                )
+            return self._build
+
+    def _lane_settings(self, device: Device) -> LaneSettings:
+        settings = self._settings
+        return LaneSettings(
+            device.index,
+            device.hardware,
+            self._cache,
+            self._fabric,
+            settings.memory_mib,
+            sandbox_mode(settings.sandbox),
+            min(MOST_SPARES, max(2, device.memory_mib // SPARE_MIB)),
+        )
+
+
+def _check(settings: GpuSettings) -> None:
+    sandbox_mode(settings.sandbox)
+    for name in ("timeout_s", "memory_mib"):
+        if getattr(settings, name) <= 0:
+            raise ConfigError(f"evaluator.{name} must be above 0, got {getattr(settings, name)}")
+    for name in ("builders", "check_variants"):
+        if getattr(settings, name) < 0:
+            raise ConfigError(f"evaluator.{name} must be at least 0, got {getattr(settings, name)}")
+
+
+def _measured(answer: Mapping[str, Any], metrics: Mapping[str, float]) -> Outcome:
+    """The outcome of a version that is right."""
+    return Outcome(
+        "ok",
+        runtime_ms=float(answer["runtime_ms"]),
+        runtime_low_ms=float(answer["runtime_low_ms"]),
+        runtime_high_ms=float(answer["runtime_high_ms"]),
+        trials=int(answer["trials"]),
+        runtime_kind="measured",
+        metrics={**answer["metrics"], **metrics},
+    )
+
+
+def _failed(answer: Mapping[str, Any], process: JobResult | None, source: str) -> Outcome:
+    """The outcome of a version that did not stand its examination; how its process ended says more than its silence."""
+    diagnosis = Diagnosis(**answer["diagnosis"])
+    outcome = Outcome(answer["status"], diagnosis=diagnosis)
+    if process is None or diagnosis.kind != "ProcessExit":
+        return outcome
+    if process.status in ("output_limit", "out_of_memory", "process_limit"):
+        return failed_job(diagnosis.stage, process, 0.0, 0)
+    if process.signal:
+        status = status_of_signal(process.signal, process.output)
+        message = f"the candidate's process was ended by {process.signal}: {diagnosis.message}"
+        return Outcome(status, diagnosis=replace(diagnosis, kind=process.signal, message=message))  # type: ignore[arg-type]
+    return outcome

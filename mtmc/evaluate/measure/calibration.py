@@ -1,0 +1,66 @@
+"""What the oracle's clock shows beyond the stated time, measured on a model of the evaluator's own in a candidate's process.
+
+The model copies its input. Its stated time is true, so the rest of the wall is the way there and back, and the handing
+over of the output, which depends on its size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from mtmc.evaluate.gates.compare import Expected
+from mtmc.evaluate.gates.reference import Truth
+from mtmc.evaluate.measure.clock import Overhead, Patience, median
+from mtmc.evaluate.measure.fabric import Fabric
+
+if TYPE_CHECKING:
+    from mtmc.evaluate.measure.examination import Examination, Samples
+
+SIZES = (1 << 12, 1 << 20, 1 << 23, 1 << 25, 1 << 27, 1 << 28)
+"""Bytes of output that are measured."""
+ROOM = (SIZES[-1], SIZES[-1])
+CALLS = 15
+
+
+@dataclass(frozen=True)
+class OverheadTable:
+    """ahead: of calls enqueued behind the gate. waiting: of calls whose host code runs after the gate has opened.
+    flush_ms: of flushing the cache while nothing else uses the device."""
+
+    ahead: Overhead
+    waiting: Overhead
+    flush_ms: float
+
+    def of(self, ahead: bool) -> Overhead:
+        """The one that holds for a call."""
+        return self.ahead if ahead else self.waiting
+
+
+def run(examination: Examination, fabric: Fabric) -> OverheadTable:
+    """Measure all sizes both ways. Raises: Failed if the process fails, which is the machine's fault then."""
+    number = examination.load_own("clone", 0)
+    found: dict[bool, list[tuple[int, float]]] = {True: [], False: []}
+    flushes: list[float] = []
+    for size in SIZES if fabric.asynchronous else SIZES[:2]:
+        x = torch.randn(size // 4, device=fabric.device)
+        truth = Truth([x], [Expected(x, x, x, False)], "*", [])
+        examination.ask_for(truth, number, "calibration")
+        gated = _calls(examination, truth, number, ahead=True)
+        own = median(gated.stated)
+        flushes += gated.flushes
+        found[True].append((size, median([wall - each for wall, each in zip(gated.walls, gated.stated, strict=True)])))
+        found[False].append((size, median(_calls(examination, truth, number, ahead=False).walls) - own))
+    return OverheadTable(Overhead(tuple(found[True])), Overhead(tuple(found[False])), median(flushes))
+
+
+def _calls(examination: Examination, truth: Truth, number: int, ahead: bool) -> Samples:
+    def same(_seed: int) -> Truth:
+        return truth
+
+    def uncounted(_truth: Truth) -> None:
+        pass
+
+    return examination.time(same, number, Patience(CALLS, CALLS, 0.0, 0.0), uncounted, ahead)

@@ -1,0 +1,110 @@
+"""Times: a median with its confidence interval, when to stop, and whether a stated time agrees with the oracle's clock.
+
+The candidate's own device events are precise but are read in its process. The oracle's clock runs from opening the gate
+to the flag that the candidate's stream raises after its outputs lie in the arena; on an H100 it is the events' time plus
+0.15 ms, constant within a few microseconds. So the stated time counts where
+
+    median(wall - stated) <= overhead(output bytes) + 5 us + 3% of the median wall
+
+with `overhead` measured on the evaluator's own models in the same way, and what the stated time hides is bounded by that
+slack.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SLACK_MS = 0.005
+SLACK_SHARE = 0.03
+OUTPUT_MS = 0.004
+"""What handing over one more output costs: one more copy kernel in the stream."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A median of `trials` samples with the 95% confidence interval of the median, in milliseconds."""
+
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    trials: int
+
+
+def summarize(samples: Sequence[float]) -> Timing:
+    """Median and its distribution-free 95% interval: the order statistics (n -+ 1.96 sqrt(n)) / 2 (Conover, Practical
+    Nonparametric Statistics, section 3.2).
+
+    samples: at least one, in milliseconds. Raises: ValueError if there is none.
+    """
+    if not samples:
+        raise ValueError("no samples to summarize")
+    ordered = sorted(samples)
+    n = len(ordered)
+    half = 1.96 * math.sqrt(n) / 2
+    low = max(0, math.floor(n / 2 - half))
+    high = min(n - 1, math.ceil(n / 2 + half) - 1)
+    return Timing(median(ordered), ordered[low], ordered[max(high, low)], n)
+
+
+def median(samples: Sequence[float]) -> float:
+    """The middle sample, or the mean of the two in the middle."""
+    ordered = sorted(samples)
+    n = len(ordered)
+    middle = ordered[n // 2]
+    return middle if n % 2 else (ordered[n // 2 - 1] + middle) / 2
+
+
+@dataclass(frozen=True)
+class Patience:
+    """When to stop timing. least, most: samples. precision: half the interval over the median that is enough.
+
+    seconds: after which no more than `least` samples are taken.
+    """
+
+    least: int
+    most: int
+    precision: float
+    seconds: float
+
+    def enough(self, samples: Sequence[float], spent_s: float) -> bool:
+        """Whether no further sample is needed."""
+        n = len(samples)
+        if n < self.least:
+            return False
+        if n >= self.most or spent_s >= self.seconds:
+            return True
+        timing = summarize(samples)
+        return (timing.high_ms - timing.low_ms) / 2 <= self.precision * timing.median_ms
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What the oracle's clock shows beyond the stated time, by bytes of output: points in ascending order, between which
+    it is interpolated linearly and beyond which the last slope goes on. In milliseconds."""
+
+    points: tuple[tuple[int, float], ...]
+
+    def ms(self, output_bytes: int, outputs: int) -> float:
+        """For that many outputs of that many bytes together."""
+        sizes = [size for size, _ in self.points]
+        at = min(max(1, bisect.bisect_right(sizes, output_bytes)), len(sizes) - 1)
+        (x0, y0), (x1, y1) = self.points[at - 1], self.points[at]
+        inside = y0 + (y1 - y0) * (output_bytes - x0) / (x1 - x0)
+        return inside + OUTPUT_MS * max(0, outputs - 1)
+
+
+def hidden_ms(walls: Sequence[float], stated: Sequence[float], overhead_ms: float) -> float:
+    """How much of the oracle's clock the stated times leave unexplained, beyond the slack; 0 where they agree."""
+    excess = median([wall - own for wall, own in zip(walls, stated, strict=True)]) - overhead_ms
+    slack = SLACK_MS + SLACK_SHARE * median(walls)
+    return excess if excess > slack else 0.0
+
+
+def floor_ms(input_bytes: int, output_bytes: int, cache_bytes: int, dram_gbs: float) -> float:
+    """Least time to read cold inputs and to write what of the outputs the last-level cache cannot hold, at the DRAM's
+    peak rate: no kernel that reads all of its inputs is faster."""
+    moved = input_bytes + max(0, output_bytes - cache_bytes)
+    return moved / (dram_gbs * 1e6)

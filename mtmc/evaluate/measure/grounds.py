@@ -1,0 +1,151 @@
+"""What the oracle knows of one task: its reference at each set of shapes, and the arena its tensors fit in."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtmc.errors import TaskError
+from mtmc.evaluate.estimates.roofline import tensor_rate
+from mtmc.evaluate.gates.admission import Admission, admit
+from mtmc.evaluate.gates.compare import flatten
+from mtmc.evaluate.gates.loading import map_tensors
+from mtmc.evaluate.gates.reference import Calibration, Reference, Truth
+from mtmc.evaluate.hardware import Hardware
+from mtmc.evaluate.measure.arena import aligned, place
+from mtmc.evaluate.measure.fabric import Fabric
+from mtmc.task import Task, Variant
+
+
+@dataclass(frozen=True)
+class Work:
+    """Bytes of inputs, weights and outputs of one forward, and the flops of its products (torch's flop counter: matrix
+    products, convolutions, attention), whose factors are of type `dtype`."""
+
+    input_bytes: int
+    weight_bytes: int
+    output_bytes: int
+    flops: int
+    dtype: str
+
+    def least_ms(self, gpu: Hardware) -> float:
+        """Time at the peaks of a GPU: every byte once, every product in the fastest way that keeps its precision."""
+        moved = self.input_bytes + self.weight_bytes + self.output_bytes
+        rate, products = tensor_rate(_SHORT.get(self.dtype, "fp16"), "tf32x3", gpu)
+        return max(moved / (gpu.dram_gbs * 1e6), self.flops * products / (rate * 1e9))
+
+
+_SHORT = {"float32": "fp32", "float64": "fp64"}
+SPARE_OUTPUT = 1 << 20
+"""Bytes of the output piece beyond what the reference gives, so that a wrong answer can be seen to be wrong."""
+
+
+class Grounds:
+    """One task on one device. Raises (constructor): TaskError if the task is not admitted."""
+
+    def __init__(self, task: Task, fabric: Fabric, folder: Path, draw_seed: Callable[[], int]) -> None:
+        self.task = task
+        self.folder = folder
+        self._fabric = fabric
+        self._draw_seed = draw_seed
+        self.admission: Admission = admit(task, str(fabric.device), folder)
+        self._references: dict[tuple[int, bool], tuple[Reference, int]] = {}
+        self._calibrations: dict[tuple[int, bool], Calibration] = {}
+        if self.admission.variant == self.variants[0].label:
+            self._calibrations[0, False] = self.admission.calibration
+        self.needed = self._sizes()
+        self.work = self._work()
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Full, small, held-out: by their index here a model is called."""
+        return self.task.variants
+
+    def reference(self, variant: int, moved: bool = False) -> tuple[Reference, int]:
+        """The reference at a set of shapes, and the secret seed of its weights."""
+        key = (variant, moved)
+        if key not in self._references:
+            seed = self._draw_seed()
+            device = str(self._fabric.device)
+            known = self._calibrations.get(key)
+            made = Reference(self.task, self.variants[variant], self.folder, seed, device, moved, known)
+            self._references[key] = (made, seed)
+        return self._references[key]
+
+    def truth(self, variant: int, moved: bool, distribution: str, seed: int) -> Truth | None:
+        """What a case should give; None where the reference refuses such inputs, or weights so moved. Raises: TaskError."""
+        try:
+            reference, _ = self.reference(variant, moved)
+        except TaskError:
+            if not moved:
+                raise
+            return None
+        return reference.truth(distribution, seed)  # type: ignore[arg-type]
+
+    def forget(self) -> None:
+        """Drop all references, so that the next ones have other weights; their precision is known already."""
+        for key, (reference, _) in self._references.items():
+            if reference.calibration is not None:
+                self._calibrations[key] = reference.calibration
+        self._references.clear()
+
+    def arguments(self, variant: int, moved: bool = False) -> bytes:
+        """Constructor arguments of a set of shapes, pickled, on the CPU."""
+        return pickle.dumps(map_tensors(self.reference(variant, moved)[0].arguments, torch.Tensor.cpu))
+
+    def _work(self) -> Work:
+        """What a forward at the full shapes has to do."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        reference, seed = self.reference(0)[0], self._draw_seed()
+        inputs = reference.draw(seed)
+        counter = FlopCounterMode(display=False)
+        with counter:
+            outputs = flatten(reference.run(inputs, seed))[0]
+        floating = [tensor for tensor in tensors_of(inputs) if tensor.is_floating_point()]
+        name = str(floating[0].dtype).removeprefix("torch.") if floating else "float32"
+        weights = {id(tensor): tensor for tensor in [*reference.model.parameters(), *reference.model.buffers()]}
+        sizes = [_bytes(tensors_of(part)) for part in (inputs, list(weights.values()), outputs)]
+        return Work(sizes[0], sizes[1], sizes[2], int(counter.get_total_flops()), name)
+
+    def _sizes(self) -> tuple[int, int]:
+        """Bytes of the input and output pieces: those of the largest set of shapes."""
+        inputs, outputs = 0, 0
+        for variant in range(len(self.variants)):
+            reference, seed = self.reference(variant)[0], self._draw_seed()
+            truth = reference.truth("drawn", seed) if variant else reference.timed(seed)
+            assert truth is not None
+            inputs = max(inputs, place(tensors_of(truth.inputs))[1])
+            outputs = max(outputs, output_bytes(truth))
+        return inputs + aligned(1), outputs + SPARE_OUTPUT
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """All tensors in nested arguments, in order."""
+    found: list[torch.Tensor] = []
+    map_tensors(value, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+    return found
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def output_bytes(truth: Truth) -> int:
+    """Bytes of the dense outputs of a truth, as they lie in the arena."""
+    sizes = [each.value.numel() * each.value.element_size() for each in truth.outputs if not isinstance(each, str)]
+    return sum(aligned(size) for size in sizes)
+
+
+def check_memory(needed: int, free: int, what: str) -> None:
+    """Raises: TaskError if a task needs more bytes than there are."""
+    if needed > free:
+        raise TaskError(
+            f"{what} needs about {needed / 1e9:.1f} GB of GPU memory, {free / 1e9:.1f} GB are free: take smaller "
+            "shapes, or a larger GPU (evaluator.devices)"
+        )

@@ -1,0 +1,299 @@
+"""A lane: one GPU with its oracle and its candidates' processes, seen from the caller's process.
+
+Candidates' processes are made before they are needed: each forks from a warm server inside the sandbox, makes its CUDA
+context and waits. One candidate at a time is examined; the next ones are being built meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import pickle
+import queue
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
+from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
+from mtmc.evaluate.hardware import Hardware
+from mtmc.evaluate.measure.questions import NO_START, Calibrate, Examine
+from mtmc.evaluate.pool.job import JobResult
+from mtmc.evaluate.pool.server import read_message, write_message
+from mtmc.evaluate.pool.worker import Pool, PoolSettings
+
+if TYPE_CHECKING:
+    from mtmc.evaluate.sandbox.lockdown import Mode
+
+_log = logging.getLogger(__name__)
+
+START_S = 180.0
+IDLE_S = 86400.0
+END_S = 10.0
+"""Seconds for a killed process to be gone: a GPU takes a while to give up a context."""
+
+_ORACLE = """
+import sys
+sys.path[:] = {path!r}
+from mtmc.evaluate.measure.oracle import main
+main({control}, {listener}, {folder!r}, {fabric!r}, {hardware!r})
+"""
+
+
+@dataclass(frozen=True)
+class LaneSettings:
+    """One GPU. index: of the GPU, as CUDA_VISIBLE_DEVICES counts. cache: folder of the shared Triton cache.
+
+    fabric: "cuda", or "host" for the conversation without a GPU. spares: processes kept ready.
+    """
+
+    index: str
+    hardware: Hardware
+    cache: Path
+    fabric: str = "cuda"
+    memory_mib: int = 16384
+    sandbox: Mode = "auto"
+    spares: int = 3
+
+
+class Lane:
+    """Examines one candidate at a time; from any thread. Raises (constructor): EvaluatorError if it does not start."""
+
+    def __init__(self, settings: LaneSettings) -> None:
+        self._settings = settings
+        self._folder = Path(tempfile.mkdtemp(prefix="mtmc-lane-"))
+        self._lock = threading.Lock()
+        self._closed = False
+        self._address = str(self._folder / "oracle")
+        self._oracle: _OracleProcess | None = None
+        self._calibrated = False
+        self._pools = {locked: self._pool(locked) for locked in (True, False)}
+        self._threads = ThreadPoolExecutor(settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
+        self._ready: queue.SimpleQueue[tuple[str, Future[JobResult]]] = queue.SimpleQueue()
+        self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
+
+    def warm_up(self) -> None:
+        """Make all ready for the first examination. Raises: EvaluatorError."""
+        with self._lock:
+            self._running()
+
+    def about(self) -> dict[str, Any]:
+        """What the oracle says of its device, see `Oracle.about`. Starts it. Raises: EvaluatorError."""
+        with self._lock:
+            return self._started().about
+
+    def examine(self, **fields: Any) -> tuple[dict[str, Any], JobResult | None]:
+        """One examination, see `oracle.Examine` for the fields but the token.
+
+        Returns: the oracle's verdict, and how the candidate's process ended if it has.
+        Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
+        """
+        locked = not fields.get("made")
+        with self._lock:
+            for attempt in range(2):
+                oracle = self._running()
+                token, process = self._ready.get() if locked else self._spawn(locked=False)
+                if locked:
+                    self._refill()
+                try:
+                    answer = oracle.ask(Examine(token=token, **fields), fields["limit_s"] + START_S)
+                    break
+                except _OracleLost as lost:
+                    _log.warning("the oracle of GPU %s was lost (%s); started anew", self._settings.index, lost)
+                    self._drop_oracle()
+                    if attempt:
+                        raise EvaluatorError(f"the GPU {self._settings.index} failed twice: {lost}") from lost
+            _raise_error(answer)
+            if answer["status"] != "ok" and answer["diagnosis"]["kind"] == NO_START:
+                raise EvaluatorError(f"{answer['diagnosis']['message']}: {_last_words(process)}")
+            # Nothing else may run on the device while the next candidate is timed; one that was right is idle already.
+            return answer, _ended(process) if answer["status"] != "ok" else None
+
+    def close(self) -> None:
+        """End all processes. Idempotent."""
+        self._closed = True
+        self._drop_oracle()
+        for pool in self._pools.values():
+            pool.close()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._finalizer()
+
+    def _started(self) -> _OracleProcess:
+        if self._closed:
+            raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
+        if self._oracle is None:
+            self._pools[True].start()
+            self._oracle = _OracleProcess(self._settings, self._folder, self._address)
+            self._calibrated = False
+        return self._oracle
+
+    def _running(self) -> _OracleProcess:
+        """The oracle, started and calibrated, and processes for it."""
+        oracle = self._started()
+        if not self._calibrated:
+            self._fill()
+            token, process = self._ready.get()  # nothing but the evaluator's own model runs in it
+            self._refill()
+            answer = oracle.ask(Calibrate(token), START_S)
+            _raise_error(answer)
+            _ended(process)
+            self._calibrated = True
+            _log.info("GPU %s is ready: %s", self._settings.index, answer)
+        return oracle
+
+    def _fill(self) -> None:
+        while not self._ready.empty():
+            self._ready.get()
+        for _ in range(self._settings.spares):
+            self._refill()
+
+    def _refill(self) -> None:
+        self._ready.put(self._spawn(locked=True))
+
+    def _spawn(self, locked: bool) -> tuple[str, Future[JobResult]]:
+        token = secrets.token_hex(16)
+        arguments = {"oracle": self._address, "token": token, "fabric": self._settings.fabric, "locked": locked}
+        arguments["cache"] = str(self._settings.cache)
+        function = "mtmc.evaluate.measure.subject:serve"
+        return token, self._threads.submit(self._pools[locked].run, function, arguments, IDLE_S)
+
+    def _pool(self, locked: bool) -> Pool:
+        settings = self._settings
+        environment = {
+            **ENVIRONMENT,
+            "CUDA_VISIBLE_DEVICES": settings.index,
+            "TRITON_CACHE_DIR": str(settings.cache),
+            "TRITON_DEFAULT_FP_FUSION": "1",
+        }
+        if settings.fabric != "cuda":
+            environment |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+        return Pool(
+            PoolSettings(
+                "mtmc.evaluate.measure.subject:warm",
+                {"fabric": settings.fabric, "target_name": settings.hardware.target},
+                environment,
+                workers=settings.spares + 2,
+                timeout_s=IDLE_S,
+                memory_mib=settings.memory_mib,
+                sandbox=settings.sandbox,
+                gpu=settings.fabric == "cuda",
+                readable=(settings.cache, self._folder),
+                writable=() if locked else (settings.cache,),
+                profile=None,
+            )
+        )
+
+    def _drop_oracle(self) -> None:
+        oracle, self._oracle = self._oracle, None
+        if oracle is not None:
+            oracle.close()
+
+
+class _OracleLost(Exception):
+    """The oracle's process ended or fell silent."""
+
+
+class _OracleProcess:
+    """This side of the oracle."""
+
+    def __init__(self, settings: LaneSettings, folder: Path, address: str) -> None:
+        self._log_path = folder / "oracle.log"
+        Path(address).unlink(missing_ok=True)
+        self._control, theirs = socket.socketpair()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(address)
+        listener.listen(64)
+        own = folder / "references"
+        own.mkdir(exist_ok=True)
+        code = _ORACLE.format(
+            path=[os.path.abspath(entry) for entry in sys.path],
+            control=theirs.fileno(),
+            listener=listener.fileno(),
+            folder=str(own),
+            fabric=settings.fabric,
+            hardware=json.dumps(asdict(settings.hardware)),
+        )
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": settings.index if settings.fabric == "cuda" else ""}
+        with theirs, listener, open(self._log_path, "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                env=environment,
+                cwd=own,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno(), listener.fileno()],
+                start_new_session=True,
+            )
+        self._finalizer = weakref.finalize(self, _end, self._process, self._control)
+        try:
+            self.about = self._answer(START_S)
+        except _OracleLost as lost:
+            raise EvaluatorError(f"the process that measures does not start ({lost})") from lost
+
+    def ask(self, request: Any, limit_s: float) -> dict[str, Any]:
+        """One request and its answer. Raises: _OracleLost."""
+        try:
+            write_message(self._control, pickle.dumps(request))
+        except OSError as error:
+            raise _OracleLost(self._tail(str(error))) from error
+        return self._answer(limit_s)
+
+    def close(self) -> None:
+        """End the process."""
+        self._finalizer()
+
+    def _answer(self, limit_s: float) -> dict[str, Any]:
+        self._control.settimeout(limit_s)
+        try:
+            answer: dict[str, Any] = json.loads(read_message(self._control))
+        except (OSError, EOFError) as error:
+            raise _OracleLost(self._tail(str(error))) from error
+        return answer
+
+    def _tail(self, why: str) -> str:
+        text = self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+        return f"{why}; the end of its log:\n{text[-1500:]}"
+
+
+def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    control.close()
+    process.kill()
+    process.wait()
+
+
+def _ended(process: Future[JobResult]) -> JobResult | None:
+    """How a dismissed process ended; None if it is not gone yet."""
+    try:
+        return process.result(END_S)
+    except FutureTimeout:
+        return None
+
+
+def _last_words(process: Future[JobResult]) -> str:
+    """Why a process ended that never had a candidate."""
+    try:
+        ended = process.result(END_S)
+    except FutureTimeout:
+        return "it is still there"
+    except MtmcError as error:
+        return str(error)
+    return f"{ended.status} {ended.signal or ''}\n{ended.output[-2000:]}"
+
+
+def _raise_error(answer: Mapping[str, Any]) -> None:
+    kinds = {"TaskError": TaskError, "ConfigError": ConfigError}
+    if "error" in answer:
+        raise kinds.get(answer["error"], EvaluatorError)(answer["message"])

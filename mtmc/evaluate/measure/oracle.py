@@ -1,0 +1,313 @@
+"""The oracle: one trusted process per GPU. It holds the references, the secret seeds, the clock and the verdict.
+
+Started by a `Lane`, which asks over the control socket, one thing at a time; candidates' processes connect to a socket
+in the lane's folder and say their token. No candidate's code ever runs here, and no expected value leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import logging
+import os
+import pickle
+import secrets
+import signal
+import socket
+import struct
+import time
+from collections import OrderedDict
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtmc.errors import MtmcError
+from mtmc.evaluate.gates.cases import plan
+from mtmc.evaluate.gates.target import describe_device
+from mtmc.evaluate.hardware import Hardware
+from mtmc.evaluate.measure import calibration
+from mtmc.evaluate.measure.calibration import OverheadTable
+from mtmc.evaluate.measure.clock import Patience, floor_ms, hidden_ms, median, summarize
+from mtmc.evaluate.measure.examination import FULL, Arena, Examination, Failed, Samples, verdict
+from mtmc.evaluate.measure.fabric import Flags, open_fabric
+from mtmc.evaluate.measure.grounds import Grounds, Work, check_memory
+from mtmc.evaluate.measure.questions import NO_START, Calibrate, Examine
+from mtmc.evaluate.measure.reference_time import ReferenceClock
+from mtmc.evaluate.measure.subject import TOKEN
+from mtmc.evaluate.measure.wire import Gone, Line, Open, Silent
+from mtmc.evaluate.pool.server import read_message, write_message
+from mtmc.outcome import Diagnosis
+from mtmc.protocols import Depth
+from mtmc.task import Task
+from mtmc.tree import source_hash
+
+_log = logging.getLogger(__name__)
+
+CONNECT_S = 120.0
+"""Seconds until a candidate's process must have connected: a cold disk is slow."""
+PROFILED_CALLS = 3
+PATIENCE: dict[Depth, Patience] = {
+    "screen": Patience(least=12, most=60, precision=0.005, seconds=0.15),
+    "verify": Patience(least=20, most=100, precision=0.003, seconds=0.5),
+}
+KEPT_TASKS = 8
+KEPT_SHARE = 0.1
+"""Share of the device's memory above which no second task is kept."""
+FLOOR_SHARE = 0.9
+"""A time below this share of the floor is not believed."""
+BUSY_FACTOR, BUSY_MS = 2.0, 0.05
+"""The oracle's own work beside a candidate that waits takes at most so much longer."""
+
+
+def main(control_fd: int, listener_fd: int, folder: str, fabric: str, hardware: str) -> None:
+    """Serve until the lane hangs up. hardware: fields of a `Hardware` as JSON."""
+    control = socket.socket(fileno=control_fd)
+    listener = socket.socket(fileno=listener_fd)
+    torch.set_grad_enabled(False)
+    logging.basicConfig(level=logging.DEBUG if os.environ.get("MTMC_DEBUG") else logging.WARNING)
+    oracle = Oracle(listener, Path(folder), fabric, Hardware(**json.loads(hardware)))
+    with contextlib.suppress(EOFError, OSError):
+        write_message(control, json.dumps(oracle.about()).encode())
+        while True:
+            request = pickle.loads(read_message(control))
+            write_message(control, json.dumps(oracle.answer(request)).encode())
+    os._exit(0)
+
+
+class Oracle:
+    """The state between examinations: the device, the arena, the grounds of the present task."""
+
+    def __init__(self, listener: socket.socket, folder: Path, fabric: str, hardware: Hardware) -> None:
+        self._listener = listener
+        self._folder = folder
+        self._fabric = open_fabric(fabric)
+        self._fabric.warm_up()
+        self._hardware = hardware
+        self._flags = Flags()
+        self._fabric.share(self._flags)
+        self._pieces: list[tuple[int, torch.Tensor, int]] = []  # inputs, outputs: descriptor, bytes, size
+        self._waiting: dict[str, socket.socket] = {}
+        self._grounds: OrderedDict[str, Grounds] = OrderedDict()  # the last used ones last
+        self._overhead: OverheadTable | None = None
+
+    def about(self) -> dict[str, Any]:
+        """What the lane is told at the start: "facts" of the device, see `describe_device`; none without a device."""
+        return {"facts": describe_device() if self._fabric.device.type == "cuda" else None}
+
+    def answer(self, request: Any) -> dict[str, Any]:
+        """One request of the lane. An error of the user's side comes back as {"error", "message"}."""
+        try:
+            return self._calibrate(request) if isinstance(request, Calibrate) else self._examine(request)
+        except MtmcError as error:
+            return {"error": type(error).__name__, "message": str(error)}
+        except torch.OutOfMemoryError as error:
+            diagnosis = Diagnosis("check", "MemoryError", f"the GPU's memory was used up: {str(error)[:500]}")
+            return {"status": "out_of_memory", "diagnosis": asdict(diagnosis)}
+        except Exception as error:
+            if isinstance(error, torch.AcceleratorError):
+                raise  # the context is lost: this process is no good any more
+            _log.exception("an examination failed by itself")
+            return {
+                "error": "EvaluatorError",
+                "message": f"an examination failed by itself, a bug to report: {error!r}",
+            }
+
+    # -- one candidate -------------------------------------------------------------------------------------------
+
+    def _examine(self, request: Examine) -> dict[str, Any]:
+        grounds = self._grounds_of(request.task)
+        if request.depth == "verify":
+            grounds.forget()  # other weights
+        connection = self._connection(request.token)
+        try:
+            examination = self._opened(connection, request.limit_s)
+            examination.judged = not request.made
+            return self._examined(examination, grounds, request)
+        except Failed as failed:
+            return verdict(failed)
+        finally:
+            self._dismiss(connection)
+
+    def _examined(self, examination: Examination, grounds: Grounds, request: Examine) -> dict[str, Any]:
+        started = time.perf_counter()
+        metrics: dict[str, float] = {}
+        if not request.made:
+            todo = plan(grounds.task, request.depth, request.check_variants)
+            metrics |= examination.check(grounds, request.source, todo)
+        number = examination.load(grounds, FULL, request.source, made=request.made)
+        reference, _ = grounds.reference(FULL)
+        examination.ask_for(reference.timed(self._seed()), number, "full shapes, first call")
+        checked = time.perf_counter()
+        eager = ReferenceClock(self._fabric, self._flags, reference.model)
+        samples = examination.time(reference.timed, number, PATIENCE[request.depth], eager.tick, ahead=True)
+        timed = time.perf_counter()
+        found = self._times(samples, eager.times, grounds.work, trusted=bool(request.made))
+        if request.depth == "verify" and request.profile and self._fabric.asynchronous:
+            metrics |= self._witness(examination.profile(reference, number, PROFILED_CALLS), samples)
+        metrics |= {"check_s": checked - started, "time_s": timed - checked, "verify_s": time.perf_counter() - timed}
+        return {"status": "ok", **found, "metrics": {**found.pop("metrics"), **metrics}}
+
+    def _times(self, samples: Samples, eager: list[float], work: Work, trusted: bool) -> dict[str, Any]:
+        """The runtime and what is known beside it. Raises: Failed where it cannot be."""
+        stated = samples.stated
+        assert self._overhead is not None
+        overhead = self._overhead.of(samples.ahead).ms(samples.output_bytes, samples.outputs)
+        if not samples.ahead:  # its host time is part of it, so the oracle's clock alone can tell
+            stated = [max(wall - overhead, 0.0) for wall in samples.walls]
+        timing = summarize(stated)
+        floor = floor_ms(samples.input_bytes, samples.output_bytes, self._hardware.l2_bytes, self._hardware.dram_gbs)
+        metrics = {
+            "waits_for_device": 0.0 if samples.ahead else 1.0,
+            "clock_ms": median(samples.walls) - overhead,
+            "bytes_min": float(work.input_bytes + work.weight_bytes + work.output_bytes),
+            "dot_flops": float(work.flops),
+        }
+        if timing.median_ms > 0:
+            metrics["roofline"] = work.least_ms(self._hardware) / timing.median_ms
+            metrics["achieved_gbs"] = metrics["bytes_min"] / timing.median_ms / 1e6
+            metrics["achieved_tflops"] = work.flops / timing.median_ms / 1e9
+        if eager:
+            metrics["eager_ms"] = median(eager)
+        if not trusted and self._fabric.asynchronous:
+            self._believe(samples, timing.median_ms, overhead, floor, metrics.get("eager_ms"))
+        return {
+            "runtime_ms": timing.median_ms,
+            "runtime_low_ms": timing.low_ms,
+            "runtime_high_ms": timing.high_ms,
+            "trials": timing.trials,
+            "metrics": metrics,
+        }
+
+    def _believe(
+        self, samples: Samples, stated_ms: float, overhead: float, floor: float, eager_ms: float | None
+    ) -> None:
+        """Raises: Failed where the stated time is not what the oracle's clock, or the device, allows."""
+        assert self._overhead is not None
+        flush, usual = median(samples.flushes or [0.0]), self._overhead.flush_ms
+        if flush > BUSY_FACTOR * usual + BUSY_MS:
+            message = (
+                f"the evaluator's own work before a call took {flush:.3f} ms instead of {usual:.3f}: the version uses the "
+                "device before its inputs are released"
+            )
+            raise Failed("rejected", Diagnosis("time", "WorksAhead", message))
+        hidden = hidden_ms(samples.walls, samples.stated, overhead) if samples.ahead else 0.0
+        if hidden > 0:
+            message = (
+                f"the device events tell {stated_ms:.4f} ms a call, the evaluator's own clock {stated_ms + hidden:.4f} ms: "
+                "work outside of the timed interval, or a forged time"
+            )
+            raise Failed("rejected", Diagnosis("time", "HiddenTime", message))
+        if stated_ms < FLOOR_SHARE * floor and (eager_ms is None or eager_ms > floor):
+            message = (
+                f"{stated_ms:.4f} ms is less than {FLOOR_SHARE:g} of the {floor:.4f} ms that reading the inputs once takes "
+                f"on this GPU ({self._hardware.dram_gbs:g} GB/s): the inputs were not all read"
+            )
+            raise Failed("rejected", Diagnosis("time", "FasterThanMemory", message))
+
+    def _witness(self, seen: dict[str, Any], samples: Samples) -> dict[str, float]:
+        """What the profiler says, which must not contradict the times. Raises: Failed."""
+        busy, count = float(seen.get("busy_ms", 0.0)), float(seen.get("count", 0.0))
+        stated = median(samples.stated)
+        if count <= samples.outputs and stated > 2e-3:
+            message = (
+                f"the profiler saw {count:g} device activities a call, no more than handing over the outputs takes"
+            )
+            raise Failed("rejected", Diagnosis("verify", "NoDeviceWork", message))
+        return {"profiled_ms": busy, "activities": count}
+
+    # -- the device ----------------------------------------------------------------------------------------------
+
+    def _grounds_of(self, task: Task) -> Grounds:
+        """What is known of a task: kept for the last few, as far as they leave the memory to the one at work."""
+        key = source_hash(f"{task.source}{task.variants}") + source_hash(str(task.state))
+        if key not in self._grounds:
+            while self._grounds and (len(self._grounds) >= KEPT_TASKS or self._crowded()):
+                self._grounds.popitem(last=False)
+            self._empty_cache()
+            self._grounds[key] = Grounds(task, self._fabric, self._folder, self._seed)
+            for warning in self._grounds[key].admission.warnings:
+                _log.warning("task %s: %s", task.name, warning)
+        self._grounds.move_to_end(key)
+        grounds = self._grounds[key]
+        self._make_room(grounds.needed, f"task {task.name}")
+        return grounds
+
+    def _crowded(self) -> bool:
+        """Whether the tasks that are kept take much of the device."""
+        if self._fabric.device.type != "cuda":
+            return False
+        return torch.cuda.memory_allocated() > KEPT_SHARE * torch.cuda.get_device_properties(0).total_memory
+
+    def _empty_cache(self) -> None:
+        gc.collect()
+        if self._fabric.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _make_room(self, needed: tuple[int, int], what: str) -> None:
+        """An arena that holds so many bytes of inputs and outputs."""
+        have = tuple(size for _, _, size in self._pieces)
+        if have and all(size >= need for size, need in zip(have, needed, strict=True)):
+            return
+        for fd, _, _ in self._pieces:
+            self._fabric.release(fd)
+        self._pieces.clear()
+        self._empty_cache()
+        if self._fabric.device.type == "cuda":
+            check_memory(sum(needed), torch.cuda.mem_get_info()[0], what)
+        for size in needed:
+            fd, memory = self._fabric.create(size)
+            self._pieces.append((fd, memory, memory.numel()))
+
+    def _opened(self, connection: socket.socket, limit_s: float) -> Examination:
+        """The examination of a process that has the arena."""
+        line = Line(connection)
+        inputs, outputs = self._pieces
+        self._flags.words[:] = 0
+        try:
+            line.ask(Open(inputs[2], outputs[2]), (inputs[0], outputs[0], self._flags.fd))
+            line.heard(CONNECT_S)
+        except (Silent, Gone) as error:
+            message = f"a process for candidates ended before it had one, or took more than {CONNECT_S:g} s"
+            raise Failed("crash", Diagnosis("check", NO_START, message)) from error
+        return Examination(line, self._fabric, Arena(inputs[1], outputs[1], self._flags), self._seed, limit_s)
+
+    def _connection(self, token: str) -> socket.socket:
+        """The connection of the process with a token. Raises: Failed if it does not come."""
+        self._listener.settimeout(CONNECT_S)
+        try:
+            while token not in self._waiting:
+                connection, _ = self._listener.accept()
+                connection.settimeout(10.0)
+                said = connection.recv(TOKEN, socket.MSG_WAITALL).decode(errors="replace")
+                connection.settimeout(None)
+                self._waiting[said] = connection
+        except (TimeoutError, OSError):
+            message = f"a candidate's process did not connect within {CONNECT_S:g} s"
+            raise Failed("crash", Diagnosis("check", NO_START, message)) from None
+        return self._waiting.pop(token)
+
+    def _dismiss(self, connection: socket.socket) -> None:
+        """End a candidate's process: its work on the device ends with it."""
+        with contextlib.suppress(OSError):
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            pid, _, _ = struct.unpack("3i", credentials)
+            if pid > 1:
+                os.kill(pid, signal.SIGKILL)
+        connection.close()
+
+    def _calibrate(self, request: Calibrate) -> dict[str, Any]:
+        connection = self._connection(request.token)
+        try:
+            self._make_room(calibration.ROOM, "calibration")
+            self._overhead = calibration.run(self._opened(connection, CONNECT_S), self._fabric)
+        finally:
+            self._dismiss(connection)
+        return {"status": "ok", "overhead": asdict(self._overhead)}
+
+    @staticmethod
+    def _seed() -> int:
+        """A secret from the operating system: what a candidate has seen tells nothing of the next."""
+        return secrets.randbits(62)

@@ -1,0 +1,36 @@
+"""What a lane asks its oracle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtmc.protocols import Depth
+from mtmc.task import Task
+
+NO_START = "NoStart"
+"""Kind of the diagnosis where a process for candidates has failed by itself: the evaluator's fault, no candidate's."""
+
+
+@dataclass(frozen=True)
+class Examine:
+    """What a lane asks. token: of the candidate's process. made: see `wire.Load`; the evaluator's own models are trusted:
+    their outputs are checked at the full shapes only.
+
+    limit_s: seconds for the whole examination.
+    """
+
+    token: str
+    task: Task
+    source: str
+    depth: Depth
+    check_variants: int
+    limit_s: float
+    made: str = ""
+    profile: bool = True
+
+
+@dataclass(frozen=True)
+class Calibrate:
+    """Measure what the oracle's clock shows beyond the stated time, on models of the evaluator's own."""
+
+    token: str

@@ -1,0 +1,249 @@
+"""The candidate's process: made before it is needed, locked down before the candidate's text runs, gone after one job.
+
+It connects to the oracle, warms the device up, and does what the oracle asks: make a model, call it. It sees inputs and
+never an expected value, a verdict or a clock that counts. A gated call enqueues all of its work behind the gate: the
+inputs are written only when the candidate's host code has returned, so nothing in it can depend on them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import socket
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtmc.evaluate.gates.candidate import differ, poisoned_memory
+from mtmc.evaluate.gates.compare import flatten
+from mtmc.evaluate.gates.diagnosis import diagnose, diagnose_exception
+from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
+from mtmc.evaluate.gates.prebuilt import install, know, prime
+from mtmc.evaluate.measure.arena import aligned, contiguous_places, view
+from mtmc.evaluate.measure.fabric import DONE, GATE, Fabric, Flags, open_fabric
+from mtmc.evaluate.measure.kernels_seen import kernels_of
+from mtmc.evaluate.measure.wire import Call, Gone, Line, Load, Open, Profile
+from mtmc.evaluate.pool.server import out_of_memory
+from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
+
+_copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+TOKEN = 32
+"""Characters by which the oracle knows which process a connection is from."""
+
+_Failure = dict[str, Any]
+
+
+def warm(fabric: str, target_name: str) -> None:
+    """Once in the warm server: import everything, touch no device, so that forked processes may use it.
+
+    Raises: EvaluatorError for an unknown target, ImportError for a missing package.
+    """
+    torch.set_num_threads(1)
+    with poisoned_memory():  # its first use imports a good part of torch
+        torch.empty(1)
+    if fabric == "cuda":
+        importlib.import_module("cuda.bindings.driver")
+        importlib.import_module("mtmc.evaluate.measure.cuda_fabric")
+        prime(target_name)
+    else:
+        _interpret(target_name)
+
+
+def _interpret(target_name: str) -> None:
+    """Let kernels run on CPU tensors."""
+    from mtmc.evaluate.gates.autotune import pin_autotuners
+    from mtmc.evaluate.gates.interpreter import prepare
+    from mtmc.evaluate.gates.target import install_driver, target
+
+    install_driver(target(target_name), 1)
+    prepare("tf32")
+    pin_autotuners({})
+
+
+def serve(oracle: str, token: str, fabric: str, locked: bool, cache: str) -> None:
+    """Job function of the candidates' pool: until the oracle hangs up.
+
+    oracle: path of its socket. token: see `TOKEN`. locked: whether to lock this process down before a candidate runs;
+    not for the evaluator's own models, which need a compiler. cache: folder of compiled kernels, to be read.
+    """
+    connection = socket.socket(socket.AF_UNIX)
+    connection.connect(oracle)
+    connection.sendall(token.encode())
+    line = Line(connection)
+    if locked:  # before the device's context: its driver's threads are then born inside
+        lock_files([Path.cwd()], [Path(cache)], gpu=fabric == "cuda")
+    device = open_fabric(fabric)
+    device.warm_up()
+    refusals = _ready_triton() if fabric == "cuda" and locked else []
+    request, fds = line.asked(fds=3)
+    assert isinstance(request, Open)
+    subject = _Subject(line, device, request, fds, refusals)
+    if locked:
+        lock_calls("candidate")
+    torch.set_grad_enabled(False)
+    line.say({"open": True})
+    try:
+        while True:
+            request, _ = line.asked()
+            subject.answer(request)
+    except (Gone, OSError):
+        os._exit(0)
+
+
+def _ready_triton() -> list[str]:
+    """Triton as a candidate finds it: its driver loaded, compiling refused, tuning quick.
+
+    Returns: a list that gets every refusal, also those that a candidate swallows.
+    """
+    import triton
+
+    from mtmc.evaluate.gates.autotune import quick_autotune
+
+    triton.runtime.driver.active.get_current_target()
+    quick_autotune()
+    return install()
+
+
+class _Subject:
+    def __init__(self, line: Line, fabric: Fabric, opened: Open, fds: list[int], refusals: list[str]) -> None:
+        self._refusals = refusals
+        self._line = line
+        self._fabric = fabric
+        self._inputs = fabric.open(fds[0], opened.inputs)
+        self._outputs = fabric.open(fds[1], opened.outputs)
+        self._room = opened.outputs
+        self._flags = Flags(fds[2])
+        fabric.share(self._flags)
+        for fd in fds:
+            os.close(fd)
+        self._models: dict[int, Callable[..., Any]] = {}
+        self._paths: dict[int, Path] = {}
+
+    def answer(self, request: Any) -> None:
+        """Do what is asked and say how it went."""
+        kinds: dict[type, Callable[[Any], dict[str, Any]]] = {
+            Load: self._load,
+            Call: self._call,
+            Profile: self._profile,
+        }
+        try:
+            said = kinds[type(request)](request)
+            if self._refusals:  # swallowed: a version that falls back is not the version that was built
+                said = {"failure": asdict(diagnose("check", "NotPrebuilt", self._refusals[0], ""))}
+        except Exception as error:
+            said = self._failed(error, request.model)
+        self._line.say(said)
+
+    def _failed(self, error: Exception, model: int) -> _Failure:
+        if isinstance(error, torch.OutOfMemoryError) or out_of_memory(error):
+            return {"out_of_memory": str(error)[:2000]}
+        path = self._paths.get(model)
+        if path is None:
+            return {"failure": asdict(diagnose("check", type(error).__name__, traceback.format_exc()[-2000:], ""))}
+        text = path.read_text() if path.exists() else ""
+        return {"failure": asdict(diagnose_exception("check", error, str(path), text))}
+
+    def _load(self, request: Load) -> dict[str, Any]:
+        if request.made == "clone":
+            self._models[request.model] = torch.clone
+        else:
+            self._models[request.model] = self._construct(request)
+        return {"loaded": True}
+
+    def _construct(self, request: Load) -> Callable[..., Any]:
+        path = Path.cwd() / f"mtmc_candidate_{request.model}.py"
+        self._paths[request.model] = path
+        module = load_module(candidate_text(request.source, request.constants), path)
+        if not request.made and self._fabric.device.type == "cuda":
+            know(module)
+        arguments = pickle.loads(request.arguments)
+        name = "Model" if request.made else "ModelNew"
+        device = str(self._fabric.device)
+        model = construct(module, name, arguments, request.seed, request.state, device=device, moved=request.moved)
+        if request.made:
+            mode = request.made.partition(":")[2]
+            model = torch.compile(model, mode=mode) if mode else model
+        return model
+
+    def _call(self, request: Call) -> dict[str, Any]:
+        model = self._models[request.model]
+        if request.check:
+            return self._checked_call(model, request)
+        ahead = request.gated and self._fabric.asynchronous
+        if request.gated and not ahead:
+            self._line.say({"enqueued": request.serial})
+        torch.manual_seed(request.seed)
+        if request.gated:
+            self._fabric.wait(GATE, request.serial)
+        first = self._fabric.mark()
+        result = model(*self._arguments(request.inputs))
+        last = self._fabric.mark()
+        said = self._hand_over(result)
+        self._fabric.signal(DONE, request.serial)
+        if ahead:
+            self._line.say({"enqueued": request.serial})
+        self._fabric.synchronize()
+        return {**said, "ms": self._fabric.elapsed_ms(first, last)}
+
+    def _checked_call(self, model: Any, request: Call) -> dict[str, Any]:
+        named = list(model.named_parameters()) if isinstance(model, torch.nn.Module) else []
+        before = [value.detach().clone() for _, value in named]
+        torch.manual_seed(request.seed)
+        with poisoned_memory():
+            result = model(*self._arguments(request.inputs))
+        said = self._hand_over(result)
+        self._fabric.synchronize()
+        changed = [name for (name, now), old in zip(named, before, strict=True) if differ(now.detach(), old)]
+        return {**said, "changed_parameters": changed[:8]}
+
+    def _arguments(self, inputs: Any) -> Any:
+        return [_viewed(self._inputs, item) for item in inputs]
+
+    def _hand_over(self, result: Any) -> dict[str, Any]:
+        """Copy the outputs into the arena, and say what they are. Only plain tensors are tensors: a subclass could compute
+        while it is looked at."""
+        leaves, structure = flatten(result)
+        plain: list[Any] = [leaf if type(leaf) in PLAIN else describe(leaf) for leaf in leaves]
+        places, size = contiguous_places(plain)
+        said: list[dict[str, Any]] = []
+        for leaf, spot in zip(plain, places, strict=True):
+            if spot is None:
+                said.append({"text": leaf})
+                continue
+            said.append({"dtype": spot.dtype, "shape": list(spot.shape), "device": leaf.device.type})
+            if aligned(size) <= aligned(self._room):
+                _copy(view(self._outputs, spot), leaf)
+        return {"outputs": said, "structure": structure}
+
+    def _profile(self, request: Profile) -> dict[str, Any]:
+        model = self._models[request.model]
+
+        def forward() -> None:
+            torch.manual_seed(request.seed)
+            self._hand_over(model(*self._arguments(request.inputs)))
+            self._fabric.synchronize()
+
+        return {"kernels": kernels_of(forward, request.calls)}
+
+
+def describe(value: Any) -> str:
+    """Text that stands for an output that is no plain tensor."""
+    return f"{type(value).__module__}.{type(value).__qualname__} {value!r}"[:200]
+
+
+def _viewed(memory: torch.Tensor, item: Any) -> Any:
+    from mtmc.evaluate.measure.arena import Place
+
+    if isinstance(item, Place):
+        return view(memory, item)
+    if isinstance(item, list | tuple):
+        return type(item)(_viewed(memory, each) for each in item)
+    if isinstance(item, dict):
+        return {key: _viewed(memory, each) for key, each in item.items()}
+    return item

@@ -1,0 +1,183 @@
+"""The words between oracle and candidate: one socket, requests pickled (the oracle is trusted), answers in JSON."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import select
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from mtmc.evaluate.measure.arena import Place
+
+HEADER = 8
+ANSWER_LIMIT = 1 << 20
+"""Bytes an answer may have; a candidate that says more is cut off."""
+
+
+class Silent(Exception):
+    """The other side did not answer in time."""
+
+
+class Gone(Exception):
+    """The other side ended, or answered what no candidate's process answers."""
+
+
+@dataclass(frozen=True)
+class Open:
+    """Comes with three descriptors: input piece, output piece, flags. Sizes in bytes."""
+
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """Make a model. See `mtmc.evaluate.gates.loading.construct` for the fields that both sides share.
+
+    model: serial number it is called by. source: the candidate's text. made: "" for the candidate's ModelNew; else a model
+    of the evaluator's own: "nothing", "same" (gives its inputs back), "compile:MODE" (the text's Model under torch.compile).
+    """
+
+    model: int
+    source: str
+    constants: tuple[tuple[str, int], ...]
+    arguments: bytes
+    state: bytes | None
+    seed: int
+    moved: bool
+    made: str = ""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One forward. inputs: pickled nested arguments in which `Place`s stand for tensors.
+
+    serial: above all earlier ones. gated: whether its work waits for the gate. check: whether fresh memory is poisoned and
+    changed parameters are looked for.
+    """
+
+    model: int
+    inputs: Any
+    seed: int
+    serial: int
+    gated: bool
+    check: bool = False
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Profile `calls` forwards on what lies in the arena now."""
+
+    model: int
+    inputs: Any
+    seed: int
+    calls: int
+
+
+Request = Open | Load | Call | Profile
+
+
+class Line:
+    """One end of the socket."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self._pending = bytearray()
+
+    def ask(self, request: Request, fds: tuple[int, ...] = ()) -> None:
+        """Send a request, with descriptors where it has any. Raises: Gone."""
+        body = pickle.dumps(request)
+        try:
+            if fds:
+                socket.send_fds(self.socket, [len(body).to_bytes(HEADER, "little")], list(fds))
+            else:
+                self.socket.sendall(len(body).to_bytes(HEADER, "little"))
+            self.socket.sendall(body)
+        except OSError as error:
+            raise Gone(str(error)) from error
+
+    def asked(self, fds: int = 0) -> tuple[Any, list[int]]:
+        """The next request and its descriptors. Raises: Gone at the end."""
+        received: list[int] = []
+        if fds:
+            head, received, _, _ = socket.recv_fds(self.socket, HEADER, fds)
+        else:
+            head = self._exactly(HEADER)
+        return pickle.loads(self._exactly(int.from_bytes(head, "little"))), list(received)
+
+    def say(self, answer: dict[str, Any]) -> None:
+        """Send an answer. Raises: OSError if nobody listens."""
+        body = json.dumps(answer).encode()
+        self.socket.sendall(len(body).to_bytes(HEADER, "little") + body)
+
+    def heard(self, limit_s: float) -> dict[str, Any]:
+        """The next answer. Raises: Silent after `limit_s` seconds, Gone if it cannot come or is none."""
+        deadline = time.monotonic() + limit_s
+        while True:
+            answer = self._complete()
+            if answer is not None:
+                return answer
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.socket], [], [], left)[0]:
+                raise Silent
+            try:
+                data = self.socket.recv(1 << 16)
+            except OSError as error:
+                raise Gone(str(error)) from error
+            if not data:
+                raise Gone("the process ended")
+            self._pending += data
+
+    def speaks(self) -> bool:
+        """Whether something waits to be heard."""
+        return bool(self._pending) or bool(select.select([self.socket], [], [], 0)[0])
+
+    def close(self) -> None:
+        """End the conversation."""
+        self.socket.close()
+
+    def _complete(self) -> dict[str, Any] | None:
+        size = int.from_bytes(self._pending[:HEADER], "little")
+        if len(self._pending) >= HEADER and size > ANSWER_LIMIT:
+            raise Gone(f"an answer of {size} bytes")
+        if len(self._pending) < HEADER or len(self._pending) < HEADER + size:
+            return None
+        body = bytes(self._pending[HEADER : HEADER + size])
+        del self._pending[: HEADER + size]
+        try:
+            answer = json.loads(body)
+        except ValueError as error:
+            raise Gone(f"an answer that is no JSON: {error}") from error
+        if not isinstance(answer, dict):
+            raise Gone("an answer that is no object")
+        return answer
+
+    def _exactly(self, size: int) -> bytes:
+        parts = bytearray()
+        while len(parts) < size:
+            part = self.socket.recv(min(1 << 20, size - len(parts)))
+            if not part:
+                raise Gone("the oracle closed the line")
+            parts += part
+        return bytes(parts)
+
+
+def places_of(value: Any, places: list[Place]) -> Any:
+    """Nested arguments with each tensor replaced by the next place."""
+    import torch
+
+    left = iter(places)
+
+    def replaced(item: Any) -> Any:
+        if isinstance(item, torch.Tensor):
+            return next(left)
+        if isinstance(item, list | tuple):
+            return type(item)(replaced(each) for each in item)
+        if isinstance(item, dict):
+            return {key: replaced(each) for key, each in item.items()}
+        return item
+
+    return replaced(value)

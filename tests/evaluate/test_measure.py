@@ -1,0 +1,121 @@
+"""The conversation between oracle and candidate, on a fabric without a device: everything but the times is real."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+from evaluate_sources import HONEST, TASK
+
+from mtmc.errors import EvaluatorError, TaskError
+from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
+from mtmc.outcome import Outcome
+from mtmc.protocols import Depth, EvaluationRequest
+from mtmc.task import Task, Variant
+
+SMALL = dataclasses.replace(
+    TASK, full=Variant("full", (("rows", 8), ("cols", 96))), small=Variant("small", (("rows", 4), ("cols", 33)))
+)
+
+FORWARD = "    def forward(self, x):\n"
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[GpuEvaluator]:
+    with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1), fabric="host") as opened:
+        yield opened
+
+
+def found(evaluator: GpuEvaluator, source: str, depth: Depth = "screen", task: Task = SMALL) -> Outcome:
+    [outcome] = evaluator.evaluate([EvaluationRequest(task, source, 0, depth)])
+    return outcome
+
+
+def changed(old: str, new: str) -> str:
+    assert old in HONEST
+    return HONEST.replace(old, new)
+
+
+@pytest.mark.parametrize("depth", ["screen", "verify"])
+def test_an_honest_kernel_is_measured(evaluator: GpuEvaluator, depth: Depth):
+    outcome = found(evaluator, HONEST, depth)
+    assert outcome.ok, outcome
+    assert outcome.runtime_kind == "measured"
+    assert outcome.runtime_low_ms <= outcome.runtime_ms <= outcome.runtime_high_ms
+    assert outcome.trials >= 12
+    assert outcome.metrics["error"] < 1e-5  # "wide" inputs spread over twelve powers of two
+    assert outcome.metrics["eager_ms"] > 0
+
+
+def test_a_wrong_kernel_is_told_where(evaluator: GpuEvaluator):
+    outcome = found(evaluator, changed("value / tl.sum(value, axis=0)", "value / tl.max(value, axis=0)"))
+    assert (outcome.status, outcome.diagnosis.stage, outcome.diagnosis.kind) == ("wrong_result", "check", "WrongValues")
+
+
+def test_a_result_kept_by_address_is_wrong_when_it_is_timed(evaluator: GpuEvaluator):
+    """The arena hands every input out at the same address, with new values: what a cache gives back is old."""
+    source = changed(
+        FORWARD,
+        "    kept = {}\n\n"
+        + FORWARD
+        + "        if x.data_ptr() in self.kept:\n            return self.kept[x.data_ptr()]\n",
+    ).replace("        return out", "        self.kept[x.data_ptr()] = out\n        return out")
+    outcome = found(evaluator, source)
+    assert outcome.status == "wrong_result"
+
+
+def test_cheating_from_the_tenth_call_on_is_seen(evaluator: GpuEvaluator):
+    source = changed(FORWARD, "    calls = [0]\n\n" + FORWARD + "        self.calls[0] += 1\n").replace(
+        "        return out", "        return out if self.calls[0] < 10 else out * 1.5"
+    )
+    outcome = found(evaluator, source)
+    assert (outcome.status, outcome.diagnosis.stage) == ("wrong_result", "time")
+
+
+def test_the_input_must_stay_as_it_is(evaluator: GpuEvaluator):
+    outcome = found(evaluator, changed("        return out", "        x.zero_()\n        return out"))
+    assert (outcome.status, outcome.diagnosis.kind) == ("wrong_result", "InputMutated")
+
+
+LOOP = """        while x.device.type != "meta" and float(out.sum()) > -1e30:
+            pass
+        return out"""
+
+
+def test_a_hang_is_stopped_and_the_next_one_lives(evaluator: GpuEvaluator):
+    quick = dataclasses.replace(evaluator._settings, timeout_s=3.0)
+    evaluator._settings, before = quick, evaluator._settings
+    try:
+        outcome = found(evaluator, changed("        return out", LOOP))
+    finally:
+        evaluator._settings = before
+    assert outcome.status in ("timeout", "build_error")
+    assert found(evaluator, HONEST).ok
+
+
+def test_an_exit_is_a_crash_and_the_next_one_lives(evaluator: GpuEvaluator):
+    outcome = found(evaluator, changed("        return out", "        raise SystemExit(0)"))
+    assert outcome.status in ("crash", "build_error")
+    assert found(evaluator, HONEST).ok
+
+
+def test_many_at_once_keep_their_order(evaluator: GpuEvaluator):
+    wrong = changed("value / tl.sum(value, axis=0)", "value")
+    requests = [EvaluationRequest(SMALL, source) for source in (HONEST, wrong, HONEST)]
+    assert [outcome.status for outcome in evaluator.evaluate(requests)] == ["ok", "wrong_result", "ok"]
+
+
+def test_a_random_reference_is_refused(evaluator: GpuEvaluator):
+    random = dataclasses.replace(SMALL, source=SMALL.source.replace("x * self.weight", "x * torch.rand_like(x)"))
+    with pytest.raises(TaskError, match="determin"):
+        found(evaluator, HONEST, task=random)
+
+
+def test_without_a_gpu_the_message_says_what_to_use():
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(EvaluatorError, match="evaluator=lab"):
+        GpuSettings().open()
