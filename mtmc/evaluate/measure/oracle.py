@@ -29,11 +29,14 @@ from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.target import describe_device
 from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure import calibration
+from mtmc.evaluate.measure.belief import believe, runtime, witness
 from mtmc.evaluate.measure.calibration import OverheadTable
-from mtmc.evaluate.measure.clock import Patience, floor_ms, hidden_ms, median, summarize
-from mtmc.evaluate.measure.examination import FULL, Arena, Examination, Failed, Samples, verdict
+from mtmc.evaluate.measure.clock import Patience
+from mtmc.evaluate.measure.conversation import Conversation, Failed, verdict
+from mtmc.evaluate.measure.examination import FULL, Examination
 from mtmc.evaluate.measure.fabric import Flags, open_fabric
-from mtmc.evaluate.measure.grounds import Grounds, Work, check_memory
+from mtmc.evaluate.measure.grounds import Grounds, check_memory
+from mtmc.evaluate.measure.handover import Handover
 from mtmc.evaluate.measure.questions import NO_START, Calibrate, Examine
 from mtmc.evaluate.measure.reference_time import ReferenceClock
 from mtmc.evaluate.measure.subject import TOKEN
@@ -56,10 +59,6 @@ PATIENCE: dict[Depth, Patience] = {
 KEPT_TASKS = 8
 KEPT_SHARE = 0.1
 """Share of the device's memory above which no second task is kept."""
-FLOOR_SHARE = 0.9
-"""A time below this share of the floor is not believed."""
-BUSY_FACTOR, BUSY_MS = 2.0, 0.05
-"""The oracle's own work beside a candidate that waits takes at most so much longer."""
 
 
 def main(control_fd: int, listener_fd: int, folder: str, fabric: str, hardware: str) -> None:
@@ -123,8 +122,7 @@ class Oracle:
             grounds.forget()  # other weights
         connection = self._connection(request.token)
         try:
-            examination = self._opened(connection, request.limit_s)
-            examination.judged = not request.made
+            examination = self._opened(connection, request.limit_s, judged=not request.made)
             return self._examined(examination, grounds, request)
         except Failed as failed:
             return verdict(failed)
@@ -144,79 +142,14 @@ class Oracle:
         eager = ReferenceClock(self._fabric, self._flags, reference.model)
         samples = examination.time(reference.timed, number, PATIENCE[request.depth], eager.tick, ahead=True)
         timed = time.perf_counter()
-        found = self._times(samples, eager.times, grounds.work, trusted=bool(request.made))
-        if request.depth == "verify" and request.profile and self._fabric.asynchronous:
-            metrics |= self._witness(examination.profile(reference, number, PROFILED_CALLS), samples)
+        assert self._overhead is not None
+        found = runtime(samples, eager.times, grounds.work, self._overhead, self._hardware)
+        if self._fabric.asynchronous and not request.made:
+            believe(samples, found, self._overhead, self._hardware)
+            if request.depth == "verify" and request.profile:
+                metrics |= witness(examination.profile(reference, number, PROFILED_CALLS), samples)
         metrics |= {"check_s": checked - started, "time_s": timed - checked, "verify_s": time.perf_counter() - timed}
         return {"status": "ok", **found, "metrics": {**found.pop("metrics"), **metrics}}
-
-    def _times(self, samples: Samples, eager: list[float], work: Work, trusted: bool) -> dict[str, Any]:
-        """The runtime and what is known beside it. Raises: Failed where it cannot be."""
-        stated = samples.stated
-        assert self._overhead is not None
-        overhead = self._overhead.of(samples.ahead).ms(samples.output_bytes, samples.outputs)
-        if not samples.ahead:  # its host time is part of it, so the oracle's clock alone can tell
-            stated = [max(wall - overhead, 0.0) for wall in samples.walls]
-        timing = summarize(stated)
-        floor = floor_ms(samples.input_bytes, samples.output_bytes, self._hardware.l2_bytes, self._hardware.dram_gbs)
-        metrics = {
-            "waits_for_device": 0.0 if samples.ahead else 1.0,
-            "clock_ms": median(samples.walls) - overhead,
-            "bytes_min": float(work.input_bytes + work.weight_bytes + work.output_bytes),
-            "dot_flops": float(work.flops),
-        }
-        if timing.median_ms > 0:
-            metrics["roofline"] = work.least_ms(self._hardware) / timing.median_ms
-            metrics["achieved_gbs"] = metrics["bytes_min"] / timing.median_ms / 1e6
-            metrics["achieved_tflops"] = work.flops / timing.median_ms / 1e9
-        if eager:
-            metrics["eager_ms"] = median(eager)
-        if not trusted and self._fabric.asynchronous:
-            self._believe(samples, timing.median_ms, overhead, floor, metrics.get("eager_ms"))
-        return {
-            "runtime_ms": timing.median_ms,
-            "runtime_low_ms": timing.low_ms,
-            "runtime_high_ms": timing.high_ms,
-            "trials": timing.trials,
-            "metrics": metrics,
-        }
-
-    def _believe(
-        self, samples: Samples, stated_ms: float, overhead: float, floor: float, eager_ms: float | None
-    ) -> None:
-        """Raises: Failed where the stated time is not what the oracle's clock, or the device, allows."""
-        assert self._overhead is not None
-        flush, usual = median(samples.flushes or [0.0]), self._overhead.flush_ms
-        if flush > BUSY_FACTOR * usual + BUSY_MS:
-            message = (
-                f"the evaluator's own work before a call took {flush:.3f} ms instead of {usual:.3f}: the version uses the "
-                "device before its inputs are released"
-            )
-            raise Failed("rejected", Diagnosis("time", "WorksAhead", message))
-        hidden = hidden_ms(samples.walls, samples.stated, overhead) if samples.ahead else 0.0
-        if hidden > 0:
-            message = (
-                f"the device events tell {stated_ms:.4f} ms a call, the evaluator's own clock {stated_ms + hidden:.4f} ms: "
-                "work outside of the timed interval, or a forged time"
-            )
-            raise Failed("rejected", Diagnosis("time", "HiddenTime", message))
-        if stated_ms < FLOOR_SHARE * floor and (eager_ms is None or eager_ms > floor):
-            message = (
-                f"{stated_ms:.4f} ms is less than {FLOOR_SHARE:g} of the {floor:.4f} ms that reading the inputs once takes "
-                f"on this GPU ({self._hardware.dram_gbs:g} GB/s): the inputs were not all read"
-            )
-            raise Failed("rejected", Diagnosis("time", "FasterThanMemory", message))
-
-    def _witness(self, seen: dict[str, Any], samples: Samples) -> dict[str, float]:
-        """What the profiler says, which must not contradict the times. Raises: Failed."""
-        busy, count = float(seen.get("busy_ms", 0.0)), float(seen.get("count", 0.0))
-        stated = median(samples.stated)
-        if count <= samples.outputs and stated > 2e-3:
-            message = (
-                f"the profiler saw {count:g} device activities a call, no more than handing over the outputs takes"
-            )
-            raise Failed("rejected", Diagnosis("verify", "NoDeviceWork", message))
-        return {"profiled_ms": busy, "activities": count}
 
     # -- the device ----------------------------------------------------------------------------------------------
 
@@ -261,7 +194,7 @@ class Oracle:
             fd, memory = self._fabric.create(size)
             self._pieces.append((fd, memory, memory.numel()))
 
-    def _opened(self, connection: socket.socket, limit_s: float) -> Examination:
+    def _opened(self, connection: socket.socket, limit_s: float, judged: bool = True) -> Examination:
         """The examination of a process that has the arena."""
         line = Line(connection)
         inputs, outputs = self._pieces
@@ -272,7 +205,8 @@ class Oracle:
         except (Silent, Gone) as error:
             message = f"a process for candidates ended before it had one, or took more than {CONNECT_S:g} s"
             raise Failed("crash", Diagnosis("check", NO_START, message)) from error
-        return Examination(line, self._fabric, Arena(inputs[1], outputs[1], self._flags), self._seed, limit_s)
+        handover = Handover(inputs[1], outputs[1], self._fabric, self._seed, judged)
+        return Examination(Conversation(line, self._flags, limit_s), handover, self._fabric, self._flags, self._seed)
 
     def _connection(self, token: str) -> socket.socket:
         """The connection of the process with a token. Raises: Failed if it does not come."""

@@ -1,0 +1,98 @@
+"""From timed calls to a runtime, and whether it is to be believed: the oracle's clock, the device, the profiler."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mtmc.evaluate.hardware import Hardware
+from mtmc.evaluate.measure.calibration import OverheadTable
+from mtmc.evaluate.measure.clock import floor_ms, hidden_ms, median, summarize
+from mtmc.evaluate.measure.conversation import Failed
+from mtmc.evaluate.measure.examination import Samples
+from mtmc.evaluate.measure.grounds import Work
+from mtmc.outcome import Diagnosis
+
+FLOOR_SHARE = 0.9
+"""A time below this share of the floor is not believed."""
+BUSY_FACTOR, BUSY_MS = 2.0, 0.05
+"""The oracle's own work beside a candidate that waits takes at most so much longer."""
+SOME_WORK_MS = 2e-3
+"""A stated time above which the profiler must have seen something."""
+
+
+def runtime(
+    samples: Samples, eager: list[float], work: Work, overheads: OverheadTable, gpu: Hardware
+) -> dict[str, Any]:
+    """The runtime with its interval and metrics, as fields of an outcome.
+
+    Of calls whose host code waits for the device, host time is a part, so the oracle's clock alone can tell it.
+    """
+    overhead = overheads.of(samples.ahead).ms(samples.output_bytes, samples.outputs)
+    clocks = [max(wall - overhead, 0.0) for wall in samples.walls]
+    timing = summarize(samples.stated if samples.ahead else clocks)
+    metrics = {
+        "waits_for_device": 0.0 if samples.ahead else 1.0,
+        "clock_ms": median(samples.walls) - overhead,
+        "bytes_min": float(work.input_bytes + work.weight_bytes + work.output_bytes),
+        "dot_flops": float(work.flops),
+    }
+    if timing.median_ms > 0:
+        metrics["roofline"] = work.least_ms(gpu) / timing.median_ms
+        metrics["achieved_gbs"] = metrics["bytes_min"] / timing.median_ms / 1e6
+        metrics["achieved_tflops"] = work.flops / timing.median_ms / 1e9
+    if eager:
+        metrics["eager_ms"] = median(eager)
+    return {
+        "runtime_ms": timing.median_ms,
+        "runtime_low_ms": timing.low_ms,
+        "runtime_high_ms": timing.high_ms,
+        "trials": timing.trials,
+        "metrics": metrics,
+    }
+
+
+def believe(samples: Samples, found: dict[str, Any], overheads: OverheadTable, gpu: Hardware) -> None:
+    """Hold a runtime against the oracle's clock and the device. found: of `runtime`.
+
+    Raises: Failed ("rejected") with kind WorksAhead, HiddenTime or FasterThanMemory.
+    """
+    flush, usual = median(samples.flushes or [0.0]), overheads.flush_ms
+    if flush > BUSY_FACTOR * usual + BUSY_MS:
+        raise _rejected(
+            "WorksAhead",
+            f"the evaluator's own work before a call took {flush:.3f} ms instead of {usual:.3f}: the version uses the "
+            "device before its inputs are released",
+        )
+    stated = found["runtime_ms"]
+    overhead = overheads.ahead.ms(samples.output_bytes, samples.outputs)
+    hidden = hidden_ms(samples.walls, samples.stated, overhead) if samples.ahead else 0.0
+    if hidden > 0:
+        raise _rejected(
+            "HiddenTime",
+            f"the device events tell {stated:.4f} ms a call, the evaluator's own clock {stated + hidden:.4f} ms: work "
+            "outside of the timed interval, or a forged time",
+        )
+    floor = floor_ms(samples.input_bytes, samples.output_bytes, gpu.l2_bytes, gpu.dram_gbs)
+    eager = found["metrics"].get("eager_ms")
+    if stated < FLOOR_SHARE * floor and (eager is None or eager > floor):
+        raise _rejected(
+            "FasterThanMemory",
+            f"{stated:.4f} ms is less than {FLOOR_SHARE:g} of the {floor:.4f} ms that reading the inputs once takes on "
+            f"this GPU ({gpu.dram_gbs:g} GB/s): the inputs were not all read",
+        )
+
+
+def witness(seen: dict[str, Any], samples: Samples) -> dict[str, float]:
+    """What the profiler says of a forward, which must not contradict its time. seen: of `kernels_of`.
+
+    Returns: metrics "profiled_ms" and "activities", each with what handing over the outputs adds. Raises: Failed.
+    """
+    busy, count = float(seen.get("busy_ms", 0.0)), float(seen.get("count", 0.0))
+    if count <= samples.outputs and median(samples.stated) > SOME_WORK_MS:
+        message = f"the profiler saw {count:g} device activities a call, no more than handing over the outputs takes"
+        raise _rejected("NoDeviceWork", message, "verify")
+    return {"profiled_ms": busy, "activities": count}
+
+
+def _rejected(kind: str, message: str, stage: str = "time") -> Failed:
+    return Failed("rejected", Diagnosis(stage, kind, message))

@@ -1,0 +1,106 @@
+"""Handing over: inputs into the arena, outputs out of it, and whether they are right. The oracle's side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from mtmc.evaluate.gates.blocks import fingerprint
+from mtmc.evaluate.gates.candidate import Answer
+from mtmc.evaluate.gates.judge import judge
+from mtmc.evaluate.gates.reference import Truth
+from mtmc.evaluate.measure.arena import Place, contiguous_places, memory_of, place, stretch, view
+from mtmc.evaluate.measure.conversation import Failed
+from mtmc.evaluate.measure.fabric import Fabric
+from mtmc.evaluate.measure.grounds import tensors_of
+from mtmc.evaluate.measure.wire import places_of
+from mtmc.outcome import Diagnosis
+
+
+class Handover:
+    """Both pieces of the arena.
+
+    draw_seed: keys of fingerprints, secret. judged: whether outputs must be right; those of the evaluator's own models
+    set no standard.
+    """
+
+    def __init__(
+        self, inputs: torch.Tensor, outputs: torch.Tensor, fabric: Fabric, draw_seed: Callable[[], int], judged: bool
+    ) -> None:
+        self.inputs, self.outputs = inputs, outputs
+        self._fabric = fabric
+        self._draw_seed = draw_seed
+        self.judged = judged
+
+    def places(self, truth: Truth) -> tuple[Any, list[torch.Tensor]]:
+        tensors = tensors_of(truth.inputs)
+        spots, _ = place(tensors)
+        return places_of(truth.inputs, spots), tensors
+
+    def fill(self, places: Any, tensors: list[torch.Tensor]) -> None:
+        """Write the inputs, and poison the outputs."""
+        self.outputs.fill_(0xFF)
+        for spot, tensor in zip(_flat_places(places), tensors, strict=True):
+            stretch(self.inputs, spot).copy_(memory_of(tensor))
+
+    def write(self, truth: Truth) -> Any:
+        places, tensors = self.places(truth)
+        self.fill(places, tensors)
+        return places
+
+    def compare(self, said: dict[str, Any], truth: Truth, stage: str, where: str) -> float:
+        """Norm-wise error of the outputs in the arena. Raises: Failed."""
+        answer = self._answer(said, truth, stage)
+        error, diagnosis = judge(answer, truth, where, stage)
+        if diagnosis is not None and self.judged:
+            raise Failed("wrong_result", diagnosis)
+        return error
+
+    def _answer(self, said: dict[str, Any], truth: Truth, stage: str) -> Answer:
+        try:
+            outputs: list[torch.Tensor | str] = []
+            stated = [_stand_in(item) for item in said["outputs"]]
+            places, size = contiguous_places(stated)
+            if size > self.outputs.numel():
+                raise Failed("wrong_result", Diagnosis(stage, "Shape", f"the outputs take {size} bytes"))
+            for item, spot in zip(said["outputs"], places, strict=True):
+                outputs.append(str(item["text"]) if spot is None else view(self.outputs, spot))
+                if spot is not None and item["device"] != self._fabric.device.type:
+                    message = f"an output lies on {item['device']!r}, not on {self._fabric.device.type!r}"
+                    raise Failed("wrong_result", Diagnosis(stage, "Device", message))
+            changed = [str(name) for name in said.get("changed_parameters", [])]
+            return Answer(outputs, str(said["structure"]), self._changed_inputs(truth), changed)
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            message = f"the candidate's process answered nonsense: {error}"
+            raise Failed("crash", Diagnosis(stage, "BadAnswer", message)) from error
+
+    def _changed_inputs(self, truth: Truth) -> list[int]:
+        """Which input tensors are no longer what was written."""
+        tensors = tensors_of(truth.inputs)
+        spots, _ = place(tensors)
+        keys = [self._draw_seed() for _ in tensors]
+        now = [fingerprint(view(self.inputs, spot), key) for spot, key in zip(spots, keys, strict=True)]
+        then = [fingerprint(tensor, key) for tensor, key in zip(tensors, keys, strict=True)]
+        if not tensors:
+            return []
+        return torch.stack(now).ne(torch.stack(then)).nonzero().flatten().tolist()
+
+
+def _stand_in(item: dict[str, Any]) -> Any:
+    """A tensor without memory of the stated type and shape, or the text of what is none."""
+    if "text" in item:
+        return str(item["text"])
+    shape = [int(size) for size in item["shape"]]
+    return torch.empty(shape, dtype=getattr(torch, str(item["dtype"])), device="meta")
+
+
+def _flat_places(value: Any) -> list[Place]:
+    if isinstance(value, Place):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [spot for item in value for spot in _flat_places(item)]
+    return []

@@ -1,0 +1,72 @@
+"""Which stated times are believed: hand-made samples against the clock, the device and the profiler."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtmc.evaluate.hardware import HARDWARE
+from mtmc.evaluate.measure.belief import believe, runtime, witness
+from mtmc.evaluate.measure.calibration import OverheadTable
+from mtmc.evaluate.measure.clock import Overhead
+from mtmc.evaluate.measure.conversation import Failed
+from mtmc.evaluate.measure.examination import Samples
+from mtmc.evaluate.measure.grounds import Work
+
+H100 = HARDWARE["H100"]
+TABLE = OverheadTable(Overhead(((0, 0.15), (1 << 28, 0.15))), Overhead(((0, 0.5), (1 << 28, 0.5))), 0.06)
+WORK = Work(335_000_000, 0, 1000, 0, "float32")  # 0.1 ms to read at 3350 GB/s
+
+
+def samples(stated: float, wall: float, flush: float = 0.06, ahead: bool = True) -> Samples:
+    flushes = [flush] * 12 if ahead else []
+    return Samples([stated] * 12, [wall] * 12, flushes, ahead, 1000, 1, WORK.input_bytes)
+
+
+def judged(given: Samples, eager: list[float] | None = None) -> dict[str, float]:
+    found = runtime(given, eager or [0.3], WORK, TABLE, H100)
+    believe(given, found, TABLE, H100)
+    return {"runtime_ms": found["runtime_ms"], **found["metrics"]}
+
+
+def test_an_honest_time_is_taken_with_its_share_of_the_roofline():
+    found = judged(samples(0.2, 0.35))
+    assert found["runtime_ms"] == 0.2
+    assert found["clock_ms"] == pytest.approx(0.2)
+    assert found["roofline"] == pytest.approx(0.5, rel=1e-3)
+    assert found["eager_ms"] == 0.3
+
+
+def test_of_calls_that_wait_for_the_device_the_clock_alone_counts():
+    assert judged(samples(0.01, 0.9, ahead=False))["runtime_ms"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (samples(0.1, 0.35), "HiddenTime"),  # 0.2 ms by the clock
+        (samples(0.2, 0.35, flush=0.5), "WorksAhead"),
+        (samples(0.05, 0.2), "FasterThanMemory"),  # half of what reading the inputs takes
+    ],
+)
+def test_what_cannot_be_is_rejected(given: Samples, kind: str):
+    with pytest.raises(Failed) as caught:
+        judged(given)
+    assert (caught.value.status, caught.value.diagnosis.kind) == ("rejected", kind)
+
+
+def test_the_floor_holds_only_where_the_reference_keeps_it():
+    """A reference that reads a part of its inputs is faster than the floor, and so may a version be."""
+    assert judged(samples(0.05, 0.2), eager=[0.06])["runtime_ms"] == 0.05
+
+
+def test_a_forward_without_device_work_is_rejected():
+    assert witness({"busy_ms": 0.2, "count": 3.0}, samples(0.2, 0.35)) == {"profiled_ms": 0.2, "activities": 3.0}
+    with pytest.raises(Failed, match="no more than handing over"):
+        witness({"busy_ms": 0.1, "count": 1.0}, samples(0.2, 0.35))
+
+
+def test_least_time_is_bytes_or_products_whichever_is_longer():
+    assert Work(3_350_000_000, 0, 0, 0, "float32").least_ms(H100) == pytest.approx(1.0)
+    # fp32 products run as three in TF32: 494.7 / 3 TFLOP/s
+    assert Work(0, 0, 0, 164_900_000_000, "float32").least_ms(H100) == pytest.approx(1.0)
+    assert Work(0, 0, 0, 989_400_000_000, "bfloat16").least_ms(H100) == pytest.approx(1.0)

@@ -1,0 +1,99 @@
+"""The words between oracle and candidate, and what comes of a candidate that talks nonsense."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from mtmc.evaluate.measure.arena import place
+from mtmc.evaluate.measure.conversation import Conversation, Failed
+from mtmc.evaluate.measure.fabric import DONE, Flags
+from mtmc.evaluate.measure.wire import ANSWER_LIMIT, Call, Gone, Line, Open, Silent, places_of
+
+CALL = Call(0, [], 1, 1, True)
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[Line, Line]]:
+    ours, theirs = socket.socketpair()
+    yield Line(ours), Line(theirs)
+    ours.close()
+    theirs.close()
+
+
+def test_requests_and_descriptors_go_over_and_answers_come_back(ends: tuple[Line, Line]):
+    oracle, candidate = ends
+    read, write = os.pipe()
+    oracle.ask(Open(10, 20), (write,))
+    request, fds = candidate.asked(fds=3)
+    assert request == Open(10, 20)
+    os.write(fds[0], b"x")
+    assert os.read(read, 1) == b"x"
+    candidate.say({"open": True})
+    assert oracle.heard(1.0) == {"open": True}
+
+
+def test_silence_and_the_end_are_told_apart(ends: tuple[Line, Line]):
+    oracle, candidate = ends
+    with pytest.raises(Silent):
+        oracle.heard(0.01)
+    candidate.close()
+    with pytest.raises(Gone):
+        oracle.heard(1.0)
+
+
+@pytest.mark.parametrize(
+    "said", [(ANSWER_LIMIT + 1).to_bytes(8, "little"), b"\3" + b"\0" * 7 + b"{1}", b"\2" + b"\0" * 7 + b"[]"]
+)
+def test_what_is_no_answer_is_the_end(ends: tuple[Line, Line], said: bytes):
+    oracle, candidate = ends
+    candidate.socket.sendall(said)
+    with pytest.raises(Gone):
+        oracle.heard(1.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "kind"),
+    [
+        ({"failure": {"stage": "x", "kind": "ValueError", "message": "no"}}, "crash", "ValueError"),
+        ({"failure": {"verdict": "ok"}}, "crash", "BadAnswer"),
+        ({"failure": "ok"}, "crash", "BadAnswer"),
+        ({"out_of_memory": "2 GiB"}, "out_of_memory", "MemoryError"),
+    ],
+)
+def test_a_stated_failure_becomes_a_diagnosis(ends: tuple[Line, Line], said: dict[str, object], status: str, kind: str):
+    oracle, candidate = ends
+    talk = Conversation(oracle, Flags(), 5.0)
+    candidate.say(said)
+    with pytest.raises(Failed) as caught:
+        talk.told(talk.hear())
+    assert (caught.value.status, caught.value.diagnosis.kind) == (status, kind)
+    assert caught.value.diagnosis.stage == "check"
+
+
+def test_an_answer_before_the_flag_is_out_of_turn(ends: tuple[Line, Line]):
+    oracle, candidate = ends
+    talk = Conversation(oracle, Flags(), 5.0)
+    candidate.say({"outputs": []})
+    with pytest.raises(Failed, match="before it was done"):
+        talk.await_done(1, 0.0)
+
+
+def test_the_flag_ends_the_wait_and_the_deadline_too(ends: tuple[Line, Line]):
+    flags = Flags()
+    talk = Conversation(ends[0], flags, 0.05)
+    flags.words[DONE] = 7
+    assert talk.await_done(7, 0.0) > 0
+    with pytest.raises(Failed) as caught:
+        talk.await_done(8, 0.0)
+    assert caught.value.status == "timeout"
+
+
+def test_tensors_are_replaced_by_their_places_in_order():
+    a, b = torch.ones(2), torch.ones(3)
+    spots, _ = place([a, b])
+    assert places_of([a, {"x": (b, 2.5)}], spots) == [spots[0], {"x": (spots[1], 2.5)}]
