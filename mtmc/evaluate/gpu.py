@@ -105,6 +105,7 @@ class GpuEvaluator:
         for lane in self._all:
             self._lanes.put(lane)
         self._threads = ThreadPoolExecutor(self._builders + 2 * len(self._all), thread_name_prefix="mtmc-gpu")
+        self._told: set[tuple[str, str]] = set()
         self._closed = False
 
     def __enter__(self) -> GpuEvaluator:
@@ -195,8 +196,16 @@ class GpuEvaluator:
         finally:
             self._lanes.put(lane)
         if answer["status"] == "ok":
+            self._warn(request.task, answer["warnings"])
             return _measured(answer, {**metrics, "queued_s": queued})
         return _failed(answer, process, request.source)
+
+    def _warn(self, task: Task, warnings: Sequence[str]) -> None:
+        """Tell once what a task's admission found to be weak about it."""
+        new = [each for each in warnings if (task.name, each) not in self._told]
+        self._told.update((task.name, each) for each in new)
+        for warning in new:
+            _log.warning("task %s: %s", task.name, warning)
 
     def _builds(self) -> Pool:
         """The pool that builds. It is started when the device has told what candidates may ask of it."""

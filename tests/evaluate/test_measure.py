@@ -112,6 +112,15 @@ def test_a_random_reference_is_refused(evaluator: GpuEvaluator):
         found(evaluator, HONEST, task=random)
 
 
+def test_a_task_whose_output_says_nothing_is_warned_of_once(evaluator: GpuEvaluator, caplog: pytest.LogCaptureFixture):
+    zeroed = dataclasses.replace(SMALL, source=SMALL.source.replace("dim=-1)", "dim=-1) * 0.0"))
+    silent = changed("value / tl.sum(value, axis=0)", "value * 0.0")
+    for _ in range(2):
+        assert found(evaluator, silent, task=zeroed).ok
+    told = [record for record in caplog.records if "any kernel" in record.getMessage()]
+    assert len(told) == len({record.getMessage() for record in told}) >= 3
+
+
 def test_without_a_gpu_the_message_says_what_to_use():
     import torch
 

@@ -149,7 +149,8 @@ class Oracle:
             if request.depth == "verify" and request.profile:
                 metrics |= witness(examination.profile(reference, number, PROFILED_CALLS), samples)
         metrics |= {"check_s": checked - started, "time_s": timed - checked, "verify_s": time.perf_counter() - timed}
-        return {"status": "ok", **found, "metrics": {**found.pop("metrics"), **metrics}}
+        warnings = list(grounds.admission.warnings)
+        return {"status": "ok", **found, "warnings": warnings, "metrics": {**found.pop("metrics"), **metrics}}
 
     # -- the device ----------------------------------------------------------------------------------------------
 
@@ -161,8 +162,6 @@ class Oracle:
                 self._grounds.popitem(last=False)
             self._empty_cache()
             self._grounds[key] = Grounds(task, self._fabric, self._folder, self._seed)
-            for warning in self._grounds[key].admission.warnings:
-                _log.warning("task %s: %s", task.name, warning)
         self._grounds.move_to_end(key)
         grounds = self._grounds[key]
         self._make_room(grounds.needed, f"task {task.name}")
