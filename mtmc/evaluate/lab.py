@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import ConfigError, EvaluatorError
-from mtmc.evaluate.counting.floor import SHARE, UNKNOWN, distinct_bytes, least_bits
+from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
+from mtmc.evaluate.counting.floor import UNKNOWN, least_bits
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import failed_gate, failed_job

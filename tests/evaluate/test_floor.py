@@ -8,7 +8,8 @@ import pytest
 from evaluate_sources import HONEST, TASK, changed
 
 from mtmc.evaluate import LabEvaluator, LabSettings
-from mtmc.evaluate.counting.floor import SHARE, distinct_bytes, least_bits
+from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
+from mtmc.evaluate.counting.floor import least_bits
 from mtmc.evaluate.pool.worker import Pool
 from mtmc.outcome import Diagnosis
 from mtmc.protocols import EvaluationRequest

@@ -11,7 +11,7 @@ import torch
 
 from mtmc.evaluate.measure.arena import place
 from mtmc.evaluate.measure.conversation import Conversation, Failed
-from mtmc.evaluate.measure.fabric import DONE, Flags
+from mtmc.evaluate.measure.flags import DONE, Flags
 from mtmc.evaluate.measure.wire import ANSWER_LIMIT, Call, Gone, Line, Open, Silent, places_of
 
 CALL = Call(0, [], 1, 1, True)

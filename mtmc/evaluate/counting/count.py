@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.counting.floor import SHARE, distinct_bytes
+from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.launches import Limits
 from mtmc.evaluate.counting.storages import tensors_in
 from mtmc.evaluate.counting.tally import Record

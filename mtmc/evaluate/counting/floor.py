@@ -13,7 +13,6 @@ torch.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
     from mtmc.evaluate.gates.reference import Reference
 
-SHARE = 0.9
-"""Part of the floor that a version must reach: counting a sample of its programs is a little off."""
 SAMPLE = 24
 """Elements of an input that are changed, one at a time. If a quarter of them had no effect, one such input in a thousand
 would still pass for needed as a whole."""
@@ -45,23 +42,6 @@ _INDEXED_READS = ("embedding", "embedding_bag", "gather", "index", "index_select
 _INDEXED_WRITES = ("scatter", "scatter_add", "scatter_reduce", "index_put", "index_copy", "index_add", "index_reduce",
                    "index_fill", "put", "masked_scatter")  # fmt: skip
 """Ops with addresses from memory: a kernel's are unknown where memory is not there, and so is how much they span."""
-
-
-def distinct_bytes(records: Sequence[Record], inputs: Sequence[int]) -> int:
-    """Bytes that a forward reads of its inputs, each once, and that its launches write.
-
-    What a kernel reads at addresses that it has from memory may be of an input, and counts too.
-    records, inputs: see `mtmc.evaluate.counting.count.count`.
-    """
-    read: defaultdict[int, int] = defaultdict(int)
-    total = 0
-    for record in records:
-        for number, size in record["reads"]:
-            read[number] += size
-        total += sum(size for _, size in record["writes"])
-        if "kernel" in record:
-            total += record["unique_read"] - sum(size for _, size in record["reads"])
-    return total + sum(min(size, read[number]) for number, size in enumerate(inputs))
 
 
 def least_bits(records: Sequence[Record]) -> int | None:

@@ -7,7 +7,7 @@ import time
 from dataclasses import asdict
 from typing import Any
 
-from mtmc.evaluate.measure.fabric import DONE, GATE, Flags
+from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.wire import Gone, Line, Silent
 from mtmc.outcome import Diagnosis, Status
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.measure.fabric import Flags
+from mtmc.evaluate.measure.flags import Flags
 
 _DEVICE_MAP = 0x02  # CU_MEMHOSTREGISTER_DEVICEMAP
 _WAIT_GEQ = 0x0  # CU_STREAM_WAIT_VALUE_GEQ

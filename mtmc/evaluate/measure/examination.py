@@ -14,7 +14,8 @@ from mtmc.evaluate.gates.cases import Plan
 from mtmc.evaluate.gates.reference import Reference, Truth
 from mtmc.evaluate.measure.clock import Patience
 from mtmc.evaluate.measure.conversation import Conversation, Failed
-from mtmc.evaluate.measure.fabric import GATE, Fabric, Flags
+from mtmc.evaluate.measure.fabric import Fabric
+from mtmc.evaluate.measure.flags import GATE, Flags
 from mtmc.evaluate.measure.grounds import Grounds, tensors_of
 from mtmc.evaluate.measure.handover import Handover
 from mtmc.evaluate.measure.wire import Call, Load, Profile

@@ -6,21 +6,13 @@ the device itself is tested on any machine; its times are host times and mean no
 
 from __future__ import annotations
 
-import mmap
-import os
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.measure.flags import Flags
 
 if TYPE_CHECKING:
     import torch
-
-PAGE = 4096
-GATE, DONE, OWN_GATE = 0, 16, 32
-"""Places of flags in the page, in 32-bit words, each in a cache line of its own: opened by the oracle for the candidate's
-stream, written by the candidate's stream when its outputs lie in the arena, and the oracle's gate for its own stream."""
 
 
 class Fabric(Protocol):
@@ -79,23 +71,6 @@ class Fabric(Protocol):
     def warm_up(self) -> None:
         """Pay now for what the first use of the device costs."""
         ...
-
-
-class Flags:
-    """A page of 32-bit words in shared memory, made here or opened from a descriptor."""
-
-    def __init__(self, fd: int | None = None) -> None:
-        if fd is None:
-            fd = os.memfd_create("mtmc-flags")
-            os.ftruncate(fd, PAGE)
-        self.fd = fd
-        self._map = mmap.mmap(fd, PAGE)
-        self.words = np.frombuffer(self._map, dtype=np.uint32)
-
-    @property
-    def address(self) -> int:
-        """Where the page starts in this process."""
-        return int(self.words.ctypes.data)
 
 
 def open_fabric(name: str) -> Fabric:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from mtmc.evaluate.measure.fabric import Flags
+from mtmc.evaluate.measure.flags import Flags
 
 
 class HostFabric:

@@ -34,7 +34,8 @@ from mtmc.evaluate.measure.calibration import OverheadTable
 from mtmc.evaluate.measure.clock import Patience
 from mtmc.evaluate.measure.conversation import Conversation, Failed, verdict
 from mtmc.evaluate.measure.examination import FULL, Examination
-from mtmc.evaluate.measure.fabric import Flags, open_fabric
+from mtmc.evaluate.measure.fabric import open_fabric
+from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.grounds import Grounds, check_memory
 from mtmc.evaluate.measure.handover import Handover
 from mtmc.evaluate.measure.questions import NO_START, Calibrate, Examine

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from mtmc.evaluate.gates.reference import Truth
-from mtmc.evaluate.measure.fabric import OWN_GATE, Fabric, Flags
+from mtmc.evaluate.measure.fabric import Fabric
+from mtmc.evaluate.measure.flags import OWN_GATE, Flags
 
 MOST = 15
 """Reference calls timed for one candidate at most."""

@@ -25,7 +25,8 @@ from mtmc.evaluate.gates.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
 from mtmc.evaluate.gates.prebuilt import install, know, prime
 from mtmc.evaluate.measure.arena import aligned, contiguous_places, view
-from mtmc.evaluate.measure.fabric import DONE, GATE, Fabric, Flags, open_fabric
+from mtmc.evaluate.measure.fabric import Fabric, open_fabric
+from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.kernels_seen import kernels_of
 from mtmc.evaluate.measure.wire import Call, Gone, Line, Load, Open, Profile
 from mtmc.evaluate.pool.server import out_of_memory
