@@ -17,6 +17,8 @@ from mtmc.evaluate.measure.flags import Flags
 
 _DEVICE_MAP = 0x02  # CU_MEMHOSTREGISTER_DEVICEMAP
 _WAIT_GEQ = 0x0  # CU_STREAM_WAIT_VALUE_GEQ
+ROOM_BYTES = 4 << 30
+"""For the contexts of the processes that wait for the next candidates, and the oracle's next draws."""
 FLUSH_FACTOR = 2
 """Bytes written to flush the last-level cache, as a multiple of its size."""
 
@@ -124,6 +126,12 @@ class CudaFabric:
             size = FLUSH_FACTOR * int(self._properties.L2_cache_size)
             self._cold = torch.empty(size, dtype=torch.uint8, device="cuda")
         self._cold.zero_()
+
+    def leave_room(self) -> None:
+        """See `Fabric.leave_room`: `ROOM_BYTES` of what is free now are left, or an eighth of a small GPU's memory."""
+        free, total = torch.cuda.mem_get_info()
+        room = min(ROOM_BYTES, total // 8)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, max(0.0, (free - room) / total)))
 
     def warm_up(self) -> None:
         """See `Fabric.warm_up`: kernels of copies and fills, cuBLAS, the event pool."""

@@ -68,6 +68,10 @@ class Fabric(Protocol):
         """Put all cached data of the device out of its last-level cache."""
         ...
 
+    def leave_room(self) -> None:
+        """Let torch in this process take only so much memory that the others on the device can go on."""
+        ...
+
     def warm_up(self) -> None:
         """Pay now for what the first use of the device costs."""
         ...

@@ -68,5 +68,8 @@ class HostFabric:
     def flush(self) -> None:
         """See `Fabric.flush`: a host's caches are left alone."""
 
+    def leave_room(self) -> None:
+        """See `Fabric.leave_room`: the process's own limit does that."""
+
     def warm_up(self) -> None:
         """See `Fabric.warm_up`."""

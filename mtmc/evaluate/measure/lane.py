@@ -6,32 +6,26 @@ context and waits. One candidate at a time is examined; the next ones are being 
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import pickle
 import queue
 import secrets
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
 import threading
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
 from mtmc.evaluate.hardware import Hardware
+from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
 from mtmc.evaluate.measure.questions import NO_START, Calibrate, Examine
 from mtmc.evaluate.pool.job import JobResult
-from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 
 if TYPE_CHECKING:
@@ -39,17 +33,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-START_S = 180.0
+ATTEMPTS = 3
+"""Times that an examination is begun, where the oracle or the candidate's process fails by itself."""
 IDLE_S = 86400.0
 END_S = 10.0
 """Seconds for a killed process to be gone: a GPU takes a while to give up a context."""
-
-_ORACLE = """
-import sys
-sys.path[:] = {path!r}
-from mtmc.evaluate.measure.oracle import main
-main({control}, {listener}, {folder!r}, {fabric!r}, {hardware!r})
-"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +65,7 @@ class Lane:
         self._lock = threading.Lock()
         self._closed = False
         self._address = str(self._folder / "oracle")
-        self._oracle: _OracleProcess | None = None
+        self._oracle: OracleProcess | None = None
         self._calibrated = False
         self._pools = {locked: self._pool(locked) for locked in (True, False)}
         self._threads = ThreadPoolExecutor(settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
@@ -102,22 +90,27 @@ class Lane:
         """
         locked = not fields.get("made")
         with self._lock:
-            for attempt in range(2):
+            for attempt in range(ATTEMPTS):
+                last = attempt + 1 == ATTEMPTS
                 oracle = self._running()
                 token, process = self._ready.get() if locked else self._spawn(locked=False)
                 if locked:
                     self._refill()
                 try:
                     answer = oracle.ask(Examine(token=token, **fields), fields["limit_s"] + START_S)
-                    break
-                except _OracleLost as lost:
+                except OracleLost as lost:
                     _log.warning("the oracle of GPU %s was lost (%s); started anew", self._settings.index, lost)
                     self._drop_oracle()
-                    if attempt:
-                        raise EvaluatorError(f"the GPU {self._settings.index} failed twice: {lost}") from lost
-            _raise_error(answer)
-            if answer["status"] != "ok" and answer["diagnosis"]["kind"] == NO_START:
-                raise EvaluatorError(f"{answer['diagnosis']['message']}: {_last_words(process)}")
+                    if last:
+                        raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {lost}") from lost
+                    continue
+                _raise_error(answer)
+                if answer["status"] == "ok" or answer["diagnosis"]["kind"] != NO_START:
+                    break
+                # Made while the candidate before it held all of the device's memory, say.
+                _log.info("a process for candidates did not start: %s", _last_words(process))
+                if last:
+                    raise EvaluatorError(f"{answer['diagnosis']['message']}: {_last_words(process)}")
             # Nothing else may run on the device while the next candidate is timed; one that was right is idle already.
             return answer, _ended(process) if answer["status"] != "ok" else None
 
@@ -130,16 +123,18 @@ class Lane:
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._finalizer()
 
-    def _started(self) -> _OracleProcess:
+    def _started(self) -> OracleProcess:
         if self._closed:
             raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
         if self._oracle is None:
             self._pools[True].start()
-            self._oracle = _OracleProcess(self._settings, self._folder, self._address)
+            self._oracle = OracleProcess(
+                self._settings.index, self._settings.fabric, self._settings.hardware, self._folder, self._address
+            )
             self._calibrated = False
         return self._oracle
 
-    def _running(self) -> _OracleProcess:
+    def _running(self) -> OracleProcess:
         """The oracle, started and calibrated, and processes for it."""
         oracle = self._started()
         if not self._calibrated:
@@ -199,79 +194,6 @@ class Lane:
         oracle, self._oracle = self._oracle, None
         if oracle is not None:
             oracle.close()
-
-
-class _OracleLost(Exception):
-    """The oracle's process ended or fell silent."""
-
-
-class _OracleProcess:
-    """This side of the oracle."""
-
-    def __init__(self, settings: LaneSettings, folder: Path, address: str) -> None:
-        self._log_path = folder / "oracle.log"
-        Path(address).unlink(missing_ok=True)
-        self._control, theirs = socket.socketpair()
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(address)
-        listener.listen(64)
-        own = folder / "references"
-        own.mkdir(exist_ok=True)
-        code = _ORACLE.format(
-            path=[os.path.abspath(entry) for entry in sys.path],
-            control=theirs.fileno(),
-            listener=listener.fileno(),
-            folder=str(own),
-            fabric=settings.fabric,
-            hardware=json.dumps(asdict(settings.hardware)),
-        )
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": settings.index if settings.fabric == "cuda" else ""}
-        with theirs, listener, open(self._log_path, "wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                env=environment,
-                cwd=own,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[theirs.fileno(), listener.fileno()],
-                start_new_session=True,
-            )
-        self._finalizer = weakref.finalize(self, _end, self._process, self._control)
-        try:
-            self.about = self._answer(START_S)
-        except _OracleLost as lost:
-            raise EvaluatorError(f"the process that measures does not start ({lost})") from lost
-
-    def ask(self, request: Any, limit_s: float) -> dict[str, Any]:
-        """One request and its answer. Raises: _OracleLost."""
-        try:
-            write_message(self._control, pickle.dumps(request))
-        except OSError as error:
-            raise _OracleLost(self._tail(str(error))) from error
-        return self._answer(limit_s)
-
-    def close(self) -> None:
-        """End the process."""
-        self._finalizer()
-
-    def _answer(self, limit_s: float) -> dict[str, Any]:
-        self._control.settimeout(limit_s)
-        try:
-            answer: dict[str, Any] = json.loads(read_message(self._control))
-        except (OSError, EOFError) as error:
-            raise _OracleLost(self._tail(str(error))) from error
-        return answer
-
-    def _tail(self, why: str) -> str:
-        text = self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
-        return f"{why}; the end of its log:\n{text[-1500:]}"
-
-
-def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
-    control.close()
-    process.kill()
-    process.wait()
 
 
 def _ended(process: Future[JobResult]) -> JobResult | None:

@@ -86,6 +86,7 @@ def serve(oracle: str, token: str, fabric: str, locked: bool, cache: str) -> Non
     assert isinstance(request, Open)
     subject = _Subject(line, device, request, fds, refusals)
     if locked:
+        device.leave_room()
         lock_calls("candidate")
     torch.set_grad_enabled(False)
     line.say({"open": True})

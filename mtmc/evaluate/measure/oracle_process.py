@@ -1,0 +1,104 @@
+"""The oracle's process, seen from the caller's: started, asked, ended."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import weakref
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mtmc.errors import EvaluatorError
+from mtmc.evaluate.hardware import Hardware
+from mtmc.evaluate.pool.server import read_message, write_message
+
+START_S = 180.0
+"""Seconds that it may take to start, and to answer beyond the limit of what it is asked."""
+
+_ORACLE = """
+import sys
+sys.path[:] = {path!r}
+from mtmc.evaluate.measure.oracle import main
+main({control}, {listener}, {folder!r}, {fabric!r}, {hardware!r})
+"""
+
+
+class OracleLost(Exception):
+    """The oracle's process ended or fell silent."""
+
+
+class OracleProcess:
+    """This side of the oracle. index: of its GPU. folder: of the lane. address: of the socket that candidates connect to.
+
+    Raises (constructor): EvaluatorError if it does not start.
+    """
+
+    def __init__(self, index: str, fabric: str, hardware: Hardware, folder: Path, address: str) -> None:
+        self._log_path = folder / "oracle.log"
+        Path(address).unlink(missing_ok=True)
+        self._control, theirs = socket.socketpair()
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(address)
+        listener.listen(64)
+        own = folder / "references"
+        own.mkdir(exist_ok=True)
+        code = _ORACLE.format(
+            path=[os.path.abspath(entry) for entry in sys.path],
+            control=theirs.fileno(),
+            listener=listener.fileno(),
+            folder=str(own),
+            fabric=fabric,
+            hardware=json.dumps(asdict(hardware)),
+        )
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": index if fabric == "cuda" else ""}
+        with theirs, listener, open(self._log_path, "wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", code],
+                env=environment,
+                cwd=own,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno(), listener.fileno()],
+                start_new_session=True,
+            )
+        self._finalizer = weakref.finalize(self, _end, self._process, self._control)
+        try:
+            self.about = self._answer(START_S)
+        except OracleLost as lost:
+            raise EvaluatorError(f"the process that measures does not start ({lost})") from lost
+
+    def ask(self, request: Any, limit_s: float) -> dict[str, Any]:
+        """One request and its answer. Raises: OracleLost."""
+        try:
+            write_message(self._control, pickle.dumps(request))
+        except OSError as error:
+            raise OracleLost(self._tail(str(error))) from error
+        return self._answer(limit_s)
+
+    def close(self) -> None:
+        """End the process."""
+        self._finalizer()
+
+    def _answer(self, limit_s: float) -> dict[str, Any]:
+        self._control.settimeout(limit_s)
+        try:
+            answer: dict[str, Any] = json.loads(read_message(self._control))
+        except (OSError, EOFError) as error:
+            raise OracleLost(self._tail(str(error))) from error
+        return answer
+
+    def _tail(self, why: str) -> str:
+        text = self._log_path.read_text(errors="replace") if self._log_path.exists() else ""
+        return f"{why}; the end of its log:\n{text[-1500:]}"
+
+
+def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+    control.close()
+    process.kill()
+    process.wait()
