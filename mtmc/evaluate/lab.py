@@ -86,6 +86,8 @@ class LabEvaluator:
         self._check = Pool(self._pool_settings("mtmc.evaluate.gates.check:warm", interpret, "keeper", sandbox))
         self._closed = False
         self._read: dict[str, Resources] = {}  # by hash of the compiled kernel
+        self._admitted: set[Task] = set()
+        self._admission = threading.Lock()
         self._floors: dict[Task, dict[str, Any]] = {}
         self._floors_lock = threading.Lock()
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="mtmc-lab")
@@ -133,7 +135,8 @@ class LabEvaluator:
         refused = audit(request.source, request.task.source)
         if refused is not None:
             return refused
-        self._check.start()  # both kinds of worker warm up while the first one is waited for
+        self._build.start()  # both kinds of worker warm up while the first one is waited for
+        self._admit(request.task)
         target_name = {"target_name": self._settings.target}
         built = self._job(self._build, "build", "mtmc.evaluate.gates.build:build", request, target_name)
         if isinstance(built, Outcome):
@@ -180,6 +183,19 @@ class LabEvaluator:
             f"{floor['bits']}, and where results are compared the forward has {checked or 'no such product'}"
         )
         return Outcome("rejected", diagnosis=Diagnosis("estimate", "LowPrecision", message))
+
+    def _admit(self, task: Task) -> None:
+        """Look a task over, once, and tell what is weak about it. Raises: TaskError if it cannot be searched."""
+        with self._admission:
+            if task in self._admitted:
+                return
+            result = self._check.run("mtmc.evaluate.gates.admission:weaknesses", {"task": task})
+            self._admitted.add(task)
+        if result.status != "ok":
+            _log.warning("task %s could not be looked over: %s", task.name, result.status)
+            return
+        for warning in result.value["warnings"]:
+            _log.warning("task %s: %s", task.name, warning)
 
     def _floor(self, task: Task) -> dict[str, Any]:
         """See `mtmc.evaluate.counting.floor.floor`; found once for a task. Raises: TaskError, EvaluatorError."""
