@@ -47,3 +47,11 @@ def failed_gate(stage: str, failure: Mapping[str, Any], result: JobResult, sourc
         status = status_of_signal(diagnosis.kind, result.output)  # type: ignore[assignment]
     text = excerpt(source, diagnosis.line) or diagnosis.excerpt or tail(result.output)
     return Outcome(status, diagnosis=dataclasses.replace(diagnosis, excerpt=text))
+
+
+def taken(stage: str, result: JobResult, source: str, timeout_s: float, memory_mib: int) -> dict[str, Any] | Outcome:
+    """The value of a gate's job, or the outcome of a version that fails in it. timeout_s, memory_mib: see `failed_job`."""
+    if result.status != "ok":
+        return failed_job(stage, result, timeout_s, memory_mib)
+    value: dict[str, Any] = result.value
+    return failed_gate(stage, value["failure"], result, source) if "failure" in value else value

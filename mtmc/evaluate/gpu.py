@@ -24,7 +24,7 @@ from typing import Any
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.devices import Device, visible_devices
-from mtmc.evaluate.failures import failed_gate, failed_job
+from mtmc.evaluate.failures import failed_job, taken
 from mtmc.evaluate.gates.audit import audit
 from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
@@ -32,6 +32,7 @@ from mtmc.evaluate.measure.lane import Lane, LaneSettings
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox.lockdown import sandbox_mode
+from mtmc.evaluate.settings import require_numbers
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task
@@ -60,7 +61,7 @@ class GpuSettings:
     check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
     sandbox: "auto" takes what protections there are, "strict" refuses to run without one of them, "off" takes none.
     baselines_file: where baselines are kept between runs; empty: in the user's cache folder.
-    profile: whether a verification asks the profiler as well (some seconds each).
+    profile: whether a verification asks the profiler as well.
     """
 
     devices: str = ""
@@ -83,7 +84,8 @@ class GpuEvaluator:
     verifies = True
 
     def __init__(self, settings: GpuSettings, fabric: str = "cuda") -> None:
-        _check(settings)
+        sandbox_mode(settings.sandbox)
+        require_numbers(settings, ("timeout_s", "memory_mib"), ("builders", "check_variants"))
         self._settings = settings
         self._fabric = fabric
         self._devices = visible_devices(settings.devices) if fabric == "cuda" else [Device.host()]
@@ -167,16 +169,11 @@ class GpuEvaluator:
             "task": request.task,
             "source": request.source,
             "target_name": self._hardware.target,
-            "variants": [
-                case.variant for case in plan(request.task, request.depth, self._settings.check_variants).cases
-            ],
+            "variants": plan(request.task, request.depth, self._settings.check_variants).variants,
             "for_gpu": self._fabric == "cuda",
         }
         result = self._builds().run("mtmc.evaluate.gates.build:build", arguments)
-        if result.status != "ok":
-            return failed_job("build", result, self._settings.timeout_s, self._settings.memory_mib)
-        value: dict[str, Any] = result.value
-        return failed_gate("build", value["failure"], result, request.source) if "failure" in value else value
+        return taken("build", result, request.source, self._settings.timeout_s, self._settings.memory_mib)
 
     def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], made: str = "") -> Outcome:
         """What a lane finds of a version that was built, or of a baseline."""
@@ -242,16 +239,6 @@ class GpuEvaluator:
             sandbox_mode(settings.sandbox),
             min(MOST_SPARES, max(2, device.memory_mib // SPARE_MIB)),
         )
-
-
-def _check(settings: GpuSettings) -> None:
-    sandbox_mode(settings.sandbox)
-    for name in ("timeout_s", "memory_mib"):
-        if getattr(settings, name) <= 0:
-            raise ConfigError(f"evaluator.{name} must be above 0, got {getattr(settings, name)}")
-    for name in ("builders", "check_variants"):
-        if getattr(settings, name) < 0:
-            raise ConfigError(f"evaluator.{name} must be at least 0, got {getattr(settings, name)}")
 
 
 def _measured(answer: Mapping[str, Any], metrics: Mapping[str, float]) -> Outcome:

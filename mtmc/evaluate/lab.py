@@ -21,7 +21,7 @@ from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.floor import UNKNOWN, least_bits
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
-from mtmc.evaluate.failures import failed_gate, failed_job
+from mtmc.evaluate.failures import taken
 from mtmc.evaluate.gates.audit import audit
 from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.target import target
@@ -29,6 +29,7 @@ from mtmc.evaluate.hardware import for_target, hardware
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox.lockdown import Mode, sandbox_mode
 from mtmc.evaluate.sandbox.seccomp import Profile
+from mtmc.evaluate.settings import require_numbers
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task
@@ -66,11 +67,7 @@ class LabEvaluator:
     """Evaluates versions in worker processes; see `mtmc.protocols.Evaluator`. May be used from several threads."""
 
     def __init__(self, settings: LabSettings) -> None:
-        for name in ("workers", "timeout_s", "memory_mib"):
-            if getattr(settings, name) <= 0:
-                raise ConfigError(f"evaluator.{name} must be above 0, got {getattr(settings, name)}")
-        if settings.check_variants < 0:
-            raise ConfigError(f"evaluator.check_variants must be at least 0, got {settings.check_variants}")
+        require_numbers(settings, ("workers", "timeout_s", "memory_mib"), ("check_variants",))
         sandbox = sandbox_mode(settings.sandbox)
         target(settings.target)
         self._settings = settings
@@ -244,9 +241,4 @@ class LabEvaluator:
         version = {"task": request.task, "source": request.source}
         result = pool.run(function, {**version, **arguments}, profile=profile)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
-        if result.status != "ok":
-            return failed_job(stage, result, self._settings.timeout_s, self._settings.memory_mib)
-        value: dict[str, Any] = result.value
-        if "failure" in value:
-            return failed_gate(stage, value["failure"], result, request.source)
-        return value
+        return taken(stage, result, request.source, self._settings.timeout_s, self._settings.memory_mib)

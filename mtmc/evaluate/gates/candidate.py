@@ -23,7 +23,7 @@ import torch
 
 from mtmc.evaluate.gates.blocks import same_bits
 from mtmc.evaluate.gates.bounds import bounded_memory
-from mtmc.evaluate.gates.compare import flatten
+from mtmc.evaluate.gates.compare import describe, flatten
 from mtmc.evaluate.gates.diagnosis import diagnose_exception
 from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
 from mtmc.evaluate.gates.tray import Tray, tensors_of
@@ -148,7 +148,7 @@ def _shown(tensor: torch.Tensor) -> tuple[Any, ...]:
 def _pack(output: Any) -> tuple[dict[str, Any], bytes]:
     """Header and bytes of one output. Only plain tensors are tensors: a subclass could compute while it is compared."""
     if type(output) not in (torch.Tensor, torch.nn.Parameter):
-        return {"text": f"{type(output).__module__}.{type(output).__qualname__} {output!r}"[:200]}, b""
+        return {"text": describe(output)}, b""
     plain = torch.Tensor.contiguous(torch.Tensor.detach(output)).reshape(-1)
     body = torch.Tensor.view(plain, torch.uint8).numpy().tobytes() if plain.numel() else b""
     return {"dtype": str(output.dtype).removeprefix("torch."), "shape": list(output.shape), "bytes": len(body)}, body

@@ -284,6 +284,11 @@ def _precision(got: torch.Tensor, want: Expected | Calibrated) -> tuple[float, P
     return error, known, error_bound(got.dtype, known.own, known.rounding)
 
 
+def describe(value: Any) -> str:
+    """Text by which two outputs that are no tensors are compared."""
+    return f"{type(value).__module__}.{type(value).__qualname__} {value!r}"[:200]
+
+
 def flatten(value: Any) -> tuple[list[Any], str]:
     """Leaves of nested tuples, lists and dicts in order, and the structure as text ("(*, [*, *])")."""
     if isinstance(value, tuple | list):

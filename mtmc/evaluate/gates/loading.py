@@ -125,7 +125,7 @@ def construct_reference(
         raise TaskError(f"task {task.name}: Model(...) failed: {type(error).__name__}: {error}") from error
 
 
-def map_tensors(value: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
     """`value` with `function` applied to every tensor in its nested lists, tuples and dicts."""
     import torch
 

@@ -18,7 +18,7 @@ import torch
 from mtmc.errors import TaskError
 from mtmc.evaluate.gates.blocks import fingerprint
 from mtmc.evaluate.gates.candidate import differ
-from mtmc.evaluate.gates.compare import Calibrated, Expected, Precision, calibrated, flatten
+from mtmc.evaluate.gates.compare import Calibrated, Expected, Precision, calibrated, describe, flatten
 from mtmc.evaluate.gates.distributions import Distribution, redistributed
 from mtmc.evaluate.gates.loading import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
 from mtmc.evaluate.gates.memory import Gauge, free_bytes, held, in_units, release
@@ -287,11 +287,6 @@ def _narrowest(value: Any) -> int:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]
-
-
-def describe(value: Any) -> str:
-    """Text by which two outputs that are no tensors are compared."""
-    return f"{type(value).__module__}.{type(value).__qualname__} {value!r}"[:200]
 
 
 def _is_finite(output: Expected | Calibrated | str) -> bool:

@@ -128,7 +128,7 @@ class Grounds:
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """All tensors in nested arguments, in order."""
     found: list[torch.Tensor] = []
-    map_tensors(value, lambda tensor: found.append(tensor) or tensor)  # type: ignore[func-returns-value]
+    map_tensors(value, found.append)
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from mtmc.evaluate.gates.candidate import differ, poisoned_memory
-from mtmc.evaluate.gates.compare import flatten
+from mtmc.evaluate.gates.compare import describe, flatten
 from mtmc.evaluate.gates.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
 from mtmc.evaluate.gates.prebuilt import install, know, prime
@@ -232,11 +232,6 @@ class _Subject:
             self._fabric.synchronize()
 
         return {"kernels": kernels_of(forward, request.calls)}
-
-
-def describe(value: Any) -> str:
-    """Text that stands for an output that is no plain tensor."""
-    return f"{type(value).__module__}.{type(value).__qualname__} {value!r}"[:200]
 
 
 def _viewed(memory: torch.Tensor, item: Any) -> Any:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from mtmc.evaluate.gates.loading import map_tensors
 from mtmc.evaluate.measure.arena import Place
 
 HEADER = 8
@@ -167,17 +168,5 @@ class Line:
 
 def places_of(value: Any, places: list[Place]) -> Any:
     """Nested arguments with each tensor replaced by the next place."""
-    import torch
-
     left = iter(places)
-
-    def replaced(item: Any) -> Any:
-        if isinstance(item, torch.Tensor):
-            return next(left)
-        if isinstance(item, list | tuple):
-            return type(item)(replaced(each) for each in item)
-        if isinstance(item, dict):
-            return {key: replaced(each) for key, each in item.items()}
-        return item
-
-    return replaced(value)
+    return map_tensors(value, lambda _: next(left))
