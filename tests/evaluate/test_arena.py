@@ -5,10 +5,11 @@ import torch
 
 from mtmc.evaluate.measure.arena import (
     aligned,
-    contiguous_places,
+    dense_places,
     dense_strides,
     extent,
     memory_of,
+    memory_order,
     place,
     stretch,
     view,
@@ -53,9 +54,21 @@ def test_a_tensor_comes_back_as_it_was(tensor: torch.Tensor):
     assert torch.equal(back, tensor)
 
 
-def test_outputs_lie_dense():
-    places, size = contiguous_places([torch.randn(4, 6).t(), "text", torch.ones(2)])
-    assert places[0] is not None and places[0].strides == dense_strides((6, 4)) == (4, 1)
+def test_outputs_lie_dense_in_the_order_of_their_own_memory():
+    outputs = [torch.randn(4, 6).t(), "text", torch.ones(2), torch.randn(3, 8)[:, 2:4]]
+    places, size = dense_places(outputs)
+    assert places[0] is not None and places[0].strides == (1, 6)  # the (6, 4) view of a (4, 6) tensor
     assert places[1] is None
     assert places[2] is not None and places[2].offset == 512
-    assert size == 1024
+    assert places[3] is not None and places[3].strides == (2, 1)  # the gaps of a slice are left out
+    assert size == 3 * 512
+    channels_last = torch.empty(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert memory_order(channels_last) == (0, 2, 3, 1)
+    assert dense_strides((2, 3, 4, 5), (0, 2, 3, 1)) == channels_last.stride()
+    assert dense_strides((6, 4)) == (4, 1)
+
+
+@pytest.mark.parametrize("order", [(0,), (0, 0), (0, 2), (1, 0, 2)])
+def test_an_order_names_each_dimension_once(order: tuple[int, ...]):
+    with pytest.raises(ValueError, match="no order of 2 dimensions"):
+        dense_strides((6, 4), order)

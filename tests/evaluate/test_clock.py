@@ -29,6 +29,7 @@ def test_patience_ends_with_precision_or_count_or_time():
     assert not patience.enough(noisy, 0.0)
     assert patience.enough(noisy, 1.0)
     assert patience.enough(noisy * 2, 0.0)
+    assert patience.enough([0.00100, 0.00102, 0.00104, 0.00106], 0.0)  # within three ticks of the device's clock
 
 
 def test_overhead_between_and_beyond_its_points():

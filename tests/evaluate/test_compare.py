@@ -166,6 +166,13 @@ def test_a_reference_that_breaks_the_tolerance_itself_widens_it_by_four_times_it
         assert kind_of(torch.tensor([10.0, 0.506]), want) == "WrongValues"
 
 
+def test_a_reference_that_comes_near_the_tolerance_leaves_room_for_its_equals() -> None:
+    # 4 * 6e-5 breaks the tolerance of 1.5e-4 at 0.5, 4 * 3e-5 does not
+    oracle = torch.tensor([1e3, 0.5]).double()
+    assert calibrated(torch.tensor([1e3, 0.50006]), oracle, oracle).slack == pytest.approx(2.4e-4, rel=1e-2)
+    assert calibrated(torch.tensor([1e3, 0.50003]), oracle, oracle).slack == 0.0
+
+
 def test_special_and_tiny_values_at_full_shapes() -> None:
     nan, inf = float("nan"), float("inf")
     want = Calibrated(torch.tensor([1.0, inf, nan]), Precision(1e-7, 1e-7))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import pytest
 from evaluate_sources import HONEST, TASK
 
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
+from mtmc.evaluate.pool.job import JobResult
 from mtmc.outcome import Outcome
 from mtmc.protocols import Depth, EvaluationRequest
 from mtmc.task import Task, Variant
@@ -46,6 +49,13 @@ def test_an_honest_kernel_is_measured(evaluator: GpuEvaluator, depth: Depth):
     assert outcome.trials >= 12
     assert outcome.metrics["error"] < 1e-5  # "wide" inputs spread over twelve powers of two
     assert outcome.metrics["eager_ms"] > 0
+
+
+def test_an_output_may_lie_in_another_order(evaluator: GpuEvaluator):
+    source = changed("        return out", "        return out.t().contiguous().t()")
+    assert found(evaluator, source).ok
+    transposed = found(evaluator, changed("        return out", "        return out.t().contiguous()"))
+    assert transposed.diagnosis.kind == "Shape"
 
 
 def test_a_wrong_kernel_is_told_where(evaluator: GpuEvaluator):
@@ -98,6 +108,27 @@ def test_an_exit_is_a_crash_and_the_next_one_lives(evaluator: GpuEvaluator):
     outcome = found(evaluator, changed("        return out", "        raise SystemExit(0)"))
     assert outcome.status in ("crash", "build_error")
     assert found(evaluator, HONEST).ok
+
+
+@pytest.mark.parametrize(("verdicts", "kept"), [(["HiddenTime", "ok"], "ok"), (["HiddenTime"] * 2, "HiddenTime")])
+def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
+    evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch, verdicts: list[str], kept: str
+):
+    left = iter(verdicts)
+    ended: Future[JobResult] = Future()
+    ended.set_result(JobResult("ok"))
+
+    def examined(fields: dict[str, Any]) -> tuple[dict[str, Any], Future[JobResult]]:
+        kind = next(left)
+        if kind == "ok":
+            return {"status": "ok"}, ended
+        return {"status": "rejected", "diagnosis": {"kind": kind, "message": "hidden"}}, ended
+
+    lane = evaluator._all[0]
+    monkeypatch.setattr(lane, "_examined", examined)
+    answer, _ = lane.examine(limit_s=1.0)
+    assert (answer["status"] if kept == "ok" else answer["diagnosis"]["kind"]) == kept
+    assert next(left, None) is None
 
 
 def test_many_at_once_keep_their_order(evaluator: GpuEvaluator):

@@ -16,8 +16,9 @@ large numbers (a mean of normalized values, say) even an exact algorithm cannot 
 inputs leaves, and the reference's own error, which may be small by luck, is no measure. Both lie far below what
 computing in a lower precision costs: TF32 is off by 3e-4, the float32 floor is 5e-7.
 
-Rule 3 takes r for right. Where o shows that r itself (a convolution in TF32, say) or p breaks the tolerance, an exact
-result would break it too: there the tolerance is widened by 4 times the largest |r - o| or |p - o| (`slack`).
+Rule 3 takes r for right. Where o shows that r itself (a convolution in TF32, say) or p comes within a factor of 4 of
+breaking the tolerance, a result as precise as rule 4 asks for may break it: there it is widened by 4 times the largest
+|r - o| or |p - o| (`slack`).
 
 At full shapes an oracle for every output would take too long and too much memory (`Calibrated`): e(r), e(p) and the
 slack are measured once for a task, and rule 4 becomes |c - r| / |r| <= b + e(r). Who obeys rule 4 obeys this one, for
@@ -126,8 +127,9 @@ def error_bound(dtype: torch.dtype, reference_error: float, rounding_error: floa
 
 
 def slack(reference: Distance, rounded: Distance, limit: float) -> float:
-    """What widens rule 3: 0 where reference and rounded result keep the tolerance `limit` beside the oracle."""
-    if max(reference.excess, rounded.excess) <= limit:
+    """What widens rule 3: 0 where even `FACTOR` times the errors of reference and rounded result keep the tolerance
+    `limit` beside the oracle. Both distances: taken with the limit `limit / FACTOR`."""
+    if max(reference.excess, rounded.excess) <= limit / FACTOR:
         return 0.0
     return FACTOR * max(reference.largest, rounded.largest)
 
@@ -135,7 +137,7 @@ def slack(reference: Distance, rounded: Distance, limit: float) -> float:
 def calibrated(value: torch.Tensor, oracle: torch.Tensor, rounded: torch.Tensor) -> Precision:
     """The precision of a reference's output, given the float64 results. All floating, of one shape."""
     limit = tolerance(value.dtype)
-    own, rounding = distance(value, oracle, limit), distance(rounded, oracle, limit)
+    own, rounding = (distance(each, oracle, limit / FACTOR) for each in (value, rounded))
     return Precision(own.error, rounding.error, slack(own, rounding, limit))
 
 
@@ -249,7 +251,8 @@ def _check_values(name: str, got: torch.Tensor, want: Expected | Calibrated) -> 
     for index, c, r, o in _parts(got, want):
         finite = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
         off = torch.where(finite, (c.double() - r.double()).abs_(), 0.0)
-        wrong.add(off > limit + wider + limit * torch.where(finite, r.double().abs_(), 0.0), index)
+        off -= limit * torch.where(finite, r.double().abs_(), 0.0)
+        wrong.add(off > limit + wider, index)
         worst.add(off, index)
     errors = f"norm-wise error {error:.2e}"
     errors += f", the reference's own {precision.own:.2e}" if precision is not None else ""

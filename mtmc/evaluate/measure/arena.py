@@ -69,25 +69,38 @@ def memory_of(tensor: torch.Tensor) -> torch.Tensor:
     return torch.as_strided(tensor, (count,), (1,), tensor.storage_offset())
 
 
-def contiguous_places(outputs: Sequence[Any]) -> tuple[list[Place | None], int]:
-    """Places for the dense copies of outputs, None for what is no tensor, and the bytes they take."""
+def dense_places(outputs: Sequence[Any]) -> tuple[list[Place | None], int]:
+    """Places for the dense copies of outputs, None for what is no tensor, and the bytes they take.
+
+    A copy keeps the order in which its tensor's dimensions lie in memory: to transpose on the way would take time that
+    is not the candidate's.
+    """
     places: list[Place | None] = []
     at = 0
     for output in outputs:
         if not isinstance(output, torch.Tensor):
             places.append(None)
             continue
-        shape = tuple(output.shape)
         name = str(output.dtype).removeprefix("torch.")
-        places.append(Place(at, name, shape, dense_strides(shape)))
+        places.append(Place(at, name, tuple(output.shape), dense_strides(output.shape, memory_order(output))))
         at = aligned(at + output.numel() * output.element_size())
     return places, at
 
 
-def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor, in elements."""
-    strides, step = [], 1
-    for size in reversed(shape):
-        strides.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(strides))
+def memory_order(tensor: torch.Tensor) -> tuple[int, ...]:
+    """Its dimensions from the widest stride to the narrowest."""
+    strides = tensor.stride()
+    return tuple(sorted(range(tensor.dim()), key=lambda dim: -strides[dim]))
+
+
+def dense_strides(shape: Sequence[int], order: Sequence[int] | None = None) -> tuple[int, ...]:
+    """Strides of a tensor without gaps, in elements. order: of its dimensions in memory, the outermost first; as they
+    come if left out. Raises: ValueError for an order that does not name each dimension once."""
+    order = range(len(shape)) if order is None else order
+    if sorted(order) != list(range(len(shape))):
+        raise ValueError(f"{list(order)} is no order of {len(shape)} dimensions")
+    strides, step = [0] * len(shape), 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(strides)

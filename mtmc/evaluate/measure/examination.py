@@ -138,7 +138,7 @@ class Examination:
             ahead = self._asked.enqueued(serial)
         if not ahead:
             return self._open_call(truth, number, serial, where)
-        self._handover.fill(places, tensors)
+        self._handover.fill(places, tensors, truth)
         before = self._fabric.mark()
         self._fabric.flush()
         after = self._fabric.mark()
@@ -158,7 +158,7 @@ class Examination:
             self._asked.told(self._asked.hear())
             serial += 1
         places, tensors = self._handover.places(truth)
-        self._handover.fill(places, tensors)
+        self._handover.fill(places, tensors, truth)
         self._fabric.flush()
         self._fabric.synchronize()
         self._words[GATE] = serial

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from mtmc.evaluate.gates.blocks import fingerprint
+from mtmc.evaluate.gates.blocks import same_bits
 from mtmc.evaluate.gates.candidate import Answer
 from mtmc.evaluate.gates.judge import judge
 from mtmc.evaluate.gates.reference import Truth
-from mtmc.evaluate.measure.arena import Place, contiguous_places, memory_of, place, stretch, view
+from mtmc.evaluate.measure.arena import Place, dense_places, dense_strides, memory_of, place, stretch, view
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.fabric import Fabric
-from mtmc.evaluate.measure.grounds import tensors_of
+from mtmc.evaluate.measure.grounds import output_bytes, tensors_of
 from mtmc.evaluate.measure.wire import places_of
 from mtmc.outcome import Diagnosis
 
 
 class Handover:
-    """Both pieces of the arena.
+    """Both pieces of the arena. judged: whether outputs must be right; those of the evaluator's own models set no
+    standard."""
 
-    draw_seed: keys of fingerprints, secret. judged: whether outputs must be right; those of the evaluator's own models
-    set no standard.
-    """
-
-    def __init__(
-        self, inputs: torch.Tensor, outputs: torch.Tensor, fabric: Fabric, draw_seed: Callable[[], int], judged: bool
-    ) -> None:
+    def __init__(self, inputs: torch.Tensor, outputs: torch.Tensor, fabric: Fabric, judged: bool) -> None:
         self.inputs, self.outputs = inputs, outputs
         self._fabric = fabric
-        self._draw_seed = draw_seed
         self.judged = judged
 
     def places(self, truth: Truth) -> tuple[Any, list[torch.Tensor]]:
@@ -39,15 +32,15 @@ class Handover:
         spots, _ = place(tensors)
         return places_of(truth.inputs, spots), tensors
 
-    def fill(self, places: Any, tensors: list[torch.Tensor]) -> None:
-        """Write the inputs, and poison the outputs."""
-        self.outputs.fill_(0xFF)
+    def fill(self, places: Any, tensors: list[torch.Tensor], truth: Truth) -> None:
+        """Write the inputs, and poison where right outputs will lie."""
+        self.outputs[: output_bytes(truth)].fill_(0xFF)
         for spot, tensor in zip(_flat_places(places), tensors, strict=True):
             stretch(self.inputs, spot).copy_(memory_of(tensor))
 
     def write(self, truth: Truth) -> Any:
         places, tensors = self.places(truth)
-        self.fill(places, tensors)
+        self.fill(places, tensors, truth)
         return places
 
     def compare(self, said: dict[str, Any], truth: Truth, stage: str, where: str) -> float:
@@ -62,7 +55,7 @@ class Handover:
         try:
             outputs: list[torch.Tensor | str] = []
             stated = [_stand_in(item) for item in said["outputs"]]
-            places, size = contiguous_places(stated)
+            places, size = dense_places(stated)
             if size > self.outputs.numel():
                 raise Failed("wrong_result", Diagnosis(stage, "Shape", f"the outputs take {size} bytes"))
             for item, spot in zip(said["outputs"], places, strict=True):
@@ -79,21 +72,24 @@ class Handover:
     def _changed_inputs(self, truth: Truth) -> list[int]:
         """Which input tensors are no longer what was written."""
         tensors = tensors_of(truth.inputs)
-        spots, _ = place(tensors)
-        keys = [self._draw_seed() for _ in tensors]
-        now = [fingerprint(view(self.inputs, spot), key) for spot, key in zip(spots, keys, strict=True)]
-        then = [fingerprint(tensor, key) for tensor, key in zip(tensors, keys, strict=True)]
         if not tensors:
             return []
-        return torch.stack(now).ne(torch.stack(then)).nonzero().flatten().tolist()
+        spots, _ = place(tensors)
+        pairs = zip(spots, tensors, strict=True)
+        same = torch.stack([same_bits(stretch(self.inputs, spot), memory_of(tensor)) for spot, tensor in pairs])
+        return (~same).nonzero().flatten().tolist()
 
 
 def _stand_in(item: dict[str, Any]) -> Any:
-    """A tensor without memory of the stated type and shape, or the text of what is none."""
+    """A tensor without memory of the stated type, shape and order, or the text of what is none.
+
+    A false order is a false value: the elements are looked for where it says.
+    """
     if "text" in item:
         return str(item["text"])
     shape = [int(size) for size in item["shape"]]
-    return torch.empty(shape, dtype=getattr(torch, str(item["dtype"])), device="meta")
+    strides = dense_strides(shape, [int(dim) for dim in item["order"]])
+    return torch.empty_strided(shape, strides, dtype=getattr(torch, str(item["dtype"])), device="meta")
 
 
 def _flat_places(value: Any) -> list[Place]:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
 from mtmc.evaluate.hardware import Hardware
+from mtmc.evaluate.measure.belief import DOUBTFUL
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
 from mtmc.evaluate.measure.questions import NO_START, Calibrate, Examine
 from mtmc.evaluate.pool.job import JobResult
@@ -88,31 +89,39 @@ class Lane:
         Returns: the oracle's verdict, and how the candidate's process ended if it has.
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
-        locked = not fields.get("made")
+        why, doubted = "", False
         with self._lock:
             for attempt in range(ATTEMPTS):
-                last = attempt + 1 == ATTEMPTS
-                oracle = self._running()
-                token, process = self._ready.get() if locked else self._spawn(locked=False)
-                if locked:
-                    self._refill()
                 try:
-                    answer = oracle.ask(Examine(token=token, **fields), fields["limit_s"] + START_S)
+                    answer, process = self._examined(fields)
                 except OracleLost as lost:
-                    _log.warning("the oracle of GPU %s was lost (%s); started anew", self._settings.index, lost)
+                    why = str(lost)
+                    _log.warning("the oracle of GPU %s was lost (%s); started anew", self._settings.index, why)
                     self._drop_oracle()
-                    if last:
-                        raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {lost}") from lost
                     continue
-                _raise_error(answer)
-                if answer["status"] == "ok" or answer["diagnosis"]["kind"] != NO_START:
-                    break
-                # Made while the candidate before it held all of the device's memory, say.
-                _log.info("a process for candidates did not start: %s", _last_words(process))
-                if last:
-                    raise EvaluatorError(f"{answer['diagnosis']['message']}: {_last_words(process)}")
-            # Nothing else may run on the device while the next candidate is timed; one that was right is idle already.
-            return answer, _ended(process) if answer["status"] != "ok" else None
+                kind = "" if answer["status"] == "ok" else answer["diagnosis"]["kind"]
+                if kind == NO_START:  # made while the candidate before it held all of the device's memory, say
+                    why = f"{answer['diagnosis']['message']}: {_last_words(process)}"
+                    _log.info("a process for candidates did not start: %s", why)
+                elif kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
+                    doubted = True
+                    _log.info("examined a second time: %s", answer["diagnosis"]["message"])
+                    _ended(process)
+                else:
+                    # Nothing else may run on the device while the next one is timed; one that was right is idle.
+                    return answer, _ended(process) if kind else None
+        raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {why}")
+
+    def _examined(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], Future[JobResult]]:
+        """One examination in a process of its own. Raises: OracleLost, and the user's errors."""
+        locked = not fields.get("made")
+        oracle = self._running()
+        token, process = self._ready.get() if locked else self._spawn(locked=False)
+        if locked:
+            self._refill()
+        answer = oracle.ask(Examine(token=token, **fields), fields["limit_s"] + START_S)
+        _raise_error(answer)
+        return answer, process
 
     def close(self) -> None:
         """End all processes. Idempotent."""

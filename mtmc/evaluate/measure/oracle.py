@@ -205,7 +205,7 @@ class Oracle:
         except (Silent, Gone) as error:
             message = f"a process for candidates ended before it had one, or took more than {CONNECT_S:g} s"
             raise Failed("crash", Diagnosis("check", NO_START, message)) from error
-        handover = Handover(inputs[1], outputs[1], self._fabric, self._seed, judged)
+        handover = Handover(inputs[1], outputs[1], self._fabric, judged)
         return Examination(Conversation(line, self._flags, limit_s), handover, self._fabric, self._flags, self._seed)
 
     def _connection(self, token: str) -> socket.socket:

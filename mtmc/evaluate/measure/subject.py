@@ -24,7 +24,7 @@ from mtmc.evaluate.gates.compare import describe, flatten
 from mtmc.evaluate.gates.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
 from mtmc.evaluate.gates.prebuilt import install, know, prime
-from mtmc.evaluate.measure.arena import aligned, contiguous_places, view
+from mtmc.evaluate.measure.arena import aligned, dense_places, memory_order, view
 from mtmc.evaluate.measure.fabric import Fabric, open_fabric
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.kernels_seen import kernels_of
@@ -212,13 +212,14 @@ class _Subject:
         while it is looked at."""
         leaves, structure = flatten(result)
         plain: list[Any] = [leaf if type(leaf) in PLAIN else describe(leaf) for leaf in leaves]
-        places, size = contiguous_places(plain)
+        places, size = dense_places(plain)
         said: list[dict[str, Any]] = []
         for leaf, spot in zip(plain, places, strict=True):
             if spot is None:
                 said.append({"text": leaf})
                 continue
-            said.append({"dtype": spot.dtype, "shape": list(spot.shape), "device": leaf.device.type})
+            shape, order = list(spot.shape), list(memory_order(leaf))
+            said.append({"dtype": spot.dtype, "shape": shape, "order": order, "device": leaf.device.type})
             if aligned(size) <= aligned(self._room):
                 _copy(view(self._outputs, spot), leaf)
         return {"outputs": said, "structure": structure}
