@@ -22,6 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from mtmc.errors import TaskError
 from mtmc.task.base import Variant
 from mtmc.task.constants import apply_constants
+from mtmc.task.seeding import seed_torch
 
 _MODULE = "mtmc_reference"
 
@@ -139,7 +140,7 @@ def instantiate(
     state: replaces the weights. The caller's random state is left as it was. Raises: whatever the file raises.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        seed_torch(seed)
         names = namespace(source, variant, name)
         model = names["Model"](*names[variant.init_inputs]())
         if state is not None:
@@ -168,7 +169,7 @@ def weigh(
         with _trial(), torch.device(device), torch.no_grad(), meter:
             model, inputs = instantiate(source, variant, name, None if device == "meta" else state, seed)
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(seed)
+                seed_torch(seed)
                 outputs = flat_tensors(model(*inputs))
     except TooLargeError:
         raise

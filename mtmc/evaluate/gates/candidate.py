@@ -29,6 +29,7 @@ from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
 from mtmc.evaluate.gates.tray import Tray, tensors_of
 from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
 from mtmc.evaluate.sandbox.lockdown import lock_down
+from mtmc.task.seeding import seed_torch
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _forward(model: Any, inputs: list[Any], seed: int) -> tuple[dict[str, Any], 
     tensors = tensors_of(inputs)
     shown = [_shown(tensor) for tensor in tensors]
     parameters = {name: (value, value.detach().clone()) for name, value in model.named_parameters()}
-    torch.manual_seed(seed)
+    seed_torch(seed)
     with torch.no_grad(), poisoned_memory(), bounded_memory():
         result = model(*inputs)
     outputs, structure = flatten(result)

@@ -19,6 +19,7 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task, Variant
 from mtmc.task.constants import apply_constants, integer_constants
+from mtmc.task.seeding import seed_torch
 
 if TYPE_CHECKING:
     import torch
@@ -151,7 +152,7 @@ def _made_on(device: str, seed: int, make: Callable[[], Made]) -> Made:
     """
     import torch
 
-    torch.manual_seed(seed)
+    seed_torch(seed)
     if device == "cpu":
         return make()
     try:
@@ -162,7 +163,7 @@ def _made_on(device: str, seed: int, make: Callable[[], Made]) -> Made:
             raise
         failure = error
     _log.info("made on the CPU, as it fails on %s: %s: %s", device, type(failure).__name__, failure)
-    torch.manual_seed(seed)
+    seed_torch(seed)
     try:
         return make()
     except Exception:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from mtmc.evaluate.gates.blocks import same_bits
+from mtmc.evaluate.gates.blocks import equal_bits
 from mtmc.evaluate.gates.candidate import Answer
 from mtmc.evaluate.gates.judge import judge
 from mtmc.evaluate.gates.reference import Truth
@@ -72,12 +72,12 @@ class Handover:
     def _changed_inputs(self, truth: Truth) -> list[int]:
         """Which input tensors are no longer what was written."""
         tensors = tensors_of(truth.inputs)
-        if not tensors:
-            return []
-        spots, _ = place(tensors)
-        pairs = zip(spots, tensors, strict=True)
-        same = torch.stack([same_bits(stretch(self.inputs, spot), memory_of(tensor)) for spot, tensor in pairs])
-        return (~same).nonzero().flatten().tolist()
+        pairs = zip(place(tensors)[0], tensors, strict=True)
+        return [
+            at
+            for at, (spot, tensor) in enumerate(pairs)
+            if not equal_bits(stretch(self.inputs, spot), memory_of(tensor))
+        ]
 
 
 def _stand_in(item: dict[str, Any]) -> Any:

@@ -54,7 +54,7 @@ class LaneSettings:
     fabric: str = "cuda"
     memory_mib: int = 16384
     sandbox: Mode = "auto"
-    spares: int = 3
+    spares: int = 5
 
 
 class Lane:

@@ -118,13 +118,17 @@ class Oracle:
     # -- one candidate -------------------------------------------------------------------------------------------
 
     def _examine(self, request: Examine) -> dict[str, Any]:
+        started = time.perf_counter()
         grounds = self._grounds_of(request.task)
         if request.depth == "verify":
             grounds.forget()  # other weights
         connection = self._connection(request.token)
         try:
             examination = self._opened(connection, request.limit_s, judged=not request.made)
-            return self._examined(examination, grounds, request)
+            ready = time.perf_counter()
+            found = self._examined(examination, grounds, request)
+            found["metrics"]["ready_s"] = ready - started
+            return found
         except Failed as failed:
             return verdict(failed)
         finally:

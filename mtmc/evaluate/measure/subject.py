@@ -31,6 +31,7 @@ from mtmc.evaluate.measure.kernels_seen import kernels_of
 from mtmc.evaluate.measure.wire import Call, Gone, Line, Load, Open, Profile
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
+from mtmc.task.seeding import seed_torch
 
 _copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -180,7 +181,7 @@ class _Subject:
         ahead = request.gated and self._fabric.asynchronous
         if request.gated and not ahead:
             self._line.say({"enqueued": request.serial})
-        torch.manual_seed(request.seed)
+        seed_torch(request.seed)
         if request.gated:
             self._fabric.wait(GATE, request.serial)
         first = self._fabric.mark()
@@ -196,7 +197,7 @@ class _Subject:
     def _checked_call(self, model: Any, request: Call) -> dict[str, Any]:
         named = list(model.named_parameters()) if isinstance(model, torch.nn.Module) else []
         before = [value.detach().clone() for _, value in named]
-        torch.manual_seed(request.seed)
+        seed_torch(request.seed)
         with poisoned_memory():
             result = model(*self._arguments(request.inputs))
         said = self._hand_over(result)
@@ -228,7 +229,7 @@ class _Subject:
         model = self._models[request.model]
 
         def forward() -> None:
-            torch.manual_seed(request.seed)
+            seed_torch(request.seed)
             self._hand_over(model(*self._arguments(request.inputs)))
             self._fabric.synchronize()
 
