@@ -27,5 +27,13 @@ class CoderError(MtmcError):
     """A coder that could not turn (parent, action) into a whole child source."""
 
 
+class BudgetSpent(CoderError):
+    """A coder that may ask no model any more: what the run may spend on models is spent."""
+
+
+class ModelError(MtmcError):
+    """A language model that cannot be used at all: no key, no such model, no server, no recorded reply."""
+
+
 class EvaluatorError(MtmcError):
     """An evaluator whose own means are missing (no GPU, no recording, no compiler for the target)."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from mtmc.action import Action
+from mtmc.chat import ChatReply, ChatRequest
 from mtmc.outcome import Cost, Diagnosis, Outcome
 from mtmc.task import Task
 
@@ -32,12 +33,34 @@ class Step:
     speedup: float | None
 
 
+class Workbench(Protocol):
+    """What a policy or a coder may use besides what it is told, on account of one trial. From any thread."""
+
+    def complete(self, request: ChatRequest) -> ChatReply:
+        """Ask the run's language model, or take the reply that is recorded for the same question.
+
+        Raises: BudgetSpent where the run may spend no more, CoderError where no reply came, ModelError where no model
+        can be used at all (which ends the search).
+        """
+        ...
+
+    def judge(self, reply: ChatReply, verdict: str) -> None:
+        """Record what became of a reply: "usable", "repaired" or "unusable: why"."""
+        ...
+
+    def evaluate(self, source: str) -> Outcome | None:
+        """What the run's evaluator finds of a draft (screening). Costs one of the trial's evaluations, unless the source
+        is known; None where none is left."""
+        ...
+
+
 @dataclass(frozen=True)
 class Observation:
     """What a policy sees of a node.
 
     history: the steps from the root to this node, oldest first.
     hardware: name in the hardware table (`mtmc.evaluate.hardware`) of the GPU that runtimes are for.
+    bench: None where nothing but the observation can be used.
     """
 
     task: Task
@@ -46,6 +69,7 @@ class Observation:
     outcome: Outcome
     history: tuple[Step, ...]
     hardware: str
+    bench: Workbench | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -54,7 +78,7 @@ class EditRequest:
 
     plan: the parent's plan, if it has one. outcome: of the parent.
     feedback: on a repair, the diagnosis of the failed attempt, and `failed_source` the text that failed.
-    seed: of this trial and attempt, for coders that draw.
+    seed: of this trial and attempt, for coders that draw. bench: None where nothing but the request can be used.
     """
 
     task: Task
@@ -67,6 +91,7 @@ class EditRequest:
     feedback: Diagnosis | None = None
     failed_source: str | None = None
     seed: int = 0
+    bench: Workbench | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

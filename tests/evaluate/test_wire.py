@@ -29,7 +29,7 @@ def test_requests_and_descriptors_go_over_and_answers_come_back(ends: tuple[Line
     oracle, candidate = ends
     read, write = os.pipe()
     oracle.ask(Open(10, 20), (write,))
-    request, fds = candidate.asked(fds=3)
+    request, fds = candidate.asked(fds=1)
     assert request == Open(10, 20)
     os.write(fds[0], b"x")
     assert os.read(read, 1) == b"x"

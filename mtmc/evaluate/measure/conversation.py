@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -52,9 +53,12 @@ class Conversation:
         except Gone as error:
             raise self._died(error) from error
 
-    def ask(self, request: Any) -> dict[str, Any]:
+    def ask(self, request: Any, meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
+        """The answer to a request. meanwhile: called while the candidate is at work."""
         started = time.perf_counter()
         self.send(request)
+        if meanwhile is not None:
+            meanwhile()
         said = self.hear()
         _log.debug("%s: %.1f ms", self.where, (time.perf_counter() - started) * 1e3)
         return said

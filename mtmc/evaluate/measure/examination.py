@@ -6,11 +6,11 @@ Runs in the oracle's process. Everything that counts is decided here: inputs, ex
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from mtmc.evaluate.gates.cases import Plan
+from mtmc.evaluate.gates.cases import Plan, PlannedCase
 from mtmc.evaluate.gates.reference import Reference, Truth
 from mtmc.evaluate.measure.clock import Patience
 from mtmc.evaluate.measure.conversation import Conversation, Failed
@@ -19,6 +19,8 @@ from mtmc.evaluate.measure.flags import GATE, Flags
 from mtmc.evaluate.measure.grounds import Grounds, tensors_of
 from mtmc.evaluate.measure.handover import Handover
 from mtmc.evaluate.measure.wire import Call, Load, Profile
+
+_Item = TypeVar("_Item")
 
 FULL = 0
 WARM_CALLS = 2
@@ -42,6 +44,24 @@ class Samples:
     input_bytes: int = 0
 
 
+class Ahead(Generic[_Item]):
+    """Items of which the next one can be made before it is asked for: while the candidate is at work, say."""
+
+    def __init__(self, items: Iterator[_Item]) -> None:
+        self._items = items
+        self._ready: list[_Item | None] = []
+
+    def prepare(self) -> None:
+        """Make the next item, if it is not made yet."""
+        if not self._ready:
+            self._ready.append(next(self._items, None))
+
+    def take(self) -> _Item | None:
+        """The next item; None when there is none."""
+        self.prepare()
+        return self._ready.pop()
+
+
 class Examination:
     """What one candidate is put through. Each method raises `Failed` where the candidate is to blame."""
 
@@ -56,39 +76,62 @@ class Examination:
 
     # -- correctness ---------------------------------------------------------------------------------------------
 
-    def load(self, grounds: Grounds, variant: int, source: str, moved: bool = False, made: str = "") -> int:
-        """Have the candidate construct its model at a set of shapes; the number to call it by."""
+    def load(
+        self,
+        grounds: Grounds,
+        variant: int,
+        source: str,
+        moved: bool = False,
+        made: str = "",
+        meanwhile: Callable[[], None] | None = None,
+    ) -> int:
+        """Have the candidate construct its model at a set of shapes; the number to call it by. meanwhile: see `ask`."""
         _, seed = grounds.reference(variant, moved)
         number = 2 * variant + int(moved)
         shapes = grounds.variants[variant]
         arguments = grounds.arguments(variant, moved)
         self._asked.where = f"construction at the {shapes.label} shapes"
         request = Load(number, source, shapes.constants, arguments, grounds.task.state, seed, moved, made)
-        self._asked.told(self._asked.ask(request))
+        self._asked.told(self._asked.ask(request, meanwhile))
         return number
 
     def check(self, grounds: Grounds, source: str, plan: Plan) -> dict[str, float]:
         """All cases of a plan, ungated. Returns: "error" (the largest norm-wise one), "cases", "float64_oracle"."""
         worst, cases, exact = 0.0, 0, True
         numbers: dict[int, int] = {}
-        for case in plan.cases:
-            variant = grounds.variants.index(case.variant)
-            truth = grounds.truth(variant, case.moved, case.distribution, self._draw_seed())
-            if truth is None:
-                continue
+        coming = Ahead(self._cases(grounds, plan))
+        while (found := coming.take()) is not None:
+            case, variant, truth = found
             if case.serial not in numbers:
-                numbers[case.serial] = self.load(grounds, variant, source, case.moved)
-            worst = max(worst, self.ask_for(truth, numbers[case.serial], case.where, check=True))
+                loaded = self.load(grounds, variant, source, case.moved, meanwhile=coming.prepare)
+                numbers[case.serial] = loaded
+            number = numbers[case.serial]
+            worst = max(worst, self.ask_for(truth, number, case.where, check=True, meanwhile=coming.prepare))
             cases += 1
             exact = exact and truth.exact
         return {"error": worst, "cases": float(cases), "float64_oracle": float(exact)}
 
-    def ask_for(self, truth: Truth, number: int, where: str, check: bool = False) -> float:
-        """One ungated forward and its comparison with a truth; the norm-wise error."""
+    def _cases(self, grounds: Grounds, plan: Plan) -> Iterator[tuple[PlannedCase, int, Truth]]:
+        """Each case of a plan that the reference takes, with the index of its shapes and its truth."""
+        for case in plan.cases:
+            variant = grounds.variants.index(case.variant)
+            truth = grounds.truth(variant, case.moved, case.distribution, self._draw_seed())
+            if truth is not None:
+                yield case, variant, truth
+
+    def ask_for(
+        self,
+        truth: Truth,
+        number: int,
+        where: str,
+        check: bool = False,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> float:
+        """One ungated forward and its comparison with a truth; the norm-wise error. meanwhile: see `ask`."""
         self._asked.where = where
         places = self._handover.write(truth)
         self._fabric.synchronize()
-        said = self._asked.told(self._asked.ask(Call(number, places, self._draw_seed(), 0, False, check)))
+        said = self._asked.told(self._asked.ask(Call(number, places, self._draw_seed(), 0, False, check), meanwhile))
         return self._handover.compare(said, truth, self._asked.stage, where)
 
     # -- time ----------------------------------------------------------------------------------------------------

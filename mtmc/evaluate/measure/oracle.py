@@ -29,11 +29,12 @@ from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.target import describe_device
 from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure import calibration
+from mtmc.evaluate.measure.arena import aligned
 from mtmc.evaluate.measure.belief import believe, runtime, witness
 from mtmc.evaluate.measure.calibration import OverheadTable
 from mtmc.evaluate.measure.clock import Patience
 from mtmc.evaluate.measure.conversation import Conversation, Failed, verdict
-from mtmc.evaluate.measure.examination import FULL, Examination
+from mtmc.evaluate.measure.examination import FULL, Ahead, Examination
 from mtmc.evaluate.measure.fabric import open_fabric
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.grounds import Grounds, check_memory
@@ -41,7 +42,7 @@ from mtmc.evaluate.measure.handover import Handover
 from mtmc.evaluate.measure.questions import NO_START, Calibrate, Examine
 from mtmc.evaluate.measure.reference_time import ReferenceClock
 from mtmc.evaluate.measure.subject import TOKEN
-from mtmc.evaluate.measure.wire import Gone, Line, Open, Silent
+from mtmc.evaluate.measure.wire import Gone, Hello, Line, Open, Silent
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.outcome import Diagnosis
 from mtmc.protocols import Depth
@@ -88,8 +89,8 @@ class Oracle:
         self._hardware = hardware
         self._flags = Flags()
         self._fabric.share(self._flags)
-        self._pieces: list[tuple[int, torch.Tensor, int]] = []  # inputs, outputs: descriptor, bytes, size
-        self._waiting: dict[str, socket.socket] = {}
+        self._arena: tuple[int, torch.Tensor, torch.Tensor] | None = None  # descriptor, inputs, outputs
+        self._waiting: dict[str, Line] = {}
         self._grounds: OrderedDict[str, Grounds] = OrderedDict()  # the last used ones last
         self._overhead: OverheadTable | None = None
 
@@ -122,9 +123,9 @@ class Oracle:
         grounds = self._grounds_of(request.task)
         if request.depth == "verify":
             grounds.forget()  # other weights
-        connection = self._connection(request.token)
+        line = self._line_to(request.token)
         try:
-            examination = self._opened(connection, request.limit_s, judged=not request.made)
+            examination = self._opened(line, request.limit_s, judged=not request.made)
             ready = time.perf_counter()
             found = self._examined(examination, grounds, request)
             found["metrics"]["ready_s"] = ready - started
@@ -132,7 +133,7 @@ class Oracle:
         except Failed as failed:
             return verdict(failed)
         finally:
-            self._dismiss(connection)
+            self._dismiss(line)
 
     def _examined(self, examination: Examination, grounds: Grounds, request: Examine) -> dict[str, Any]:
         started = time.perf_counter()
@@ -140,9 +141,12 @@ class Oracle:
         if not request.made:
             todo = plan(grounds.task, request.depth, request.check_variants)
             metrics |= examination.check(grounds, request.source, todo)
-        number = examination.load(grounds, FULL, request.source, made=request.made)
         reference, _ = grounds.reference(FULL)
-        examination.ask_for(reference.timed(self._seed()), number, "full shapes, first call")
+        first = Ahead(reference.timed(seed) for seed in [self._seed()])
+        number = examination.load(grounds, FULL, request.source, made=request.made, meanwhile=first.prepare)
+        truth = first.take()
+        assert truth is not None
+        examination.ask_for(truth, number, "full shapes, first call")
         checked = time.perf_counter()
         eager = ReferenceClock(self._fabric, self._flags, reference.model)
         samples = examination.time(reference.timed, number, PATIENCE[request.depth], eager.tick, ahead=True)
@@ -185,64 +189,76 @@ class Oracle:
 
     def _make_room(self, needed: tuple[int, int], what: str) -> None:
         """An arena that holds so many bytes of inputs and outputs."""
-        have = tuple(size for _, _, size in self._pieces)
-        if have and all(size >= need for size, need in zip(have, needed, strict=True)):
-            return
-        for fd, _, _ in self._pieces:
+        if self._arena is not None:
+            fd, *pieces = self._arena
+            if all(piece.numel() >= need for piece, need in zip(pieces, needed, strict=True)):
+                return
+            self._arena = None
+            del pieces
             self._fabric.release(fd)
-        self._pieces.clear()
         self._empty_cache()
         if self._fabric.device.type == "cuda":
             check_memory(sum(needed), torch.cuda.mem_get_info()[0], what)
-        for size in needed:
-            fd, memory = self._fabric.create(size)
-            self._pieces.append((fd, memory, memory.numel()))
+        inputs = aligned(needed[0])
+        fd, memory = self._fabric.create(inputs + needed[1])
+        self._arena = fd, memory[:inputs], memory[inputs:]
 
-    def _opened(self, connection: socket.socket, limit_s: float, judged: bool = True) -> Examination:
+    def _opened(self, line: Line, limit_s: float, judged: bool = True) -> Examination:
         """The examination of a process that has the arena."""
-        line = Line(connection)
-        inputs, outputs = self._pieces
+        assert self._arena is not None
+        fd, inputs, outputs = self._arena
         self._flags.words[:] = 0
         try:
-            line.ask(Open(inputs[2], outputs[2]), (inputs[0], outputs[0], self._flags.fd))
+            line.ask(Open(inputs.numel(), outputs.numel()), (fd,))
             line.heard(CONNECT_S)
         except (Silent, Gone) as error:
             message = f"a process for candidates ended before it had one, or took more than {CONNECT_S:g} s"
             raise Failed("crash", Diagnosis("check", NO_START, message)) from error
-        handover = Handover(inputs[1], outputs[1], self._fabric, judged)
+        handover = Handover(inputs, outputs, self._fabric, judged)
         return Examination(Conversation(line, self._flags, limit_s), handover, self._fabric, self._flags, self._seed)
 
-    def _connection(self, token: str) -> socket.socket:
-        """The connection of the process with a token. Raises: Failed if it does not come."""
-        self._listener.settimeout(CONNECT_S)
+    def _line_to(self, token: str) -> Line:
+        """The line to the process with a token. Raises: Failed if it does not come."""
         try:
+            with contextlib.suppress(
+                BlockingIOError
+            ):  # those that wait already: they get ready while others are at work
+                while True:
+                    self._welcome(0.0)
             while token not in self._waiting:
-                connection, _ = self._listener.accept()
-                connection.settimeout(10.0)
-                said = connection.recv(TOKEN, socket.MSG_WAITALL).decode(errors="replace")
-                connection.settimeout(None)
-                self._waiting[said] = connection
+                self._welcome(CONNECT_S)
         except (TimeoutError, OSError):
             message = f"a candidate's process did not connect within {CONNECT_S:g} s"
             raise Failed("crash", Diagnosis("check", NO_START, message)) from None
         return self._waiting.pop(token)
 
-    def _dismiss(self, connection: socket.socket) -> None:
+    def _welcome(self, limit_s: float) -> None:
+        """Greet the next process that connects. Raises: TimeoutError, or BlockingIOError where `limit_s` is 0."""
+        self._listener.settimeout(limit_s)
+        connection, _ = self._listener.accept()
+        connection.settimeout(10.0)
+        token = connection.recv(TOKEN, socket.MSG_WAITALL).decode(errors="replace")
+        connection.settimeout(None)
+        self._waiting[token] = line = Line(connection)
+        with contextlib.suppress(Gone):  # it ended before it was needed: who asks it for more will hear
+            line.ask(Hello(), (self._flags.fd,))
+
+    def _dismiss(self, line: Line) -> None:
         """End a candidate's process: its work on the device ends with it."""
         with contextlib.suppress(OSError):
-            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            credentials = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
             pid, _, _ = struct.unpack("3i", credentials)
             if pid > 1:
                 os.kill(pid, signal.SIGKILL)
-        connection.close()
+        line.close()
 
     def _calibrate(self, request: Calibrate) -> dict[str, Any]:
-        connection = self._connection(request.token)
+        line = self._line_to(request.token)
         try:
             self._make_room(calibration.ROOM, "calibration")
-            self._overhead = calibration.run(self._opened(connection, CONNECT_S), self._fabric)
+            self._overhead = calibration.run(self._opened(line, CONNECT_S), self._fabric)
         finally:
-            self._dismiss(connection)
+            self._dismiss(line)
         return {"status": "ok", "overhead": asdict(self._overhead)}
 
     @staticmethod

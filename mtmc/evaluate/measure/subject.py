@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -28,7 +29,7 @@ from mtmc.evaluate.measure.arena import aligned, dense_places, memory_order, vie
 from mtmc.evaluate.measure.fabric import Fabric, open_fabric
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.kernels_seen import kernels_of
-from mtmc.evaluate.measure.wire import Call, Gone, Line, Load, Open, Profile
+from mtmc.evaluate.measure.wire import Call, Gone, Hello, Line, Load, Open, Profile
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
 from mtmc.task.seeding import seed_torch
@@ -83,9 +84,14 @@ def serve(oracle: str, token: str, fabric: str, locked: bool, cache: str) -> Non
     device = open_fabric(fabric)
     device.warm_up()
     refusals = _ready_triton() if fabric == "cuda" and locked else []
-    request, fds = line.asked(fds=3)
+    request, [fd] = line.asked(fds=1)
+    assert isinstance(request, Hello)
+    flags = Flags(fd)
+    device.share(flags)  # slow where the driver is busy with other processes, so before it is this one's turn
+    request, [fd] = line.asked(fds=1)
     assert isinstance(request, Open)
-    subject = _Subject(line, device, request, fds, refusals)
+    subject = _Subject(line, device, flags, device.open(fd, request.inputs + request.outputs), request, refusals)
+    os.close(fd)
     if locked:
         device.leave_room()
         lock_calls("candidate")
@@ -114,18 +120,17 @@ def _ready_triton() -> list[str]:
 
 
 class _Subject:
-    def __init__(self, line: Line, fabric: Fabric, opened: Open, fds: list[int], refusals: list[str]) -> None:
+    def __init__(
+        self, line: Line, fabric: Fabric, flags: Flags, arena: torch.Tensor, opened: Open, refusals: list[str]
+    ) -> None:
         self._refusals = refusals
         self._line = line
         self._fabric = fabric
-        self._inputs = fabric.open(fds[0], opened.inputs)
-        self._outputs = fabric.open(fds[1], opened.outputs)
+        self._flags = flags  # kept: the device writes into its page
+        self._inputs, self._outputs = arena.split([opened.inputs, opened.outputs])
         self._room = opened.outputs
-        self._flags = Flags(fds[2])
-        fabric.share(self._flags)
-        for fd in fds:
-            os.close(fd)
         self._models: dict[int, Callable[..., Any]] = {}
+        self._modules: dict[str, tuple[ModuleType, Path]] = {}  # by text: one at shapes that change no constant
         self._paths: dict[int, Path] = {}
 
     def answer(self, request: Any) -> None:
@@ -160,11 +165,7 @@ class _Subject:
         return {"loaded": True}
 
     def _construct(self, request: Load) -> Callable[..., Any]:
-        path = Path.cwd() / f"mtmc_candidate_{request.model}.py"
-        self._paths[request.model] = path
-        module = load_module(candidate_text(request.source, request.constants), path)
-        if not request.made and self._fabric.device.type == "cuda":
-            know(module)
+        module = self._module(request)
         arguments = pickle.loads(request.arguments)
         name = "Model" if request.made else "ModelNew"
         device = str(self._fabric.device)
@@ -173,6 +174,17 @@ class _Subject:
             mode = request.made.partition(":")[2]
             model = torch.compile(model, mode=mode) if mode else model
         return model
+
+    def _module(self, request: Load) -> ModuleType:
+        text = candidate_text(request.source, request.constants)
+        if text not in self._modules:
+            path = self._paths[request.model] = Path.cwd() / f"mtmc_candidate_{request.model}.py"
+            module = load_module(text, path)
+            if not request.made and self._fabric.device.type == "cuda":
+                know(module)
+            self._modules[text] = module, path
+        module, self._paths[request.model] = self._modules[text]
+        return module
 
     def _call(self, request: Call) -> dict[str, Any]:
         model = self._models[request.model]

@@ -27,8 +27,13 @@ class Gone(Exception):
 
 
 @dataclass(frozen=True)
+class Hello:
+    """Before all else, as early as can be. Comes with the descriptor of the flags, and has no answer."""
+
+
+@dataclass(frozen=True)
 class Open:
-    """Comes with three descriptors: input piece, output piece, flags. Sizes in bytes."""
+    """Comes with the descriptor of the arena: the input piece, then the output piece. Sizes in bytes."""
 
     inputs: int
     outputs: int
@@ -78,7 +83,7 @@ class Profile:
     calls: int
 
 
-Request = Open | Load | Call | Profile
+Request = Hello | Open | Load | Call | Profile
 
 
 class Line:
@@ -105,6 +110,8 @@ class Line:
         received: list[int] = []
         if fds:
             head, received, _, _ = socket.recv_fds(self.socket, HEADER, fds)
+            if not head:
+                raise Gone("the oracle closed the line")
         else:
             head = self._exactly(HEADER)
         return pickle.loads(self._exactly(int.from_bytes(head, "little"))), list(received)
