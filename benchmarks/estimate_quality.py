@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, zip_longest
 from pathlib import Path
+from typing import Any
 
 from benchmarks.common import Deadline, Report, evaluated, failure, parser, settings_of, stream
 from benchmarks.figures import geometric_mean, header, row, spearman
@@ -265,6 +266,17 @@ def _read_pairs(paths: Sequence[Path]) -> list[Pair]:
     return list(found.values())
 
 
+def _origin(path: Path, report: Report) -> dict[str, Any]:
+    """Where and how an earlier run measured, told and as data."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    here = found["machine"]
+    report.say(
+        f"Measured on {', '.join(here['gpus'])}, driver {here['driver']}, torch {here['torch']}, triton {here['triton']}, "
+        f"{here['date']}: `{found['command']}`.\n"
+    )
+    return {"machine": here, "command": found["command"]}
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--prepare", type=Path, metavar="FOLDER", help="write versions and estimates; needs no GPU")
@@ -285,9 +297,11 @@ def main() -> None:
     if not arguments.measure and not arguments.merge:
         options.error("give --prepare FOLDER, --measure FOLDER or --merge JSON ...")
     with Report("Estimated against measured runtime", arguments.out) as report:
+        report.data["measured"] = [_origin(path, report) for path in arguments.merge]
         pairs = _read_pairs(arguments.merge)
         if arguments.estimates:
             pairs = with_estimates(pairs, read_prepared(arguments.estimates, arguments.tasks))
+        report.data["pairs"] = [asdict(pair) for pair in pairs]
         try:
             if arguments.measure:
                 done = {pair.key for pair in pairs}

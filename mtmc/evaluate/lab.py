@@ -207,7 +207,9 @@ class LabEvaluator:
 
     def _estimate(self, built: dict[str, Any], metrics: dict[str, float], records: list[dict[str, Any]]) -> Outcome:
         """The outcome of a version that passed every gate."""
-        resources = [self._resources(built["kernels"][launch["compiled"]]) for launch in built["launches"]]
+        products = [record["dot_flops"] > 0 for record in records if "op" not in record]
+        kernels = [built["kernels"][launch["compiled"]] for launch in built["launches"]]
+        resources = [self._resources(kernel, product) for kernel, product in zip(kernels, products, strict=True)]
         estimated = estimate(records, resources, self._hardware)
         return Outcome(
             "ok",
@@ -216,15 +218,18 @@ class LabEvaluator:
             metrics={**estimated.metrics, **metrics},
         )
 
-    def _resources(self, kernel: dict[str, Any]) -> Resources:
-        """What a compiled kernel takes of a multiprocessor. Most kernels of a search are those of an earlier version."""
+    def _resources(self, kernel: dict[str, Any], product: bool) -> Resources:
+        """What a compiled kernel takes of a multiprocessor. Most kernels of a search are those of an earlier version.
+
+        product: whether it multiplies matrices, on tensor cores or not.
+        """
         key = kernel["hash"]
         if key not in self._read:
             files = kernel["files"]
             binary = Path(files["amdgcn" if "amdgcn" in files else "cubin"]).read_bytes()
-            # Disassembling takes longer than all the rest, and tells only of tensor cores and asynchronous copies.
+            # Disassembling takes longer than all the rest, and tells only of products and asynchronous copies.
             text = Path(files["ptx"]).read_text() if "ptx" in files else ""
-            mix = not text or any(word in text for word in ("mma", "cp.async", "tcgen05"))
+            mix = not text or product or any(word in text for word in ("mma", "cp.async", "tcgen05"))
             self._read[key] = read_resources(binary, self._settings.target, kernel["shared"], mix)
         return self._read[key]
 

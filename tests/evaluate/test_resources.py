@@ -31,6 +31,16 @@ def product(x, y, z, BLOCK: tl.constexpr):
     row = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     tl.store(z + row, tl.dot(tl.load(x + row), tl.load(y + row)))
 
+@triton.jit
+def looped(x, y, z, n, BLOCK: tl.constexpr):
+    rows = tl.arange(0, BLOCK)[:, None]
+    total = tl.zeros([BLOCK, BLOCK], tl.float32)
+    for start in range(0, n, 32):
+        ks = start + tl.arange(0, 32)
+        left = tl.load(x + rows * n + ks[None, :])
+        total = tl.dot(left, tl.load(y + ks[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]), total)
+    tl.store(z + rows * BLOCK + tl.arange(0, BLOCK)[None, :], total)
+
 out = {}
 def build(name, kernel, extension, arguments, **options):
     compiled = kernel.warmup(*arguments, grid=(1,), **options)
@@ -42,6 +52,7 @@ install_driver(target("sm_90"), 132)
 build("copy", copy, "cubin", (torch.float32, torch.float32, 4096), BLOCK=1024, num_warps=4)
 build("spilling", copy, "cubin", (torch.float32, torch.float32, 16384), BLOCK=16384, num_warps=1)
 build("product", product, "cubin", (torch.float16, torch.float16, torch.float32), BLOCK=64, num_warps=4)
+build("looped", looped, "cubin", (torch.float16, torch.float16, torch.float32, 4096), BLOCK=64, num_warps=4)
 install_driver(target("gfx942"), 304)
 copy = triton.jit(copy.fn)  # a jitted function keeps to its first target
 build("amd text", copy, "amdgcn", (torch.float32, torch.float32, 4096), BLOCK=1024, num_warps=4)
@@ -65,6 +76,11 @@ def binaries(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[bytes,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return {name: (base64.b64decode(data), shared) for name, (data, shared) in json.loads(done.stdout).items()}
+
+
+def take(binaries: dict[str, tuple[bytes, int]], name: str) -> tuple[bytes, str, int]:
+    binary, shared = binaries[name]
+    return binary, "sm_90", shared
 
 
 def test_cubin_of_an_elementwise_kernel(binaries: dict[str, tuple[bytes, int]]) -> None:
@@ -91,6 +107,25 @@ def test_cubin_of_a_product_uses_the_tensor_cores(binaries: dict[str, tuple[byte
     found = read_resources(binary, "sm_90", shared)
     assert found.instruction_mix.get("HGMMA", 0) + found.instruction_mix.get("HMMA", 0) > 0
     assert found.shared_bytes == shared >= 64 * 64 * 2
+
+
+def test_loop_of_products(binaries: dict[str, tuple[bytes, int]]) -> None:
+    """4 warps multiply 64 x 64 x 32 in a turn, and share its flops."""
+    loop = read_resources(*take(binaries, "looped")).loop
+    assert loop is not None
+    assert loop.tensor_flops == 2 * 64 * 64 * 32 / 4
+    assert 10 < loop.issued < 400
+    assert loop.shared_clocks > 0
+    assert read_resources(*take(binaries, "copy")).loop is None
+
+
+def test_spilled_words_are_read_without_the_mix_too(binaries: dict[str, tuple[bytes, int]]) -> None:
+    """Each of the words that do not fit is stored and loaded."""
+    found = read_resources(binaries["spilling"][0], "sm_90", mix=False)
+    assert found.local is not None
+    assert found.local.outside >= 2 * found.spill_bytes / 4
+    assert found.local.inside == 0
+    assert read_resources(binaries["copy"][0], "sm_90").local is None
 
 
 def test_mix_can_be_left_out(binaries: dict[str, tuple[bytes, int]]) -> None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.estimates.machine_code import LocalWords, Loop, local_words, product_loop
+from mtmc.evaluate.hardware import Hardware
 
 _TIMEOUT_S = 60.0
 
@@ -28,12 +30,24 @@ class Resources:
     shared_bytes: shared memory a block, static and dynamic.
     instruction_mix: how often each opcode stands in the code (not how often it runs), without modifiers; memory opcodes
         keep their width in bits, e.g. {"FFMA": 56, "LDG.128": 4, "HGMMA": 24}.
+    loop: that multiplies tiles; None without one, or where the machine code was not read. local: what threads spill;
+        None where nothing was, or the machine code was not read.
     """
 
     registers: int
     spill_bytes: int
     shared_bytes: int
     instruction_mix: Mapping[str, int] = field(default_factory=dict)
+    loop: Loop | None = None
+    local: LocalWords | None = None
+
+
+def tensor_kind(resources: Resources, gpu: Hardware) -> str:
+    """Which instructions use the tensor cores: "wgmma", "mma" or "mma on wgmma hardware"."""
+    if gpu.target not in ("sm_90", "sm_100"):
+        return "mma"
+    mix = resources.instruction_mix
+    return "mma on wgmma hardware" if mix.get("HMMA", 0) and not mix.get("HGMMA", 0) else "wgmma"
 
 
 def read_resources(binary: bytes, target: str, shared_bytes: int | None = None, mix: bool = True) -> Resources:
@@ -42,7 +56,8 @@ def read_resources(binary: bytes, target: str, shared_bytes: int | None = None, 
     binary: a cubin for targets "sm_*"; assembly text or a code object for "gfx*".
     shared_bytes: of a launch, as Triton's compiled kernel states it (`metadata.shared`): no binary holds its dynamic
         shared memory. None: the static part, which the binary states.
-    mix: whether to disassemble too (a cubin: 0.3 s; the rest takes milliseconds). A code object has no mix.
+    mix: whether to disassemble too (a cubin: 0.3 s; the rest takes milliseconds). A cubin whose registers ran out is
+        disassembled in any case; a code object never is.
     Raises: EvaluatorError for an unknown target, a binary that is not a kernel, or a missing or failing cuobjdump.
     """
     if target.startswith("sm_"):
@@ -67,10 +82,11 @@ def _read_cubin(cubin: bytes, shared_bytes: int | None, mix: bool) -> Resources:
         usage = _USAGE.search(_cuobjdump(path, "-res-usage"))
         if usage is None:
             raise EvaluatorError(f"cuobjdump found no kernel in {len(cubin)} bytes; a cubin is needed")
-        code = _cuobjdump(path, "-sass") if mix else ""
-    registers, stack, static = (int(number) for number in usage.groups())
+        registers, stack, static = (int(number) for number in usage.groups())
+        code = _cuobjdump(path, "-sass") if mix or stack else ""
     held = max(0, static - _SYSTEM_SHARED) if shared_bytes is None else shared_bytes
-    return Resources(registers, stack, held, count_sass(code))
+    local = local_words(code) if stack else None
+    return Resources(registers, stack, held, count_sass(code), product_loop(code) if code else None, local)
 
 
 def count_sass(code: str) -> dict[str, int]:
@@ -114,7 +130,7 @@ _AMD_FIELDS = {"registers": "vgpr_count", "spill_bytes": "private_segment_fixed_
 def _read_amd(binary: bytes, shared_bytes: int | None, mix: bool) -> Resources:
     is_object = binary[:4] == b"\x7fELF"
     text = "" if is_object else binary.decode("utf-8", errors="replace")
-    values = {}
+    values: dict[str, int] = {}
     for name, key in _AMD_FIELDS.items():
         value = _msgpack_number(binary, key) if is_object else _yaml_number(text, key)
         if value is None:
@@ -122,7 +138,7 @@ def _read_amd(binary: bytes, shared_bytes: int | None, mix: bool) -> Resources:
         values[name] = value
     if shared_bytes is not None:
         values["shared_bytes"] = shared_bytes
-    return Resources(**values, instruction_mix=count_gcn(text) if mix else {})
+    return Resources(**values, instruction_mix=count_gcn(text) if mix else {}, loop=None, local=None)
 
 
 def count_gcn(code: str) -> dict[str, int]:

@@ -20,7 +20,12 @@ DRAM_EFFICIENCY = 0.87
 ALU_EFFICIENCY = 0.88
 """Sustained clock over boost clock."""
 CACHED = 0.42
-"""Of L2 that holds data for reuse: each half of it keeps its own copies. Reuse dies out at 1.6 times this size."""
+"""Of L2 that holds one kernel's data for the next: each half of it keeps its own copies."""
+KEPT, FULL = 0.5, 1.0
+"""Of L2, between which data that a kernel reads again dies out of it. Met by norms and softmaxes in several passes on an
+H100, with 4 to 16 programs an SM."""
+SM_BYTES_NS = 60.0
+"""The most bytes a nanosecond that one SM takes from or gives to L2."""
 _PRODUCTS = {"tf32": ("tf32", 1), "tf32x3": ("tf32", 3), "bf16x3": ("fp16", 3), "bf16x6": ("fp16", 6)}
 
 
@@ -65,6 +70,11 @@ def issue_rate(gpu: Hardware) -> float:
 def norm(power: float, times: Iterable[float]) -> float:
     """The p-norm of times: their sum at power 1, nearly the longest at a large one."""
     return float(sum(t**power for t in times) ** (1 / power))
+
+
+def l2_miss(working_set: float, gpu: Hardware) -> float:
+    """Share of repeated reads that miss L2, by the bytes used between: none below KEPT of it, all above all of it."""
+    return min(1.0, max(0.0, (working_set / gpu.l2_bytes - KEPT) / (FULL - KEPT)))
 
 
 def to_ms(nanoseconds: float) -> float:

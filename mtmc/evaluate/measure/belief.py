@@ -16,9 +16,6 @@ FLOOR_SHARE = 0.9
 """A time below this share of the floor is not believed."""
 BUSY_FACTOR, BUSY_MS = 2.0, 0.05
 """The oracle's own work beside a candidate that waits takes at most so much longer."""
-DOUBTFUL = ("HiddenTime", "WorksAhead")
-"""Kinds of verdict that rest on the oracle's clock alone, which a busy machine can disturb: a second process confirms
-them."""
 SOME_WORK_MS = 2e-3
 """A stated time above which the profiler must have seen something."""
 

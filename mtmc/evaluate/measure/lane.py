@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
 from mtmc.evaluate.hardware import Hardware
-from mtmc.evaluate.measure.belief import DOUBTFUL
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
-from mtmc.evaluate.measure.questions import NO_START, Calibrate, Examine
+from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, Calibrate, Examine
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 

@@ -9,6 +9,9 @@ from mtmc.task import Task
 
 NO_START = "NoStart"
 """Kind of the diagnosis where a process for candidates has failed by itself: the evaluator's fault, no candidate's."""
+DOUBTFUL = ("HiddenTime", "WorksAhead")
+"""Kinds of verdict that rest on the oracle's clock alone, which a busy machine can disturb: a second process confirms
+them."""
 
 
 @dataclass(frozen=True)
