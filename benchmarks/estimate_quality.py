@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.common import Deadline, Report, evaluated, failure, parser, settings_of, stream
 from benchmarks.figures import geometric_mean, header, row, spearman
-from mtmc.agents.micro import Rewriter
+from mtmc.agents.rewriter import Rewriter
 from mtmc.errors import CoderError, ConfigError
 from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Edit, EditRequest, EvaluationRequest, Evaluator, Observation

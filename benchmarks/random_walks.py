@@ -23,7 +23,7 @@ from pathlib import Path
 
 from rich import progress
 
-from mtmc.agents.micro import Rewriter
+from mtmc.agents.rewriter import Rewriter
 from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest, Observation

@@ -12,6 +12,8 @@ from mtmc.errors import ConfigError
 from mtmc.outcome import Cost
 
 Role = Literal["system", "user", "assistant"]
+POLICY = "policy"
+"""Purpose of a question about a version, and not for making one."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class ModelCall:
     """One call as a run records it.
 
     trial_id: whose account it was on (`ROOT_TRIAL` for none). node_id: the version that was looked at.
-    reply: None where none came, `error` then says why.
+    reply: None where none came, `error` then says why. spent: whether it was not asked because the budget was spent.
     verdict: what became of the reply: "usable", "repaired", "unusable: why"; "" while nobody has said.
     replayed: whether the reply came from a record and cost nothing.
     """
@@ -104,8 +106,14 @@ class ModelCall:
     request: ChatRequest
     reply: ChatReply | None
     error: str = ""
+    spent: bool = False
     verdict: str = ""
     replayed: bool = False
+
+    @property
+    def purpose(self) -> str:
+        """What the question was for, see `ChatRequest.purpose`."""
+        return self.request.purpose
 
 
 def request_key(request: ChatRequest, settings: ModelSettings) -> str:

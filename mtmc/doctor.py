@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from mtmc.errors import EvaluatorError, MtmcError
 
 if TYPE_CHECKING:
+    from mtmc.chat import ModelSettings
     from mtmc.evaluate.pool.worker import Pool
 
 PYTHON_LEAST = (3, 10)
@@ -74,8 +75,11 @@ class Finding:
     needed: bool = False
 
 
-def examine() -> Iterator[Finding]:
-    """All findings, each as soon as it is known. Takes a few seconds, most of it to import torch."""
+def examine(asked: ModelSettings | None = None) -> Iterator[Finding]:
+    """All findings, each as soon as it is known. Takes a few seconds, most of it to import torch.
+
+    asked: a language model to try, in one short call that costs what it costs; None tries none.
+    """
     yield python_version(sys.version_info[:3])
     packages = [package_version(name) for name in PACKAGES]
     yield from packages
@@ -88,6 +92,8 @@ def examine() -> Iterator[Finding]:
     yield from protections()
     yield from gpus()
     yield model_keys(os.environ)
+    if asked is not None:
+        yield model(asked)
 
 
 def able(findings: Sequence[Finding]) -> bool:
@@ -223,6 +229,19 @@ def model_keys(environment: Mapping[str, str]) -> Finding:
         return Finding("model keys", True, ", ".join(names))
     mend = "nothing, if rules will do (coder=rewriter); for a model, set its key, e.g. OPENAI_API_KEY"
     return Finding("model keys", False, "none set", mend)
+
+
+def model(settings: ModelSettings) -> Finding:
+    """Whether a language model answers, tried end to end. A search that asks it cannot run where it does not."""
+    from mtmc.agents.llm import check_model
+
+    what = f"model {settings.name}"
+    if importlib.util.find_spec("litellm") is None:
+        return Finding(what, False, "not tried without litellm", "pip install litellm", True)
+    try:
+        return Finding(what, True, check_model(settings), "", True)
+    except MtmcError as error:
+        return Finding(what, False, str(error), "the detail says what to set", True)
 
 
 def _tried(pool: Pool, function: str, arguments: Mapping[str, object], what: str, needed: bool) -> Finding:

@@ -7,7 +7,8 @@ What a trial finds (its edits, its outcomes) is recorded as it comes; what it me
 for a whole batch in one transaction. So a run that was killed finds its batch in flight, with all that was paid for.
 
 Tables: meta (schema version, task, settings), events (start, resume, finish), batches (each call of `Strategy.ask`),
-trials, attempts (each call of a coder), outcomes (each evaluation, once per source and gate), sources, nodes.
+trials, attempts (each call of a coder), outcomes (each evaluation, once per source and gate), sources, nodes, and
+model_calls (see `mtmc.calls`).
 LangGraph's checkpoint tables live in the same file and belong to LangGraph.
 """
 
@@ -21,7 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.action import Action, action_from_json, action_to_json
-from mtmc.database import STORE_NAME, Database, connect
+from mtmc.calls import CallTable, add_table
+from mtmc.database import STORE_NAME, connect
 from mtmc.errors import RunError
 from mtmc.lock import FolderLock
 from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
@@ -30,7 +32,7 @@ from mtmc.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
 from mtmc.task import Task, Variant
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 CHEAP_SECONDS = 0.001
 """An edit or outcome that took less than this, and no money, is written with the next record, at the latest with the
 end of its batch: to lose it in a crash costs less than to write it by itself."""
@@ -71,7 +73,7 @@ END;
 """
 
 
-class Store(Database):
+class Store(CallTable):
     """The open store of one run: use `create`, `open` or `read`. Its methods may be called from several threads."""
 
     _evaluated: set[tuple[str, str]] | None = None
@@ -113,6 +115,7 @@ class Store(Database):
         state = fields.pop("state")
         facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": json.dumps(settings), "state": state}
         self._connection.executescript(_SCHEMA)
+        add_table(self._connection)
         with self._writing() as connection:
             connection.executemany("INSERT INTO meta VALUES (?, ?)", list(facts.items()))
 
@@ -127,6 +130,7 @@ class Store(Database):
         try:
             store = cls(folder, connect(folder / STORE_NAME), lock)
             store._check_schema()
+            add_table(store._connection)
             store._evaluated = set(store.recorded())
         except BaseException:
             lock.release()

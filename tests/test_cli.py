@@ -12,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from mtmc.cli import console, main
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate import EVALUATORS
 from mtmc.fakes import FakeCoder, FakeEvaluator, FakePolicy
-from mtmc.search import load
+from mtmc.search import Budget, load
 
 FAKES = ("policy=fake", "coder=fake", "evaluator=fake")
 SEARCH = ("search", "task=softmax", *FAKES)
@@ -126,7 +127,7 @@ def test_settings_reach_the_search_and_its_record(capsys: pytest.CaptureFixture[
     settings = load("a").record.settings
     assert settings["strategy"] == {"name": "greedy", "settings": {"follow": "best"}}
     assert (settings["seed"], settings["batch"], settings["repairs"]) == (7, 2, 1)
-    assert settings["budget"] == {"evaluations": 8, "wall_seconds": None, "depth": 3, "roofline": None}
+    assert settings["budget"] == asdict(Budget(8, depth=3))
     evaluator = settings["evaluator"]
     assert isinstance(evaluator, dict) and evaluator["name"] == "fake"
     assert "task" in Path("a/config.yaml").read_text()
@@ -198,7 +199,8 @@ def get_init_inputs():
         (("export", "nope", "--format", "dot"), "there is no run in nope"),
         (("report", "nope"), "there is no folder nope"),
         (("report", "."), "there is no run below ."),
-        (("doctor", "x=1"), "mtmc doctor does not know 'x=1'"),
+        (("doctor", "x=1"), "mtmc doctor takes model.* only, not 'x=1'"),
+        (("doctor", "model.timeout_s=5"), "no model is named"),
         (("search", "-m", "task=softmax,softmx", *FAKES), "there is no task 'softmx'"),
         (("search", "-m", "task=softmax", *FAKES, "strategy=mcts,mtcs"), "there is no strategy 'mtcs'"),
         (("search", "-m", "task=softmax", *FAKES, "strategy.widening=0.5,2"), "mcts.widening cannot be 2"),
@@ -286,7 +288,7 @@ def test_resume_goes_on_and_may_have_a_greater_budget(
     said = capsys.readouterr()
     assert "12 evaluations are spent" in said.out
     assert [node.source for node in load("part").tree] == [node.source for node in load("whole").tree]
-    assert "only budget.* may change" in refused(capsys, "resume", "part", "seed=3")
+    assert "only budget.* and model.* may change" in refused(capsys, "resume", "part", "seed=3")
     assert "budget.depth cannot be 9" in refused(capsys, "resume", "part", "budget.depth=9")
 
 

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 import mtmc
 from mtmc import conf
 from mtmc.conf import overrides, schema
+from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError
 from mtmc.evaluate import EVALUATORS
 from mtmc.search import Budget
@@ -189,21 +190,25 @@ def test_a_sweep_is_checked_run_by_run() -> None:
         conf.check_sweep(["task=softmax", "budget.evaluations=0,8"])
 
 
-def test_a_resumed_run_may_change_its_budget_only() -> None:
-    old = Budget(evaluations=32, depth=5)
-    new = conf.change_budget(old, ["budget.evaluations=64", "budget.roofline=0.5"])
-    assert new == Budget(evaluations=64, depth=5, roofline=0.5)
-    assert conf.change_budget(old, ["budget={evaluations: 40}"]) == Budget(evaluations=40, depth=5)
-    assert conf.change_budget(Budget(wall_seconds=5.0), ["budget.wall_seconds=null"]) == Budget()
+def test_a_resumed_run_may_change_its_budget_and_its_model_only() -> None:
+    old, model = Budget(evaluations=32, depth=5), ModelSettings("openai/small", timeout_s=5)
+    new = conf.change(old, model, ["budget.evaluations=64", "budget.usd=0.5"])
+    assert new == (Budget(evaluations=64, depth=5, usd=0.5), model)
+    assert conf.change(old, model, ["budget={evaluations: 40}"]) == (Budget(evaluations=40, depth=5), model)
+    assert conf.change(Budget(wall_seconds=5.0), model, ["budget.wall_seconds=null"]) == (Budget(), model)
+    moved = conf.change(old, model, ["model.api_base=http://127.0.0.1:1/v1"])
+    assert moved == (old, ModelSettings("openai/small", "http://127.0.0.1:1/v1", timeout_s=5))
+    assert conf.change(old, model, []) == (old, model)
     for text, message in {
         "seed=1": "a resumed run keeps its seed",
         "strategy.exploration=1": "a resumed run keeps its strategy",
         "budget.evalutions=1": "did you mean budget.evaluations",
         "budget.evaluations=x": "budget.evaluations cannot be 'x': use a whole number",
         "budget.evaluations=0": "budget.evaluations cannot be 0",
+        "model.timeout_s=0": "model.timeout_s cannot be 0",
     }.items():
         with pytest.raises(ConfigError, match=message):
-            conf.change_budget(old, [text])
+            conf.change(old, model, [text])
 
 
 def test_settings_classes_become_structured_configs() -> None:

@@ -185,7 +185,7 @@ def test_a_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
     connection.close()
     for opened in (Store.open, Store.read):
-        with pytest.raises(RunError, match=r"newer version of mtmc \(schema 99, this one reads up to 1\): upgrade"):
+        with pytest.raises(RunError, match=r"newer version of mtmc \(schema 99, this one reads up to 2\): upgrade"):
             opened(tmp_path)
     assert not list(tmp_path.glob("*-wal")), "a refused run is left as it was"
 

@@ -22,6 +22,7 @@ FORMATS = ("graphml", "json", "dot", "mermaid", "html", "png")
 def _show(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     from mtmc.cli import tell
     from mtmc.cli.console import summary
+    from mtmc.export.prices import price_lines
     from mtmc.search import load
 
     result = load(Path(arguments.run_folder).expanduser())
@@ -31,6 +32,9 @@ def _show(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         print(summary(result))
         print()
         print(tell.tree_text(result.tree, whole=arguments.all))
+        prices = list(price_lines(result.tree, result.record.calls))
+        if prices:
+            print("\n" + "\n".join(prices))
         return 0
     node = result.tree[tell.node_id(result.tree, arguments.node)]
     if arguments.source:

@@ -34,20 +34,21 @@ def _search(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
 
 
 def _resume(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
+    from mtmc.chat import ModelSettings
     from mtmc.cli.console import progress_display, summary
-    from mtmc.conf import change_budget
+    from mtmc.conf import change
     from mtmc.search import Budget, resume
     from mtmc.store import Store
 
     folder = Path(arguments.run_folder).expanduser()
     store = Store.read(folder)
     try:
-        name, recorded = store.task().name, Budget(**store.settings()["budget"])
+        name, recorded = store.task().name, store.settings()
     finally:
         store.close()
-    budget = change_budget(recorded, overrides) if overrides else None
+    budget, model = change(Budget(**recorded["budget"]), ModelSettings(**recorded.get("model", {})), overrides)
     with resumable(folder), progress_display(name) as show:
-        result = resume(folder, budget=budget, progress=show)
+        result = resume(folder, budget=budget, model=model, progress=show)
     print(summary(result))
     return 0
 

@@ -40,6 +40,7 @@ def run(config: SearchConfig, lines: bool = True) -> SearchResult:
             seed=config.seed,
             batch=config.batch,
             repairs=config.repairs,
+            model=config.model,
             out=folder,
             progress=show,
             dumps=config.dumps,

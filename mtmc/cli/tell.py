@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from mtmc.errors import RunError
+from mtmc.export.prices import by_node
 from mtmc.export.record import edge_prior, speedup_kind
 from mtmc.export.text import factor, one_line, quantity, result_of, runtime
 from mtmc.tree import NO_PARENT, ROOT_ID, KernelNode, Tree
@@ -81,6 +82,10 @@ def _facts(record: RunRecord, node: KernelNode) -> Iterator[tuple[str, str]]:
             yield name, f"{value:.4g}"
     if node.repairs:
         yield "repairs", str(node.repairs)
+    paid = by_node(tree, record.calls).get(node.id)
+    if paid is not None:
+        tokens = f"{paid.tokens_in:,} tokens in, {paid.tokens_out:,} out"
+        yield "models", f"{paid.calls} calls, {tokens}, {paid.money}"
     yield "outcome", outcome.status.replace("_", " ")
     if outcome.runtime_ms is not None:
         gain = tree.speedup(node.id)

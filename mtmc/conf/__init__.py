@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from mtmc.chat import ModelSettings
 from mtmc.conf import overrides as parsing
 from mtmc.conf.overrides import quoted
 from mtmc.conf.schema import MISSING, Part, allowed, in_words, setting_fields, structured, typed
@@ -31,7 +32,7 @@ __all__ = [
     "VERSION_BASE",
     "Part",
     "SearchConfig",
-    "change_budget",
+    "change",
     "check_sweep",
     "compose",
     "make_parts",
@@ -57,7 +58,7 @@ class SearchConfig:
 
     task: a built-in name or a path. out: the run's folder; None: one is made under runs/. seed: of everything drawn.
     batch: versions tried at once. repairs: rounds of repair of one version at most. dumps: whether the tree's files and
-    the report are written at the end.
+    the report are written at the end. model: of a coder or a policy that asks one.
     """
 
     task: str
@@ -71,6 +72,7 @@ class SearchConfig:
     repairs: int = 2
     dumps: bool = True
     budget: Budget = field(default_factory=Budget)
+    model: ModelSettings = field(default_factory=ModelSettings)
 
 
 def compose(texts: Sequence[str]) -> SearchConfig:
@@ -91,28 +93,31 @@ def check_sweep(texts: Sequence[str]) -> tuple[list[str], list[SearchConfig]]:
     return [parsing.text_of(each) for each in given], configs
 
 
-def change_budget(budget: Budget, texts: Sequence[str]) -> Budget:
-    """A recorded budget with overrides of `budget.*`, the only settings that a resumed run may change.
+def change(budget: Budget, model: ModelSettings, texts: Sequence[str]) -> tuple[Budget, ModelSettings]:
+    """A recorded budget and model with overrides of `budget.*` and `model.*`, all that a resumed run may change.
 
     Raises: ConfigError for any other setting, an unknown one, or a value that cannot be.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    types = _flat("budget", Budget)
+    recorded: dict[str, Any] = {"budget": budget, "model": model}
+    types = {name: hint for each, part in recorded.items() for name, hint in _flat(each, type(part)).items()}
     given = parsing.parse(texts)
     for name in (parsing.name_of(each).split(".")[0] for each in given):
-        if name != "budget" and name in setting_fields(SearchConfig):
-            raise ConfigError(f"a resumed run keeps its {name}: only budget.* may change")
+        if name not in recorded and name in setting_fields(SearchConfig):
+            raise ConfigError(f"a resumed run keeps its {name}: only budget.* and model.* may change")
     parsing.check_keys(given, types, {})
-    values = OmegaConf.create({"budget": structured(Budget)(**dataclasses.asdict(budget))})
+    values = OmegaConf.create(
+        {each: structured(cast(Any, type(part)))(**dataclasses.asdict(part)) for each, part in recorded.items()}
+    )
     for name, value in ((name, value) for each in given for name, value in parsing.leaves(each).items()):
         try:
             OmegaConf.update(values, name, value)
         except OmegaConfBaseException as error:
             raise _explained(error, given, types) from error
     plain: Any = OmegaConf.to_container(values, resolve=True)
-    return Budget(**plain["budget"])
+    return Budget(**plain["budget"]), ModelSettings(**plain["model"])
 
 
 def make_parts(config: SearchConfig) -> dict[Kind, Any]:
@@ -145,8 +150,9 @@ def settings_of(config: Any) -> SearchConfig:
         raise ConfigError(_first_line(error)) from error
     _check_values(plain, setting_types({kind: plain[kind][NAME] for kind in GROUPS}))
     parts: dict[str, Any] = {kind: _part(kind, plain[kind]) for kind in GROUPS}
-    others = {name: value for name, value in plain.items() if name not in parts and name != "budget"}
-    return SearchConfig(**others, **parts, budget=Budget(**plain["budget"]))
+    hints = setting_fields(SearchConfig)
+    others = {name: typed(value, hints[name]) for name, value in plain.items() if name not in parts}
+    return SearchConfig(**others, **parts)
 
 
 def setting_types(chosen: Mapping[Kind, str]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class _Table:
 def page_data(record: RunRecord) -> dict[str, Any]:
     """All that the page shows, as plain JSON without wall times.
 
-    lines, actions: tables that nodes[].source, nodes[].action and nodes[].legal point into by position.
+    lines, actions: tables that nodes[].source, nodes[].turns, nodes[].action and nodes[].legal point into by position.
 
     Raises: RunError where a setting is not plain data.
     """
@@ -125,9 +125,15 @@ def _node(record: RunRecord, node: KernelNode, lines: _Table, actions: _Table) -
         "calls": cost.calls,
         "notes": _finite(record.annotations.get(node.id, {})),
         "legal": [[actions(action), prior] for action, prior in record.legal.get(node.id, ())],
+        "turns": [_turn(turn, lines) for turn in record.transcripts.get(node.id, ())] or None,
         **_outcome(node.outcome),
     }
     return {name: value for name, value in facts.items() if value is not None}
+
+
+def _turn(turn: Mapping[str, str], lines: _Table) -> dict[str, Any]:
+    texts = {name: [lines(line) for line in turn[name].split("\n")] for name in ("text", "arguments") if turn[name]}
+    return {"role": turn["role"], "tool": turn["tool"], "verdict": turn["verdict"], **texts}
 
 
 def _outcome(outcome: Outcome) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mtmc.action import Action, Scalar
+from mtmc.chat import ModelCall
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome
 from mtmc.tree import NO_PARENT, KernelNode, Tree
@@ -30,6 +31,9 @@ class RunRecord:
     spent: cost of the whole run where the run kept count of it, trials that made no node included. None: the sum over
         the nodes is all that is known.
     baselines: what the root was compared with besides itself, by name ("torch.compile").
+    calls: questions to language models, without their texts.
+    transcripts: per node id what was said between its coder and a model: turns with the texts "role" ("brief", "agent",
+        "tool"), "tool", "arguments", "text" and "verdict".
 
     Raises: RunError if annotations, legal or evaluations name a node that the tree does not have.
     """
@@ -41,6 +45,8 @@ class RunRecord:
     evaluations: Sequence[int] = ()
     spent: Cost | None = None
     baselines: Mapping[str, Outcome] = field(default_factory=dict)
+    calls: Sequence[ModelCall] = ()
+    transcripts: Mapping[int, Sequence[Mapping[str, str]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.tree) == 0:

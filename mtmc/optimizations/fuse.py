@@ -9,14 +9,27 @@ from mtmc.rewrite.plan import Plan, Stage, fusible, merged_ops
 PAGE = """\
 # fuse
 
-What it does: a kernel and the one that reads its result become one; the value between them stays in registers instead of
-being written to memory and read again, and one launch is saved. Torch calls are lowered on the way.
+Two kernels, of which one reads what the other writes, become one. Torch calls are lowered on the way.
 
-When it pays: nearly always where memory is the limit: elementwise after anything, elementwise before a product, a
-reduction after what makes its rows. A product followed by a reduction over its columns ("fuse linear and max") saves
-writing the whole product.
-When it harms: when the fused kernel needs so many registers that they spill, when work before a product is repeated for
-every tile of columns, and when reducing a product leaves too few programs to fill the chip.
+## What it does
+The value between them stays in registers: it is not written to memory and not read again, and one launch is saved.
+What that is worth can be told beforehand: twice the bytes of the value between, over the bandwidth that streams reach
+(0.87 of the peak). 16384 x 4096 fp32 numbers are 268 MB, so 0.18 ms on an H100.
+
+## When it pays
+Nearly always where memory is the limit: elementwise after anything, elementwise before a product, a reduction after
+what makes its rows. Library calls against one fused kernel, fp32, H100: gelu(x + bias) 0.402 ms to 0.184; nine
+elementwise calls 1.889 to 0.270; RMS norm of six calls 0.733 to 0.183; softmax then gelu 0.412 to 0.185; mean, max
+and argmax of the same rows 0.298 to 0.099.
+
+## When it harms
+- A product and a reduction over its columns: one program must see all columns of a row, so few programs are left.
+  Linear then max over 2048 rows went from 0.688 ms to 1.196 when it was fused, and to 0.662 only after `tile` and
+  `pipeline`.
+- Work before a product is done again for every tile of columns.
+- A fused kernel that holds too much spills registers: look at `spills` in the metrics.
+After a large product the gain is small: a GELU in the product's kernel saves 2% of 0.691 ms. There `precision`,
+`tile` and `pipeline` are worth more.
 """
 
 

@@ -9,12 +9,25 @@ from mtmc.rewrite.plan import Plan
 PAGE = """\
 # lower
 
-What it does: one PyTorch call becomes one Triton kernel that does the same. By itself it saves nothing: the same bytes
-are read and written. It pays because a kernel that is ours can be fused, tiled and pipelined afterwards, and because some
-calls are several kernels in eager mode (log_softmax and nll_loss, the norms of older versions).
+One PyTorch call becomes one Triton kernel that does the same.
 
-When it pays: elementwise calls and reductions, always as a first step; fp32 matrix products, when `precision` follows.
-When it harms: matrix products in fp16 and bf16, where the vendor's library is hard to beat; convolutions.
+## What it does
+By itself it saves nothing where the call is one good kernel: the same bytes are read and written. It gains where
+eager mode takes several kernels for one call, and it makes a kernel that can be fused, tiled and pipelined
+afterwards.
+
+## When it pays
+Calls that are several kernels or several passes. Library against one kernel, fp32, H100: logsumexp 0.625 ms to 0.099
+(seven kernels to one), cross entropy 0.670 to 0.397, layer norm 0.267 to 0.184, softmax over the last dimension 0.231
+to 0.183. Softmax over the first dimension takes the library 19.953 ms where the last one takes 0.229; no kernel of
+ours was timed there. Elementwise calls: alone they gain nothing, lower them in order to fuse them.
+
+## When it harms
+- fp16 and bf16 products: 4096 cubed in fp16 takes the library 0.182 ms, our best Triton tile 0.259.
+- fp32 products, until they are tiled and pipelined: a batched product went from 1.397 ms to 1.958, then to 1.307.
+- Few long rows: sums of 64 rows of 2097152 went from 0.194 ms to 0.461; `split` mends that.
+- Group norm gained nothing (0.205 ms to 0.206).
+Convolutions have no kernel family here, and the library's are hard to beat.
 """
 
 

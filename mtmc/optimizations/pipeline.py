@@ -9,12 +9,28 @@ from mtmc.rewrite.plan import Stage
 PAGE = """\
 # pipeline
 
-What it does: the loop over the inner dimension of a product loads slices ahead of time into shared memory (asynchronous
-copies), so that the tensor cores do not wait for memory. `num_stages` copies of one slice of both operands are held.
+How many slices of the operands are on their way to shared memory while one is multiplied: num_stages.
 
-When it pays: products with a long inner dimension; 3 or 4 stages on most GPUs.
-When it harms: each stage costs shared memory, so fewer programs fit on a multiprocessor; with a short inner dimension the
-stages are never filled.
+## What it does
+With num_stages above 1, the loads of the loop around tl.dot become asynchronous copies from memory to shared memory
+(LDGSTS in the machine code of NVIDIA GPUs from A100 on), some turns ahead. With 1 there are none, and each slice is
+waited for. A slice of both operands takes (bm + bn) * bk * bytes of a number of shared memory; n stages hold n slices
+on Hopper and Blackwell's tensor cores, n - 1 elsewhere.
+
+## When it pays
+Products with a long inner dimension. 128 x 64 x 32 tiles of gelu(linear), 2048 x 4096 x 2048, H100: tf32x3 in 1 stage
+0.586 ms, 2 stages 0.557, 4 stages 0.498. The faster the product itself, the more it gains: plain tf32 went from 0.291
+to 0.165. 3 and 4 stages were within 2% of each other on every task that was timed with both (1.307 and 1.315 ms;
+0.460 and 0.458).
+
+## When it harms
+- Shared memory: three stages of 128 x 128 x 64 in fp32 take 192 KiB on an H100 and 128 KiB on an A100, so only one
+  program fits an SM; on an L4 they do not fit.
+- Copies are 16 bytes wide only where strides are multiples of 16 elements, which Triton then knows; strides of 1000
+  are compiled to 4-byte copies, four times as many. 1000 cubed took 0.207 ms, the library takes 0.064 for 1024 cubed.
+- A short inner dimension never fills the stages.
+- A loop without tl.dot is compiled to the same code for any num_stages: there, more elements and warps hide the
+  latency.
 """
 
 STAGES = (2, 3, 4, 5)

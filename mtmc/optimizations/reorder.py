@@ -11,13 +11,26 @@ from mtmc.rewrite.plan import Stage
 PAGE = """\
 # reorder
 
-What it does: changes which blocks run at the same time, or in which order a program goes through its data. Programs that
-run together and read the same rows or columns of an operand find them in the L2 cache. For rows it changes the loop: hold
-the row in registers and read it once, or walk over it in several passes.
+In which order a program goes through its data, and which programs run at the same time.
 
-When it pays: products whose operands are larger than the L2 cache (grouped order); rows that fit in registers (one read
-instead of two or three); very long rows (a loop, so that nothing spills).
-When it harms: it cannot harm much; grouping does nothing where everything is in the cache anyway.
+## What it does
+Rows: a walk in several passes reads the row once a pass; a row that is held in registers is read once. Products:
+programs that run together and read the same rows or columns of an operand find them in the L2 cache; grouped order
+(some rows of tiles, column by column) makes the set that they read smaller.
+
+## When it pays
+Rows that fit the registers: 128 elements a thread still do (rows of 4096 held by one warp took 0.187 ms). Softmax of
+16384 x 4096 fp32 in three passes, H100: 0.329 ms with 4 warps, 0.258 with 8; held in registers 0.183 with 4. On an
+H200, 8 warps took 0.141 and 0.135: its L2 cache kept the rows. Very long rows: the other way, a walk in passes, so
+that nothing spills. One pass can find maximum and sum together (rescale the sum when the maximum grows).
+
+## When it harms
+Grouped order has gained little and cost more where it was timed:
+- fp16, 8192 cubed, 128 x 128 tiles, H100: no groups 2.180 ms, groups of 8 2.437, of 32 2.104 (H200: 2.225, 2.466,
+  2.370).
+- tf32x3, 1024 x 8192 x 8192, 64 x 64 tiles: no groups 2.194 ms, groups of 8 2.156 (H200: 2.288, 2.176).
+- 2048 x 4096 x 2048: no difference (0.497, 0.498): everything is in the cache.
+Caches smaller than those 50 and 60 MiB should gain more; that was not measured.
 """
 
 GROUPS = (1, 4, 8, 16)

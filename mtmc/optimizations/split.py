@@ -9,13 +9,25 @@ from mtmc.rewrite.plan import Stage
 PAGE = """\
 # split
 
-What it does: cuts the inner dimension of a product (split-K), the columns of a product that is reduced as it is made, or
-each row of a reduction, among several programs. Each
-writes its share; a second kernel adds the shares up, always in the same order, so that results are reproducible.
+Several programs share what one had to do alone; a second small kernel puts their shares together.
 
-When it pays: when there are fewer programs than multiprocessors: a product with small m and n and a large k, a reduction
-of a few very long rows.
-When it harms: when the chip is full already: the shares are written and read in vain and a launch is added.
+## What it does
+Cuts the inner dimension of a product (split-K), the columns of a product that is reduced as it is made, or each row
+of a reduction. Each program writes its share, a second kernel adds the shares up in a fixed order, so results are the
+same every time (atomics would not give that). It costs the bytes of the shares, twice, and a launch (some 3.5 us).
+
+## When it pays
+When there are fewer programs than multiprocessors. Sums of 64 rows of 2097152 fp32 numbers, H100 (132 SMs), blocks of
+1024:
+
+    1 program a row 0.724 ms    4 a row 0.246    32 a row 0.188    256 a row 0.187    the library 0.193
+
+The 537 MB take 0.18 ms: two thousand programs (15 an SM) are enough, more change nothing. Products with small m and n
+and a large k; split-K kernels of ours have not been timed on a GPU.
+
+## When it harms
+When the chip is full already: the shares are written and read in vain, and a launch is added. A kernel of 0.02 ms
+loses a sixth to the second launch alone.
 """
 
 SPLITS_K = (1, 2, 4, 8)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mtmc.errors import ConfigError
+
+MODEL_LIMITS = ("usd", "tokens", "calls", "model_seconds")
 
 
 @dataclass(frozen=True)
@@ -15,6 +17,9 @@ class Budget:
     wall_seconds: since the start, summed over resumes; looked at before each batch and each repair, so the trials of a
         batch in flight still end. None: no limit.
     depth: actions between the root and a version; deeper versions are not made.
+    usd, tokens, calls, model_seconds: what language models may take, summed over resumes: dollars, tokens in and out,
+        questions, seconds of waiting. A question that would start at or beyond a limit is not asked, and the search ends
+        after the batch in flight: what is spent exceeds a limit by no more than the questions under way. None: no limit.
     roofline: end as soon as the best version reaches this fraction of the roofline (its outcome's metric "roofline"),
         above 0, at most 1. None: never.
     """
@@ -23,6 +28,10 @@ class Budget:
     wall_seconds: float | None = None
     depth: int = 8
     roofline: float | None = None
+    usd: float | None = None
+    tokens: int | None = None
+    calls: int | None = None
+    model_seconds: float | None = None
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the limit, its value and what it may be."""
@@ -39,6 +48,20 @@ class Budget:
             raise ConfigError(f"budget.wall_seconds cannot be {self.wall_seconds}: use a number above 0, or none")
         if self.roofline is not None and not 0 < self.roofline <= 1:
             raise ConfigError(f"budget.roofline cannot be {self.roofline}: use a fraction above 0, at most 1, or none")
+        for name in MODEL_LIMITS:
+            limit = getattr(self, name)
+            if limit is not None and not limit >= 0:
+                raise ConfigError(f"budget.{name} cannot be {limit}: use 0 or more, or none")
+
+
+@dataclass(frozen=True)
+class ModelSpent:
+    """What language models have taken so far, as the fields of `Budget` of the same names count it."""
+
+    usd: float = 0.0
+    tokens: int = 0
+    calls: int = 0
+    model_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -48,6 +71,7 @@ class Spent:
     evaluations: int
     seconds: float
     roofline: float | None = None
+    models: ModelSpent = field(default_factory=ModelSpent)
 
 
 def exhausted(budget: Budget, spent: Spent) -> str | None:
@@ -58,6 +82,15 @@ def exhausted(budget: Budget, spent: Spent) -> str | None:
         return f"{budget.evaluations} evaluations are spent"
     if budget.wall_seconds is not None and spent.seconds >= budget.wall_seconds:
         return f"{budget.wall_seconds:g} seconds are spent"
+    return models_exhausted(budget, spent.models)
+
+
+def models_exhausted(budget: Budget, spent: ModelSpent) -> str | None:
+    """Why no language model may be asked any more, in words; None while one may."""
+    for name in MODEL_LIMITS:
+        limit, used = getattr(budget, name), getattr(spent, name)
+        if limit is not None and used >= limit:
+            return f"{used:g} of budget.{name}={limit:g} are spent"
     return None
 
 

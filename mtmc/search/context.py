@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtmc.action import Action
+from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError
 from mtmc.outcome import RESOURCE_ERROR, Outcome
-from mtmc.protocols import Coder, Depth, Evaluator, Observation, Policy, Step, Strategy
+from mtmc.protocols import Coder, Depth, Evaluator, Policy, Step, Strategy
 from mtmc.search.budget import Budget, Spent
+from mtmc.search.models import Models
 from mtmc.search.replay import replay, tell_node, tell_trial
 from mtmc.store import ROOT_TRIAL, Attempt, Batch, Store, TrialRow
 from mtmc.task import Task
@@ -56,12 +58,14 @@ class Parts:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run may do. batch: trials at once. repairs: rounds of repair of one trial at most."""
+    """What a run may do. batch: trials at once. repairs: rounds of repair of one trial at most. model: the language model
+    of those parts that ask one."""
 
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     batch: int = 1
     repairs: int = 2
+    model: ModelSettings = field(default_factory=ModelSettings)
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
@@ -112,6 +116,7 @@ class Run:
     task: Task
     parts: Parts
     settings: Settings
+    models: Models
     tree: Tree
     state: Any
     on_progress: Callable[[Progress], None] | None = None
@@ -149,7 +154,7 @@ class Run:
     def spent(self) -> Spent:
         """What the ended batches and the wall clock have spent."""
         roofline = self.tree.best.outcome.metrics.get("roofline")
-        return Spent(self.evaluations, self.seconds, roofline)
+        return Spent(self.evaluations, self.seconds, roofline, self.models.spent)
 
     @property
     def progress(self) -> Progress:
@@ -197,28 +202,6 @@ def history(tree: Tree, node_id: int) -> tuple[Step, ...]:
         for node in tree.path(node_id)
         if node.action is not None
     )
-
-
-def legal_actions(run: Run, node: KernelNode) -> tuple[tuple[Action, ...], tuple[float, ...]]:
-    """The legal actions of a node that is in the tree, and the policy's probabilities for them.
-
-    Empty for a version that failed and for one at the greatest depth. Raises: ConfigError if the policy breaks its
-    contract.
-    """
-    if not node.outcome.ok or run.tree.depth(node.id) >= run.settings.budget.depth:
-        return (), ()
-    hardware = run.parts.evaluator.hardware
-    steps = history(run.tree, node.id)
-    observation = Observation(run.task, node.source, node.plan, node.outcome, steps, hardware)
-    actions = tuple(run.parts.coder.actions(observation, run.failures))
-    if not actions:
-        return (), ()
-    priors = tuple(run.parts.policy.prior(observation, actions))
-    if len(priors) != len(actions) or not all(prior > 0 for prior in priors) or abs(sum(priors) - 1) > 1e-6:
-        name = type(run.parts.policy).__name__
-        mend = f"it must give {len(actions)} probabilities above 0 with sum 1"
-        raise ConfigError(f"policy {name} gave {list(priors)} for {len(actions)} actions: {mend}")
-    return actions, priors
 
 
 def rebuild(run: Run) -> None:

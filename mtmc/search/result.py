@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtmc.chat import POLICY
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome
 from mtmc.protocols import Strategy
@@ -146,6 +147,7 @@ def result_of(
 
 def _record(result: SearchResult, store: Store) -> RunRecord:
     from mtmc.export.record import RunRecord
+    from mtmc.search.transcripts import transcripts
 
     return RunRecord(
         tree=result.versions,
@@ -155,6 +157,8 @@ def _record(result: SearchResult, store: Store) -> RunRecord:
         evaluations=evaluation_order(store),
         spent=spent_cost(store),
         baselines=result.baselines,
+        calls=store.model_calls(texts=False),
+        transcripts=transcripts(result.versions, store),
     )
 
 
@@ -175,10 +179,13 @@ def evaluation_order(store: Store) -> list[int]:
 
 
 def spent_cost(store: Store) -> Cost:
-    """What the whole run has cost: every call of the coder, and the wall time."""
+    """What the whole run has cost: every call of the coder, a policy's questions, and the wall time."""
     total = Cost()
     for cost in store.costs():
         total = total + cost
+    for call in store.model_calls(texts=False):
+        if call.purpose == POLICY and call.reply is not None:
+            total = total + call.reply.cost
     return Cost(store.seconds(), total.usd, total.tokens_in, total.tokens_out, total.calls)
 
 

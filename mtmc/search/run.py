@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from mtmc.chat import ModelSettings
 from mtmc.database import STORE_NAME
 from mtmc.errors import ConfigError, RunError
 from mtmc.lock import LOCK_NAME
@@ -21,6 +22,7 @@ from mtmc.search import components, folder
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
 from mtmc.search.context import Parts, Progress, Run, Settings, rebuild
+from mtmc.search.models import Models
 from mtmc.search.replay import replay
 from mtmc.search.result import SearchResult, result_of, write_outputs
 from mtmc.store import ROOT_TRIAL, SCHEMA_VERSION, Attempt, Store, check_unused
@@ -44,6 +46,7 @@ def search(
     seed: int = 0,
     batch: int = 1,
     repairs: int = 2,
+    model: str | ModelSettings = "",
     out: Path | str | None = None,
     progress: OnProgress | None = None,
     dumps: bool = True,
@@ -56,6 +59,7 @@ def search(
     budget: evaluations, or a whole `Budget`.
     batch: trials at once; the coder and the evaluator are then called from that many threads.
     repairs: rounds of repair of one trial at most.
+    model: the language model of a coder or policy that asks one, by litellm's name or with all its settings.
     out: the run's folder, which must be unused; None keeps the run in a temporary folder for as long as the result
         lives, see `SearchResult.save`.
     progress: called after the root, after each batch and at the end.
@@ -66,12 +70,14 @@ def search(
     Raises: ConfigError, TaskError, RunError or EvaluatorError, each naming the bad value and the mend. Nothing is left
     on disk where the search could not start.
     """
-    settings = Settings(_budget(budget), seed, batch, repairs)
+    asked = model if isinstance(model, ModelSettings) else ModelSettings(name=model)
+    settings = Settings(_budget(budget), seed, batch, repairs, asked)
     if out is not None:
         check_unused(Path(out))
     loaded = load_task(task)
     given: dict[Kind, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
     made: dict[Kind, Any] = {kind: components.resolve(kind, given[kind]) for kind in _KINDS}
+    _check_model(made, asked)
     described: dict[str, Any] = {kind: components.describe(kind, given[kind], made[kind]) for kind in _KINDS}
     with _opened(made, given, loaded) as parts:
         facts = {"deterministic": parts.coder.deterministic, "hardware": parts.evaluator.hardware}
@@ -84,8 +90,8 @@ def search(
         try:
             store.log("start", 0.0, schema=SCHEMA_VERSION, versions=resolved["versions"])
             folder.write_config(directory, resolved)
-            run = _run(store, loaded, parts, settings)
-            return _drive(run, progress, temporary, dumps and out is not None)
+            with _running(store, loaded, parts, settings) as run:
+                return _drive(run, progress, temporary, dumps and out is not None)
         except BaseException:
             started = store.has_root()
             store.close()
@@ -104,6 +110,7 @@ def resume(
     coder: Coder | None = None,
     evaluator: Evaluator | Any = None,
     budget: int | Budget | None = None,
+    model: ModelSettings | None = None,
     progress: OnProgress | None = None,
     dumps: bool = True,
 ) -> SearchResult:
@@ -111,7 +118,8 @@ def resume(
 
     The tree is the one that the uninterrupted run would have grown; no edit and no evaluation that was recorded is made
     again. strategy, policy, coder, evaluator: needed only where the run was made with an object of a class that is in
-    no registry. budget: a new one (an integer changes the evaluations only); its depth cannot change.
+    no registry. budget: a new one (an integer changes the evaluations only); its depth cannot change. model: new
+    settings of the language model, where it is served elsewhere now, say.
 
     Raises: RunError if there is no such run, another process has it open, a newer version made it, or its strategy does
     not ask for the recorded trials; ConfigError for a budget that cannot be.
@@ -120,13 +128,12 @@ def resume(
     store = Store.open(directory)
     try:
         recorded = store.settings()
-        settings = _settings(recorded, budget)
+        settings = _settings(recorded, budget, model)
         given: dict[Kind, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
         made = {kind: components.remake(kind, recorded[kind], given[kind]) for kind in _KINDS}
         task = store.task()
-        with _opened(made, given, task) as parts:
-            run = _run(store, task, parts, settings)
-            if settings.budget != _settings(recorded, None).budget:
+        with _opened(made, given, task) as parts, _running(store, task, parts, settings) as run:
+            if settings != _settings(recorded, None, None):
                 store.change_settings({**recorded, **asdict(settings)})
             store.log("resume", run.seconds, budget=asdict(settings.budget), versions=versions())
             folder.write_config(directory, store.settings())
@@ -192,10 +199,26 @@ def _drive(
     return result
 
 
-def _run(store: Store, task: Task, parts: Parts, settings: Settings) -> Run:
-    run = Run(store, task, parts, settings, Tree(task.name), None)
-    rebuild(run)
-    return run
+@contextmanager
+def _running(store: Store, task: Task, parts: Parts, settings: Settings) -> Iterator[Run]:
+    """The run where its store stands, with the models it may ask."""
+    models = Models(settings.model, store, settings.budget)
+    try:
+        run = Run(store, task, parts, settings, models, Tree(task.name), None)
+        rebuild(run)
+        yield run
+    finally:
+        models.close()
+
+
+def _check_model(parts: Mapping[Kind, Any], model: ModelSettings) -> None:
+    """Raises: ConfigError where a part asks a language model, and none is named."""
+    asking = [kind for kind, part in parts.items() if getattr(part, "asks_model", False)]
+    if asking and not model.name:
+        mend = "set model.name=PROVIDER/MODEL (and model.api_base for a local server)"
+        raise ConfigError(
+            f"the {' and the '.join(asking)} of this search ask a language model, and none is named: {mend}"
+        )
 
 
 def _root(coder: Coder, task: Task) -> Attempt:
@@ -210,8 +233,8 @@ def _budget(budget: int | Budget) -> Budget:
     return budget if isinstance(budget, Budget) else Budget(evaluations=budget)
 
 
-def _settings(recorded: Mapping[str, Any], budget: int | Budget | None) -> Settings:
-    """The recorded settings, with another budget where one is given."""
+def _settings(recorded: Mapping[str, Any], budget: int | Budget | None, model: ModelSettings | None) -> Settings:
+    """The recorded settings, with another budget or model where one is given."""
     old = Budget(**recorded["budget"])
     if budget is None:
         new = old
@@ -222,7 +245,8 @@ def _settings(recorded: Mapping[str, Any], budget: int | Budget | None) -> Setti
     if new.depth != old.depth:
         mend = f"its versions at depth {old.depth} have no actions; start a new run"
         raise ConfigError(f"budget.depth cannot be {new.depth} for a run that has {old.depth}: {mend}")
-    return Settings(new, recorded["seed"], recorded["batch"], recorded["repairs"])
+    asked = ModelSettings(**recorded.get("model", {})) if model is None else model
+    return Settings(new, recorded["seed"], recorded["batch"], recorded["repairs"], asked)
 
 
 @contextmanager

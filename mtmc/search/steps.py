@@ -7,8 +7,9 @@ import logging
 from mtmc.errors import TaskError
 from mtmc.outcome import Cost, Outcome
 from mtmc.search.budget import allowances, batch_size, exhausted
-from mtmc.search.context import Flight, Run, legal_actions
-from mtmc.search.trial import outcome_of
+from mtmc.search.context import Flight, Run
+from mtmc.search.evaluation import outcome_of
+from mtmc.search.legal import legal_actions
 from mtmc.store import ROOT_TRIAL, Attempt, Batch, NewNode, TrialEnd, TrialRow, coding_cost
 from mtmc.tree import NO_PARENT, ROOT_ID, KernelNode, source_hash
 

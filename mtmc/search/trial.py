@@ -13,9 +13,11 @@ from dataclasses import replace
 from typing import Literal
 
 from mtmc.errors import CoderError
-from mtmc.outcome import Cost, Outcome
-from mtmc.protocols import Depth, EditRequest, EvaluationRequest
+from mtmc.outcome import Outcome
+from mtmc.protocols import EditRequest
+from mtmc.search.bench import TrialBench
 from mtmc.search.context import Flight, Run, history
+from mtmc.search.evaluation import outcome_of
 from mtmc.search.strategies.common import derive_seed
 from mtmc.store import Attempt
 from mtmc.tree import source_hash
@@ -40,6 +42,9 @@ def evaluate(run: Run, trial_id: int) -> Next:
     attempt = flight.attempts[-1]
     assert attempt.source is not None
     hash_ = source_hash(attempt.source)
+    if run.store.outcome(hash_, "screen") is None and len(flight.fresh) >= flight.row.allowance:
+        flight.reason = "its drafts have used up the trial's evaluations"
+        return "done"
     batch, outcome = outcome_of(run, attempt.source, "screen", run.batch_id)
     if batch == run.batch_id and hash_ not in flight.fresh:
         flight.fresh.append(hash_)
@@ -59,25 +64,6 @@ def repair(run: Run, trial_id: int) -> Next:
     request = _request(run, flight)
     failed_source = flight.attempts[-1].source
     return _try(run, flight, replace(request, feedback=flight.outcome.diagnosis, failed_source=failed_source))
-
-
-def outcome_of(run: Run, source: str, gate: Depth, batch: int) -> tuple[int, Outcome]:
-    """What evaluation finds of a source, and the batch that found it: from the store if it is there.
-
-    No source is evaluated twice in a run, also not by two trials at once.
-    """
-    hash_ = source_hash(source)
-    with run.alone_with(f"{gate} {hash_}"):
-        found = run.store.outcome(hash_, gate)
-        if found is not None:
-            return found
-        seed = derive_seed(run.settings.seed, gate, hash_)
-        started = time.perf_counter()
-        [outcome] = run.parts.evaluator.evaluate([EvaluationRequest(run.task, source, seed, gate)])
-        if gate == "verify" and not outcome.ok:
-            outcome = replace(outcome, status="rejected")
-        run.store.add_outcome(hash_, gate, batch, outcome, time.perf_counter() - started)
-        return batch, outcome
 
 
 def must_verify(run: Run, flight: Flight, outcome: Outcome) -> bool:
@@ -125,11 +111,13 @@ def _attempt(run: Run, flight: Flight, request: EditRequest) -> Attempt:
         return flight.recorded[number]
     trial_id = flight.row.trial.id
     started = time.perf_counter()
+    bench = TrialBench(run, flight)
     try:
-        edit = run.parts.coder.edit(request)
+        edit = run.parts.coder.edit(replace(request, bench=bench))
     except CoderError as error:
         _log.debug("trial %d: %s", trial_id, error)
-        attempt = Attempt(trial_id, number, None, None, Cost(seconds=time.perf_counter() - started), str(error))
+        cost = replace(bench.cost, seconds=time.perf_counter() - started)
+        attempt = Attempt(trial_id, number, None, None, cost, str(error))
     else:
         cost = replace(edit.cost, seconds=time.perf_counter() - started)
         attempt = Attempt(trial_id, number, edit.source, edit.plan, cost)

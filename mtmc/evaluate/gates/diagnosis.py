@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import traceback
 from collections.abc import Iterator
@@ -13,6 +14,10 @@ MESSAGE_LIMIT = 1200
 EXCERPT_AROUND = 3
 OUTPUT_LINES = 12
 FRAMES = 6
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,}")
+_PATH = re.compile(r"(?<![\w./:-])/(?:[\w.+-]+/)+([\w.+-]+)")
+_REPRO = re.compile(r"\n+Repro command:.*\Z", re.DOTALL)
+_RANDOM = re.compile(r"\btmp\w{8}\b")
 
 
 def excerpt(source: str, line: int | None, around: int = EXCERPT_AROUND) -> str:
@@ -28,8 +33,8 @@ def excerpt(source: str, line: int | None, around: int = EXCERPT_AROUND) -> str:
 
 
 def diagnose(stage: str, kind: str, message: str, source: str, line: int | None = None) -> Diagnosis:
-    """A diagnosis with its excerpt cut from `source`; the message is shortened to a paragraph."""
-    text = message.strip() or kind
+    """A diagnosis with its excerpt cut from `source`; the message is shortened to a paragraph, the same in every run."""
+    text = _settled(message).strip() or kind
     if len(text) > MESSAGE_LIMIT:
         text = text[:MESSAGE_LIMIT].rstrip() + " ..."
     return Diagnosis(stage, kind, text, line, excerpt(source, line))
@@ -39,7 +44,8 @@ def diagnose_exception(stage: str, error: BaseException, path: str, source: str)
     """Diagnosis of an exception that the candidate in the file `path` raised, with the deepest of its own lines."""
     root = _root_cause(error)
     message = f"{root}{_origin(root, path)}{_hint(str(root))}"
-    return diagnose(stage, type(root).__name__, message, source, line_in(error, path))
+    line = _line_in_kernel(error, path, source) if path else None
+    return diagnose(stage, type(root).__name__, message, source, line or line_in(error, path))
 
 
 def line_in(error: BaseException, path: str) -> int | None:
@@ -49,6 +55,41 @@ def line_in(error: BaseException, path: str) -> int | None:
         if lines:
             return lines[-1]
     return None
+
+
+def _line_in_kernel(error: BaseException, path: str, source: str) -> int | None:
+    """The kernel's line where Triton gave up while it read or assembled a kernel: its traceback has only the launch.
+
+    Triton reads a kernel's text by a visitor, whose frames hold the node, with lines that count from the kernel's `def`.
+    """
+    kernel, within, assembly = "", None, ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        module, names = str(frame.f_globals.get("__name__")), frame.f_locals
+        if module == "triton.runtime.jit":
+            text, node = getattr(names.get("self"), "src", None), names.get("node")
+            kernel = text if isinstance(text, str) else kernel
+            within = getattr(node, "lineno", within) if isinstance(node, ast.AST) else within
+        elif module.startswith("triton.backends.") and isinstance(names.get("src"), str):
+            assembly = names["src"]
+    if assembly:
+        return _line_assembled(str(error), assembly, path)
+    start = source.find(kernel) if kernel else -1
+    return source.count("\n", 0, start) + within if start >= 0 and within is not None else None
+
+
+def _line_assembled(message: str, assembly: str, path: str) -> int | None:
+    """The line of the file `path` that the first line of PTX comes from of which an assembler's message speaks."""
+    found = re.search(r"\.ptx, line (\d+)", message)
+    files = [n for n, name in re.findall(r'\.file\s+(\d+)\s+"([^"]+)"', assembly) if Path(name).name == Path(path).name]
+    before = "\n".join(assembly.splitlines()[: int(found[1])]) if found else ""
+    lines = [line for file, line in re.findall(r"^\s*\.loc\s+(\d+)\s+(\d+)", before, re.MULTILINE) if file in files]
+    return int(lines[-1]) if lines else None
+
+
+def _settled(message: str) -> str:
+    """A message without what differs from run to run and machine to machine: addresses, folders, made-up names."""
+    text = _REPRO.sub("", _ADDRESS.sub("", message))
+    return _RANDOM.sub("kernel", _PATH.sub(r"\1", text))
 
 
 def _origin(error: BaseException, path: str) -> str:

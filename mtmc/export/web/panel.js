@@ -2,7 +2,8 @@
 
 const panel = document.getElementById("panel");
 const shownTab = { name: "diff", side: false, marked: null };
-const TABS = [["diff", "Diff"], ["source", "Source"], ["metrics", "Metrics"], ["actions", "Actions"]];
+const TABS = [["diff", "Diff"], ["source", "Source"], ["metrics", "Metrics"], ["actions", "Actions"],
+  ["model", "Model"]];
 
 function drawPanel() {
   const node = NODES[selected];
@@ -54,7 +55,7 @@ function tiles(node) {
     if (name !== "prior") list.append(tile(words(name).slice(0, 1).toUpperCase() + words(name).slice(1), number(value)));
   }
   if (node.calls > 0) {
-    list.append(tile("Model", `$${node.usd.toFixed(4)}`, `${number(node.tokens_in)} in, ${number(node.tokens_out)} out`));
+    list.append(tile("Model", node.usd > 0 ? `$${node.usd.toFixed(4)}` : "no known price", `${number(node.tokens_in)} in, ${number(node.tokens_out)} out`));
   }
   return list;
 }
@@ -72,7 +73,10 @@ function trouble(node) {
 
 // ---- tabs ----
 
-const tabOf = (node) => (shownTab.name === "diff" && node.parent === undefined ? "source" : shownTab.name);
+function tabOf(node) {
+  if (shownTab.name === "diff" && node.parent === undefined) return "source";
+  return shownTab.name === "model" && !node.turns ? "diff" : shownTab.name;
+}
 
 function openTab(name, marked = null) {
   shownTab.name = name;
@@ -84,8 +88,8 @@ function openTab(name, marked = null) {
 
 function tabBar(node) {
   const now = tabOf(node);
-  const counts = { metrics: Object.keys(node.metrics).length, actions: node.legal.length };
-  const buttons = TABS.map(([name, label], index) => el("button", {
+  const counts = { metrics: Object.keys(node.metrics).length, actions: node.legal.length, model: (node.turns || []).length };
+  const buttons = TABS.filter(([name]) => name !== "model" || node.turns).map(([name, label], index) => el("button", {
     type: "button", role: "tab", "aria-selected": String(name === now), disabled: name === "diff" && node.parent === undefined,
     title: `${label} (${index + 1})`, onclick: () => openTab(name),
   }, label, counts[name] === undefined ? null : el("small", {}, counts[name])));
@@ -117,6 +121,7 @@ function tabBody(node) {
   if (now === "source") body.append(sourceView(node, shownTab.marked));
   if (now === "metrics") body.append(metricsTable(node));
   if (now === "actions") body.append(actionsList(node));
+  if (now === "model") body.append(transcript(node));
   return body;
 }
 
@@ -136,6 +141,17 @@ function changeCell(name, value, before) {
   const better = LESS_IS_BETTER[name] * (before - value);
   const mood = better > 0 ? "better" : better < 0 ? "worse" : "";
   return el("td", { class: "change " + mood }, percent(value / before));
+}
+
+// What was said between the coder and its model; what an agent made, said against it and ended with lies open.
+function transcript(node) {
+  const text = (indices) => indices.map((index) => RUN.lines[index]).join("\n");
+  const open = (turn) => turn.role === "agent" && ["", "draft", "critique", "commit", "give_up"].includes(turn.tool);
+  const who = { brief: "asked", agent: "model", tool: "answer" };
+  return el("div", { class: "transcript" }, node.turns.map((turn, index) => el("details", { class: "turn " + turn.role, open: open(turn) },
+    el("summary", {}, el("b", {}, `${index + 1}. ${who[turn.role]}`), turn.tool ? ` ${words(turn.tool)}` : "",
+      turn.verdict ? el("span", { class: "verdict" + (turn.verdict.startsWith("unusable") ? " worse" : "") }, turn.verdict) : null),
+    ["text", "arguments"].filter((name) => turn[name]).map((name) => el("pre", { class: name }, text(turn[name]))))));
 }
 
 // Most sentences begin with their kind, which stands before them already.

@@ -1,0 +1,1 @@
+"""The agent as variation operator: tools, the loop that uses them, and its transcript."""

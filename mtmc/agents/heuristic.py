@@ -1,0 +1,111 @@
+"""Policies that ask nobody: `Uniform` knows nothing, `Heuristic` is what an expert would try first, from the actions and the
+roofline position. Both are pure functions of the observation; neither loads torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtmc.action import STOP_KIND, Action
+from mtmc.errors import ConfigError
+from mtmc.protocols import Observation
+
+_KIND_WEIGHT = {
+    "fuse": 3.0,
+    "lower": 1.0,
+    "precision": 2.5,
+    "tile": 1.2,
+    "pipeline": 1.0,
+    "reorder": 0.3,
+    "vectorize": 0.5,
+    "split": 0.4,
+    STOP_KIND: 0.2,
+}
+"""How promising a kind is before anything is known of the version; logits are natural logarithms of these."""
+
+_NEAR_ROOF = 0.85
+"""Fraction of the roofline from which on stopping is the best thing to do."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every legal action is as likely as any other."""
+
+    def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
+        """1 / n each."""
+        return [1.0 / len(actions)] * len(actions)
+
+
+@dataclass(frozen=True)
+class Heuristic:
+    """What an expert would try first.
+
+    Fusion while there is something to fuse; three TF32 products for an fp32 product; then tiles that fill the chip, then
+    pipelining; splitting only where there are too few programs; stop near the roofline.
+
+    temperature: of the softmax over the logits; 1 as they are, larger is flatter.
+    """
+
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise ConfigError(
+                f"temperature is {self.temperature}; it must be above 0 (1 leaves the priors as they are)"
+            )
+
+    def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
+        """Softmax of the actions' logits; actions of one kind on one region share that kind's weight."""
+        counts: dict[tuple[str, str], int] = {}
+        for action in actions:
+            group = (action.kind, action.region.name)
+            counts[group] = counts.get(group, 0) + 1
+        logits = [
+            (_logit(observation, action) - math.log(counts[(action.kind, action.region.name)])) / self.temperature
+            for action in actions
+        ]
+        top = max(logits)
+        weights = [math.exp(logit - top) for logit in logits]
+        total = sum(weights)
+        return [weight / total for weight in weights]
+
+
+def _logit(observation: Observation, action: Action) -> float:
+    logit = math.log(_KIND_WEIGHT.get(action.kind, 0.5))
+    metrics = observation.outcome.metrics
+    if action.kind == STOP_KIND:
+        return logit + (3.0 if metrics.get("roofline", 0.0) >= _NEAR_ROOF else 0.0)
+    if any(step.action.key == action.key for step in observation.history):
+        logit -= 2.0  # going back and forth between two settings gains nothing
+    return logit + _fit(action, metrics.get("programs"))
+
+
+def _fit(action: Action, programs: float | None) -> float:
+    """How well an action's numbers suit what is known of good kernels (natural logarithm of a factor)."""
+    params = dict(action.params)
+    if action.kind == "precision":
+        return 1.0 if params.get("precision") == "tf32x3" else -3.0
+    if action.kind == "tile" and "block_m" in params:
+        return _TILE_FIT.get(tuple(int(params[name]) for name in ("block_m", "block_n", "block_k")), -1.0)
+    if action.kind == "pipeline":
+        return {2: -1.0, 3: 0.7, 4: 0.5, 5: -0.7}.get(int(params["num_stages"]), 0.0)
+    if action.kind == "split":
+        few = programs is not None and programs < 264
+        return 2.0 if few else -1.5
+    if action.kind == "vectorize" and "num_warps" in params:
+        return {4: 0.3, 8: 0.3}.get(int(params["num_warps"]), -0.5)
+    return 0.0
+
+
+_TILE_FIT: dict[tuple[int, ...], float] = {
+    (128, 128, 32): 1.2,
+    (128, 64, 32): 1.2,
+    (64, 128, 32): 0.6,
+    (128, 256, 32): 0.3,
+    (256, 128, 32): 0.3,
+    (64, 64, 64): 0.3,
+    (128, 128, 64): 0.2,
+}
+"""Tiles of a product that did well on H100-class GPUs (see results/), as logit."""

@@ -1,0 +1,26 @@
+"""Logarithm of the sum of exponentials of each row."""
+
+import torch
+from torch import nn
+
+rows = 16384
+cols = 4096
+
+VARIANTS = {
+    "small": {"rows": 24, "cols": 320},
+    "odd1": {"rows": 7, "cols": 33},
+    "odd2": {"rows": 13, "cols": 129},
+}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.logsumexp(x, dim=-1)
+
+
+def get_inputs():
+    return [4 * torch.randn(rows, cols)]
+
+
+def get_init_inputs():
+    return []

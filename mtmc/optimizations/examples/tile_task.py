@@ -1,0 +1,31 @@
+"""A linear layer with bias, then GELU."""
+
+import torch
+from torch import nn
+
+rows = 2048
+in_features = 4096
+out_features = 2048
+
+VARIANTS = {
+    "small": {"rows": 80, "in_features": 96, "out_features": 112},
+    "odd1": {"rows": 7, "in_features": 33, "out_features": 17},
+    "odd2": {"rows": 65, "in_features": 37, "out_features": 51},
+}
+
+
+class Model(nn.Module):
+    def __init__(self, in_features, out_features):
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def forward(self, x):
+        return nn.functional.gelu(self.linear(x))
+
+
+def get_inputs():
+    return [torch.randn(rows, in_features)]
+
+
+def get_init_inputs():
+    return [in_features, out_features]

@@ -1,0 +1,31 @@
+"""Evaluation: what is found of a source, once in a run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from mtmc.outcome import Outcome
+from mtmc.protocols import Depth, EvaluationRequest
+from mtmc.search.context import Run
+from mtmc.search.strategies.common import derive_seed
+from mtmc.tree import source_hash
+
+
+def outcome_of(run: Run, source: str, gate: Depth, batch: int) -> tuple[int, Outcome]:
+    """What evaluation finds of a source, and the batch that found it: from the store if it is there.
+
+    No source is evaluated twice in a run, also not by two trials at once.
+    """
+    hash_ = source_hash(source)
+    with run.alone_with(f"{gate} {hash_}"):
+        found = run.store.outcome(hash_, gate)
+        if found is not None:
+            return found
+        seed = derive_seed(run.settings.seed, gate, hash_)
+        started = time.perf_counter()
+        [outcome] = run.parts.evaluator.evaluate([EvaluationRequest(run.task, source, seed, gate)])
+        if gate == "verify" and not outcome.ok:
+            outcome = replace(outcome, status="rejected")
+        run.store.add_outcome(hash_, gate, batch, outcome, time.perf_counter() - started)
+        return batch, outcome

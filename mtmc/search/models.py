@@ -1,0 +1,130 @@
+"""Models: a run's questions to its language model. Each is asked once, recorded, and paid from the run's budget."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtmc.chat import ChatReply, ChatRequest, ModelCall, ModelSettings, request_key
+from mtmc.errors import BudgetSpent, CoderError, ModelError
+from mtmc.search.budget import Budget, ModelSpent
+from mtmc.search.ledger import Ledger, spent_on
+from mtmc.store import Store
+
+if TYPE_CHECKING:
+    from mtmc.agents.llm import Client
+
+Ask = Callable[[ChatRequest], ChatReply]
+
+
+class Models:
+    """The model of one run. From any thread.
+
+    The same question gets the same reply, from the run's own record, or from the record of the run that is replayed;
+    only what is in neither is asked.
+    """
+
+    def __init__(self, settings: ModelSettings, store: Store, budget: Budget, ask: Ask | None = None) -> None:
+        """ask: in place of the client of `settings`, for tests. Raises: RunError if there is no run to replay."""
+        self.settings = settings
+        self._store = store
+        self._budget = budget
+        self._ledger = Ledger(budget, spent_on(store.model_calls(texts=False)))
+        self._record = Store.read(Path(settings.replay)) if settings.replay else None
+        self._given = ask
+        self._client: Client | None = None
+        self._guard = threading.Lock()
+        self._busy: dict[str, threading.Lock] = {}
+
+    @property
+    def spent(self) -> ModelSpent:
+        """What all questions of this run have taken so far, summed over resumes."""
+        return self._ledger.spent
+
+    def complete(self, request: ChatRequest, trial_id: int, node_id: int) -> ChatReply:
+        """See `protocols.Workbench.complete`. trial_id, node_id: on whose account it is recorded."""
+        key = request_key(request, self.settings)
+        with self._alone_with(key):
+            known = self._store.call(key)
+            if known is not None:
+                return _said(known)
+            call = ModelCall(-1, trial_id, node_id, key, self.settings.name, request, None)
+            recorded = self._recorded(key)
+            if recorded is not None:
+                return self._replay(call, recorded)
+            return self._ask(call)
+
+    def judge(self, reply: ChatReply, verdict: str) -> None:
+        """See `protocols.Workbench.judge`."""
+        self._store.judge_call(reply.id, verdict)
+
+    def close(self) -> None:
+        """Let go of the client and the record. Idempotent."""
+        if self._client is not None:
+            self._client.close()
+        if self._record is not None:
+            self._record.close()
+
+    def _recorded(self, key: str) -> ModelCall | None:
+        if self._record is None:
+            return None
+        found = self._record.call(key)
+        if found is None:
+            raise ModelError(
+                f"the run {self.settings.replay} has no reply to this question: replay it with the settings and the "
+                "version of mtmc that made it, or leave model.replay out to ask a model"
+            )
+        return found
+
+    def _replay(self, call: ModelCall, recorded: ModelCall) -> ChatReply:
+        if recorded.reply is not None:
+            self._ledger.charge(recorded.reply)
+        told = replace(call, reply=recorded.reply, error=recorded.error, spent=recorded.spent, replayed=True)
+        return _said(replace(told, id=self._store.add_call(told)))
+
+    def _ask(self, call: ModelCall) -> ChatReply:
+        ask = self._asker()
+        try:
+            self._ledger.begin()
+            reply = ask(call.request)
+        except CoderError as error:
+            self._store.add_call(replace(call, error=str(error), spent=isinstance(error, BudgetSpent)))
+            raise
+        self._ledger.settle(reply)
+        number = self._store.add_call(replace(call, reply=reply))
+        if reply.usd is None and self._budget.usd is not None:
+            raise ModelError(
+                f"budget.usd cannot be held: the model {self.settings.name} has no known price; set budget.tokens or "
+                "budget.calls instead, and budget.usd=null"
+            )
+        return replace(reply, id=number)
+
+    def _asker(self) -> Ask:
+        if self._given is not None:
+            return self._given
+        if not self.settings.name:
+            raise ModelError("no model is named: set model.name=PROVIDER/MODEL, and model.api_base for a local server")
+        with self._guard:
+            if self._client is None:
+                from mtmc.agents.llm import Client
+
+                self._client = Client(self.settings)
+            return self._client.send
+
+    @contextmanager
+    def _alone_with(self, key: str) -> Iterator[None]:
+        with self._guard:
+            lock = self._busy.setdefault(key, threading.Lock())
+        with lock:
+            yield
+
+
+def _said(call: ModelCall) -> ChatReply:
+    """The recorded reply. Raises: what was raised when there was none."""
+    if call.reply is None:
+        raise BudgetSpent(call.error) if call.spent else CoderError(call.error)
+    return replace(call.reply, id=call.id)

@@ -1,0 +1,38 @@
+# ruff: noqa
+"""An unknown name in a function that a kernel calls.
+
+task: scaled_add
+status: build_error
+kind: CompilationError
+says: factor is not defined
+rules: none
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def twice(x):
+    y = x
+    return y * factor  # <- here
+
+
+@triton.jit
+def add_kernel(x_ptr, y_ptr, out_ptr, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    mask = offsets < n
+    x = tl.load(x_ptr + offsets, mask=mask)
+    y = tl.load(y_ptr + offsets, mask=mask)
+    tl.store(out_ptr + offsets, twice(x) + y, mask=mask)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, y):
+        out = torch.empty_like(x)
+        n = x.numel()
+        block = 1024
+        add_kernel[(triton.cdiv(n, block),)](x, y, out, n, BLOCK=block)
+        return out

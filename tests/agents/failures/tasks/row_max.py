@@ -1,0 +1,22 @@
+"""The largest number of each row."""
+
+import torch
+from torch import nn
+
+rows = 512
+cols = 1000
+
+VARIANTS = {"small": {"rows": 6, "cols": 96}, "odd1": {"rows": 3, "cols": 77}}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.amax(dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(rows, cols) - 4.0]
+
+
+def get_init_inputs():
+    return []

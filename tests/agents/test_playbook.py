@@ -1,0 +1,296 @@
+"""The playbook: every kind has its page, every pair of versions does what its page says, every figure is on record.
+
+Each pair goes through the whole lab (H100). What is asserted of it besides being right is stated with it in `CLAIMS`: the
+estimate of the version after is lower by at least half, as a logarithm, of what was measured on an H100 between launches
+like these (results/estimate_h100.json) or, where none were timed, of what the bytes say. What an estimate could show for
+a wrong reason is also shown by its mechanism: in the metrics, or in the machine code.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from mtmc.action import STOP_KIND
+from mtmc.agents.playbook import EXAMPLES, TEXT_ONLY, hardware_page, kinds, page
+from mtmc.errors import ConfigError
+from mtmc.evaluate import LabSettings
+from mtmc.evaluate.estimates.resources import read_resources
+from mtmc.evaluate.hardware import HARDWARE
+from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.optimizations import KINDS
+from mtmc.outcome import Outcome
+from mtmc.protocols import EvaluationRequest
+from mtmc.task import Task, load_task
+
+RESULTS = Path(__file__).parents[2] / "results"
+HEADINGS = ("## What it does", "## When it pays", "## When it harms")
+PAIRS = tuple(kind for kind in KINDS if kind not in TEXT_ONLY)
+DISASSEMBLED = ("precision", "tile", "pipeline", "vectorize")
+LINEAR = "linear/2048x4096x2048"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the estimate must see.
+
+    timed: cases of results/estimate_h100.json with the launches of before and after; or ratio: what to expect of
+    after / before. share: of that gain, as a logarithm, that must be seen; 0: only that there is no loss.
+    """
+
+    timed: tuple[str, str] | None = None
+    ratio: float = 1.0
+    share: float = 0.5
+
+    def expected(self) -> float:
+        if self.timed is None:
+            return self.ratio
+        times = json.loads((RESULTS / "estimate_h100.json").read_text())["times"]
+        return float(times[self.timed[1]] / times[self.timed[0]])
+
+
+CLAIMS = {
+    "fuse": Claim(ratio=3 / 5),  # of 2 + 1 + 1 + 1 tensors that are read and written, 2 + 1 remain
+    "lower": Claim(ratio=0.0988 / 0.6249),  # logsumexp, results/on_gpu.md
+    "precision": Claim((f"{LINEAR}/128x64x32/w4s4g8/ieee/float32", f"{LINEAR}/128x64x32/w4s4g8/tf32x3/float32")),
+    "tile": Claim((f"{LINEAR}/32x32x32/w4s3g8/tf32x3/float32", f"{LINEAR}/128x128x32/w8s3g8/tf32x3/float32")),
+    # What overlaps with what in a loop is the softest part of the estimate, and the gain is small: the copies are counted.
+    "pipeline": Claim(
+        (f"{LINEAR}/128x64x32/w4s1g8/tf32x3/float32", f"{LINEAR}/128x64x32/w4s4g8/tf32x3/float32"), share=0.0
+    ),
+    "reorder": Claim(("softmax_loop/1024/4", "softmax_one/4")),
+    "vectorize": Claim(("gelu_bias/256/8", "gelu_bias/1024/4")),
+    "split": Claim(("rowsum/1/1024/4", "rowsum/32/1024/4")),
+}
+
+
+# --- pages -----------------------------------------------------------------------------------------------------------
+
+
+def test_every_kind_has_a_page_with_three_headings_and_a_pair() -> None:
+    assert kinds() == tuple(KINDS) and set(PAIRS) == set(CLAIMS) and TEXT_ONLY == (STOP_KIND,)
+    for kind in kinds():
+        found = page(kind)
+        lines = found.text.splitlines()
+        assert found.kind == kind and lines[0] == f"# {kind}" and found.text == KINDS[kind].page
+        assert [line for line in lines if line.startswith("## ")] == list(HEADINGS), kind
+        for heading in HEADINGS:
+            assert len(lines[lines.index(heading) + 1]) > 20, f"{kind}: nothing stands under {heading}"
+        assert len(lines) <= 40 and max(map(len, lines)) <= 120, f"{kind}: too long for a prompt"
+        assert bool(found.before) == bool(found.after) == (kind not in TEXT_ONLY)
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_examples_are_candidates_short_enough_for_a_prompt(kind: str) -> None:
+    found = page(kind)
+    assert found.before != found.after
+    for text in (found.before, found.after):
+        assert len(text.splitlines()) <= 60
+        tree = ast.parse(text)
+        assert ast.get_docstring(tree), f"{kind}: an example says in its first line what it shows"
+        assert "ModelNew" in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert {module.split(".")[0] for module in modules} <= {"torch", "triton"}
+
+
+def test_no_example_without_a_kind() -> None:
+    names = {path.stem for path in EXAMPLES.glob("*.py")} - {"__init__"}
+    assert names == {f"{kind}_{part}" for kind in PAIRS for part in ("task", "before", "after")}
+
+
+@pytest.mark.parametrize(("wrong", "near"), [("fuze", "fuse"), ("Tile", "tile"), ("vectorise", "vectorize")])
+def test_unknown_kind_names_the_near_one(wrong: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=rf"'{wrong}': did you mean [^?]*{near}"):
+        page(wrong)
+
+
+def test_unknown_kind_far_from_all_lists_them() -> None:
+    with pytest.raises(ConfigError) as caught:
+        page("xyzzy")
+    assert "did you mean" not in str(caught.value) and all(kind in str(caught.value) for kind in KINDS)
+
+
+def test_every_time_on_a_page_is_on_record() -> None:
+    """Milliseconds are written with three decimals, and each was measured: on an H100 or H200."""
+    times = [
+        value
+        for gpu in ("h100", "h200")
+        for value in json.loads((RESULTS / f"estimate_{gpu}.json").read_text())["times"].values()
+    ]
+    times += [float(number) for number in re.findall(r"\d+\.\d{4}", (RESULTS / "on_gpu.md").read_text())]
+    texts = {**{kind: page(kind).text for kind in kinds()}, **{name: hardware_page(name) for name in ("H100", "H200")}}
+    quoted = [(name, number) for name, text in texts.items() for number in re.findall(r"(?<![\d.])\d+\.\d{3}\b", text)]
+    assert len(quoted) > 60
+    assert not [(name, n) for name, n in quoted if not any(abs(float(n) - time) < 0.000501 for time in times)]
+
+
+# --- hardware --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", list(HARDWARE))
+def test_hardware_page_holds_the_record(name: str) -> None:
+    gpu, text = HARDWARE[name], hardware_page(name.lower())
+    lines, words = text.splitlines(), " ".join(text.split())
+    assert lines[0] == f"# {name} ({gpu.target})" and len(lines) <= 40 and max(map(len, lines)) <= 120
+    assert f"{gpu.sms} multiprocessors" in words and f"DRAM {gpu.dram_gbs:,.0f} GB/s" in words
+    assert f"fp16 and bf16 {gpu.fp16_tflops:,g}, TF32 {gpu.tf32_tflops:,g}, plain fp32 {gpu.fp32_tflops:g}." in words
+    assert f"{gpu.shared_per_block // 1024} KiB for one program" in words and gpu.source in words
+    assert "Nothing is known here" not in words, "a target of the table without its notes"
+    assert ("Nothing was timed" in words) == (name not in ("H100", "H200"))
+
+
+def test_hardware_page_works_out_what_follows() -> None:
+    """H100 by hand: 3350 GB/s x 600 ns = 2.01 MB; 989.4 / 3.35 = 295; 494.7 / 3 = 165; 227 / 24 = 9."""
+    words = " ".join(hardware_page("H100").split())
+    for figure in (
+        "so 2.0 MB must be under way",
+        "than 295 in fp16 products, 49 in fp32 products, 20 in other",
+        "make 165",
+    ):
+        assert figure in words
+    assert "24 KiB in fp32 and 12 KiB in fp16: at most 9 and 18 of them" in words and "as much as 12 MB" in words
+
+
+def test_three_tf32_products_are_weighed_by_the_rates() -> None:
+    worth = {
+        name: " ".join(hardware_page(name).split()).split("Three TF32 products for one of fp32 ")[1]
+        for name in HARDWARE
+    }
+    assert {name for name, text in worth.items() if ": more than plain fp32" in text} == {
+        "A100",
+        "H100",
+        "H200",
+        "B200",
+    }
+    assert {name for name, text in worth.items() if "not more than plain fp32" in text} == {"L4", "RTX4090"}
+    assert worth["MI300X"].startswith("are not to be had")
+
+
+def test_hardware_page_follows_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new GPU has a page at once, which says that nothing is known of its target."""
+    monkeypatch.setitem(HARDWARE, "T4000", replace(HARDWARE["H100"], name="T4000", target="sm_75", sms=41))
+    text = hardware_page("T4000")
+    assert "41 multiprocessors" in text and "Nothing is known here of what sm_75 wants" in text
+
+
+def test_unknown_gpu_names_the_near_one() -> None:
+    with pytest.raises(ConfigError, match=r"'H10O'.*H100"):
+        hardware_page("H10O")
+
+
+# --- pairs -----------------------------------------------------------------------------------------------------------
+
+
+def task_of(kind: str) -> Task:
+    """By its text, so that kinds with the same task share it, and what the lab finds of it."""
+    return load_task((EXAMPLES / f"{kind}_task.py").read_text())
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, tuple[Outcome, Outcome]]:
+    """What the lab finds of each pair, for an H100. One evaluator for all."""
+    tasks = {kind: task_of(kind) for kind in PAIRS}
+    pages = {kind: page(kind) for kind in PAIRS}
+    requests = [
+        EvaluationRequest(tasks[kind], text) for kind in PAIRS for text in (pages[kind].before, pages[kind].after)
+    ]
+    with LabSettings(target="sm_90", workers=2).open() as lab:
+        found = lab.evaluate(requests)
+    return {kind: (found[2 * i], found[2 * i + 1]) for i, kind in enumerate(PAIRS)}
+
+
+@pytest.fixture(scope="module")
+def mixes() -> dict[str, list[dict[str, int]]]:
+    """Instructions of each version's kernel, before and after, compiled for an H100."""
+    arguments = {"target_name": "sm_90", "multiprocessors": 132}
+    pool = Pool(PoolSettings("mtmc.evaluate.gates.build:warm", arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=2))
+    try:
+        with ThreadPoolExecutor(2) as threads:
+            versions = [(kind, text) for kind in DISASSEMBLED for text in (page(kind).before, page(kind).after)]
+            compiled = list(threads.map(lambda version: _mix(pool, *version), versions))
+    finally:
+        pool.close()
+    return {kind: compiled[2 * i : 2 * i + 2] for i, kind in enumerate(DISASSEMBLED)}
+
+
+def _mix(pool: Pool, kind: str, source: str) -> dict[str, int]:
+    request = {"task": task_of(kind), "source": source, "target_name": "sm_90"}
+    result = pool.run("mtmc.evaluate.gates.build:build", request)
+    assert result.status == "ok", result
+    (kernel,) = result.value["kernels"]
+    binary = Path(kernel["files"]["cubin"]).read_bytes()
+    return dict(read_resources(binary, "sm_90", kernel["shared"]).instruction_mix)
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_pair_is_right_and_its_gain_is_seen(kind: str, outcomes: dict[str, tuple[Outcome, Outcome]]) -> None:
+    before, after = outcomes[kind]
+    assert before.ok and after.ok, (before, after)
+    assert before.runtime_ms is not None and after.runtime_ms is not None
+    expected = CLAIMS[kind].expected()
+    assert expected < 0.9, "the pair shows a gain that is worth a page"
+    assert after.runtime_ms <= expected ** CLAIMS[kind].share * before.runtime_ms
+
+
+def test_fuse_writes_nothing_between(outcomes: dict[str, tuple[Outcome, Outcome]]) -> None:
+    before, after = (outcome.metrics for outcome in outcomes["fuse"])
+    assert (before["kernels"], after["kernels"]) == (2, 1)
+    assert before["bytes_moved"] - after["bytes_moved"] == pytest.approx(2 * 4 * 16384 * 4096)
+    assert after["bytes_moved"] == after["bytes_min"]
+
+
+def test_lower_makes_one_kernel_of_several(outcomes: dict[str, tuple[Outcome, Outcome]]) -> None:
+    before, after = (outcome.metrics for outcome in outcomes["lower"])
+    assert before["kernels"] > 4 and after["kernels"] == 1
+    assert after["bytes_moved"] == pytest.approx(4 * 16384 * (4096 + 1))
+
+
+def test_reorder_reads_each_row_once(outcomes: dict[str, tuple[Outcome, Outcome]]) -> None:
+    before, after = (outcome.metrics for outcome in outcomes["reorder"])
+    assert before["bytes_dram"] > 1.5 * after["bytes_dram"] == 1.5 * after["bytes_min"]
+
+
+def test_split_fills_the_chip(outcomes: dict[str, tuple[Outcome, Outcome]]) -> None:
+    before, after = (outcome.metrics for outcome in outcomes["split"])
+    assert before["programs"] == 64 < HARDWARE["H100"].sms < after["programs"] == 2048
+    assert (before["kernels"], after["kernels"]) == (1, 2)
+
+
+def test_precision_moves_the_product_to_the_tensor_cores(mixes: dict[str, list[dict[str, int]]]) -> None:
+    before, after = mixes["precision"]
+    assert not before.keys() & {"HMMA", "HGMMA"} and before["FFMA"] > 1000
+    assert after["HGMMA"] % 3 == 0 and after.get("FFMA", 0) < 1000
+
+
+def test_precision_keeps_the_accuracy(outcomes: dict[str, tuple[Outcome, Outcome]]) -> None:
+    before, after = (outcome.metrics["error"] for outcome in outcomes["precision"])
+    assert 0 < before < 1e-6 and 0 < after < 1e-6
+
+
+def test_tile_is_large_enough_for_warp_groups(mixes: dict[str, list[dict[str, int]]]) -> None:
+    before, after = mixes["tile"]
+    assert "HMMA" in before and "HGMMA" not in before
+    assert "HGMMA" in after and "HMMA" not in after
+
+
+def test_pipeline_copies_asynchronously(
+    mixes: dict[str, list[dict[str, int]]], outcomes: dict[str, tuple[Outcome, Outcome]]
+) -> None:
+    before, after = mixes["pipeline"]
+    assert not any(opcode.startswith("LDGSTS") for opcode in before)
+    assert after["LDGSTS.128"] > 0
+    held = [outcome.metrics["shared_memory"] for outcome in outcomes["pipeline"]]
+    assert held[1] >= 3 * (128 + 64) * 32 * 4 > held[0]  # at least three slices of both operands
+
+
+def test_vectorize_loads_sixteen_bytes(mixes: dict[str, list[dict[str, int]]]) -> None:
+    before, after = mixes["vectorize"]
+    assert "LDG.128" not in before and before["LDG.32"] >= 1 and before["STG.32"] == 1
+    assert after["LDG.128"] == 4 and after["STG.128"] == 2  # eight numbers a thread: of x and of the bias, and results
