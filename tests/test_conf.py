@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 import mtmc
 from mtmc import conf
-from mtmc.conf import overrides, schema
 from mtmc.chat import ModelSettings
+from mtmc.conf import overrides, schema
 from mtmc.errors import ConfigError
 from mtmc.evaluate import EVALUATORS
 from mtmc.search import Budget
