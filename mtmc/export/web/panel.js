@@ -148,7 +148,7 @@ function transcript(node) {
   const text = (indices) => indices.map((index) => RUN.lines[index]).join("\n");
   const open = (turn) => turn.role === "agent" && ["", "draft", "critique", "commit", "give_up"].includes(turn.tool);
   const who = { brief: "asked", agent: "model", tool: "answer" };
-  return el("div", { class: "transcript" }, node.turns.map((turn, index) => el("details", { class: "turn " + turn.role, open: open(turn) },
+  return el("div", { class: "transcript" }, node.turns.map((turn, index) => el("details", { class: "turn from-" + turn.role, open: open(turn) },
     el("summary", {}, el("b", {}, `${index + 1}. ${who[turn.role]}`), turn.tool ? ` ${words(turn.tool)}` : "",
       turn.verdict ? el("span", { class: "verdict" + (turn.verdict.startsWith("unusable") ? " worse" : "") }, turn.verdict) : null),
     ["text", "arguments"].filter((name) => turn[name]).map((name) => el("pre", { class: name }, text(turn[name]))))));
