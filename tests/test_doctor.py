@@ -178,7 +178,7 @@ def test_the_command_says_what_to_mend(
     needed: bool, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = [Finding("python", True, "3.11", needed=True), Finding("triton", False, "gone", "install it", needed)]
-    monkeypatch.setattr(doctor, "examine", lambda: iter(findings))
+    monkeypatch.setattr(doctor, "examine", lambda asked: iter(findings))
     assert main(["doctor"]) == status
     out = capsys.readouterr().out
     assert re.search(r"^python +yes  3\.11$", out, re.MULTILINE)

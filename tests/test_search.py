@@ -215,7 +215,7 @@ def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: 
 def test_wall_seconds_end_the_search() -> None:
     result = fake(FakeEvaluator(seconds=0.02), budget=Budget(evaluations=1000, wall_seconds=1.0))
     assert result.finished == "1 seconds are spent"
-    assert 2 <= result.evaluations <= 16
+    assert 2 <= result.evaluations <= 51  # of 0.02 s each
 
 
 def test_reaching_the_roofline_ends_the_search() -> None:

@@ -145,9 +145,9 @@ def model_actions(
 
     if observation.plan is not None:
         planned = Rewriter().actions(observation, failures)
-        known = {action.key for action in planned}
+        known = {action.sentence for action in planned}
         fusions = [each for each in site_actions(observation.source) if each.kind == "fuse"] if wider else []
-        return [*planned[:-1], *(each for each in fusions if each.key not in known), *planned[-1:]]
+        return [*planned[:-1], *(each for each in fusions if each.sentence not in known), *planned[-1:]]
     has_tf32x3 = hardware(observation.hardware).target.startswith("sm_")
     return [each for each in site_actions(observation.source) if has_tf32x3 or each.kind != "precision"]
 

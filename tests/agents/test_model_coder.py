@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ from mtmc.errors import BudgetSpent, CoderError, ConfigError, ModelError
 from mtmc.freeform import freeform_action
 from mtmc.outcome import RESOURCE_ERROR, Cost, Diagnosis, Outcome
 from mtmc.protocols import EditRequest, Observation
-from mtmc.task import task_from_source
+from mtmc.task import load_task, task_from_source
 from tests.agents.versions import BLOCKS, CHILD, FENCED, PARENT, REFERENCE, Bench, edit_request, small_task
 
 ONE = Cost(2.0, 0.5, 100, 10, 1)
@@ -167,8 +168,24 @@ def test_a_task_that_does_not_export_has_a_root_and_actions(coder: ModelCoder) -
 def test_actions_are_the_rewriters_where_there_is_a_plan(coder: ModelCoder) -> None:
     root = Rewriter().root(small_task())
     seen = Observation(small_task(), root.source, root.plan, Outcome("ok", 1.0), (), "H100")
-    assert coder.actions(seen, ()) == Rewriter().actions(seen, ())
+    planned, found = Rewriter().actions(seen, ()), coder.actions(seen, ())
+    assert [action for action in found if action in planned] == planned and found[-1] is STOP
+    wider = [action for action in found if action not in planned]
+    assert all(action.kind == "fuse" for action in wider)
+    if isinstance(coder, AutoCoder):
+        assert wider == []  # what it lists with a plan, the rewriter can do
     assert coder.actions(replace(seen, plan=None), ()) == site_actions(root.source)
+
+
+def test_a_model_may_fuse_more_than_the_rewriter_takes_at_once() -> None:
+    task = load_task(Path(__file__).parent / "attention" / "task.py")
+    root = Rewriter().root(task)
+    seen = Observation(task, root.source, root.plan, Outcome("ok", 1.0), (), "H100")
+    planned = Rewriter().actions(seen, ())
+    found = ModelCoder().actions(seen, ())
+    assert len({action.sentence for action in found}) == len({action.key for action in found}) == len(found)
+    wider = [action for action in found if action not in planned]
+    assert any("matmul, mul, softmax and matmul" in action.sentence for action in wider), wider
 
 
 def test_three_tf32_products_are_offered_where_there_are_any() -> None:

@@ -191,4 +191,4 @@ def _failure(error: Exception, trace: Trace, path: str, source: str) -> Diagnosi
         )
         return diagnose("build", "DataDependent", message, source, found.line)
     found = diagnose_exception("build", error, path, source)
-    return diagnose("build", found.kind, found.message + where, source, found.line if path else line)
+    return diagnose("build", found.kind, found.message + where, source, line if found.line is None else found.line)

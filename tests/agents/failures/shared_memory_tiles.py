@@ -1,7 +1,7 @@
 # ruff: noqa
-"""Tiles too large for the shared memory, without stages to give up.
+"""Tiles too large for the shared memory, where the launch names no stages to give up.
 
-task: product
+task: product_half
 status: build_error
 kind: OutOfResources
 says: shared memory
@@ -23,7 +23,7 @@ def matmul_kernel(a_ptr, b_ptr, out_ptr, m, n, k, BM: tl.constexpr, BN: tl.const
         at = start + tl.arange(0, BK)
         a = tl.load(a_ptr + rows[:, None] * k + at[None, :], (rows[:, None] < m) & (at[None, :] < k), 0.0)
         b = tl.load(b_ptr + at[:, None] * n + cols[None, :], (at[:, None] < k) & (cols[None, :] < n), 0.0)
-        total = tl.dot(a, b, total, input_precision="tf32x3")
+        total = tl.dot(a, b, total)
     tl.store(out_ptr + rows[:, None] * n + cols[None, :], total, mask=(rows[:, None] < m) & (cols[None, :] < n))
 
 
@@ -32,7 +32,7 @@ class ModelNew(nn.Module):
         m, k = a.shape
         n = b.shape[1]
         out = torch.empty((m, n), device=a.device, dtype=a.dtype)
-        block_m, block_n, block_k = 64, 64, 256
+        block_m, block_n, block_k = 32, 32, 1024
         grid = (triton.cdiv(m, block_m), triton.cdiv(n, block_n))
-        matmul_kernel[grid](a, b, out, m, n, k, BM=block_m, BN=block_n, BK=block_k, num_stages=2)
+        matmul_kernel[grid](a, b, out, m, n, k, BM=block_m, BN=block_n, BK=block_k)
         return out
