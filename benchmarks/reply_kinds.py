@@ -46,7 +46,7 @@ class Reply:
 class RunFacts:
     """One run. name: of its folder. seconds: wall time of the run; model_seconds: of its calls, one after the other.
 
-    kinds: calls by `Reply`. statuses: evaluated versions by status, the root not counted. speedup: of the best version
+    kinds: calls by `Reply`. statuses: evaluated edits by status, the root not counted. speedup: of the best version
     over the root. replayed: calls that were answered from a record.
     """
 
@@ -133,7 +133,7 @@ def runs_table(runs: Sequence[RunFacts]) -> str:
                 "seed",
                 "evaluations",
                 "best",
-                "versions by status",
+                "edits by status",
                 "calls",
                 "replayed",
             ),
