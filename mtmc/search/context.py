@@ -5,7 +5,6 @@ Everything in it is either a setting or rebuilt from the store, see `rebuild`.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from mtmc.errors import ConfigError
 from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import Coder, Depth, Evaluator, Policy, Step, Strategy
 from mtmc.search.budget import Budget, Spent
+from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.models import Models
 from mtmc.search.replay import replay, tell_node, tell_trial
 from mtmc.store import ROOT_TRIAL, Attempt, Batch, Store, TrialRow
@@ -130,8 +130,7 @@ class Run:
     finished: str | None = None
     started: float = field(default_factory=time.monotonic)
     _actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
-    _guard: threading.Lock = field(default_factory=threading.Lock)
-    _busy: dict[str, threading.Lock] = field(default_factory=dict)
+    _busy: KeyedLocks = field(default_factory=KeyedLocks)
 
     def actions(self, node_id: int) -> tuple[Action, ...]:
         """The legal actions of a node: as the store has them, the last used ones from memory."""
@@ -189,9 +188,7 @@ class Run:
     @contextmanager
     def alone_with(self, key: str) -> Iterator[None]:
         """One thread at a time for each `key`: two trials of a batch that wrote the same source evaluate it once."""
-        with self._guard:
-            lock = self._busy.setdefault(key, threading.Lock())
-        with lock:
+        with self._busy.alone_with(key):
             yield
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from mtmc.chat import ChatReply, ChatRequest, ModelCall, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, CoderError, ModelError
 from mtmc.search.budget import Budget, ModelSpent
+from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.ledger import Ledger, spent_on
 from mtmc.store import Store
 
@@ -38,7 +38,7 @@ class Models:
         self._given = ask
         self._client: Client | None = None
         self._guard = threading.Lock()
-        self._busy: dict[str, threading.Lock] = {}
+        self._busy = KeyedLocks()
 
     @property
     def spent(self) -> ModelSpent:
@@ -48,7 +48,7 @@ class Models:
     def complete(self, request: ChatRequest, trial_id: int, node_id: int) -> ChatReply:
         """See `protocols.Workbench.complete`. trial_id, node_id: on whose account it is recorded."""
         key = request_key(request, self.settings)
-        with self._alone_with(key):
+        with self._busy.alone_with(key):
             known = self._store.call(key)
             if known is not None:
                 return _said(known)
@@ -114,13 +114,6 @@ class Models:
 
                 self._client = Client(self.settings)
             return self._client.send
-
-    @contextmanager
-    def _alone_with(self, key: str) -> Iterator[None]:
-        with self._guard:
-            lock = self._busy.setdefault(key, threading.Lock())
-        with lock:
-            yield
 
 
 def _said(call: ModelCall) -> ChatReply:
