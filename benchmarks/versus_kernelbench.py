@@ -2,6 +2,7 @@
 
     python benchmarks/versus_kernelbench.py --kernelbench PATH --prepare FOLDER          # anywhere: make the candidates
     PYTHONPATH=. python benchmarks/versus_kernelbench.py --kernelbench PATH --candidates FOLDER --out results/versus
+    PYTHONPATH=. python benchmarks/versus_kernelbench.py --merge A.json B.json --out results/versus
 
 PATH is a checkout of KernelBench; it need not be installed. The candidates are what the rewriter makes of each problem by
 fusing all that can be fused, lowering the rest, and setting tiles and pipeline of products; they are made and checked
@@ -11,12 +12,14 @@ Ours: with an evaluator that is at work already but knows neither task nor candi
 a verification, as a search asks for them (its kernels are compiled by then). Then, with a new evaluator, all pairs asked
 for at once. KernelBench: 5 correctness and 100 timing trials in a process that has imported everything and used the GPU.
 Both start with an empty folder of compiled kernels and include their own compilation, model and inputs. Our part comes
-first, so that neither holds memory while the other works.
+first, so that neither holds memory while the other works. Parts of the pairs may be run beside each other, each with a GPU
+and cores of its own, and merged.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -90,7 +93,7 @@ def ours_one_by_one(
         found.append(Ours(screen, screen_s, verify, verify_s))
         worst = screen if verify is None or not screen.ok else verify
         result = f"{screen.runtime_ms:.4f} ms" if worst.ok else failure(worst)
-        report.say(row(each.problem, f"{screen_s:.3f}", f"{verify_s:.3f}", stages(screen), result))
+        report.say(row(each.problem, f"{screen_s:.3f}", f"{verify_s:.3f}", stages(screen.metrics), result))
         report.data["ours"] = [
             [c.problem, own.screen_s, own.verify_s] for c, own in zip(candidates, found, strict=False)
         ]
@@ -98,9 +101,9 @@ def ours_one_by_one(
     return found
 
 
-def stages(outcome: Outcome) -> str:
-    """Seconds of each stage that the outcome states, in short."""
-    named = {name.removesuffix("_s"): value for name, value in outcome.metrics.items() if name.endswith("_s")}
+def stages(metrics: Mapping[str, float]) -> str:
+    """Seconds of each stage that an outcome's metrics state, in short."""
+    named = {name.removesuffix("_s"): value for name, value in metrics.items() if name.endswith("_s")}
     return ", ".join(f"{name} {value:.2f}" for name, value in named.items())
 
 
@@ -215,9 +218,29 @@ def compare(arguments: argparse.Namespace, candidates: Sequence[Candidate], repo
         report.say(f"\nAsked for at once, all pairs together are screened {total / together_s:.1f} times faster.")
 
 
+def merge(arguments: argparse.Namespace) -> None:
+    """The conclusion from the pairs of several runs."""
+    runs = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.merge]
+    pairs = [pair for run in runs for pair in run["pairs"]]
+    with Report("KernelBench's evaluation and ours, the same pairs", arguments.out) as report:
+        report.say(header("pair", "KernelBench s", "ours s", "times faster", "with verification", "stages"))
+        for pair in pairs:
+            theirs_s, both = pair["kernelbench"]["seconds"], pair["screen_s"] + pair["verify_s"]
+            times = [f"{theirs_s / s:.1f}" if pair["counts"] else "not counted" for s in (pair["screen_s"], both)]
+            ours = f"{pair['screen_s']:.3f} + {pair['verify_s']:.3f}"
+            report.say(row(pair["problem"], f"{theirs_s:.2f}", ours, *times, stages(pair["metrics"])))
+        report.data |= {"pairs": pairs, "machines": [run["machine"] for run in runs]}
+        conclude(pairs, report)
+        for run in runs:
+            found = run["machine"]
+            gpu = f"{(found['gpus'] or ['no GPU'])[0]}, one of {len(found['gpus'])}"
+            report.say(f"\n{gpu}, {found['cores']} cores: `{run['command']}`.")
+
+
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--kernelbench", type=Path, required=True, metavar="PATH", help="a checkout of KernelBench")
+    options.add_argument("--kernelbench", type=Path, metavar="PATH", help="a checkout of KernelBench")
+    options.add_argument("--merge", type=Path, nargs="*", metavar="JSON", help="tables of earlier runs only")
     options.add_argument("--prepare", type=Path, metavar="FOLDER", help="make the candidates; needs no GPU")
     options.add_argument("--candidates", type=Path, metavar="FOLDER", help="what --prepare made")
     options.add_argument("--problems", nargs="*", default=list(PROBLEMS), help="e.g. level1/19")
@@ -227,6 +250,11 @@ def main() -> None:
     options.add_argument("--no-together", dest="together", action="store_false", help="leave out all pairs at once")
     options.add_argument("--ours-only", action="store_true", help="leave out KernelBench")
     arguments = options.parse_args()
+    if arguments.merge:
+        merge(arguments)
+        return
+    if not arguments.kernelbench:
+        options.error("give --kernelbench PATH")
     if arguments.prepare:
         arguments.evaluator = "lab"
         with settings_of(arguments, workers=1).open() as lab:

@@ -606,6 +606,12 @@ def test_versus_kernelbench(monkeypatch: pytest.MonkeyPatch, checkout: Path, tmp
     assert data["screening and verification"] == pytest.approx(30 / (one["screen_s"] + one["verify_s"]))
     assert 0.02 <= one["screen_s"] < one["verify_s"]
 
+    again = tmp_path / "merged"
+    monkeypatch.setattr(sys, "argv", ["versus_kernelbench.py", "--merge", f"{out}.json", f"--out={again}"])
+    versus_kernelbench.main()
+    merged = json.loads(Path(f"{again}.json").read_text())
+    assert merged["pairs"] == data["pairs"] and merged["screening"] == data["screening"]
+
     (checkout / "KernelBench" / "level1" / "1_Square.py").write_text(PROBLEM + "\n# changed\n")
     with pytest.raises(ConfigError, match="prepare again"):
         kernelbench_pairs.read_candidates(checkout, folder, problems)

@@ -78,6 +78,11 @@ class GpuSettings:
         return GpuEvaluator(self)
 
 
+def _cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 class GpuEvaluator:
     """Evaluates versions on GPUs; see `mtmc.protocols.Evaluator`. May be used from several threads."""
 
@@ -98,8 +103,7 @@ class GpuEvaluator:
         self.hardware = self._hardware.name
         self._cache = Path(tempfile.mkdtemp(prefix="mtmc-triton-"))
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._cache), ignore_errors=True)
-        cores = os.cpu_count() or 1
-        self._builders = settings.builders or max(1, cores - len(self._devices))
+        self._builders = settings.builders or max(1, _cores() - len(self._devices))
         self._build: Pool | None = None
         self._starting = threading.Lock()
         self._lanes: queue.Queue[Lane] = queue.Queue()

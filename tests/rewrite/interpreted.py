@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from mtmc.errors import MtmcError
+from mtmc.evaluate.gates.interpreter import prepare
 from mtmc.evaluate.gates.loading import candidate_text
 from mtmc.evaluate.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
@@ -37,6 +38,7 @@ TOLERANCE = 3e-6
 def main() -> None:
     cases = json.load(sys.stdin)
     torch.set_num_threads(1)
+    prepare("ieee")
     with tempfile.TemporaryDirectory() as folder:
         json.dump({case["name"]: run(case, Path(folder)) for case in cases}, sys.stdout)
 

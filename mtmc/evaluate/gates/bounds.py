@@ -80,8 +80,10 @@ class _Guard:
         if self._ranges is None:
             return
         addresses = pointers.data
-        if mask is not None and not mask.data.all():
-            addresses = addresses[np.broadcast_to(mask.data, addresses.shape)]
+        # Triton 3.6 masks the accesses of a tensor descriptor by a plain array.
+        allowed = mask if mask is None or isinstance(mask, np.ndarray) else mask.data
+        if allowed is not None and not allowed.all():
+            addresses = addresses[np.broadcast_to(allowed, addresses.shape)]
         if addresses.size == 0:
             return
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)

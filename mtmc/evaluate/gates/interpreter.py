@@ -216,6 +216,8 @@ def _patch_language_once(interpreter: Any) -> None:
     if not hasattr(interpreter, "_patch_lang"):
         return
     interpreter._patch_lang(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
+    # Triton 3.6 converts an array of one element by int(), which numpy 2.4 refuses.
+    tl.tensor.__index__ = lambda value: int(value.handle.data.squeeze())
     scope = types.SimpleNamespace(restore=lambda: None)
     interpreter._patch_lang = lambda fn: scope
 

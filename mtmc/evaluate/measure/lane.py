@@ -38,6 +38,9 @@ ATTEMPTS = 3
 IDLE_S = 86400.0
 END_S = 10.0
 """Seconds for a killed process to be gone: a GPU takes a while to give up a context."""
+FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "4", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
+"""The driver makes one context at a time, the longer the more hardware queues it has, and every candidate needs a new one:
+with the usual eight of each that is what limits the rate. Four are enough for candidates with side streams."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +179,7 @@ class Lane:
         settings = self._settings
         environment = {
             **ENVIRONMENT,
+            **FEW_QUEUES,
             "CUDA_VISIBLE_DEVICES": settings.index,
             "TRITON_CACHE_DIR": str(settings.cache),
             "TRITON_DEFAULT_FP_FUSION": "1",
