@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,9 +43,13 @@ class Verdict:
 
 
 class KernelBench:
-    """The process, as seen from outside. checkout: folder that holds src/kernelbench."""
+    """The process, as seen from outside. checkout: folder that holds src/kernelbench. gpu: that it sees alone, "" for the
+    first one. cores: that it may use, none for all."""
 
-    def __init__(self, checkout: Path, command: list[str] | None = None) -> None:
+    def __init__(
+        self, checkout: Path, command: list[str] | None = None, gpu: str = "", cores: Sequence[int] = ()
+    ) -> None:
+        self._gpu, self._cores = gpu, cores
         self._command = command or [sys.executable, str(Path(__file__).resolve()), str(checkout.resolve())]
         self._cache = tempfile.TemporaryDirectory(prefix="mtmc-kernelbench-")
         self._process: subprocess.Popen[bytes] | None = None
@@ -75,9 +79,13 @@ class KernelBench:
 
     def _start(self) -> None:
         environment = {**os.environ, "TRITON_CACHE_DIR": self._cache.name}
+        if self._gpu:
+            environment["CUDA_VISIBLE_DEVICES"] = self._gpu
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environment
         )
+        if self._cores:
+            os.sched_setaffinity(self._process.pid, self._cores)  # before it has started any thread
         ready = self._line(START_S)
         if not ready:
             self._end()

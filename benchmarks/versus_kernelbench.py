@@ -2,7 +2,6 @@
 
     python benchmarks/versus_kernelbench.py --kernelbench PATH --prepare FOLDER          # anywhere: make the candidates
     PYTHONPATH=. python benchmarks/versus_kernelbench.py --kernelbench PATH --candidates FOLDER --out results/versus
-    PYTHONPATH=. python benchmarks/versus_kernelbench.py --merge A.json B.json --out results/versus
 
 PATH is a checkout of KernelBench; it need not be installed. The candidates are what the rewriter makes of each problem by
 fusing all that can be fused, lowering the rest, and setting tiles and pipeline of products; they are made and checked
@@ -12,16 +11,19 @@ Ours: with an evaluator that is at work already but knows neither task nor candi
 a verification, as a search asks for them (its kernels are compiled by then). Then, with a new evaluator, all pairs asked
 for at once. KernelBench: 5 correctness and 100 timing trials in a process that has imported everything and used the GPU.
 Both start with an empty folder of compiled kernels and include their own compilation, model and inputs. Our part comes
-first, so that neither holds memory while the other works. Parts of the pairs may be run beside each other, each with a GPU
-and cores of its own, and merged.
+first, so that neither holds memory while the other works. With --gpus, KernelBench takes several pairs at a time, each with
+a GPU and cores of its own.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
+import os
+import queue
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -118,18 +120,41 @@ def theirs(
     names = ("pair", "kernels", "KernelBench s", "ours s", "times faster", "with verification")
     report.say(header(*names, "KernelBench ms", "ours ms", "KernelBench says"))
     found: list[Verdict] = []
-    with KernelBench(arguments.kernelbench) as kernelbench:
-        for each, own in zip(candidates, ours, strict=False):
+    with contextlib.ExitStack() as stack:
+        sides: queue.SimpleQueue[KernelBench] = queue.SimpleQueue()
+        for gpu, cores in shares(arguments.gpus):
+            side = stack.enter_context(KernelBench(arguments.kernelbench, gpu=gpu, cores=cores))
+            sides.put(side)
+
+        def verdict_of(each: Candidate) -> Verdict | None:
             if deadline.passed:
-                break
+                return None
             reference = problem_file(arguments.kernelbench, each.problem).read_text(encoding="utf-8")
-            verdict = kernelbench.evaluate(reference, each.source, arguments.pair_s)
-            found.append(verdict)
-            report.say(comparison(each, own, verdict))
-            report.data["pairs"] = as_data(candidates, ours, found)
-        report.data["replaced_packages"] = kernelbench.replaced
-        report.say(f"\nPackages of KernelBench that were replaced by empty ones: {', '.join(kernelbench.replaced)}.")
+            side = sides.get()
+            try:
+                return side.evaluate(reference, each.source, arguments.pair_s)
+            finally:
+                sides.put(side)
+
+        with ThreadPoolExecutor(max(1, len(arguments.gpus))) as threads:
+            for each, own, verdict in zip(candidates, ours, threads.map(verdict_of, candidates), strict=False):
+                if verdict is None:
+                    break
+                found.append(verdict)
+                report.say(comparison(each, own, verdict))
+                report.data["pairs"] = as_data(candidates, ours, found)
+        report.data["replaced_packages"] = side.replaced
+        report.say(f"\nPackages of KernelBench that were replaced by empty ones: {', '.join(side.replaced)}.")
     return found
+
+
+def shares(gpus: Sequence[str]) -> list[tuple[str, list[int]]]:
+    """Each GPU with its equal share of the cores; the first GPU with all cores where none is named."""
+    if not gpus:
+        return [("", [])]
+    cores = sorted(os.sched_getaffinity(0))
+    each = max(1, len(cores) // len(gpus))
+    return [(gpu, cores[at * each : (at + 1) * each]) for at, gpu in enumerate(gpus)]
 
 
 def comparison(each: Candidate, own: Ours, verdict: Verdict) -> str:
@@ -218,29 +243,12 @@ def compare(arguments: argparse.Namespace, candidates: Sequence[Candidate], repo
         report.say(f"\nAsked for at once, all pairs together are screened {total / together_s:.1f} times faster.")
 
 
-def merge(arguments: argparse.Namespace) -> None:
-    """The conclusion from the pairs of several runs."""
-    runs = [json.loads(path.read_text(encoding="utf-8")) for path in arguments.merge]
-    pairs = [pair for run in runs for pair in run["pairs"]]
-    with Report("KernelBench's evaluation and ours, the same pairs", arguments.out) as report:
-        report.say(header("pair", "KernelBench s", "ours s", "times faster", "with verification", "stages"))
-        for pair in pairs:
-            theirs_s, both = pair["kernelbench"]["seconds"], pair["screen_s"] + pair["verify_s"]
-            times = [f"{theirs_s / s:.1f}" if pair["counts"] else "not counted" for s in (pair["screen_s"], both)]
-            ours = f"{pair['screen_s']:.3f} + {pair['verify_s']:.3f}"
-            report.say(row(pair["problem"], f"{theirs_s:.2f}", ours, *times, stages(pair["metrics"])))
-        report.data |= {"pairs": pairs, "machines": [run["machine"] for run in runs]}
-        conclude(pairs, report)
-        for run in runs:
-            found = run["machine"]
-            gpu = f"{(found['gpus'] or ['no GPU'])[0]}, one of {len(found['gpus'])}"
-            report.say(f"\n{gpu}, {found['cores']} cores: `{run['command']}`.")
-
-
 def main() -> None:
     options = parser(__doc__)
-    options.add_argument("--kernelbench", type=Path, metavar="PATH", help="a checkout of KernelBench")
-    options.add_argument("--merge", type=Path, nargs="*", metavar="JSON", help="tables of earlier runs only")
+    options.add_argument("--kernelbench", type=Path, required=True, metavar="PATH", help="a checkout of KernelBench")
+    options.add_argument(
+        "--gpus", nargs="*", default=[], help="KernelBench on these at once, each with its share of cores"
+    )
     options.add_argument("--prepare", type=Path, metavar="FOLDER", help="make the candidates; needs no GPU")
     options.add_argument("--candidates", type=Path, metavar="FOLDER", help="what --prepare made")
     options.add_argument("--problems", nargs="*", default=list(PROBLEMS), help="e.g. level1/19")
@@ -250,11 +258,6 @@ def main() -> None:
     options.add_argument("--no-together", dest="together", action="store_false", help="leave out all pairs at once")
     options.add_argument("--ours-only", action="store_true", help="leave out KernelBench")
     arguments = options.parse_args()
-    if arguments.merge:
-        merge(arguments)
-        return
-    if not arguments.kernelbench:
-        options.error("give --kernelbench PATH")
     if arguments.prepare:
         arguments.evaluator = "lab"
         with settings_of(arguments, workers=1).open() as lab:

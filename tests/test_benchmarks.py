@@ -587,7 +587,7 @@ def test_versus_kernelbench(monkeypatch: pytest.MonkeyPatch, checkout: Path, tmp
         )
 
     process = kernelbench_side.KernelBench(checkout, [sys.executable, "-c", SERVER])
-    monkeypatch.setattr(versus_kernelbench, "KernelBench", lambda _: process)
+    monkeypatch.setattr(versus_kernelbench, "KernelBench", lambda _, gpu, cores: process)
     out = tmp_path / "versus"
     words = [
         f"--kernelbench={checkout}",
@@ -606,11 +606,9 @@ def test_versus_kernelbench(monkeypatch: pytest.MonkeyPatch, checkout: Path, tmp
     assert data["screening and verification"] == pytest.approx(30 / (one["screen_s"] + one["verify_s"]))
     assert 0.02 <= one["screen_s"] < one["verify_s"]
 
-    again = tmp_path / "merged"
-    monkeypatch.setattr(sys, "argv", ["versus_kernelbench.py", "--merge", f"{out}.json", f"--out={again}"])
-    versus_kernelbench.main()
-    merged = json.loads(Path(f"{again}.json").read_text())
-    assert merged["pairs"] == data["pairs"] and merged["screening"] == data["screening"]
+    shares = versus_kernelbench.shares(["1", "3"])
+    assert [gpu for gpu, _ in shares] == ["1", "3"] and len(shares[0][1]) == len(shares[1][1]) > 0
+    assert versus_kernelbench.shares([]) == [("", [])]
 
     (checkout / "KernelBench" / "level1" / "1_Square.py").write_text(PROBLEM + "\n# changed\n")
     with pytest.raises(ConfigError, match="prepare again"):

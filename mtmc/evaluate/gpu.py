@@ -62,6 +62,10 @@ class GpuSettings:
     sandbox: "auto" takes what protections there are, "strict" refuses to run without one of them, "off" takes none.
     baselines_file: where baselines are kept between runs; empty: in the user's cache folder.
     profile: whether a verification asks the profiler as well.
+    reuse: versions that a process may screen, one after another, as long as they are right. A CUDA driver makes one context
+        at a time for the whole machine, about 8 a second: with several GPUs and small kernels that limits the rate. Above 1
+        only where versions are trusted (coder=rewriter): one could spoil the process for the next. A verification always
+        has its own.
     """
 
     devices: str = ""
@@ -72,6 +76,7 @@ class GpuSettings:
     sandbox: str = "auto"
     baselines_file: str = ""
     profile: bool = True
+    reuse: int = 1
 
     def open(self) -> GpuEvaluator:
         """Start an evaluator. Raises: ConfigError for a value that cannot be, EvaluatorError where there is no GPU."""
@@ -90,7 +95,7 @@ class GpuEvaluator:
 
     def __init__(self, settings: GpuSettings, fabric: str = "cuda") -> None:
         sandbox_mode(settings.sandbox)
-        require_numbers(settings, ("timeout_s", "memory_mib"), ("builders", "check_variants"))
+        require_numbers(settings, ("timeout_s", "memory_mib", "reuse"), ("builders", "check_variants"))
         self._settings = settings
         self._fabric = fabric
         self._devices = visible_devices(settings.devices) if fabric == "cuda" else [Device.host()]
@@ -236,12 +241,14 @@ class GpuEvaluator:
         settings = self._settings
         return LaneSettings(
             device.index,
+            device.uuid or device.index,
             device.hardware,
             self._cache,
             self._fabric,
             settings.memory_mib,
             sandbox_mode(settings.sandbox),
             min(MOST_SPARES, max(2, device.memory_mib // SPARE_MIB)),
+            settings.reuse,
         )
 
 

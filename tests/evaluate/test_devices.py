@@ -9,7 +9,7 @@ import pytest
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate.devices import visible_devices
 
-TWO = "0, NVIDIA H100 80GB HBM3, 81559, 580.1, 9.0\n1, NVIDIA H200, 143771, 580.1, 9.0\n"
+TWO = "0, GPU-2bc2, NVIDIA H100 80GB HBM3, 81559, 580.1, 9.0\n1, GPU-ca49, NVIDIA H200, 143771, 580.1, 9.0\n"
 
 
 @pytest.fixture
@@ -35,14 +35,16 @@ def test_every_visible_gpu_with_its_record(machine):
     machine(TWO, visible="1")
     assert [device.index for device in visible_devices()] == ["1"]
     machine(TWO)
-    assert [device.index for device in visible_devices("1")] == ["1"]
+    assert [(device.index, device.uuid) for device in visible_devices("1")] == [("1", "GPU-ca49")]
+    machine(TWO, visible="GPU-ca")
+    assert [device.index for device in visible_devices()] == ["1"]
 
 
 def test_a_card_that_is_not_in_the_table_is_like_one_of_its_target(machine):
-    machine("0, NVIDIA GH200 480GB, 97871, 580.1, 9.0\n")
+    machine("0, GPU-1, NVIDIA GH200 480GB, 97871, 580.1, 9.0\n")
     [device] = visible_devices()
     assert device.hardware.target == "sm_90"
-    machine("0, Tesla V100, 16384, 580.1, 7.0\n")
+    machine("0, GPU-1, Tesla V100, 16384, 580.1, 7.0\n")
     with pytest.raises(ConfigError, match=r"Tesla V100.*not in the hardware table"):
         visible_devices()
 
@@ -51,7 +53,7 @@ def test_a_card_that_is_not_in_the_table_is_like_one_of_its_target(machine):
     ("listing", "visible", "asked", "message"),
     [
         ("", None, "", "no CUDA device"),
-        (TWO, "", "", "CUDA_VISIBLE_DEVICES is empty"),
+        (TWO, "", "", "CUDA_VISIBLE_DEVICES='' names none"),
         (TWO, None, "7", "no GPU '7'"),
         (TWO, "0", "1", "no GPU '1'"),
     ],

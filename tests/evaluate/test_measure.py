@@ -12,6 +12,7 @@ from evaluate_sources import HONEST, TASK
 
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
+from mtmc.evaluate.measure.lane import Lane
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.outcome import Outcome
 from mtmc.protocols import Depth, EvaluationRequest
@@ -49,6 +50,39 @@ def test_an_honest_kernel_is_measured(evaluator: GpuEvaluator, depth: Depth):
     assert outcome.trials >= 12
     assert outcome.metrics["error"] < 1e-5  # "wide" inputs spread over twelve powers of two
     assert outcome.metrics["eager_ms"] > 0
+
+
+def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(monkeypatch: pytest.MonkeyPatch):
+    fresh, kinds = Lane._fresh, list[bool]()
+
+    def counted(lane: Lane, locked: bool) -> Any:
+        kinds.append(locked)
+        return fresh(lane, locked)
+
+    monkeypatch.setattr(Lane, "_fresh", counted)
+    wrong = changed("value / tl.sum(value, axis=0)", "value / tl.max(value, axis=0)")
+    smaller = dataclasses.replace(SMALL, full=Variant("full", (("rows", 6), ("cols", 96))))
+    settings = GpuSettings(builders=1, timeout_s=20.0, check_variants=1, reuse=3)
+    with GpuEvaluator(settings, fabric="host") as evaluator:
+        assert found(evaluator, HONEST).ok
+        before = len(kinds)  # with the one that was calibrated in
+        assert found(evaluator, f"{HONEST}# 1\n").ok
+        assert found(evaluator, f"{HONEST}# 2\n").ok
+        assert len(kinds) == before
+        assert found(evaluator, f"{HONEST}# 3\n").ok  # the fourth
+        assert len(kinds) == before + 1
+        assert found(evaluator, wrong).status == "wrong_result"
+        assert len(kinds) == before + 1
+        assert found(evaluator, HONEST).ok  # after a wrong one
+        assert len(kinds) == before + 2
+        assert found(evaluator, HONEST, task=smaller).ok
+        assert len(kinds) == before + 2
+        [lane] = evaluator._all
+        lane._stayed = dataclasses.replace(lane._stayed, token="0" * 32)  # as where the shared memory was made anew
+        assert found(evaluator, HONEST).ok
+        assert len(kinds) == before + 3
+        assert found(evaluator, HONEST, "verify").ok
+        assert len(kinds) == before + 4
 
 
 def test_an_output_may_lie_in_another_order(evaluator: GpuEvaluator):

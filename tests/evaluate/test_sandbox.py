@@ -26,7 +26,7 @@ from mtmc.evaluate.pool.job import JobResult, is_too_large, remove_tree
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox import bubblewrap, cgroup, landlock, protection, seccomp
 from mtmc.evaluate.sandbox.launch import clean_environment
-from mtmc.evaluate.sandbox.view import _hops, _view, outermost, view
+from mtmc.evaluate.sandbox.view import _hops, _view, other_gpus, outermost, view
 
 JOBS = "sandbox_jobs"
 HERE = Path(__file__).parent
@@ -470,3 +470,13 @@ def test_no_control_group_is_left_where_none_can_be_had(tmp_path: Path) -> None:
     before = sorted(tmp_path.rglob("mtmc-*"))
     assert cgroup.make(tasks=8, own=own) is None  # no controller's files appear in a plain folder
     assert sorted(tmp_path.rglob("mtmc-*")) == before == []
+
+
+def test_devices_of_other_gpus_are_known_by_uuid(tmp_path, monkeypatch):
+    for minor, uuid in enumerate(("GPU-a", "GPU-b", "GPU-c")):
+        folder = tmp_path / str(minor)
+        folder.mkdir()
+        (folder / "information").write_text(f"Model: \t NVIDIA H200\nGPU UUID: \t {uuid}\nDevice Minor: \t {minor}\n")
+    monkeypatch.setattr("mtmc.evaluate.sandbox.view._GPU_FACTS", f"{tmp_path}/*/information")
+    assert other_gpus("GPU-b") == (Path("/dev/nvidia0"), Path("/dev/nvidia2"))
+    assert other_gpus("1") == () == other_gpus("")

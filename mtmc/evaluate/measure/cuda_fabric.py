@@ -133,6 +133,10 @@ class CudaFabric:
         room = min(ROOM_BYTES, total // 8)
         torch.cuda.set_per_process_memory_fraction(min(1.0, max(0.0, (free - room) / total)))
 
+    def empty_cache(self) -> None:
+        """See `Fabric.empty_cache`."""
+        torch.cuda.empty_cache()
+
     def warm_up(self) -> None:
         """See `Fabric.warm_up`: kernels of copies and fills, cuBLAS, the event pool."""
         x = torch.ones(64, 64, device="cuda")

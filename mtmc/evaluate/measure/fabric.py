@@ -72,6 +72,10 @@ class Fabric(Protocol):
         """Let torch in this process take only so much memory that the others on the device can go on."""
         ...
 
+    def empty_cache(self) -> None:
+        """Give memory that nothing uses any more back to the device."""
+        ...
+
     def warm_up(self) -> None:
         """Pay now for what the first use of the device costs."""
         ...

@@ -71,5 +71,8 @@ class HostFabric:
     def leave_room(self) -> None:
         """See `Fabric.leave_room`: the process's own limit does that."""
 
+    def empty_cache(self) -> None:
+        """Nothing: the host's allocator keeps none."""
+
     def warm_up(self) -> None:
         """See `Fabric.warm_up`."""

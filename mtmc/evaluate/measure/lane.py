@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
 from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
-from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, Calibrate, Examine
+from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, STALE, Calibrate, Examine
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 
@@ -45,18 +45,30 @@ with the usual eight of each that is what limits the rate. Four are enough for c
 
 @dataclass(frozen=True)
 class LaneSettings:
-    """One GPU. index: of the GPU, as CUDA_VISIBLE_DEVICES counts. cache: folder of the shared Triton cache.
+    """One GPU. index: for messages. visible: what CUDA_VISIBLE_DEVICES must be for a process to see this GPU alone.
 
-    fabric: "cuda", or "host" for the conversation without a GPU. spares: processes kept ready.
+    cache: folder of the shared Triton cache. fabric: "cuda", or "host" for the conversation without a GPU.
+    spares: processes kept ready. reuse: candidates that a process may screen, one after another, as long as they are right.
     """
 
     index: str
+    visible: str
     hardware: Hardware
     cache: Path
     fabric: str = "cuda"
     memory_mib: int = 16384
     sandbox: Mode = "auto"
     spares: int = 5
+    reuse: int = 1
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A candidate's process. token: by which the oracle knows it. end: how it ended. used: by how many candidates."""
+
+    token: str
+    end: Future[JobResult]
+    used: int = 0
 
 
 class Lane:
@@ -72,7 +84,8 @@ class Lane:
         self._calibrated = False
         self._pools = {locked: self._pool(locked) for locked in (True, False)}
         self._threads = ThreadPoolExecutor(settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
-        self._ready: queue.SimpleQueue[tuple[str, Future[JobResult]]] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self._stayed: _Process | None = None
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
 
     def warm_up(self) -> None:
@@ -116,14 +129,28 @@ class Lane:
 
     def _examined(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], Future[JobResult]]:
         """One examination in a process of its own. Raises: OracleLost, and the user's errors."""
-        locked = not fields.get("made")
         oracle = self._running()
-        token, process = self._ready.get() if locked else self._spawn(locked=False)
-        if locked:
-            self._refill()
-        answer = oracle.ask(Examine(token=token, **fields), fields["limit_s"] + START_S)
+        stayed, self._stayed = self._stayed, None
+        screens = fields["depth"] == "screen" and not fields.get("made")
+        dismiss = "" if stayed is None or screens else stayed.token
+        process = stayed if stayed is not None and screens else self._fresh(locked=not fields.get("made"))
+        keep = screens and process.used + 1 < self._settings.reuse
+        request = Examine(token=process.token, keep=keep, stayed=process is stayed, dismiss=dismiss, **fields)
+        answer = oracle.ask(request, fields["limit_s"] + START_S)
         _raise_error(answer)
-        return answer, process
+        if answer.get("kept"):
+            self._stayed = replace(process, used=process.used + 1)
+        if answer["status"] != "ok" and answer["diagnosis"]["kind"] == STALE:
+            return self._examined(fields)  # by a fresh one: none has stayed now
+        return answer, process.end
+
+    def _fresh(self, locked: bool) -> _Process:
+        """A process that no candidate has been in."""
+        if not locked:
+            return self._spawn(locked=False)
+        process = self._ready.get()
+        self._refill()
+        return process
 
     def close(self) -> None:
         """End all processes. Idempotent."""
@@ -140,7 +167,7 @@ class Lane:
         if self._oracle is None:
             self._pools[True].start()
             self._oracle = OracleProcess(
-                self._settings.index, self._settings.fabric, self._settings.hardware, self._folder, self._address
+                self._settings.visible, self._settings.fabric, self._settings.hardware, self._folder, self._address
             )
             self._calibrated = False
         return self._oracle
@@ -150,11 +177,10 @@ class Lane:
         oracle = self._started()
         if not self._calibrated:
             self._fill()
-            token, process = self._ready.get()  # nothing but the evaluator's own model runs in it
-            self._refill()
-            answer = oracle.ask(Calibrate(token), START_S)
+            process = self._fresh(locked=True)  # nothing but the evaluator's own model runs in it
+            answer = oracle.ask(Calibrate(process.token), START_S)
             _raise_error(answer)
-            _ended(process)
+            _ended(process.end)
             self._calibrated = True
             _log.info("GPU %s is ready: %s", self._settings.index, answer)
         return oracle
@@ -168,19 +194,19 @@ class Lane:
     def _refill(self) -> None:
         self._ready.put(self._spawn(locked=True))
 
-    def _spawn(self, locked: bool) -> tuple[str, Future[JobResult]]:
+    def _spawn(self, locked: bool) -> _Process:
         token = secrets.token_hex(16)
         arguments = {"oracle": self._address, "token": token, "fabric": self._settings.fabric, "locked": locked}
         arguments["cache"] = str(self._settings.cache)
         function = "mtmc.evaluate.measure.subject:serve"
-        return token, self._threads.submit(self._pools[locked].run, function, arguments, IDLE_S)
+        return _Process(token, self._threads.submit(self._pools[locked].run, function, arguments, IDLE_S))
 
     def _pool(self, locked: bool) -> Pool:
         settings = self._settings
         environment = {
             **ENVIRONMENT,
             **FEW_QUEUES,
-            "CUDA_VISIBLE_DEVICES": settings.index,
+            "CUDA_VISIBLE_DEVICES": settings.visible,
             "TRITON_CACHE_DIR": str(settings.cache),
             "TRITON_DEFAULT_FP_FUSION": "1",
         }
@@ -204,6 +230,7 @@ class Lane:
 
     def _drop_oracle(self) -> None:
         oracle, self._oracle = self._oracle, None
+        self._stayed = None  # it ends with the oracle
         if oracle is not None:
             oracle.close()
 

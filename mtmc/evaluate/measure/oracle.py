@@ -39,10 +39,10 @@ from mtmc.evaluate.measure.fabric import open_fabric
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.grounds import Grounds, check_memory
 from mtmc.evaluate.measure.handover import Handover
-from mtmc.evaluate.measure.questions import NO_START, Calibrate, Examine
+from mtmc.evaluate.measure.questions import NO_START, STALE, Calibrate, Examine
 from mtmc.evaluate.measure.reference_time import ReferenceClock
 from mtmc.evaluate.measure.subject import TOKEN
-from mtmc.evaluate.measure.wire import Gone, Hello, Line, Open, Silent
+from mtmc.evaluate.measure.wire import Forget, Gone, Hello, Line, Open, Silent
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.outcome import Diagnosis
 from mtmc.protocols import Depth
@@ -91,6 +91,7 @@ class Oracle:
         self._fabric.share(self._flags)
         self._arena: tuple[int, torch.Tensor, torch.Tensor] | None = None  # descriptor, inputs, outputs
         self._waiting: dict[str, Line] = {}
+        self._stayed: str | None = None  # token of a process that was examined and has the arena
         self._grounds: OrderedDict[str, Grounds] = OrderedDict()  # the last used ones last
         self._overhead: OverheadTable | None = None
 
@@ -120,20 +121,29 @@ class Oracle:
 
     def _examine(self, request: Examine) -> dict[str, Any]:
         started = time.perf_counter()
+        if request.dismiss in self._waiting:
+            self._dismiss(self._waiting.pop(request.dismiss))
         grounds = self._grounds_of(request.task)
+        if request.stayed and request.token not in self._waiting:
+            return verdict(Failed("crash", Diagnosis("check", STALE, "the memory that it shared was given up")))
         if request.depth == "verify":
             grounds.forget()  # other weights
         line = self._line_to(request.token)
+        kept = False
         try:
-            examination = self._opened(line, request.limit_s, judged=not request.made)
+            examination = self._opened(line, request.limit_s, judged=not request.made, stayed=request.stayed)
             ready = time.perf_counter()
             found = self._examined(examination, grounds, request)
             found["metrics"]["ready_s"] = ready - started
+            found["kept"] = kept = request.keep
             return found
         except Failed as failed:
             return verdict(failed)
         finally:
-            self._dismiss(line)
+            if kept:
+                self._waiting[request.token], self._stayed = line, request.token
+            else:
+                self._dismiss(line)
 
     def _examined(self, examination: Examination, grounds: Grounds, request: Examine) -> dict[str, Any]:
         started = time.perf_counter()
@@ -184,8 +194,7 @@ class Oracle:
 
     def _empty_cache(self) -> None:
         gc.collect()
-        if self._fabric.device.type == "cuda":
-            torch.cuda.empty_cache()
+        self._fabric.empty_cache()
 
     def _make_room(self, needed: tuple[int, int], what: str) -> None:
         """An arena that holds so many bytes of inputs and outputs."""
@@ -195,6 +204,8 @@ class Oracle:
                 return
             self._arena = None
             del pieces
+            if self._stayed in self._waiting:
+                self._dismiss(self._waiting.pop(self._stayed))
             self._fabric.release(fd)
         self._empty_cache()
         if self._fabric.device.type == "cuda":
@@ -203,13 +214,16 @@ class Oracle:
         fd, memory = self._fabric.create(inputs + needed[1])
         self._arena = fd, memory[:inputs], memory[inputs:]
 
-    def _opened(self, line: Line, limit_s: float, judged: bool = True) -> Examination:
-        """The examination of a process that has the arena."""
+    def _opened(self, line: Line, limit_s: float, judged: bool = True, stayed: bool = False) -> Examination:
+        """The examination of a process that has the arena. stayed: whether it has had it before."""
         assert self._arena is not None
         fd, inputs, outputs = self._arena
         self._flags.words[:] = 0
         try:
-            line.ask(Open(inputs.numel(), outputs.numel()), (fd,))
+            if stayed:
+                line.ask(Forget())
+            else:
+                line.ask(Open(inputs.numel(), outputs.numel()), (fd,))
             line.heard(CONNECT_S)
         except (Silent, Gone) as error:
             message = f"a process for candidates ended before it had one, or took more than {CONNECT_S:g} s"

@@ -33,12 +33,13 @@ class OracleLost(Exception):
 
 
 class OracleProcess:
-    """This side of the oracle. index: of its GPU. folder: of the lane. address: of the socket that candidates connect to.
+    """This side of the oracle. visible: its GPU, as CUDA_VISIBLE_DEVICES names it. folder: of the lane. address: of the
+    socket that candidates connect to.
 
     Raises (constructor): EvaluatorError if it does not start.
     """
 
-    def __init__(self, index: str, fabric: str, hardware: Hardware, folder: Path, address: str) -> None:
+    def __init__(self, visible: str, fabric: str, hardware: Hardware, folder: Path, address: str) -> None:
         self._log_path = folder / "oracle.log"
         Path(address).unlink(missing_ok=True)
         self._control, theirs = socket.socketpair()
@@ -55,7 +56,7 @@ class OracleProcess:
             fabric=fabric,
             hardware=json.dumps(asdict(hardware)),
         )
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": index if fabric == "cuda" else ""}
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible if fabric == "cuda" else ""}
         with theirs, listener, open(self._log_path, "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],

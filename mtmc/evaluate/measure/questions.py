@@ -9,6 +9,8 @@ from mtmc.task import Task
 
 NO_START = "NoStart"
 """Kind of the diagnosis where a process for candidates has failed by itself: the evaluator's fault, no candidate's."""
+STALE = "Stale"
+"""Kind of the diagnosis where a process that stayed for the next candidate has memory that is no longer used."""
 DOUBTFUL = ("HiddenTime", "WorksAhead")
 """Kinds of verdict that rest on the oracle's clock alone, which a busy machine can disturb: a second process confirms
 them."""
@@ -19,7 +21,8 @@ class Examine:
     """What a lane asks. token: of the candidate's process. made: see `wire.Load`; the evaluator's own models are trusted:
     their outputs are checked at the full shapes only.
 
-    limit_s: seconds for the whole examination.
+    limit_s: seconds for the whole examination. keep: whether the process may stay for the next candidate if this one is
+    right. stayed: whether it has stayed. dismiss: token of a process that stayed and is not needed any more, or "".
     """
 
     token: str
@@ -30,6 +33,9 @@ class Examine:
     limit_s: float
     made: str = ""
     profile: bool = True
+    keep: bool = False
+    stayed: bool = False
+    dismiss: str = ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,9 @@ inputs are written only when the candidate's host code has returned, so nothing 
 
 from __future__ import annotations
 
+import gc
 import importlib
+import linecache
 import os
 import pickle
 import socket
@@ -29,7 +31,7 @@ from mtmc.evaluate.measure.arena import aligned, dense_places, memory_order, vie
 from mtmc.evaluate.measure.fabric import Fabric, open_fabric
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.kernels_seen import kernels_of
-from mtmc.evaluate.measure.wire import Call, Gone, Hello, Line, Load, Open, Profile
+from mtmc.evaluate.measure.wire import Call, Forget, Gone, Hello, Line, Load, Open, Profile
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
 from mtmc.task.seeding import seed_torch
@@ -70,7 +72,7 @@ def _interpret(target_name: str) -> None:
 
 
 def serve(oracle: str, token: str, fabric: str, locked: bool, cache: str) -> None:
-    """Job function of the candidates' pool: until the oracle hangs up.
+    """Job function of the candidates' pool: until the oracle hangs up, after one candidate as a rule.
 
     oracle: path of its socket. token: see `TOKEN`. locked: whether to lock this process down before a candidate runs;
     not for the evaluator's own models, which need a compiler. cache: folder of compiled kernels, to be read.
@@ -139,13 +141,14 @@ class _Subject:
             Load: self._load,
             Call: self._call,
             Profile: self._profile,
+            Forget: self._forget,
         }
         try:
             said = kinds[type(request)](request)
             if self._refusals:  # swallowed: a version that falls back is not the version that was built
                 said = {"failure": asdict(diagnose("check", "NotPrebuilt", self._refusals[0], ""))}
         except Exception as error:
-            said = self._failed(error, request.model)
+            said = self._failed(error, getattr(request, "model", -1))
         self._line.say(said)
 
     def _failed(self, error: Exception, model: int) -> _Failure:
@@ -156,6 +159,16 @@ class _Subject:
             return {"failure": asdict(diagnose("check", type(error).__name__, traceback.format_exc()[-2000:], ""))}
         text = path.read_text() if path.exists() else ""
         return {"failure": asdict(diagnose_exception("check", error, str(path), text))}
+
+    def _forget(self, _: Forget) -> dict[str, Any]:
+        """As after `Open`, but for what the candidate did to this interpreter: only trusted ones come here twice."""
+        self._models.clear()
+        self._modules.clear()
+        self._paths.clear()
+        linecache.clearcache()  # the next one's text lies at the same path
+        gc.collect()
+        self._fabric.empty_cache()
+        return {"open": True}
 
     def _load(self, request: Load) -> dict[str, Any]:
         if request.made == "clone":

@@ -83,7 +83,12 @@ class Profile:
     calls: int
 
 
-Request = Hello | Open | Load | Call | Profile
+@dataclass(frozen=True)
+class Forget:
+    """Let go of the candidate that was examined: the next one comes to the same process."""
+
+
+Request = Hello | Open | Load | Call | Profile | Forget
 
 
 class Line:

@@ -37,14 +37,19 @@ def program() -> str | None:
 
 
 def command(
-    inner: Sequence[str], folder: Path, readable: Sequence[Path] = (), writable: Sequence[Path] = (), gpu: bool = False
+    inner: Sequence[str],
+    folder: Path,
+    readable: Sequence[Path] = (),
+    writable: Sequence[Path] = (),
+    gpu: bool = False,
+    hidden: Sequence[Path] = (),
 ) -> list[str]:
     """The command that runs `inner` inside with `folder` as present folder. Call it only where `problem(gpu)` is None.
 
     It ends, and all that runs inside, with the thread that starts it. readable, writable: files and folders besides what
-    every worker needs, at the same path inside.
+    every worker needs, at the same path inside. hidden: devices of GPUs that it must not see.
     """
-    return [program() or "bwrap", *_flags(gpu), *_arguments(folder, readable, writable, gpu), "--", *inner]
+    return [program() or "bwrap", *_flags(gpu), *_arguments(folder, readable, writable, gpu, hidden), "--", *inner]
 
 
 def problem(gpu: bool = False) -> str | None:
@@ -79,14 +84,16 @@ def _tried(gpu: bool) -> tuple[tuple[str, ...], str | None]:
     return (), reason
 
 
-def _arguments(folder: Path, readable: Sequence[Path], writable: Sequence[Path], gpu: bool) -> list[str]:
+def _arguments(
+    folder: Path, readable: Sequence[Path], writable: Sequence[Path], gpu: bool, hidden: Sequence[Path] = ()
+) -> list[str]:
     shown = view(readable, gpu)
     arguments = ["--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     arguments += ["--die-with-parent", "--cap-drop", "ALL", "--proc", "/proc", "--dev", "/dev"]
     arguments += ["--size", str(TMP_LIMIT), "--tmpfs", "/tmp", "--size", str(SHM_LIMIT), "--tmpfs", "/dev/shm"]
     for path, target in shown.links:
         arguments += ["--symlink", target, str(path)]
-    for device in shown.devices:
+    for device in (each for each in shown.devices if each not in hidden):
         arguments += ["--dev-bind", str(device), str(device)]
     mounts = [("--ro-bind", path) for path in shown.readable]
     mounts += [("--bind", path.absolute()) for path in outermost((folder, *writable))]

@@ -12,6 +12,7 @@ from mtmc.errors import EvaluatorError
 from mtmc.evaluate.sandbox import bubblewrap, cgroup
 from mtmc.evaluate.sandbox.cgroup import Cgroup
 from mtmc.evaluate.sandbox.lockdown import MODE_VARIABLE, Mode
+from mtmc.evaluate.sandbox.view import other_gpus
 
 _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT", "LLVM_PROFILE_FILE")
 
@@ -79,7 +80,8 @@ def start(
         nearly empty environment).
     environment: variables besides the few that are always there. fds: descriptors that it inherits under their numbers.
     readable, writable: more files and folders that it sees (at the same path) and may write to.
-    gpu: with the GPU's devices; CUDA_VISIBLE_DEVICES then comes from `environment` or is unset.
+    gpu: with the GPU's devices; CUDA_VISIBLE_DEVICES then comes from `environment` or is unset. Where it is a UUID, other
+        GPUs are not there.
     tasks, memory_mib: most processes and threads, and MiB, of all that it runs together, where a control group can be
         made; no harm where none can.
 
@@ -94,7 +96,8 @@ def start(
     group = cgroup.make(tasks, memory_mib) if mode != "off" and (tasks or memory_mib) else None
     paths = (str(group.path), str(group.home)) if group is not None else ("", "")
     if namespaced:
-        command = bubblewrap.command(command, folder, readable, writable, gpu)
+        hidden = other_gpus((environment or {}).get("CUDA_VISIBLE_DEVICES", "")) if gpu else ()
+        command = bubblewrap.command(command, folder, readable, writable, gpu, hidden)
         command = ["/bin/sh", "-c", _KEEPER, "sh", str(folder), *paths, *command]
     elif group is not None:
         command = ["/bin/sh", "-c", _JOIN, "sh", paths[0], *command]

@@ -50,6 +50,7 @@ _DEVICES = (
     "/dev/kfd",
     "/dev/dxg",
 )
+_GPU_FACTS = "/proc/driver/nvidia/gpus/*/information"
 _TOOLS = ("gcc", "cc", "clang")
 _LIBRARIES = ("torch", "triton", "numpy")
 
@@ -82,6 +83,22 @@ def _view(extra: tuple[Path, ...], gpu: bool) -> View:
     paths = [*folders, *_system(gpu), *_python(), *_tools(), *(path.absolute() for path in extra)]
     devices = _found(_DEVICES) if gpu else []
     return View(outermost(path for path in paths if path.exists()), tuple(links), tuple(devices))
+
+
+def other_gpus(visible: str) -> tuple[Path, ...]:
+    """Device files of the NVIDIA GPUs that a process with this CUDA_VISIBLE_DEVICES does not use.
+
+    The driver opens every GPU it finds whenever a process starts with CUDA, and holds up all others meanwhile: what is
+    not there costs nothing. Only where `visible` is one UUID, which stays right when the others are gone: else none.
+    """
+    found: dict[str, str] = {}
+    for path in _found([_GPU_FACTS]):
+        with contextlib.suppress(OSError):
+            facts = dict(line.split(":", 1) for line in path.read_text().splitlines() if ":" in line)
+            found[facts.get("GPU UUID", "").strip()] = facts.get("Device Minor", "").strip()
+    if visible not in found:
+        return ()
+    return tuple(Path(f"/dev/nvidia{minor}") for uuid, minor in sorted(found.items()) if uuid != visible and minor)
 
 
 def outermost(paths: Iterable[Path]) -> tuple[Path, ...]:
