@@ -7,8 +7,8 @@ from mtmc.evaluate import LabSettings
 from mtmc.outcome import Outcome
 from mtmc.task import builtin_names, load_task
 
-WALKS = 36
-DEPTH = 6
+WALKS = 18
+DEPTH = 5
 
 
 def test_random_walks_over_legal_actions_end_in_right_versions() -> None:
