@@ -11,7 +11,7 @@ run: $(VENV)/installed
 	$(BIN)/mtmc search task=$(TASK) budget.evaluations=$(EVALUATIONS) batch=2
 
 test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .
