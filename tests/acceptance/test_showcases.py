@@ -1,0 +1,41 @@
+"""The showcases under examples/: written by hand, exact at any shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.shared_prompt import flops
+
+ROOT = Path(__file__).parents[2]
+SHOWCASES = [path.parent.name for path in sorted((ROOT / "examples").glob("*/kernel.py"))]
+NO_WORSE = 1.25
+"""Times the error that the reference itself has at the same precision."""
+
+
+@pytest.mark.parametrize("name", SHOWCASES)
+def test_it_is_as_exact_as_its_reference_at_every_shape(name: str) -> None:
+    command = [sys.executable, str(Path(__file__).with_name("showcase.py")), str(ROOT / "examples" / name)]
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    assert len(found) >= 4
+    worse = {
+        f"{where}, output {at}": (ours, theirs)
+        for where, pairs in found.items()
+        for at, (ours, theirs) in enumerate(pairs)
+        if ours > max(NO_WORSE * theirs, 1e-6)
+    }
+    assert not worse, worse
+
+
+def test_arithmetic_of_a_shared_prompt() -> None:
+    # Two sequences of 4 + 2: 36 causal pairs (halves counted as areas) against 8 of the prompt and 2 * (8 + 2) of responses.
+    sizes = {"responses": 2, "prompt": 4, "response": 2, "heads": 1, "width": 1}
+    assert flops(sizes) == (36 * 14, 28 * 14)
