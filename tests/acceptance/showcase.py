@@ -23,6 +23,11 @@ def error(found: torch.Tensor, exact: torch.Tensor) -> float:
     return float((found.double() - exact).norm() / exact.norm())
 
 
+def outputs(result: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    """All tensors of a forward."""
+    return (result,) if isinstance(result, torch.Tensor) else result
+
+
 def main() -> None:
     prepare()
     folder = Path(sys.argv[1])
@@ -35,9 +40,13 @@ def main() -> None:
         for dtype in (torch.bfloat16, torch.float32):
             torch.manual_seed(0)
             inputs = [tensor.to(dtype) for tensor in reference.get_inputs()]
-            exact = reference.Model()(*[tensor.double() for tensor in inputs])
+            model, new = (
+                module(*reference.get_init_inputs()).to(dtype) for module in (reference.Model, candidate.ModelNew)
+            )
+            new.load_state_dict(model.state_dict())
             with torch.no_grad():
-                ours, theirs = candidate.ModelNew()(*inputs), reference.Model()(*inputs)
+                ours, theirs = outputs(new(*inputs)), outputs(model(*inputs))
+                exact = outputs(model.double()(*[tensor.double() for tensor in inputs]))
             pairs = [[error(a, c), error(b, c)] for a, b, c in zip(ours, theirs, exact, strict=True)]
             results[f"{variant.label} {dtype}"] = pairs
     json.dump(results, sys.stdout)
