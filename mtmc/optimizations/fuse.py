@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from mtmc.action import Action
+from mtmc.optimizations.resources import PRODUCTS as MULTIPLY
 from mtmc.optimizations.version import Version, make_action
-from mtmc.rewrite.plan import Plan, Stage, fusible, merged_ops
+from mtmc.rewrite.plan import Plan, Setting, Stage, feeds, fusible, merged_ops
+from mtmc.rewrite.products import PRODUCTS
 
 PAGE = """\
 # fuse
@@ -49,26 +53,44 @@ class Fuse:
                     region = version.region(first, second)
                     sentence = f"fuse {first.name} and {second.name}"
                     actions.append(make_action(self.kind, region, sentence, first=first.name, second=second.name))
+        return [*actions, *self._threes(version, working)]
+
+    def _threes(self, version: Version, working: list[Stage]) -> list[Action]:
+        """Products with something between them that neither can take alone: attention's."""
+        products = [stage for stage in working if any(version.graph.by_name[op].target in PRODUCTS for op in stage.ops)]
+        actions = []
+        for first in products:
+            for middle in (stage for stage in working if feeds(version.graph, first, stage)):
+                for second in (stage for stage in products if feeds(version.graph, middle, stage)):
+                    three = (first, middle, second)
+                    if len(set(three)) < 3 or self._merged(version, *three) is None:
+                        continue
+                    names = dict(zip(("first", "middle", "second"), (stage.name for stage in three), strict=True))
+                    sentence = f"fuse {first.name}, {middle.name} and {second.name}"
+                    actions.append(make_action(self.kind, version.region(*three), sentence, **names))
         return actions
 
     def rewrite(self, version: Version, action: Action) -> Plan | None:
         """The plan with both as one stage; settings of either are kept where the fused kernel has them."""
-        first, second = version.stage(str(action.param("first"))), version.stage(str(action.param("second")))
-        merged = self._merged(version, first, second)
+        names = [value for _, value in sorted(action.params)]  # first, middle, second
+        merged = self._merged(version, *(version.stage(str(name)) for name in names))
         return None if merged is None else version.plan.with_merged(version.graph, merged[0], merged[1])
 
     def _in_order(self, version: Version, first: Stage, second: Stage) -> bool:
         """Whether this is the order in which the plan has them: a pair is offered once."""
         return version.plan.stages.index(first) < version.plan.stages.index(second)
 
-    def _merged(self, version: Version, first: Stage, second: Stage) -> tuple[list[Stage], Stage] | None:
-        """The stages that are fused and the kernel they become."""
+    def _merged(self, version: Version, *stages: Stage) -> tuple[list[Stage], Stage] | None:
+        """The stages that are fused (each feeds the next) and the kernel they become."""
         free = [stage for stage in version.plan.stages if version.is_free(stage)]
-        parts = fusible(version.graph, version.plan, first, second, free)
-        if parts is None:
-            return None
-        settings = {**dict(second.schedule), **dict(first.schedule)}
-        if second.family == "matmul":
-            settings = {**dict(first.schedule), **dict(second.schedule)}
+        parts: list[Stage] = []
+        for first, second in pairwise(stages):
+            found = fusible(version.graph, version.plan, first, second, free)
+            if found is None:
+                return None
+            parts += [stage for stage in found if stage not in parts]
+        settings: dict[str, Setting] = {}
+        for stage in (*reversed(stages), *(stage for stage in stages if stage.family in MULTIPLY)):
+            settings |= dict(stage.schedule)
         merged = version.as_kernel(merged_ops(version.graph, parts), settings)
         return None if merged is None else (parts, merged)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mtmc.optimizations.resources import PRODUCTS
 from mtmc.optimizations.settings import Choice, Settings
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.plan import Stage
@@ -37,7 +38,7 @@ STAGES = (2, 3, 4, 5)
 
 
 def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    if stage.family != "matmul":
+    if stage.family not in PRODUCTS:
         return []
     return [
         ({"num_stages": count}, f"apply a pipeline of {count} stages to the {stage.name} kernel") for count in STAGES

@@ -16,7 +16,9 @@ In which order a program goes through its data, and which programs run at the sa
 ## What it does
 Rows: a walk in several passes reads the row once a pass; a row that is held in registers is read once. Products:
 programs that run together and read the same rows or columns of an operand find them in the L2 cache; grouped order
-(some rows of tiles, column by column) makes the set that they read smaller.
+(some rows of tiles, column by column) makes the set that they read smaller. Convolutions: the sum goes over the
+channels at one tap, then at the next (what is read is worked out once a tap and position), or over all taps of one
+channel, then of the next (no slice is mostly padding where there are fewer than 16 channels).
 
 ## When it pays
 Rows that fit the registers: 128 elements a thread still do (rows of 4096 held by one warp took 0.187 ms). Softmax of
@@ -47,6 +49,11 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         body = version.body(stage)
         reduces = body is not None and any(node.kind == "reduce" for node in body.nodes)
         return [] if reduces else offers
+    if stage.family == "convolution":
+        offers = [({"group_m": group}, f"reorder the {name} kernel's blocks in groups of {group}") for group in GROUPS]
+        for walk, words in (("taps", "the channels at one tap"), ("channels", "all taps of one channel")):
+            offers.append(({"walk": walk}, f"reorder the sum of the {name} kernel: {words}, then the next"))
+        return offers
     if stage.family == "rowwise":
         return _loops(version, stage)
     return []

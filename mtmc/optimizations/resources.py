@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from mtmc.outcome import Outcome
 from mtmc.rewrite.body import build
 from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.families.softmax_product import analyse
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Stage, plan_from_json
@@ -14,18 +15,25 @@ from mtmc.rewrite.plan import Stage, plan_from_json
 _GROWS = ("block_m", "block_n", "block_k", "num_stages", "block_rows", "block_cols")
 """Settings that ask for more shared memory or registers the larger they are."""
 
+PRODUCTS = ("matmul", "convolution", "attention")
+"""Families whose kernels multiply tiles."""
 
 MAX_ELEMENTS_A_THREAD = 128
 """Of at most 255 registers a thread: above this, a kernel that holds its elements spills nearly all of them."""
 
 
 def shared_bytes(graph: Graph, stage: Stage) -> int:
-    """Shared memory of a matmul stage in bytes: `num_stages` copies of one tile of each operand.
+    """Shared memory of a stage with a product in bytes: `num_stages` copies of one tile of each operand.
 
-    num_stages * (block_m * block_k + block_k * block_n) * bytes an element; 0 for other families.
+    num_stages * (block_m * block_k + block_k * block_n) * bytes an element; for attention (block_m * width + num_stages *
+    block_n * (width + out_width)) * bytes, widths rounded up to powers of two; 0 for other families.
     """
-    if stage.family != "matmul":
+    if stage.family not in PRODUCTS:
         return 0
+    if stage.family == "attention":
+        width, out_width = _widths(graph, stage)
+        tiles = stage.number("num_stages") * stage.number("block_n") * (width + out_width)
+        return (stage.number("block_m") * width + tiles) * _element_bytes(graph, stage)
     m, n, k = (stage.number(name) for name in ("block_m", "block_n", "block_k"))
     return stage.number("num_stages") * (m * k + k * n) * _element_bytes(graph, stage)
 
@@ -33,19 +41,33 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
 def elements_a_thread(graph: Graph, stage: Stage) -> float:
     """Elements that each thread of a kernel holds at once: of the product's tile, of its rows, or of its block.
 
-    block_m * block_n / threads for a matmul; block_rows * block_cols / threads for rows (the whole row, rounded up to a
-    power of two, where it is held in registers).
+    block_m * block_n / threads for a product, and block_m * out_width / threads more for attention; block_rows *
+    block_cols / threads for rows (the whole row, rounded up to a power of two, where it is held in registers).
     """
     threads = 32 * stage.number("num_warps")
-    if stage.family == "matmul":
-        return stage.number("block_m") * stage.number("block_n") / threads
-    if stage.family == "rowwise":
+    if stage.family in PRODUCTS:
+        more = _widths(graph, stage)[1] if stage.family == "attention" else 0
+        return stage.number("block_m") * (stage.number("block_n") + more) / threads
+    if stage.family in ("rowwise", "scan"):
         columns = stage.number("block_cols")
-        if stage.setting("passes") == "registers":
+        if stage.family == "rowwise" and stage.setting("passes") == "registers":
             layout = lay_out(graph, build(graph, stage.ops, table))
             columns = 1 << (max(1, max(layout.cols, default=1)) - 1).bit_length()
+        if stage.family == "rowwise":
+            columns = max(columns, stage.number("split"))  # the shares of a row are read at once
         return stage.number("block_rows") * columns / threads
     return stage.number("block") / threads
+
+
+def _widths(graph: Graph, stage: Stage) -> tuple[int, int]:
+    """Of an attention's heads: of queries and keys, and of values; the full shapes', rounded up to powers of two."""
+    found = analyse(graph, build(graph, stage.ops, table))
+    return power_of_two_above(found.width[0]), power_of_two_above(found.out_width[0])
+
+
+def power_of_two_above(number: int) -> int:
+    """The smallest power of two that is at least 16 and `number`."""
+    return max(16, 1 << (number - 1).bit_length())
 
 
 def _element_bytes(graph: Graph, stage: Stage) -> int:
@@ -78,6 +100,6 @@ def _at_least(stage: Stage, other: Stage) -> bool:
     if (stage.ops, stage.family) != (other.ops, other.family):
         return False
     mine, theirs = dict(stage.schedule), dict(other.schedule)
-    if any(mine[name] != theirs[name] for name in mine if name in ("precision", "passes")):
+    if any(mine[name] != theirs[name] for name in mine if name in ("precision", "passes", "walk")):
         return False
     return all(int(mine[name]) >= int(theirs[name]) for name in _GROWS if name in mine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mtmc.optimizations.settings import Choice, Settings
 from mtmc.optimizations.version import Version
+from mtmc.rewrite.families.rows import lay_out
 from mtmc.rewrite.plan import Stage
 
 PAGE = """\
@@ -15,6 +16,7 @@ Several programs share what one had to do alone; a second small kernel puts thei
 Cuts the inner dimension of a product (split-K), the columns of a product that is reduced as it is made, or each row
 of a reduction. Each program writes its share, a second kernel adds the shares up in a fixed order, so results are the
 same every time (atomics would not give that). It costs the bytes of the shares, twice, and a launch (some 3.5 us).
+Where each element needs what its row was reduced to (a norm), the second kernel goes over the rows once more.
 
 ## When it pays
 When there are fewer programs than multiprocessors. Sums of 64 rows of 2097152 fp32 numbers, H100 (132 SMs), blocks of
@@ -32,7 +34,11 @@ loses a sixth to the second launch alone.
 
 SPLITS_K = (1, 2, 4, 8)
 SPLITS_N = (1, 4, 8, 16, 32)
-SPLITS_ROW = (1, 4, 16, 64)
+SPLITS_ROW = (1, 4, 16, 64, 256, 1024)
+LEAST_COLUMNS = 512
+"""Of a row for each program that shares it, where there are many: fewer are not worth a program."""
+MOST_PROGRAMS = 16384
+"""Of all rows together: far more than any GPU runs at once, so that more are of no use."""
 
 
 def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
@@ -49,6 +55,10 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         ]
     if stage.family == "rowwise":
         block = stage.number("block_cols") or 1024
+        body = version.body(stage)
+        assert body is not None
+        layout = lay_out(version.graph, body)
+        rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
         return [
             (
                 {"split": count, "passes": "loop", "block_cols": block},
@@ -56,6 +66,7 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
             )
             for count in SPLITS_ROW
             if count != stage.number("split")
+            and (count <= 4 or (columns // count >= LEAST_COLUMNS and rows * count <= MOST_PROGRAMS))
         ]
     return []
 

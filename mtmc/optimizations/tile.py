@@ -48,6 +48,38 @@ MATMUL_TILES = (
 )
 """Rows and columns of a product's tile, its slice of the inner dimension, and the warps that suit it."""
 
+CONVOLUTION_TILES = (
+    (16, 128, 32, 4),
+    (16, 256, 32, 4),
+    (32, 64, 32, 4),
+    (32, 128, 32, 4),
+    (32, 256, 32, 8),
+    (64, 64, 32, 4),
+    (64, 64, 64, 4),
+    (64, 128, 16, 4),
+    (64, 128, 32, 4),
+    (64, 128, 32, 8),
+    (64, 256, 32, 8),
+    (128, 64, 32, 4),
+    (128, 128, 32, 8),
+    (128, 128, 64, 8),
+    (128, 256, 32, 8),
+)
+"""Channels and positions of a convolution's tile, its slice of the channels that are summed, and the warps that suit it."""
+
+ATTENTION_TILES = (
+    (16, 64, 4),
+    (32, 64, 4),
+    (64, 32, 4),
+    (64, 64, 4),
+    (64, 128, 4),
+    (128, 32, 4),
+    (128, 64, 4),
+    (128, 64, 8),
+    (128, 128, 8),
+)
+"""Queries a program of attention has, keys it looks at at a time, and the warps that suit them."""
+
 ROW_BLOCKS = (1, 2, 4, 8, 16, 32)
 COLUMN_BLOCKS = (512, 1024, 2048, 4096, 8192)
 
@@ -61,7 +93,23 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
             )
             for m, n, k, warps in MATMUL_TILES
         ]
-    if stage.family == "rowwise":
+    if stage.family == "convolution":
+        return [
+            (
+                {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
+                f"retile the {stage.name} kernel to {m} channels of {n} positions, {k} summed at a time",
+            )
+            for m, n, k, warps in CONVOLUTION_TILES
+        ]
+    if stage.family == "attention":
+        return [
+            (
+                {"block_m": m, "block_n": n, "num_warps": warps},
+                f"retile the {stage.name} kernel to {m} queries, {n} keys at a time, {warps} warps",
+            )
+            for m, n, warps in ATTENTION_TILES
+        ]
+    if stage.family in ("rowwise", "scan"):
         return _row_offers(stage)
     return []
 
@@ -72,7 +120,7 @@ def _row_offers(stage: Stage) -> list[tuple[Choice, str]]:
         ({"block_rows": rows}, f"retile the {name} kernel to {rows} row{'s' * (rows > 1)} a program")
         for rows in ROW_BLOCKS
     ]
-    if stage.setting("passes") == "loop":
+    if stage.family == "scan" or stage.setting("passes") == "loop":
         offers += [
             ({"block_cols": cols}, f"retile the {name} kernel to read {cols} columns at a time")
             for cols in COLUMN_BLOCKS

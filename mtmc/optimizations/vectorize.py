@@ -33,15 +33,24 @@ So 4 to 16 elements a thread. Tiles of 128 x 128 of a product want 8 warps: 0.50
   that are not multiples of 16, indices that are loaded, a stride in the last dimension.
 """
 
-BLOCKS = (256, 512, 1024, 2048, 4096)
-WARPS = {"pointwise": (2, 4, 8), "rowwise": (2, 4, 8, 16), "matmul": (4, 8)}
+BLOCKS = {"pointwise": (256, 512, 1024, 2048, 4096), "windows": (128, 256, 512, 1024, 2048)}
+WARPS = {
+    "pointwise": (2, 4, 8),
+    "windows": (2, 4, 8),
+    "rowwise": (2, 4, 8, 16),
+    "scan": (2, 4, 8, 16),
+    "matmul": (4, 8),
+    "convolution": (4, 8),
+    "attention": (4, 8),
+}
 
 
 def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     offers: list[tuple[Choice, str]] = []
-    if stage.family == "pointwise":
+    if stage.family in BLOCKS:
         offers += [
-            ({"block": block}, f"vectorize the {stage.name} kernel: {block} elements a program") for block in BLOCKS
+            ({"block": block}, f"vectorize the {stage.name} kernel: {block} elements a program")
+            for block in BLOCKS[stage.family]
         ]
     for warps in WARPS.get(stage.family, ()):
         offers.append(({"num_warps": warps}, f"vectorize the {stage.name} kernel: {warps} warps a program"))

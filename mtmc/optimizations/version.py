@@ -24,6 +24,8 @@ class Version:
 
     regions: lines of each stage in its source. hardware: the GPU it is for.
     excluded: stages that are known to ask for more than the target has (see `optimizations.resources`).
+    measured: whether the reference is run on the GPU. There the library computes convolutions of fp32 numbers in TF32,
+    unless it is told otherwise, and a version may do the same; on a CPU they are exact.
     """
 
     task: Task
@@ -32,11 +34,14 @@ class Version:
     regions: Mapping[Stage, Region]
     hardware: Hardware
     excluded: tuple[Stage, ...] = ()
+    measured: bool = False
 
-    @property
-    def fp32_products(self) -> tuple[str, ...]:
-        """Ways to compute a product of fp32 numbers as exactly as fp32 does, the fastest first."""
-        return ("tf32x3", "ieee") if self.hardware.target.startswith("sm_") else ("ieee",)
+    def fp32_products(self, family: str) -> tuple[str, ...]:
+        """Ways to compute a product of fp32 numbers as exactly as the reference does, the fastest first."""
+        if not self.hardware.target.startswith("sm_"):
+            return ("ieee",)
+        own = ("tf32",) if family == "convolution" and self.measured else ()
+        return (*own, "tf32x3", "ieee")
 
     def kernels(self) -> list[Stage]:
         """The stages that are Triton kernels."""
@@ -75,7 +80,7 @@ class Version:
         except NotCovered:
             return None
         if default.get("precision") == "ieee":
-            default = {**default, "precision": self.fp32_products[0]}
+            default = {**default, "precision": self.fp32_products(family.name)[0]}
         kept = {name: value for name, value in settings.items() if name in default}
         for schedule in ({**default, **kept}, default):
             stage = Stage(ops, family.name, tuple(sorted(schedule.items())))
@@ -87,7 +92,7 @@ class Version:
         """Whether a stage can be written, for any shape."""
         try:
             printed = print_stage(self.graph, stage, stage.name)
-            scope = forward_scope(self.task, self.graph)
+            scope = forward_scope(self.task, self.graph, printed.tensors)
             for _, number in printed.numbers:
                 scope.number(number)
         except (NotCovered, NoExpression):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, Varying, is_one
+from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Shape, Size, Tensor, Varying, is_one
 
 Compute = Literal["float", "int", "bool"]
 """What a value is inside a kernel: all floating dtypes are computed in fp32."""
@@ -43,28 +43,62 @@ class Count:
     less: int = 0
 
 
-Operand = str | Trailing | Number | Varying | Count
+@dataclass(frozen=True)
+class Index:
+    """The position along a dimension of the node's shape, counted from the last (1): a row or column number."""
+
+    axis: int
+
+
+Operand = str | Trailing | Number | Varying | Count | Index
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which positions of the operand a position of the result reads, one entry a spatial dimension:
+
+        position * stride - padding + tap * dilation, tap from 0 to size - 1
+
+    and for a transposed convolution the other way: its operand's position takes the result's place in this equation.
+    ceil: whether the last window may reach over the end. adaptive: windows are as even shares of the operand as there
+    can be, `size` is the widest. counted: what a mean divides by: "all" taps, those up to the end of the padding
+    ("padded"), or those on elements ("inside"). groups: of a convolution's channels.
+    """
+
+    size: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    padding: tuple[Size, ...]
+    dilation: tuple[Size, ...]
+    ceil: bool = False
+    adaptive: bool = False
+    counted: str = "all"
+    groups: Size = ()
 
 
 @dataclass(frozen=True)
 class Node:
     """One step inside a kernel.
 
-    name: its variable. kind: "map", "reduce", "dot" or "view" (the same elements under another shape).
-    operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "max", "min", "argmax" or "argmin".
+    name: its variable. kind: "map", "reduce", "dot", "view" (the same elements under another shape), "window" (pooling or
+    convolution; its operation is "max", "sum", "mean", "weighted sum", "convolution" or "transposed convolution"), "scan"
+    (its operation is "cumsum" or "cumprod") or "flip".
+    operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "max", "min", "argmax", "argmin" or
+    "deviations": the sum of squared distances to the mean, which is its second operand.
     operands: names of nodes or of values from outside, and numbers.
     shape: logical shape of the result (of a reduction: with the reduced dimensions removed, or 1 if keepdim).
-    dims: reduced dimensions of the operand's shape. flops: per element of the result (map) or of the operand (reduce).
+    dims: of the operand's shape that are reduced, scanned or flipped. flops: per element of the result (map) or of the
+    operand (reduce).
     """
 
     name: str
-    kind: Literal["map", "reduce", "dot", "view"]
+    kind: Literal["map", "reduce", "dot", "view", "window", "scan", "flip"]
     operation: str
     operands: tuple[Operand, ...]
     shape: Shape
     compute: Compute
     dims: tuple[int, ...] = ()
     flops: int = 1
+    window: Window | None = None
 
     def reads(self) -> tuple[str, ...]:
         """Names of the nodes or values it reads."""
@@ -124,11 +158,19 @@ class Builder:
             return "int" if isinstance(operand.value, int) else "float"
         if isinstance(operand, (Varying, Count)):
             return "float"
+        if isinstance(operand, Index):
+            return "int"
         if isinstance(operand, Trailing):
             return compute_kind(self.graph.values[operand.value])
         if operand in self.nodes:
             return self.nodes[operand].compute
         return compute_kind(self.graph.values[operand])
+
+    def floating(self, operand: Operand) -> Operand:
+        """The operand as floating-point numbers: itself, or a mask or whole numbers converted."""
+        if not isinstance(operand, str) or self.compute(operand) == "float":
+            return operand
+        return self.map("{0}.to(tl.float32)", operand, hint="float")
 
     def map(
         self,
@@ -140,27 +182,52 @@ class Builder:
         flops: int = 1,
     ) -> str:
         """Add an elementwise node over the broadcast shape of its operands; returns its name."""
-        shape = broadcast([self.shape(operand) for operand in operands])
-        node = Node(self._name(hint, name), "map", operation, operands, shape, compute, flops=flops)
+        folded = tuple(_folded(self.graph, operand) for operand in operands)
+        shape = broadcast([self.shape(operand) for operand in folded])
+        node = Node(self._name(hint, name), "map", operation, folded, shape, compute, flops=flops)
         self.nodes[node.name] = node
         return node.name
 
     def reduce(
-        self, operation: str, operand: str, dims: Sequence[int], keepdim: bool, name: str | None = None, hint: str = "r"
+        self,
+        operation: str,
+        operand: str,
+        dims: Sequence[int],
+        keepdim: bool,
+        name: str | None = None,
+        hint: str = "r",
+        also: tuple[str, ...] = (),
     ) -> str:
-        """Add a reduction over `dims` of the operand's shape; returns its name."""
+        """Add a reduction over `dims` of the operand's shape; returns its name. also: further operands ("deviations")."""
         shape = self.shape(operand)
         axes = tuple(sorted(dim % len(shape) for dim in dims)) if shape else ()
         ones = tuple(1 for _ in self.graph.variants)
         kept = tuple(ones if axis in axes else size for axis, size in enumerate(shape) if keepdim or axis not in axes)
         compute: Compute = "int" if operation.startswith("arg") else "float"
-        node = Node(self._name(hint, name), "reduce", operation, (operand,), kept, compute, axes)
+        node = Node(self._name(hint, name), "reduce", operation, (operand, *also), kept, compute, axes)
         self.nodes[node.name] = node
         return node.name
 
     def view(self, operand: str, shape: Shape, name: str | None = None, hint: str = "view") -> str:
         """Add the same elements, in the same order, under another shape."""
         node = Node(self._name(hint, name), "view", "", (operand,), shape, self.compute(operand), flops=0)
+        self.nodes[node.name] = node
+        return node.name
+
+    def window(
+        self, operation: str, operands: tuple[str, ...], shape: Shape, window: Window, name: str | None = None
+    ) -> str:
+        """Add a pooling or convolution of the first operand (by the second); returns its name."""
+        hint = "max" if operation == "max" else "sum"
+        node = Node(self._name(hint, name), "window", operation, operands, shape, "float", window=window)
+        self.nodes[node.name] = node
+        return node.name
+
+    def along(
+        self, kind: Literal["scan", "flip"], operation: str, operand: str, dims: tuple[int, ...], name: str
+    ) -> str:
+        """Add a scan over one dimension, or the same elements in reverse order along some."""
+        node = Node(name, kind, operation, (operand,), self.shape(operand), self.compute(operand), dims)
         self.nodes[node.name] = node
         return node.name
 
@@ -238,6 +305,14 @@ def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
     nodes = tuple(node for node in builder.nodes.values() if node.name in needed)
     loads = [read for node in nodes for read in node.reads() if read not in builder.nodes]
     return Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores))
+
+
+def _folded(graph: Graph, item: Operand) -> Operand:
+    """A tensor that forward makes of a single number is that number."""
+    op = graph.by_name.get(graph.producer.get(item, "")) if isinstance(item, str) else None
+    if op is not None and op.target == CONSTANT and isinstance(op.args[0], (int, float)):
+        return Number(float(op.args[0]) if graph.values[op.outputs[0]].is_float else op.args[0])
+    return item
 
 
 def operand(argument: object) -> Operand:

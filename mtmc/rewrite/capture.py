@@ -6,19 +6,18 @@ numbers in them are then known at several shapes, which is all the rewriter need
 
 from __future__ import annotations
 
+import inspect
 import logging
 import operator
 import re
-import sys
 import threading
-import types
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
+from mtmc.rewrite.export import FRAME, SAME_VALUES, export_reference
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Tensor, Varying
-from mtmc.task import Task, Variant, apply_constants
-from mtmc.task.exporting import quiet_export
+from mtmc.task import Task
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -28,21 +27,23 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_VARIANTS = 4
-REFERENCE_FILE = "<reference>"
 _WORDS = (
-    "a acc b batch block blocks_m blocks_n block_m block_n col_mask cols first group group_size inner inside k_mask ks "
-    "last left mask n_batch n_cols n_elements n_inner n_k n_m n_n n_parts n_rows offs outer parts program right row_mask "
-    "rows self share shares start tl torch triton float max min"
+    "a acc across_d across_h across_w at_d at_h at_w b batch block block_m block_n blocks_k blocks_m blocks_n carry "
+    "channels col_mask cols count_d count_h count_w d filters first first_d first_h first_w fits_d fits_h fits_w "
+    "float from_d from_end from_h from_w group group_size h in_d in_h in_w inner inside inside_d inside_h inside_w "
+    "k_mask ks last lead left mask max member min n_batch n_channels n_cols n_each n_elements n_inner n_inside n_k "
+    "n_m n_n n_parts n_pixels n_rows n_sources number offs out_d out_h out_w outer own parts phase phase_d phase_h "
+    "phase_w pixel places planes positions program right row_mask rows self share shares start step tap tap_d tap_h "
+    "tap_w taps_d taps_h taps_w tl to_d to_h to_w torch triton tap_weight w widths"
 )
 RESERVED = frozenset(_WORDS.split())
 """Names that generated kernels and launchers use for themselves."""
-_SAME = ("aten.lift_fresh_copy.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
-"""Ops whose result is their operand, as far as values go."""
-
 MAX_CONSTANT = 64
 """Elements of a tensor that is written into the text of a version."""
 
-_FRAME = re.compile(rf'File "{re.escape(REFERENCE_FILE)}", line (\d+)')
+
+_FUNCTIONAL_NORM = re.compile("^_native_batch_norm_legit(_functional|_no_training|_no_stats)?")
+"""What a batch norm is called where its running statistics are results instead of being changed in place."""
 
 
 class _NotAlike(Exception):
@@ -64,11 +65,11 @@ def capture(task: Task) -> Graph:
 
 @lru_cache(maxsize=32)
 def _capture(task: Task) -> Graph:
-    exports = [_export(task, task.full)]
+    exports = [export_reference(task, task.full)]
     labels = [task.full.label]
     for variant in (task.small, *task.held_out)[: MAX_VARIANTS - 1]:
         try:
-            exports.append(_export(task, variant))
+            exports.append(export_reference(task, variant))
             labels.append(variant.label)
         except TaskError as error:
             log.warning("variant %s of task %s is left out of the capture: %s", variant.label, task.name, error)
@@ -80,58 +81,6 @@ def _capture(task: Task) -> Graph:
             exports.pop()
             labels.pop()
     return _merge(exports, labels)
-
-
-def _export(task: Task, variant: Variant) -> tuple[ExportedProgram, Module]:
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    source = apply_constants(task.source, variant.constants)
-    module = types.ModuleType("mtmc_reference")
-    sys.modules[module.__name__] = module
-    try:
-        with quiet_export(), FakeTensorMode(), torch.no_grad():
-            exec(compile(source, REFERENCE_FILE, "exec"), module.__dict__)
-            model = module.Model(*getattr(module, variant.init_inputs)())
-            inputs = tuple(getattr(module, variant.inputs)())
-            exported = torch.export.export(model, inputs, strict=False)
-            if any(_mutates(node) for node in exported.graph.nodes):
-                exported = exported.run_decompositions({})
-            return exported, model
-    except Exception as error:
-        raise TaskError(_why(task, variant, error)) from error
-    finally:
-        sys.modules.pop(module.__name__, None)
-
-
-def _mutates(node: Node) -> bool:
-    if str(node.target) in _SAME:
-        return False
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and bool(schema.is_mutable)
-
-
-def _why(task: Task, variant: Variant, error: Exception) -> str:
-    lines = [frame.tb_lineno for frame in _frames(error) if frame.tb_frame.f_code.co_filename == REFERENCE_FILE]
-    lines += [int(number) for number in _FRAME.findall(str(error))]
-    where = f" at line {lines[-1]} of the reference" if lines else ""
-    code = task.source.splitlines()
-    text = f" ({code[lines[-1] - 1].strip()!r})" if lines and lines[-1] <= len(code) else ""
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return (
-        f"task {task.name!r} does not export with torch.export{where}{text} at its {variant.label} shapes: "
-        f"{type(error).__name__}: {reason}. mtmc needs a forward without data-dependent Python control flow; "
-        f"use tensor operations (torch.where) instead"
-    )
-
-
-def _frames(error: BaseException) -> list[types.TracebackType]:
-    frames = []
-    trace = error.__traceback__
-    while trace is not None:
-        frames.append(trace)
-        trace = trace.tb_next
-    return frames
 
 
 def _merge(exports: list[tuple[ExportedProgram, Module]], labels: list[str]) -> Graph:
@@ -158,18 +107,20 @@ class _Merger:
         signature = self.programs[0].graph_signature
         parameters = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
         constants = signature.inputs_to_lifted_tensor_constants
+        arguments = _arguments(self.models[0])
         inputs: dict[str, str] = {}
         for nodes in rows:
             node = nodes[0]
             if len({str(each.target) for each in nodes if each.op == "call_function"}) > 1:
                 raise _NotAlike(f"{node.target} against {nodes[-1].target}")
             if node.op == "placeholder":
-                name = self._rename(node.name, parameters.get(node.name, node.name).replace(".", "_"))
+                argument = arguments.get(node.name, node.name)
+                name = self._rename(node.name, parameters.get(node.name, argument).replace(".", "_"))
                 self._keep(nodes, name)
                 if node.name in constants:
                     self._constant(name, constants[node.name])
                 if node.name in signature.user_inputs and name in self.values:
-                    inputs[name] = node.name
+                    inputs[name] = argument
             elif node.op == "call_function":
                 self._call(nodes)
             elif node.op == "output":
@@ -228,10 +179,10 @@ class _Merger:
             assert isinstance(parent, torch.fx.Node)
             self.names[node.name] = f"{self.names[parent.name]}_{index}"
             return
-        if str(node.target) in _SAME:
+        if str(node.target) in SAME_VALUES:
             self.names[node.name] = self._convert([node.args[0]]).name
             return
-        name = self._rename(node.name, node.name)
+        name = self._rename(node.name, _FUNCTIONAL_NORM.sub("batch_norm", node.name))
         if isinstance(node.meta.get("val"), (tuple, list)):
             outputs = tuple(f"{name}_{index}" for index in range(len(node.meta["val"])))
             if len({len(each.meta["val"]) for each in nodes}) > 1:
@@ -269,7 +220,7 @@ def _last(items: Any, count: int) -> tuple[Any, ...]:
 
 
 def _line(node: Node) -> int | None:
-    lines = _FRAME.findall(node.meta.get("stack_trace") or "")
+    lines = FRAME.findall(node.meta.get("stack_trace") or "")
     return int(lines[-1]) if lines else None
 
 
@@ -295,6 +246,13 @@ def _unflatten(program: ExportedProgram, flat: Any) -> Any:
     import torch.utils._pytree as pytree
 
     return pytree.tree_unflatten(list(flat), program.call_spec.out_spec)
+
+
+def _arguments(model: Module) -> dict[str, str]:
+    """forward's arguments by the names that exports give them: in lower case, with single underscores."""
+    names = list(inspect.signature(model.forward).parameters)
+    exported = [re.sub("[^a-zA-Z0-9]+", "_", name).lower() for name in names]
+    return {key: name for key, name in zip(exported, names, strict=True) if exported.count(key) == 1}
 
 
 def _attributes(models: list[Module]) -> dict[str, tuple[float, ...]]:

@@ -28,6 +28,8 @@ class Row:
 
 _ANY: tuple[Compute, ...] = ("float", "int", "bool")
 _TANH = "(2.0 * tl.sigmoid(2.0 * ({0})) - 1.0)"
+# With u = 1 + x rounded, log(u) * x / (u - 1) loses nothing where x is small.
+_LOG1P = "tl.where(1.0 + {0} == 1.0, {0}, tl.log(1.0 + {0}) * {0} / ((1.0 + {0}) - 1.0))"
 _SOFTPLUS = "(tl.maximum({0}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({0}))))"
 
 POINTWISE: dict[str, Row] = {
@@ -63,14 +65,31 @@ POINTWISE: dict[str, Row] = {
     "aten.square.default": Row("{0} * {0}"),
     "aten.sin.default": Row("tl.sin({0})", 2),
     "aten.cos.default": Row("tl.cos({0})", 2),
+    "aten.tan.default": Row("tl.sin({0}) / tl.cos({0})", 5),
+    "aten.sinh.default": Row("0.5 * (tl.exp({0}) - tl.exp(-{0}))", 6),
+    "aten.cosh.default": Row("0.5 * (tl.exp({0}) + tl.exp(-{0}))", 6),
     "aten.erf.default": Row("tl.erf({0})", 8),
+    "aten.exp2.default": Row("tl.exp2({0})", 2),
+    "aten.log2.default": Row("tl.log2({0})", 2),
+    "aten.log10.default": Row("tl.log({0}) * 0.4342944819032518", 3),
+    "aten.log1p.default": Row(_LOG1P, 6),
     "aten.floor.default": Row("tl.floor({0})"),
     "aten.ceil.default": Row("tl.ceil({0})"),
+    "aten.trunc.default": Row("tl.where({0} < 0.0, tl.ceil({0}), tl.floor({0}))", 2),
+    "aten.threshold.default": Row("tl.where({0} > {1}, {0}, {2})"),
+    "aten.hardshrink.default": Row("tl.where(tl.abs({0}) > {1}, {0}, 0.0)", 2, (0.5,)),
+    "aten.softshrink.default": Row("tl.where({0} > {1}, {0} - {1}, tl.where({0} < -{1}, {0} + {1}, 0.0))", 4, (0.5,)),
+    "aten.lerp.Scalar": Row("{0} + {2} * ({1} - {0})", 3),
     "aten.sign.default": Row("tl.where({0} > 0.0, 1.0, tl.where({0} < 0.0, -1.0, 0.0))", 2),
     "aten.mul.Tensor": Row("{0} * {1}"),
     "aten.div.Tensor": Row("{0} / {1}"),
+    "aten.multiply.Tensor": Row("{0} * {1}"),
+    "aten.divide.Tensor": Row("{0} / {1}"),
+    "aten.true_divide.Tensor": Row("{0} / {1}"),
     "aten.maximum.default": Row("tl.maximum({0}, {1})"),
     "aten.minimum.default": Row("tl.minimum({0}, {1})"),
+    "aten.max.other": Row("tl.maximum({0}, {1})"),
+    "aten.min.other": Row("tl.minimum({0}, {1})"),
     "aten.clamp_min.default": Row("tl.maximum({0}, {1})"),
     "aten.clamp_max.default": Row("tl.minimum({0}, {1})"),
     "aten.gt.Scalar": Row("{0} > {1}", 1, (), _ANY, "bool"),
@@ -85,6 +104,10 @@ POINTWISE: dict[str, Row] = {
     "aten.le.Tensor": Row("{0} <= {1}", 1, (), _ANY, "bool"),
     "aten.eq.Tensor": Row("{0} == {1}", 1, (), _ANY, "bool"),
     "aten.ne.Tensor": Row("{0} != {1}", 1, (), _ANY, "bool"),
+    "aten.logical_and.default": Row("{0} & {1}", 1, (), ("bool",), "bool"),
+    "aten.logical_or.default": Row("{0} | {1}", 1, (), ("bool",), "bool"),
+    "aten.logical_not.default": Row("{0} == 0", 1, (), ("bool",), "bool"),
+    "aten.bitwise_not.default": Row("{0} == 0", 1, (), ("bool",), "bool"),
     "aten.masked_fill.Scalar": Row("tl.where({1}, {2}, {0})", 1, (), _ANY),
     "aten.where.self": Row("tl.where({0}, {1}, {2})", 1, (), _ANY),
     "aten.where.ScalarOther": Row("tl.where({0}, {1}, {2})", 1, (), _ANY),
@@ -95,6 +118,8 @@ POINTWISE: dict[str, Row] = {
 def elementwise(row: Row) -> Expand:
     def expand(builder: Builder, op: Op) -> None:
         operands = [operand(argument) for argument in op.args]
+        if row.domain == ("float",) and builder.graph.values[op.outputs[0]].is_float:
+            operands = [builder.floating(item) for item in operands]  # a mask times numbers, say
         needed = row.expression.count("{") and max(int(part[0]) for part in row.expression.split("{")[1:]) + 1
         given = len(operands)
         missing = row.defaults[given - needed :] if given < needed and row.defaults else ()

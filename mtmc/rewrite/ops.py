@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from mtmc.rewrite.attention import ATTENTION
 from mtmc.rewrite.body import Expand
 from mtmc.rewrite.composites import COMPOSITES
 from mtmc.rewrite.elementwise import POINTWISE, elementwise
+from mtmc.rewrite.losses import LOSSES
+from mtmc.rewrite.norms import NORMS
+from mtmc.rewrite.products import PRODUCTS
+from mtmc.rewrite.scans import SCANS
+from mtmc.rewrite.windows import WINDOWS
 
 _VIEWS = (
     "view.default reshape.default flatten.using_ints unsqueeze.default squeeze.dim squeeze.default squeeze.dims "
     "transpose.int permute.default t.default expand.default slice.Tensor select.int split.Tensor "
     "split_with_sizes.default chunk.default unbind.int detach.default alias.default numpy_T.default "
-    "movedim.int unflatten.int narrow.default diagonal.default expand_as.default view_as.default"
+    "movedim.int unflatten.int narrow.default diagonal.default expand_as.default view_as.default "
+    "broadcast_tensors.default"
 )
 FREE = frozenset(f"aten.{name}" for name in _VIEWS.split())
 """Ops that only make another view: as torch calls they launch no kernel (reshape may copy what it cannot view)."""
+
+_TABLE: dict[str, Expand] = {**COMPOSITES, **NORMS, **LOSSES, **PRODUCTS, **WINDOWS, **SCANS, **ATTENTION}
 
 
 def table(target: str) -> Expand | None:
     """How an op becomes nodes of a kernel, or None where no family covers it."""
     if target in POINTWISE:
         return elementwise(POINTWISE[target])
-    return COMPOSITES.get(target)
+    return _TABLE.get(target)

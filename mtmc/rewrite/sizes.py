@@ -87,7 +87,15 @@ class Scope:
                     yield " * ".join(factors), product(tensor.shape[start:stop])
             yield from _without_one(name, tensor)
         yield from self._quotients()
+        yield from self._near()
         yield from self._with_numbers()
+
+    def _near(self) -> Iterator[tuple[str, Size]]:
+        """One or two less or more than a dimension: what slices leave, or differences of neighbours."""
+        for text, size in self._candidates():
+            for less in (1, 2):
+                yield f"{text} - {less}", tuple(value - less for value in size)
+                yield f"{text} + {less}", tuple(value + less for value in size)
 
     def _with_numbers(self) -> Iterator[tuple[str, Size]]:
         """A dimension times a number of the module (rows of a group norm), and what such rows leave of a tensor."""

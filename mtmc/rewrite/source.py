@@ -17,12 +17,12 @@ from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered, build
 from mtmc.rewrite.families import FAMILIES
 from mtmc.rewrite.families.writer import Printed
-from mtmc.rewrite.graph import Graph, Ref
+from mtmc.rewrite.graph import CONSTANT, Graph, Ref
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.reference_text import dropped_lines, forward_signature, imports, kept_lines, model_head, renamed
 from mtmc.rewrite.sizes import NoExpression, Scope
-from mtmc.rewrite.torch_call import call_text
+from mtmc.rewrite.torch_call import call_text, gives_one
 from mtmc.task import Task
 
 INDENT = "    "
@@ -68,19 +68,33 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     Raises: CoderError naming the stage that cannot be written.
     """
     printer = _ForwardPrinter(task, graph)
-    kernels: list[tuple[Stage, str]] = []
+    printed: dict[Stage, Printed] = {}
     for stage in plan.stages:
-        if stage.is_torch:
+        if not stage.is_torch:
+            try:
+                printed[stage] = print_stage(graph, stage, stage.name)
+            except NotCovered as error:
+                raise CoderError(f"stage {stage.name} cannot be written as a {stage.family} kernel: {error}") from error
+    needed = _needed(graph, plan, printed)
+    for stage in plan.stages:
+        if stage in printed:
+            printer.launch(stage, printed[stage])
+        elif stage.ops[0] in needed:
             printer.torch_call(stage)
-            continue
-        try:
-            printed = print_stage(graph, stage, stage.name)
-        except NotCovered as error:
-            raise CoderError(f"stage {stage.name} cannot be written as a {stage.family} kernel: {error}") from error
-        kernels.append((stage, printed.text))
-        printer.launch(stage, printed)
     printer.finish()
-    return _assemble(task, kernels, printer)
+    return _assemble(task, [(stage, kernel.text) for stage, kernel in printed.items()], printer)
+
+
+def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[str]:
+    """The ops whose results are read: kernels hold the numbers of a constant themselves, so nothing may be left to read
+    the tensor."""
+    read = graph.results()
+    for stage in plan.stages:
+        if stage in printed:
+            read |= set(printed[stage].tensors)
+        elif graph.by_name[stage.ops[0]].target != CONSTANT:
+            read |= set(graph.by_name[stage.ops[0]].refs())
+    return {op.name for op in graph.ops if op.target != CONSTANT or read & set(op.outputs)}
 
 
 def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPrinter) -> Printout:
@@ -144,10 +158,10 @@ class _ForwardPrinter:
                 f"op {op.target} (line {op.line} of the reference) takes a number that the rewriter cannot express for "
                 f"other shapes: {error}"
             ) from error
-        if len(op.outputs) == 1:
+        used = {ref for other in self.graph.ops for ref in other.refs()} | self.graph.results()
+        if gives_one(op, used):
             target = self.name(op.outputs[0])
         else:
-            used = {ref for other in self.graph.ops for ref in other.refs()} | self.graph.results()
             target = ", ".join(self.name(value) if value in used else "_" for value in op.outputs)
         self._add(stage, f"{target} = {text}")
 
@@ -179,13 +193,16 @@ class _ForwardPrinter:
         return repr(item)
 
 
-@lru_cache(maxsize=64)
-def forward_scope(task: Task, graph: Graph) -> Scope:
-    """What numbers may be expressed by at the start of forward: its arguments, parameters, numbers on the module.
+@lru_cache(maxsize=512)
+def forward_scope(task: Task, graph: Graph, tensors: tuple[str, ...] = ()) -> Scope:
+    """What numbers may be expressed by where a kernel is launched.
 
-    Raises: CoderError where forward takes a structure that cannot be written.
+    tensors: values that the kernel takes, which are at hand there. Besides them there are forward's arguments, parameters,
+    and numbers on the module. Raises: CoderError where forward takes a structure that cannot be written.
     """
-    return _ForwardPrinter(task, graph).scope()
+    printer = _ForwardPrinter(task, graph)
+    printer.expressions |= {value: value for value in tensors if value not in printer.expressions}
+    return printer.scope(tensors)
 
 
 def attribute_text(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Varying
@@ -32,7 +32,47 @@ _CALLS = {
     "aten.permute.default": "torch.permute",
     "aten.group_norm.default": f"{_FUNCTIONAL}.group_norm",
     "aten.layer_norm.default": f"{_FUNCTIONAL}.layer_norm",
+    **{f"aten.conv{n}d.default": f"{_FUNCTIONAL}.conv{n}d" for n in (1, 2, 3)},
+    **{f"aten.conv{n}d.padding": f"{_FUNCTIONAL}.conv{n}d" for n in (1, 2, 3)},
+    "aten.conv_transpose1d.default": f"{_FUNCTIONAL}.conv_transpose1d",
+    **{f"aten.conv_transpose{n}d.input": f"{_FUNCTIONAL}.conv_transpose{n}d" for n in (2, 3)},
+    **{f"aten.max_pool{n}d.default": f"{_FUNCTIONAL}.max_pool{n}d" for n in (1, 2, 3)},
+    **{f"aten.avg_pool{n}d.default": f"{_FUNCTIONAL}.avg_pool{n}d" for n in (1, 2, 3)},
+    **{f"aten.adaptive_avg_pool{n}d.default": f"{_FUNCTIONAL}.adaptive_avg_pool{n}d" for n in (1, 2, 3)},
+    "aten.cumsum.default": "torch.cumsum",
+    "aten.cumprod.default": "torch.cumprod",
+    "aten.flip.default": "torch.flip",
+    "aten.cat.default": "torch.cat",
+    "aten.tril.default": "torch.tril",
+    "aten.triu.default": "torch.triu",
+    "aten.numpy_T.default": "torch.t",
+    "aten.t.default": "torch.t",
+    "aten.unsqueeze.default": "torch.unsqueeze",
+    "aten.squeeze.dim": "torch.squeeze",
+    "aten.flatten.using_ints": "torch.flatten",
+    "aten.narrow.default": "torch.narrow",
+    "aten.einsum.default": "torch.einsum",
+    "aten.clone.default": "torch.clone",
+    "aten.mean.dim": "torch.mean",
+    "aten.sum.dim_IntList": "torch.sum",
+    "aten.clamp.default": "torch.clamp",
+    "aten.leaky_relu.default": f"{_FUNCTIONAL}.leaky_relu",
+    "aten.hardtanh.default": f"{_FUNCTIONAL}.hardtanh",
+    "aten.hardswish.default": f"{_FUNCTIONAL}.hardswish",
+    "aten.mish.default": f"{_FUNCTIONAL}.mish",
+    "aten.dropout.default": f"{_FUNCTIONAL}.dropout",
+    "aten.scaled_dot_product_attention.default": f"{_FUNCTIONAL}.scaled_dot_product_attention",
 }
+_NORMS = {
+    "aten.batch_norm.default": (0, 3, 4, 1, 2, 5, 6, 7),
+    "aten._native_batch_norm_legit_functional.default": (0, None, None, 1, 2, 5, 6, 7),
+    "aten._native_batch_norm_legit_no_training.default": (0, 3, 4, 1, 2, None, 5, 6),
+    "aten._native_batch_norm_legit.no_stats": (0, None, None, 1, 2, 3, 4, 5),
+    "aten.instance_norm.default": (0, 3, 4, 1, 2, 5, 6, 7),
+}
+"""Where the arguments of torch.nn.functional.batch_norm and instance_norm stand in the op's: input, mean and variance
+that are kept, weight, bias, whether to use the input's own, momentum, eps. In training the statistics that are kept make
+no difference to the result, and a version that is called does not keep any."""
 _SHAPED = ("aten.view.default", "aten.reshape.default")
 
 
@@ -45,6 +85,11 @@ def call_text(op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph
     if op.target == CONSTANT:
         device = f", device={scope.tensors[0][0]}.device" if scope.tensors else ""
         return f"torch.tensor({op.args[0]!r}, dtype={op.args[1]}{device})"
+    if op.target in _NORMS:
+        kind = "instance_norm" if "instance" in op.target else "batch_norm"
+        found = [op.args[at] if at is not None else None for at in _NORMS[op.target]]
+        found[5] = bool(found[5])
+        return f"{_FUNCTIONAL}.{kind}({', '.join(text(item) for item in found)})"
     name = op.target.split(".")[1]
     if op.target in _SHAPED and isinstance(op.args[0], Ref):
         return f"{text(op.args[0])}.reshape({_target_shape(op.args[1], text)})"
@@ -58,6 +103,11 @@ def call_text(op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph
     arguments += [f"{key}={text(value)}" for key, value in op.kwargs.items()]
     function = _CALLS.get(op.target, f"torch.ops.{op.target}")
     return f"{function}({', '.join(arguments)})"
+
+
+def gives_one(op: Op, used: Collection[str]) -> bool:
+    """Whether the call that is written for an op gives its first output alone. used: values that something reads."""
+    return len(op.outputs) == 1 or (op.target in _NORMS and not set(op.outputs[1:]) & set(used))
 
 
 def _argument(item: Any, expressions: Mapping[str, str], scope: Scope, op: Op) -> str:

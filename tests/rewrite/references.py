@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 TEMPLATE = """
 import math
 import torch
@@ -38,7 +40,7 @@ def get_init_inputs():
 
 def reference(result: str, inputs: str = "torch.randn(n, m)", init: str = "") -> str:
     """The text of a reference whose forward returns `result` of x, y, z (as many as there are inputs)."""
-    count = inputs.count("torch.")
+    count = len(re.findall(r"torch\.rand", inputs))
     lines = "\n".join(f"        {line}" for line in init.splitlines())
     return TEMPLATE.format(init=lines, arguments=", ".join("xyz"[:count]), result=result, inputs=inputs)
 
@@ -98,6 +100,14 @@ ELEMENTWISE = {
     "clamp_max": reference("torch.clamp_max(x, 0.1)"),
     "where": reference("torch.where(x > 0.3, x, y)", PAIR),
     "masked_fill": reference("x.masked_fill(x > 0.5, -1.0)"),
+    "min_other": reference("torch.min(torch.max(x, y), torch.tensor(0.3))", PAIR),
+    "log1p": reference("torch.log1p(1e-3 * x)", POSITIVE),
+    "shrink": reference("F.softshrink(x, 0.3) + F.hardshrink(x) * F.threshold(x, 0.1, 20.0)"),
+    "mask_times_numbers": reference("x * y", "torch.randn(n, m), torch.randint(0, 2, (n, m)).bool()"),
+    "whole_numbers_added": reference("x + y * 0.5", "torch.randn(n, m), torch.randint(0, 9, (n, m))"),
+    "clone": reference("torch.relu(x.clone() + 1) + x"),
+    "addcmul": reference("torch.addcmul(x, x, y, value=0.3) + torch.lerp(x, y, 0.2)", PAIR),
+    "prelu": reference("self.act(x)", "torch.randn(n, 6, m)", "self.act = nn.PReLU(6)"),
     "compare_tensors": reference("torch.where(x >= y, x * 2, y)", PAIR),
     "dropout_of_nothing": reference("F.dropout(x, 0.0) * 2"),
 }
@@ -114,6 +124,16 @@ ROWS = {
     "rms_norm_module": reference("self.norm(x)", init="self.norm = nn.RMSNorm(m, eps=1e-5)"),
     "group_norm": reference("self.norm(x)", "torch.randn(n, 12, m)", "self.norm = nn.GroupNorm(3, 12)"),
     "batch_norm_eval": reference("self.norm(x)", "torch.randn(n, 12, m)", "self.norm = nn.BatchNorm1d(12).eval()"),
+    "batch_norm_2d": reference("F.relu(self.norm(x))", "torch.randn(n, 6, 2, k // 8)", "self.norm = nn.BatchNorm2d(6)"),
+    "batch_norm_far_from_zero": reference(
+        "self.norm(x + 500.0)", "torch.randn(n, 6, m)", "self.norm = nn.BatchNorm1d(6)"
+    ),
+    "batch_norm_of_columns": reference("self.norm(x)", init="self.norm = nn.BatchNorm1d(m)"),
+    "batch_norm_untracked": reference(
+        "self.norm(x)", "torch.randn(n, 6, m)", "self.norm = nn.BatchNorm1d(6, track_running_stats=False)"
+    ),
+    "instance_norm": reference("self.norm(x)", "torch.randn(n, 6, m)", "self.norm = nn.InstanceNorm1d(6, affine=True)"),
+    "sum_around": reference("x.sum((0, 2)) + 1", "torch.randn(n, 6, m)"),
     "sum_last": reference("torch.sum(x, -1)"),
     "sum_first": reference("torch.sum(x, 0)"),
     "sum_keepdim": reference("x.sum(1, keepdim=True)", "torch.randn(n, m, 5)"),
@@ -143,6 +163,16 @@ ROWS = {
     "cross_entropy_ignored": reference(
         "F.cross_entropy(x, y, ignore_index=2)", "torch.randn(n, m), torch.randint(0, 4, (n,))"
     ),
+    "smooth_l1": reference("F.smooth_l1_loss(x, y, beta=0.7)", PAIR),
+    "huber": reference("F.huber_loss(x, y, reduction='sum', delta=0.8)", PAIR),
+    "kl_div": reference("F.kl_div(x, torch.softmax(y, -1), reduction='batchmean')", PAIR),
+    "bce": reference("F.binary_cross_entropy(torch.sigmoid(x), torch.sigmoid(y))", PAIR),
+    "bce_with_logits": reference("F.binary_cross_entropy_with_logits(x, torch.sigmoid(y))", PAIR),
+    "triplet": reference("F.triplet_margin_loss(x, y, z)", f"{PAIR}, torch.randn(n, m)"),
+    "cosine": reference("F.cosine_similarity(x, y, dim=1)", PAIR),
+    "nll": reference("F.nll_loss(x, y)", "torch.randn(n, m), torch.randint(0, m, (n,))"),
+    "frobenius": reference("x / torch.norm(x)"),
+    "l1_norm": reference("x / torch.norm(x, p=1, dim=1, keepdim=True)"),
     "squared_error": reference("((x - y) ** 2).mean()", PAIR),
     "far_from_zero": reference("torch.softmax(x - 200.0, -1)"),
     "columns_of_three": reference("x.transpose(1, 2).softmax(-1)", "torch.randn(n, m, 5)"),
@@ -159,6 +189,8 @@ BROADCAST = {
     "scaled_by_size": reference("x / math.sqrt(x.shape[-1])"),
     "reshaped_between": reference("torch.relu(torch.sigmoid(x).reshape(-1) * 2)"),
     "constant_tensors": reference("torch.minimum(x, torch.tensor(0.3)) + 1"),
+    "triangles": reference("torch.tril(x) + torch.triu(y, 2)", PAIR),
+    "triangles_of_a_batch": reference("torch.relu(torch.tril(x, -1)) - 1", "torch.randn(3, n, m)"),
     "used_twice": reference("(torch.relu(x) + 1, torch.relu(x) * torch.sigmoid(x))"),
 }
 
@@ -177,10 +209,12 @@ PRODUCTS = {
         "x.transpose(1, 2) @ y.transpose(1, 2)", "torch.randn(2, n, 3, k), torch.randn(2, k, 3, m)"
     ),
     "shared_right": reference("torch.matmul(x, y)", "torch.randn(3, n, k), torch.randn(k, m)"),
+    "einsum": reference("torch.einsum('bijl,lk->bijk', x, y)", "torch.randn(2, 3, n, k), torch.randn(k, m)"),
     "addmm": reference("torch.addmm(x, y, z)", "torch.randn(m), torch.randn(n, k), torch.randn(k, m)"),
     "residual": reference("x + F.gelu(self.f(y))", "torch.randn(n, m), torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
     "work_before": reference("F.relu(x) @ y", "torch.randn(n, k), torch.randn(k, m)"),
     "work_before_with_bias": reference("(x + z) @ y", "torch.randn(n, k), torch.randn(k, m), torch.randn(k)"),
+    "upper_triangle": reference("torch.triu(x @ y)", "torch.randn(n, k), torch.randn(k, m)"),
     "row_maximum": reference("torch.max(self.f(x), 1)[0]", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
     "row_sum": reference("F.gelu(self.f(x)).sum(1, keepdim=True)", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
     "row_mean_scaled": reference("(x @ y).mean(-1) * 2", "torch.randn(n, k), torch.randn(k, m)"),

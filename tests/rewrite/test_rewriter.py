@@ -6,6 +6,7 @@ import pytest
 
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import BROADCAST, ELEMENTWISE, PRODUCTS, ROWS
+from tests.rewrite.spatial_references import CONVOLUTIONS, HALF, SCANS, WINDOWS
 
 WAYS = {
     "elementwise": [["lower"], ["lower", "fuse"]],
@@ -23,8 +24,21 @@ WAYS = {
         ["lower", "fuse", "split"],
         ["lower", "fuse", "tile", "precision", "columns first"],
     ],
+    "windows": [["fuse", "lower"]],
+    "convolutions": [["lower"], ["fuse", "lower", "tile", "reorder the sum"]],
+    "half": [["fuse", "lower"]],
+    "scans": [["fuse", "lower"], ["fuse", "lower", "tile"]],
 }
-GROUPS = {"elementwise": ELEMENTWISE, "broadcast": BROADCAST, "rows": ROWS, "products": PRODUCTS}
+GROUPS = {
+    "elementwise": ELEMENTWISE,
+    "broadcast": BROADCAST,
+    "rows": ROWS,
+    "products": PRODUCTS,
+    "windows": WINDOWS,
+    "convolutions": CONVOLUTIONS,
+    "scans": SCANS,
+    "half": HALF,
+}
 CASES = [(group, name) for group, cases in GROUPS.items() for name in cases]
 
 

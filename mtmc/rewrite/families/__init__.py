@@ -8,9 +8,13 @@ from __future__ import annotations
 from typing import Protocol
 
 from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.families.attention import Attention
+from mtmc.rewrite.families.convolution import Convolution
 from mtmc.rewrite.families.matmul import Matmul
 from mtmc.rewrite.families.pointwise import Pointwise
 from mtmc.rewrite.families.rowwise import Rowwise
+from mtmc.rewrite.families.scan import Scan
+from mtmc.rewrite.families.windows import Windows
 from mtmc.rewrite.families.writer import Printed
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
@@ -34,7 +38,9 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (Matmul(), Rowwise(), Pointwise())}
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in (Attention(), Convolution(), Windows(), Scan(), Matmul(), Rowwise(), Pointwise())
+}
 
 
 def family_of(body: Body) -> Family:

@@ -95,8 +95,9 @@ class _Assembler:
         lines = contiguous_lines(kernel.writer)
         lines += [allocation(graph, body, value, self.scope, self.spare) for value in body.stores]
         lines += self._workspaces()
-        m, n, k, batch = self.m, self.n, self.k, self.batch
-        constants = [("WIDE", f"max({batch} * {m} * {k}, {batch} * {k} * {n}, {batch} * {m} * {n}) >= 2**31")]
+        made = shares[:1] if kernel.split_k > 1 else () if kernel.found.reduces else body.stores[:1]
+        largest = ", ".join(f"{value}.numel()" for value in (kernel.found.left, kernel.found.right, *made))
+        constants = [("WIDE", f"max({largest}) >= 2**31")]
         constants += [(key.upper(), str(stage.number(key))) for key in ("block_m", "block_n", "block_k")]
         if not kernel.found.reduces:
             constants.append(("GROUP_M", str(stage.number("group_m"))))

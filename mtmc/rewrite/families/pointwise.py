@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Body, NotCovered, Trailing
+from mtmc.rewrite.body import Body, Index, NotCovered, Trailing
 from mtmc.rewrite.families.writer import (
     INDENT,
     Launch,
@@ -81,9 +81,11 @@ def write_maps(writer: Writer, names: list[str], groups: tuple[Group, ...], vari
         for item in node.operands:
             if isinstance(item, Trailing) or (isinstance(item, str) and item not in variables):
                 parts.append(load_once(writer, item, node.shape, groups, variables))
+            elif isinstance(item, Index):
+                parts.append(writer.index(item, node.shape, groups))
             else:
                 parts.append(variables[item] if isinstance(item, str) else writer.text_of(item))
-        writer.line(f"{name} = " + node.operation.format(*parts, cols="cols"))
+        writer.line(f"{name} = " + node.operation.format(*parts, rows="rows", cols="cols"))
         variables[name] = name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtmc.rewrite.families.pointwise import Variables
 from mtmc.rewrite.families.product_kernel import ProductKernel, preset_sizes
-from mtmc.rewrite.families.row_kernel import IDENTITY
+from mtmc.rewrite.families.row_passes import IDENTITY
 from mtmc.rewrite.families.writer import Writer
 from mtmc.rewrite.graph import product
 from mtmc.rewrite.space import Group

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.families.pointwise import Variables, write_maps
 from mtmc.rewrite.families.product import Product, analyse
-from mtmc.rewrite.families.row_kernel import IDENTITY
+from mtmc.rewrite.families.row_passes import IDENTITY
 from mtmc.rewrite.families.writer import Writer
 from mtmc.rewrite.graph import Graph, Tensor, product
 from mtmc.rewrite.plan import Stage
@@ -205,7 +205,10 @@ class ProductKernel:
 
     def _store_share(self) -> None:
         self.writer.comment("this program's share of the sum over k; the second kernel adds the shares up")
-        offset = f"tl.program_id(2) * ({self.total()}) + {self.offset()}"
+        self.writer.line("own = tl.program_id(2)")
+        self.writer.line("if WIDE:")
+        self.writer.line("    own = own.to(tl.int64)")
+        offset = f"own * {self.total()} + {self.offset()}"
         self.writer.line(f"tl.store(shares + {offset}, {self.found.dot.name}, mask=row_mask & col_mask)")
 
     def _reduce_columns(self) -> None:

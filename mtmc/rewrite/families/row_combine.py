@@ -1,9 +1,10 @@
-"""row_combine: the small second kernel of a rowwise stage: shares of split rows, or a total over all rows."""
+"""row_combine: the second kernel of a rowwise stage: shares of split rows, or a total over all rows."""
 
 from __future__ import annotations
 
 from mtmc.rewrite.families.pointwise import Variables, write_maps
-from mtmc.rewrite.families.row_kernel import IDENTITY, RowKernel
+from mtmc.rewrite.families.row_kernel import RowKernel
+from mtmc.rewrite.families.row_passes import IDENTITY, put_together
 from mtmc.rewrite.families.writer import Writer
 from mtmc.rewrite.space import Group
 
@@ -15,20 +16,57 @@ def combine_split(kernel: RowKernel) -> Writer:
     rows = writer.preset(layout.rows, "n_rows")
     writer.line("rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]")
     writer.line(f"row_mask = rows < {rows}")
-    writer.line("shares = tl.arange(0, SPLIT)[None, :]")
-    variables: Variables = {}
-    for node in kernel.reductions:
-        neutral = IDENTITY[node.operation]
-        address = f"{node.name}_parts + rows * SPLIT + shares"
-        writer.line(f"{node.name}_share = tl.load({address}, mask=row_mask, other={neutral})")
-        writer.line(f"{node.name} = tl.{node.operation}({node.name}_share, axis=1, keep_dims=True)")
-        variables[node.name] = node.name
+    variables = _shares(kernel, writer)
     groups: tuple[Group, ...] = (Group("rows", layout.rows, "row_mask"),)
-    names = [node.name for node in kernel.body.nodes if kernel.place(node) == "row" and node.kind != "reduce"]
-    write_maps(writer, names, groups, variables)
+    write_maps(writer, _row_maps(kernel), groups, variables)
     for value in kernel.body.stores:
         writer.store(value, variables[value], "rows", "row_mask")
     return writer
+
+
+def apply_split(kernel: RowKernel) -> Writer:
+    """Puts the shares of split rows together and goes over its own share of the columns once more, for full results."""
+    writer = Writer(kernel.graph, kernel.body, f"{kernel.name}_apply_kernel")
+    groups = kernel.head(writer)
+    variables = _shares(kernel, writer)
+    write_maps(writer, _row_maps(kernel), kernel.row_groups(groups), variables)
+    for value in kernel.body.stores:
+        if kernel.layout.place[value] == "row":
+            writer.store(value, variables[value], "rows", "row_mask & (tl.program_id(1) == 0)")
+    first, last = kernel.span(writer)
+    writer.line(f"for start in range({first}, {last}, BLOCK_COLS):")
+    writer.level += 1
+    kernel.columns(writer, "start + tl.arange(0, BLOCK_COLS)[None, :]", last)
+    write_maps(writer, kernel.slice(kernel.full_stores, variables), groups, variables)
+    for node in kernel.full_stores:
+        kernel.store_full(writer, node.name, groups)
+    writer.level -= 1
+    return writer
+
+
+def _row_maps(kernel: RowKernel) -> list[str]:
+    return [node.name for node in kernel.body.nodes if kernel.place(node) == "row" and node.kind != "reduce"]
+
+
+def _shares(kernel: RowKernel, writer: Writer) -> Variables:
+    """Write how the shares of each reduction are read and put together."""
+    variables: Variables = {}
+    cols = writer.size(kernel.layout.cols) if any(n.operation == "deviations" for n in kernel.reductions) else ""
+    writer.line("shares = tl.arange(0, SPLIT)[None, :]")
+    if cols:
+        writer.line(f"widths = tl.minimum(tl.maximum({cols} - shares * CHUNK, 0), CHUNK)")
+    for node in kernel.reductions:
+        name, neutral = node.name, IDENTITY[node.operation]
+        address = f"{name}_parts + rows * SPLIT + shares"
+        writer.line(f"{name}_share = tl.load({address}, mask=row_mask, other={neutral})")
+        if node.operation == "deviations":
+            centres = f"{name}_centres + rows * SPLIT + shares"
+            writer.line(f"{name}_means = tl.load({centres}, mask=row_mask, other=0.0)")
+            put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols)
+        else:
+            writer.line(f"{name} = tl.{node.operation}({name}_share, axis=1, keep_dims=True)")
+        variables[name] = name
+    return variables
 
 
 def combine_totals(kernel: RowKernel) -> Writer:

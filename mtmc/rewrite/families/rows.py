@@ -13,12 +13,15 @@ from mtmc.rewrite.space import Group, split
 class Layout:
     """How a body lies over rows and columns.
 
-    outer, cols, inner: sizes. level: node -> number of reductions it waits for.
+    lead, outer, inside, inner: sizes of what stands one behind the other: columns, rows, columns, rows. Mostly there is
+    no lead: a batch norm has its channels as rows, the batch before them and the pixels behind them as columns.
+    level: node -> number of reductions it waits for.
     place: node -> "full" (an element for each row and column), "row" or "total" (one for all rows).
     """
 
+    lead: Size
     outer: Size
-    cols: Size
+    inside: Size
     inner: Size
     level: dict[str, int]
     place: dict[str, str]
@@ -26,21 +29,49 @@ class Layout:
     @property
     def rows(self) -> Size:
         """Number of rows."""
-        return product(tuple(size for size in (self.outer, self.inner) if size))
+        return _times(self.outer, self.inner)
+
+    @property
+    def cols(self) -> Size:
+        """Number of columns."""
+        return _times(self.lead, self.inside)
+
+
+def _times(*sizes: Size) -> Size:
+    return product(tuple(size for size in sizes if size))
 
 
 def lay_out(graph: Graph, body: Body) -> Layout:
     """Rows and columns of a body. Raises: NotCovered where its reductions are not over the same rows."""
     first = next(node for node in body.nodes if node.kind == "reduce")
-    shape = _shape_of(graph, body, first.operands[0])
-    start, stop = first.dims[0], first.dims[-1] + 1
-    if first.dims != tuple(range(start, stop)):
-        raise NotCovered("a reduction over dimensions that are not neighbours")
-    outer, cols, inner = product(shape[:start]), product(shape[start:stop]), product(shape[stop:])
-    layout = Layout(outer, cols, inner, {}, {})
+    layout = Layout(*_parts(_shape_of(graph, body, first.operands[0]), first.dims), {}, {})
     for node in body.nodes:
         _place(graph, body, layout, node)
     return layout
+
+
+def _parts(shape: tuple[Size, ...], dims: tuple[int, ...]) -> tuple[Size, Size, Size, Size]:
+    """lead, outer, inside and inner of a reduction. Raises: NotCovered for another pattern of dimensions."""
+    start = dims[0]
+    if dims == tuple(range(start, dims[-1] + 1)):
+        return (), product(shape[:start]), product(shape[start : dims[-1] + 1]), product(shape[dims[-1] + 1 :])
+    lead = next(axis for axis in range(len(shape)) if axis not in dims)
+    behind = tuple(dim for dim in dims if dim > lead)
+    if start != 0 or behind != tuple(range(behind[0], behind[-1] + 1)):
+        raise NotCovered("a reduction over dimensions that are neither neighbours nor around the others")
+    inside = product(shape[behind[0] : behind[-1] + 1])
+    return product(shape[:lead]), product(shape[lead : behind[0]]), inside, product(shape[behind[-1] + 1 :])
+
+
+def why_not_split(body: Body, layout: Layout) -> str | None:
+    """Why rows cannot be cut among programs, or None if they can: all reductions must be ready after one pass."""
+    if "total" in layout.place.values() or any(
+        layout.place[node.name] == "row" and layout.level[node.name] > 1 for node in body.nodes
+    ):
+        return "rows can be split only where no reduction waits for another"
+    if any(node.operation.startswith("arg") for node in body.nodes if node.kind == "reduce"):
+        return "a split argmax"
+    return None
 
 
 def _shape_of(graph: Graph, body: Body, item: Operand) -> tuple[Size, ...]:
@@ -50,8 +81,11 @@ def _shape_of(graph: Graph, body: Body, item: Operand) -> tuple[Size, ...]:
 
 
 def _place(graph: Graph, body: Body, layout: Layout, node: Node) -> None:
-    level = max((layout.level.get(read, 0) for read in node.reads()), default=0)
-    sizes = tuple(size for size in (layout.outer, layout.cols, layout.inner) if size)
+    reads = (
+        node.reads()[:1] if node.kind == "reduce" else node.reads()
+    )  # a sum of deviations does not wait for the mean
+    level = max((layout.level.get(read, 0) for read in reads), default=0)
+    sizes = tuple(size for size in (layout.rows, layout.cols) if size)
     if node.kind == "reduce":
         operand = node.reads()[0]
         place = layout.place.get(operand) or _place_of(graph.values[operand].shape, layout, sizes)
@@ -83,13 +117,8 @@ def _place_of(shape: tuple[Size, ...], layout: Layout, sizes: tuple[Size, ...]) 
 
 
 def _is_columns(shape: tuple[Size, ...], dims: tuple[int, ...], layout: Layout) -> bool:
-    start, stop = dims[0], dims[-1] + 1
-    return (
-        dims == tuple(range(start, stop))
-        and same(product(shape[:start]), layout.outer)
-        and same(product(shape[start:stop]), layout.cols)
-        and same(product(shape[stop:]), layout.inner)
-    )
+    parts = layout.lead, layout.outer, layout.inside, layout.inner
+    return all(same(mine, theirs) for mine, theirs in zip(_parts(shape, dims), parts, strict=True))
 
 
 def _check_broadcast(body: Body, layout: Layout, node: Node) -> None:
@@ -100,13 +129,13 @@ def _check_broadcast(body: Body, layout: Layout, node: Node) -> None:
         operand = body.node(item)
         assert operand is not None
         lead = len(node.shape) - len(operand.shape)
-        groups = (Group("", layout.outer, ""), Group("", layout.cols, ""), Group("", layout.inner, ""))
-        ranges = split(node.shape, groups)
+        parts = layout.lead, layout.outer, layout.inside, layout.inner
+        ranges = split(node.shape, tuple(Group("", part, "") for part in parts))
         if ranges is None:
             raise NotCovered(f"{node.name} reads {item} under a shape that mixes rows and columns")
         for axis, size in enumerate(node.shape):
             own = operand.shape[axis - lead] if axis >= lead else None
-            in_columns = ranges[1][0] <= axis < ranges[1][1]
+            in_columns = any(start <= axis < stop for start, stop in (ranges[0], ranges[2]))
             if in_columns and own is not None and not is_one(own) and not is_one(size):
                 raise NotCovered(f"{node.name} reads {item} along the columns")
             if not in_columns and not is_one(size) and (own is None or own != size):

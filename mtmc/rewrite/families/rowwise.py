@@ -3,15 +3,15 @@
 The reduced dimensions must be neighbours; what stands before them are the outer, behind them the inner dimensions. A row
 is one (outer, inner) index, a column runs over the reduced dimensions. Two ways to go through a row: held in registers
 ("registers": a program loads its rows once) or in several passes over a long row ("loop": one pass for each reduction that
-waits for another). `split` > 1 cuts each row among several programs and adds a second small kernel.
+waits for another). `split` > 1 cuts each row among several programs and adds a second kernel.
 """
 
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.families.row_combine import combine_split, combine_totals
+from mtmc.rewrite.families.row_combine import apply_split, combine_split, combine_totals
 from mtmc.rewrite.families.row_kernel import RowKernel
-from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.families.rows import Layout, lay_out, why_not_split
 from mtmc.rewrite.families.writer import (
     INDENT,
     Launch,
@@ -26,6 +26,11 @@ from mtmc.rewrite.families.writer import (
 from mtmc.rewrite.graph import Graph, Varying, is_one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
+
+ENOUGH_PROGRAMS = 264
+"""Two for each multiprocessor of an H100-class GPU."""
+
+MAX_SPLIT = 1024
 
 MAX_REGISTER_COLUMNS = 16384
 """A row longer than this is not held in registers: at 4 bytes and 16 warps that is 32 registers a thread."""
@@ -42,7 +47,8 @@ class Rowwise:
         return "reduce" in kinds and "dot" not in kinds
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """Rows in registers where they fit, else a loop; more rows a program where rows are short."""
+        """Rows in registers where they fit, else a loop; more rows a program where rows are short, less than one where
+        they are few and long."""
         layout = lay_out(graph, body)
         columns = max(layout.cols, default=1)
         inner = 32 if not is_one(layout.inner) else 1
@@ -50,11 +56,28 @@ class Rowwise:
             warps = 4 if columns * inner <= 2048 else 8
             rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
             return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
-        return {"passes": "loop", "block_rows": inner, "block_cols": 4096 // inner, "num_warps": 8, "split": 1}
+        schedule: dict[str, int | str] = {"passes": "loop", "block_rows": inner, "block_cols": 4096 // inner}
+        return {**schedule, "num_warps": 8, "split": _split(body, layout, inner)}
 
     def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel, or two where rows are split or a total over all rows is taken. Raises: NotCovered."""
         return _Assembler(graph, body, stage, name).print()
+
+
+def _split(body: Body, layout: Layout, block_rows: int) -> int:
+    """Among how many programs each row is cut, so that there are enough of them and none has too little."""
+    if why_not_split(body, layout):
+        return 1
+    programs, columns = -(-max(layout.rows, default=1) // block_rows), max(layout.cols, default=1)
+    split = 1
+    while programs * split < ENOUGH_PROGRAMS and split < MAX_SPLIT and columns // split > 4 * MAX_REGISTER_COLUMNS:
+        split *= 4
+    return split
+
+
+def _blocks(rows: str, each: int) -> str:
+    """Expression of the number of programs that take `each` rows."""
+    return f"triton.cdiv({rows}, {each})" if each > 1 else rows
 
 
 def _power_of_two(limit: int) -> int:
@@ -83,14 +106,8 @@ class _Assembler:
             for value in body.stores
             if not parts or (self.kernel.split == 1 and self.kernel.layout.place[value] != "total")
         )
-        constants = [("WIDE", f"{rows} * {cols} >= 2**31"), ("BLOCK_ROWS", str(block_rows))]
-        if self.kernel.loop:
-            constants.append(("BLOCK_COLS", str(stage.number("block_cols") or 1024)))
-        else:
-            constants.append(("BLOCK_COLS", f"triton.next_power_of_2({cols})"))
-        grid = [f"triton.cdiv({rows}, {block_rows})"]
+        constants, grid = self._constants(rows, cols), [_blocks(rows, block_rows)]
         if self.kernel.split > 1:
-            constants.append(("CHUNK", f"triton.cdiv({cols}, {self.kernel.split})"))
             grid.append(str(self.kernel.split))
         doc = f"{', '.join(stage.ops)}: BLOCK_ROWS rows a program, " + (
             "several passes over each row." if self.kernel.loop else "each row held in registers."
@@ -99,7 +116,7 @@ class _Assembler:
         lines = contiguous_lines(self.kernel.writer)
         lines += [allocation(graph, body, value, scope, spare) for value in body.stores]
         like = body.loads[0]
-        count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"(triton.cdiv({rows}, {block_rows}),)"
+        count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({_blocks(rows, block_rows)},)"
         lines += [f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.float32)" for part in parts]
         warps = stage.number("num_warps")
         launch = Launch(
@@ -107,7 +124,7 @@ class _Assembler:
         )
         lines += launch_lines(launch, scope, spare)
         if parts:
-            texts.append(self._second(lines, parts, rows, scope, spare))
+            texts.append(self._second(lines, parts, (rows, cols), scope, spare))
         lines.append(f"{INDENT}return {', '.join(body.stores)}")
         head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
         launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines])
@@ -115,22 +132,43 @@ class _Assembler:
             "\n\n\n".join([*texts, launcher]), f"launch_{name}", body.loads, tuple(spare.items()), body.stores
         )
 
-    def _second(self, lines: list[str], parts: list[str], rows: str, scope: Scope, spare: dict[str, Varying]) -> str:
-        """Print the second kernel and add its launch to the launcher's lines."""
+    def _constants(self, rows: str, cols: str) -> list[tuple[str, str]]:
+        """Compile-time arguments of the kernel that goes over rows and columns."""
+        constants = [("WIDE", f"{rows} * {cols} >= 2**31"), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
+        if self.kernel.loop:
+            constants.append(("BLOCK_COLS", str(self.stage.number("block_cols") or 1024)))
+        else:
+            constants.append(("BLOCK_COLS", f"triton.next_power_of_2({cols})"))
         if self.kernel.split > 1:
-            writer = combine_split(self.kernel)
-            stores = self.body.stores
-            constants = [("BLOCK_ROWS", "16"), ("SPLIT", str(self.kernel.split))]
-            grid, extra = (f"triton.cdiv({rows}, 16)",), tuple(parts)
+            constants.append(("CHUNK", f"triton.cdiv({cols}, {self.kernel.split})"))
+        return constants
+
+    def _second(
+        self, lines: list[str], parts: list[str], sizes: tuple[str, str], scope: Scope, spare: dict[str, Varying]
+    ) -> str:
+        """Print the second kernel and add its launch to the launcher's lines. sizes: expressions of rows and columns."""
+        kernel, (rows, cols), split = self.kernel, sizes, ("SPLIT", str(self.kernel.split))
+        grid: tuple[str, ...] = ("1",)
+        stores, extra, warps = self.body.stores, tuple(parts), 4
+        if kernel.split > 1 and kernel.full_stores:
+            writer, constants = apply_split(kernel), [*self._constants(rows, cols), split]
+            grid = (_blocks(rows, self.stage.number("block_rows")), str(kernel.split))
+            doc, warps = "Put the shares of each split row together, and use them.", self.stage.number("num_warps")
+        elif kernel.split > 1:
+            writer, together = combine_split(kernel), max(1, 1024 // kernel.split)
+            constants = [("BLOCK_ROWS", str(together)), split]
+            if any(node.operation == "deviations" for node in kernel.reductions):
+                constants.append(("CHUNK", f"triton.cdiv({cols}, {kernel.split})"))
+            grid = (_blocks(rows, together),)
             doc = "Put the shares of each split row together."
         else:
-            writer = combine_totals(self.kernel)
-            stores = tuple(value for value in self.body.stores if self.kernel.layout.place[value] == "total")
-            constants = [("BLOCK", "1024")]
-            grid, extra = ("1",), (*parts, "n_parts")
-            lines.append(f"{INDENT}n_parts = {parts[0]}.numel()")
+            writer, constants = combine_totals(kernel), [("BLOCK", "1024")]
+            stores = tuple(value for value in self.body.stores if kernel.layout.place[value] == "total")
+            extra = (*parts, "n_parts")
             doc = "Add up what the programs of the first kernel found."
+            lines.append(f"{INDENT}n_parts = {parts[0]}.numel()")
         text = kernel_text(writer, stores, extra, [key for key, _ in constants], doc)
-        launch = Launch(writer.name, writer, stores, extra, grid, tuple(constants), 4)
-        lines.extend(launch_lines(launch, scope, spare))
+        lines.extend(
+            launch_lines(Launch(writer.name, writer, stores, extra, grid, tuple(constants), warps), scope, spare)
+        )
         return text

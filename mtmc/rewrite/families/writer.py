@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Count, NotCovered, Number, Operand, Trailing
+from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Trailing
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.space import Access, Group, access, bare
@@ -45,6 +45,7 @@ class Writer:
         self.sizes: dict[Size, str] = {}
         self.strides: dict[tuple[str, int], str] = {}
         self.numbers: dict[Varying, str] = {}
+        self.given: dict[str, str] = {}
         self.used: set[str] = set()
         self.contiguous: set[str] = set()
         self.wide = False
@@ -83,6 +84,12 @@ class Writer:
             return self.size(tuple(int(value) for value in number.values))
         return self.numbers.setdefault(number, f"scale_{len(self.numbers)}")
 
+    def argument(self, name: str, expression: str) -> str:
+        """An argument of its own, whose expression in the launcher is known: sizes that only happen to be equal wherever
+        the reference was captured (height and width, say) are not taken for one."""
+        self.given[name] = expression
+        return name
+
     def stride(self, value: str, axis: int) -> str:
         """Name of the kernel argument that holds a tensor's stride along an axis, in elements."""
         return self.strides.setdefault((value, axis), f"{value}_stride_{axis}")
@@ -99,6 +106,12 @@ class Writer:
         if tensor.contiguous:
             self.contiguous.add(value)
         return access(tensor, ones, shape, groups, self.size, lambda axis: self.stride(value, axis))
+
+    def index(self, item: Index, shape: Shape, groups: tuple[Group, ...]) -> str:
+        """The position along a dimension of a logical shape."""
+        numbers = Tensor((shape[-item.axis],), "int32", True)
+        found = access(numbers, item.axis - 1, shape, groups, self.size, lambda axis: "1")
+        return found.offset or "0"
 
     def load(self, operand: str | Trailing, shape: Shape, groups: tuple[Group, ...], variable: str) -> None:
         """Write the load of an operand into a variable; floats are computed on in fp32."""
@@ -138,7 +151,10 @@ def _literal(value: float) -> str:
 
 @dataclass(frozen=True)
 class Launch:
-    """How the launcher starts one kernel: its grid as a list of expressions, compile-time arguments, warps and stages."""
+    """How the launcher starts one kernel: its grid as a list of expressions, compile-time arguments, warps and stages.
+
+    instead: inputs for which the kernel gets something else that the launcher has made of them.
+    """
 
     kernel: str
     writer: Writer
@@ -148,6 +164,7 @@ class Launch:
     constants: tuple[tuple[str, str], ...]
     num_warps: int
     num_stages: int | None = None
+    instead: tuple[tuple[str, str], ...] = ()
 
 
 def kernel_text(
@@ -155,7 +172,7 @@ def kernel_text(
 ) -> str:
     """The `@triton.jit` function. extra: names of further pointers (workspaces), passed after the outputs."""
     parameters = [f"{value}_ptr" for value in (*_inputs(writer), *outputs)]
-    parameters += [*extra, *writer.sizes.values(), *writer.strides.values(), *writer.numbers.values()]
+    parameters += [*extra, *writer.sizes.values(), *writer.strides.values(), *writer.numbers.values(), *writer.given]
     parameters += [f"{name}: tl.constexpr" for name in constants]
     head = _wrapped(f"def {writer.name}(", parameters, "):")
     return "\n".join(["@triton.jit", *head, f'{INDENT}"""{doc}"""', *writer.lines])
@@ -168,7 +185,8 @@ def _inputs(writer: Writer) -> list[str]:
 def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> list[str]:
     """The launcher's lines that start a kernel. spare: gets the numbers that no tensor at hand gives."""
     writer = launch.writer
-    arguments = [*_inputs(writer), *launch.outputs, *launch.extra]
+    arguments = [dict(launch.instead).get(value, value) for value in _inputs(writer)]
+    arguments += [*launch.outputs, *launch.extra]
     arguments += [size_expression(size, name, scope, spare) for size, name in writer.sizes.items()]
     arguments += [f"{value}.stride({axis})" for value, axis in writer.strides]
     for number, name in writer.numbers.items():
@@ -177,6 +195,7 @@ def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> lis
         except NoExpression:
             spare[name] = number
             arguments.append(name)
+    arguments += writer.given.values()
     arguments += [f"{name}={value}" for name, value in launch.constants]
     arguments.append(f"num_warps={launch.num_warps}")
     if launch.num_stages is not None:

@@ -1,0 +1,110 @@
+"""export: a reference through torch.export under fake tensors (no data), at one set of shapes."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from mtmc.errors import TaskError
+from mtmc.task import Task, Variant, apply_constants
+from mtmc.task.exporting import quiet_export
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+    from torch.nn import Module
+
+REFERENCE_FILE = "<reference>"
+FRAME = re.compile(rf'File "{re.escape(REFERENCE_FILE)}", line (\d+)')
+"""A line of the reference in a stack trace."""
+
+SAME_VALUES = ("aten.lift_fresh_copy.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
+"""Ops whose result is their operand, as far as values go."""
+
+
+def export_reference(task: Task, variant: Variant) -> tuple[ExportedProgram, Module]:
+    """The export of the reference at one variant's shapes, without data, and the module it was made of.
+
+    Raises: TaskError naming the op and the line of the reference where it does not export.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    source = apply_constants(task.source, variant.constants)
+    module = types.ModuleType("mtmc_reference")
+    sys.modules[module.__name__] = module
+    try:
+        with quiet_export(), FakeTensorMode(), torch.no_grad(), _converting():
+            exec(compile(source, REFERENCE_FILE, "exec"), module.__dict__)
+            model = module.Model(*getattr(module, variant.init_inputs)())
+            inputs = tuple(getattr(module, variant.inputs)())
+            exported = torch.export.export(model, inputs, strict=False)
+            if any(_mutates(node) for node in exported.graph.nodes):
+                exported = exported.run_decompositions({})
+            return exported, model
+    except Exception as error:
+        raise TaskError(_why(task, variant, error)) from error
+    finally:
+        sys.modules.pop(module.__name__, None)
+
+
+@contextmanager
+def _converting() -> Iterator[None]:
+    """Let `Model.half()` and the like work on fake tensors: torch wants to swap a parameter's memory, which they do not
+    allow, so modules get new parameters instead."""
+    import torch
+
+    original, made = torch.nn.Module._apply, dict[int, tuple[torch.Tensor, torch.nn.Parameter]]()
+
+    def convert(self: Module, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Module:
+        for child in self.children() if recurse else ():
+            child._apply(fn)
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                if id(parameter) not in made:  # one that two modules share stays shared
+                    made[id(parameter)] = parameter, torch.nn.Parameter(fn(parameter), parameter.requires_grad)
+                self._parameters[name] = made[id(parameter)][1]
+        for name, buffer in self._buffers.items():
+            self._buffers[name] = None if buffer is None else fn(buffer)
+        return self
+
+    torch.nn.Module._apply = convert  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module._apply = original  # type: ignore[method-assign]
+
+
+def _mutates(node: Node) -> bool:
+    if str(node.target) in SAME_VALUES:
+        return False
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and bool(schema.is_mutable)
+
+
+def _why(task: Task, variant: Variant, error: Exception) -> str:
+    lines = [frame.tb_lineno for frame in _frames(error) if frame.tb_frame.f_code.co_filename == REFERENCE_FILE]
+    lines += [int(number) for number in FRAME.findall(str(error))]
+    where = f" at line {lines[-1]} of the reference" if lines else ""
+    code = task.source.splitlines()
+    text = f" ({code[lines[-1] - 1].strip()!r})" if lines and lines[-1] <= len(code) else ""
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return (
+        f"task {task.name!r} does not export with torch.export{where}{text} at its {variant.label} shapes: "
+        f"{type(error).__name__}: {reason}. mtmc needs a forward without data-dependent Python control flow; "
+        f"use tensor operations (torch.where) instead"
+    )
+
+
+def _frames(error: BaseException) -> list[types.TracebackType]:
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    return frames

@@ -1,0 +1,157 @@
+"""softmax_product: what a body computes that is a product of a softmax of a product: attention, whoever writes it out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtmc.rewrite.attention import CAUSAL
+from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
+
+MAX_BATCH_DIMS = 2
+MAX_WIDTH = 256
+"""Of a head: its tile of queries, keys and values must fit a multiprocessor together."""
+
+
+@dataclass(frozen=True)
+class SoftmaxProduct:
+    """Attention's parts.
+
+    query, key, value: values from outside, [batch..., rows, width], [batch..., columns, width] and [batch..., columns,
+    out_width]; key is [batch..., width, columns] unless `transposed`. scores: the first product; between: maps on it
+    before the softmax; weights: what the second product takes; result: that product; after: maps on it.
+    """
+
+    query: str
+    key: str
+    value: str
+    transposed: bool
+    batch: Shape
+    rows: Size
+    columns: Size
+    width: Size
+    out_width: Size
+    scores: Node
+    between: tuple[Node, ...]
+    logits: str
+    result: Node
+    after: tuple[Node, ...]
+
+    @property
+    def causal(self) -> bool:
+        """Whether columns behind a row's own are masked, so that programs need not look at them."""
+        return any(node.operation == CAUSAL for node in self.between)
+
+
+def is_softmax_product(body: Body) -> bool:
+    """Whether a body has two products and an exponential between them."""
+    return sum(node.kind == "dot" for node in body.nodes) == 2 and any(
+        "tl.exp" in node.operation for node in body.nodes
+    )
+
+
+def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
+    """The parts. Raises: NotCovered where the body is anything but attention with elementwise work around the scores and
+    the result."""
+    scores, result = (node for node in body.nodes if node.kind == "dot")
+    query, key = scores.reads()
+    weights, value = result.reads()
+    if any(body.node(each) is not None for each in (query, key, value)):
+        raise NotCovered("queries, keys or values that are made in the same kernel")
+    logits, softmax = _softmax(body, weights, len(result.shape) - 1)
+    names = [node.name for node in body.nodes]
+    between = tuple(node for node in body.nodes[names.index(scores.name) + 1 :] if _leads_to(body, node.name, logits))
+    # What stands before the first product and is no part of it: masks, made of tensors from outside.
+    masks = tuple(node for node in body.nodes[: names.index(scores.name)] if _leads_to(body, node.name, logits))
+    after = tuple(node for node in body.nodes if _reads_from(body, node.name, result.name))
+    known = {scores.name, result.name, *softmax, *(node.name for node in (*between, *masks, *after))}
+    others = [node.name for node in body.nodes if node.name not in known]
+    if others:
+        raise NotCovered(f"{others[0]} is no part of the attention")
+    _check_maps((*masks, *between), scores.shape, "before the softmax")
+    _check_maps(after, result.shape, "after the product")
+    if any(value not in {result.name, *(node.name for node in after)} for value in body.stores):
+        raise NotCovered("the weights are needed too")
+    found = SoftmaxProduct(
+        query, key, value, scores.operation == "a @ b.T", scores.shape[:-2], scores.shape[-2], scores.shape[-1],
+        graph.values[query].shape[-1], result.shape[-1], scores, (*masks, *between), logits, result, after,
+    )  # fmt: skip
+    _check_operands(graph, found)
+    return found
+
+
+def _softmax(body: Body, weights: str, axis: int) -> tuple[str, list[str]]:
+    """The values that the softmax is taken of, and the names of its nodes. Raises: NotCovered."""
+    names = []
+    node = _map(body, weights, "{0}", optional=True)
+    while node is not None:  # copies, dropout that drops nothing
+        names.append(weights)
+        weights = node.reads()[0]
+        node = _map(body, weights, "{0}", optional=True)
+    quotient = _map(body, weights, "{0} / {1}")
+    assert quotient is not None
+    exps, total = (_known(body, name) for name in quotient.reads())
+    shifted = _known(body, exps.reads()[0])
+    if exps.operation != "tl.exp({0})" or shifted.operation != "{0} - {1}" or len(shifted.reads()) != 2:
+        raise NotCovered("weights that are no softmax")
+    logits, top = shifted.reads()[0], _known(body, shifted.reads()[1])
+    of_row = [(total, "sum", exps.name), (top, "max", logits)]
+    if any((node.kind, node.operation, node.reads(), node.dims) != ("reduce", operation, (read,), (axis,))
+           for node, operation, read in of_row):  # fmt: skip
+        raise NotCovered("weights that are no softmax over the columns")
+    return logits, [*names, weights, exps.name, total.name, shifted.name, top.name]
+
+
+def _known(body: Body, name: str) -> Node:
+    node = body.node(name)
+    if node is None:
+        raise NotCovered("weights that come from outside")
+    return node
+
+
+def _map(body: Body, name: str, operation: str, optional: bool = False) -> Node | None:
+    node = body.node(name)
+    if node is not None and node.kind == "map" and node.operation == operation:
+        return node
+    if optional:
+        return None
+    raise NotCovered("weights that are no softmax")
+
+
+def _leads_to(body: Body, name: str, target: str) -> bool:
+    """Whether a node is `target` or goes into it, not by way of a product."""
+    if name == target:
+        return True
+    return any(
+        name in node.reads() and node.kind != "dot" and _leads_to(body, node.name, target) for node in body.nodes
+        if node.kind == "map" or node.kind == "view"
+    )  # fmt: skip
+
+
+def _reads_from(body: Body, name: str, source: str) -> bool:
+    node = body.node(name)
+    return node is not None and any(read == source or _reads_from(body, read, source) for read in node.reads())
+
+
+def _check_maps(nodes: tuple[Node, ...], shape: Shape, where: str) -> None:
+    """Every one elementwise, over the whole shape or something that is broadcast into it along the batch."""
+    for node in nodes:
+        if node.kind != "map":
+            raise NotCovered(f"{node.name} {where} is not elementwise")
+        whole = same(product(node.shape), product(shape))
+        if not whole and not (same(product(node.shape[:-2]), ()) and node.shape[-2:] == shape[-2:]):
+            raise NotCovered(f"{node.name} {where} has another shape")
+
+
+def _check_operands(graph: Graph, found: SoftmaxProduct) -> None:
+    q, k, v = (graph.values[name] for name in (found.query, found.key, found.value))
+    if len({q.dtype, k.dtype, v.dtype}) != 1:
+        raise NotCovered("queries, keys and values of different dtypes")
+    if not 1 <= len(found.batch) <= MAX_BATCH_DIMS or len({len(q.shape), len(k.shape), len(v.shape)}) != 1:
+        raise NotCovered("attention with more or fewer than one or two batch dimensions")
+    if max((*found.width, *found.out_width)) > MAX_WIDTH:
+        raise NotCovered(f"heads wider than {MAX_WIDTH}")
+    for tensor in (k, v):
+        for own, whole in zip(tensor.shape[:-2], found.batch, strict=True):
+            if not is_one(own) and any(b % a for a, b in zip(own, whole, strict=True)):
+                raise NotCovered("heads of queries that are no multiple of the heads of keys")

@@ -1,0 +1,254 @@
+"""windows: pooling of any kind and depthwise convolution: a few neighbours of each position, with elementwise work around.
+
+A program makes `block` elements of the result, whatever its shape, and goes over the taps of their windows one by one.
+"""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Body
+from mtmc.rewrite.families.pointwise import Variables, write_maps
+from mtmc.rewrite.families.positions import (
+    Windowed,
+    allocations,
+    analyse,
+    constant,
+    digits,
+    factor,
+    inside_sizes,
+    scope_with_results,
+    shifted,
+    size_lines,
+    text_of,
+    times,
+)
+from mtmc.rewrite.families.writer import (
+    INDENT,
+    Launch,
+    Printed,
+    Writer,
+    contiguous_lines,
+    kernel_text,
+    launch_lines,
+    scope_of,
+    size_expression,
+)
+from mtmc.rewrite.graph import Graph, Varying, product
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.sizes import Scope
+from mtmc.rewrite.space import Group
+
+MAX_UNROLLED = 32
+"""Taps of a window that are written out by the compiler; more are gone through by a loop."""
+
+CONVOLUTIONS = ("convolution", "transposed convolution")
+
+
+class Windows:
+    """Pooling and depthwise convolution."""
+
+    name = "windows"
+
+    def takes(self, body: Body) -> bool:
+        """Has windows that are no matrix product."""
+        return any(node.kind == "window" and node.operation not in CONVOLUTIONS for node in body.nodes)
+
+    def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
+        """512 elements a program, 4 warps: four elements a thread, each with its taps."""
+        return {"block": 512, "num_warps": 4}
+
+    def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
+        """One kernel. Raises: NotCovered where there is more than elementwise work around the windows."""
+        found = analyse(graph, body)
+        kernel = _Kernel(graph, body, found, name)
+        kernel.write()
+        return _launcher(graph, body, stage, name, kernel)
+
+
+class _Kernel:
+    """The kernel in the making."""
+
+    def __init__(self, graph: Graph, body: Body, found: Windowed, name: str) -> None:
+        self.graph, self.body, self.found = graph, body, found
+        self.writer = Writer(graph, body, f"{name}_kernel")
+        window = found.window
+        self.checked = window.ceil or window.adaptive or any(any(size) for size in window.padding)
+        """Whether windows reach over the edges."""
+        self.names = [
+            (self.writer.argument(f"in_{axis}", size), self.writer.argument(f"out_{axis}", f"out_{axis}"))
+            for axis, size in zip(found.axes, inside_sizes(found), strict=True)
+        ]
+        taps = [constant(size) or MAX_UNROLLED + 1 for size in window.size]
+        self.unrolled = product(tuple((tap,) for tap in taps))[0] <= MAX_UNROLLED
+
+    def write(self) -> None:
+        """Write all of it."""
+        writer, found = self.writer, self.found
+        count = writer.argument("n_elements", f"{self.body.stores[0]}.numel()")
+        writer.line("block = tl.program_id(0)")
+        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
+        writer.line("    block = block.to(tl.int64)")
+        writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
+        writer.line(f"mask = offs < {count}")
+        self._starts()
+        name = found.node.name
+        writer.line(f"{name} = tl.full([BLOCK], {self._neutral()}, tl.float32)")
+        inside = "mask"
+        for axis in range(len(found.axes)):
+            inside = self._tap(axis, inside)
+        self._add(inside)
+        writer.level = 1
+        if found.node.operation == "mean":
+            writer.line(f"{name} = {name} / {self._count()}")
+        variables: Variables = {name: name}
+        space = Group("offs", product(found.node.shape), "mask")
+        write_maps(writer, [node.name for node in found.after], (space,), variables)
+        for value in self.body.stores:
+            writer.store(value, variables[value], "offs", "mask")
+
+    def _neutral(self) -> str:
+        return 'float("-inf")' if self.found.node.operation == "max" else "0.0"
+
+    def _starts(self) -> None:
+        """Which plane (image and channel) an element is of, and where its window begins."""
+        writer, found = self.writer, self.found
+        places = digits("offs", ["", *[outside for _, outside in self.names]])
+        for axis, letter in enumerate(found.axes):
+            (inside, outside), index = self.names[axis], places[axis + 1]
+            if found.window.adaptive:
+                writer.line(f"at_{letter} = {index}")
+                writer.line(f"from_{letter} = at_{letter} * {inside} // {outside}")
+                writer.line(f"to_{letter} = ((at_{letter} + 1) * {inside} + {outside} - 1) // {outside}")
+            else:
+                stride, padding = (text_of(writer, size[axis]) for size in (found.window.stride, found.window.padding))
+                index = f"({index})" if stride != "1" else index
+                writer.line(f"from_{letter} = {shifted(times(index, stride), padding)}")
+        writer.line(f"planes = {places[0]}")
+        if found.node.operation == "weighted sum":
+            weight = found.node.reads()[1]
+            writer.line(f"channels = planes % {writer.argument('n_channels', f'{weight}.shape[0]')}")
+            each = tuple(o // i for o, i in zip(found.node.shape[1], found.shape[1], strict=True))
+            if any(number > 1 for number in each):
+                per = writer.argument("n_each", f"{weight}.shape[0] // {found.source}.shape[1]")
+                writer.line(f"planes = planes // {per}  # several results of one channel")
+
+    def _tap(self, axis: int, inside: str) -> str:
+        """Open the loop over the taps of one dimension; the mask of what is inside the operand so far."""
+        writer, letter = self.writer, self.found.axes[axis]
+        loop = "tl.static_range" if self.unrolled else "range"
+        dilation = text_of(writer, self.found.window.dilation[axis])
+        writer.line(f"for tap_{letter} in {loop}(KERNEL_{letter.upper()}):")
+        writer.level += 1
+        writer.line(f"{letter} = from_{letter} + {times(f'tap_{letter}', dilation)}")
+        if not self.checked:
+            return inside
+        low = f"({letter} >= 0) & " if any(self.found.window.padding[axis]) else ""
+        end = f"to_{letter}" if self.found.window.adaptive else self.names[axis][0]
+        writer.line(f"inside_{letter} = {inside} & {low}({letter} < {end})")
+        return f"inside_{letter}"
+
+    def _add(self, inside: str) -> None:
+        """Read one tap and add it."""
+        writer, found = self.writer, self.found
+        lead = product(found.shape[: -len(found.axes)])
+        groups: tuple[Group, ...] = (Group("planes", lead, inside),) if lead else ()
+        groups += tuple(Group(axis, size, inside) for axis, size in zip(found.axes, found.inputs, strict=True))
+        variables: Variables = {}
+        value = found.source
+        if self.graph.values[value].contiguous:
+            offset = "planes"
+            for axis, (size, _) in zip(found.axes, self.names, strict=True):
+                offset = f"({offset}) * {size} + {axis}" if "+" in offset else f"{offset} * {size} + {axis}"
+            writer.contiguous.add(value)
+            guard = f"mask={inside}, other=0.0"
+            writer.line(f"{value} = tl.load({writer.pointer(value)} + {offset}, {guard}).to(tl.float32)")
+        else:
+            writer.load(found.source, found.shape, groups, value)
+        if found.before:
+            variables[(found.source, found.shape)] = value
+            write_maps(writer, [node.name for node in found.before], groups, variables)
+            value = variables[found.before[-1].name]
+        name, operation = found.node.name, found.node.operation
+        if operation == "max":
+            guarded = f"tl.where({inside}, {value}, {self._neutral()})" if self.checked else value
+            writer.line(f"{name} = tl.maximum({name}, {guarded})")
+        elif operation == "weighted sum":
+            weight = found.node.reads()[1]
+            writer.contiguous.add(weight)
+            tap = "channels"
+            for axis in found.axes:
+                tap = f"({tap})" if "+" in tap else tap
+                tap = f"{tap} * KERNEL_{axis.upper()} + tap_{axis}"
+            address = f"{writer.pointer(weight)} + {tap}"
+            writer.line(f"tap_weight = tl.load({address}, mask=mask, other=0.0).to(tl.float32)")
+            writer.line(f"{name} += {self._guarded(value, inside)} * tap_weight")
+        else:
+            writer.line(f"{name} += {self._guarded(value, inside)}")
+
+    def _guarded(self, value: str, inside: str) -> str:
+        """What is loaded outside of the bounds is 0, but work on it may make something else of it."""
+        return f"tl.where({inside}, {value}, 0.0)" if self.found.before and self.checked else value
+
+    def _count(self) -> str:
+        """What a mean divides by."""
+        writer, found, window = self.writer, self.found, self.found.window
+        if window.counted == "all":
+            return factor([f"KERNEL_{axis.upper()}" for axis in found.axes])
+        parts = []
+        for at, axis in enumerate(found.axes):
+            tap, padding, inside = f"KERNEL_{axis.upper()}", text_of(writer, window.padding[at]), self.names[at][0]
+            end, begin = f"tl.minimum(from_{axis} + {tap}, {shifted(inside, padding, '+')})", f"from_{axis}"
+            if window.adaptive:
+                end = f"to_{axis}"
+            elif window.counted == "inside":
+                end, begin = f"tl.minimum(from_{axis} + {tap}, {inside})", f"tl.maximum(from_{axis}, 0)"
+            writer.line(f"count_{axis} = {end} - {begin}")
+            parts.append(f"count_{axis}")
+        return factor(parts)
+
+
+def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel) -> Printed:
+    found, spare = kernel.found, dict[str, Varying]()
+    scope = scope_of(graph, body)
+    lines = contiguous_lines(kernel.writer) + size_lines(found, scope, spare)
+    lead = [f"{found.source}.shape[{axis}]" for axis in range(len(found.shape) - len(found.axes))]
+    if found.node.operation == "weighted sum":
+        lead[1] = f"{found.node.reads()[1]}.shape[0]"
+    lines += allocations(graph, found, body.stores, lead)
+    extents = [f"KERNEL_{axis.upper()}" for axis in found.axes]
+    text = kernel_text(
+        kernel.writer,
+        body.stores,
+        (),
+        ("WIDE", *extents, "BLOCK"),
+        f"{', '.join(stage.ops)}: BLOCK elements a program.",
+    )
+    wide = f"max({found.source}.numel(), {body.stores[0]}.numel()) >= 2**31"
+    taps = [_extent(found, axis, scope, spare) for axis in range(len(found.axes))]
+    block = stage.number("block")
+    launch = Launch(
+        f"{name}_kernel",
+        kernel.writer,
+        body.stores,
+        (),
+        (f"triton.cdiv({body.stores[0]}.numel(), {block})",),
+        (("WIDE", wide), *zip(extents, taps, strict=True), ("BLOCK", str(block))),
+        stage.number("num_warps"),
+    )
+    lines += launch_lines(launch, scope_with_results(graph, body), spare)
+    lines.append(f"{INDENT}return {', '.join(body.stores)}")
+    head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
+    launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines])
+    return Printed(f"{text}\n\n\n{launcher}", f"launch_{name}", body.loads, tuple(spare.items()), body.stores)
+
+
+def _extent(found: Windowed, axis: int, scope: Scope, spare: dict[str, Varying]) -> str:
+    """Number of taps of a window along a dimension."""
+    letter = found.axes[axis]
+    if found.window.adaptive:
+        return f"triton.cdiv({inside_sizes(found)[axis]}, out_{letter}) + 1"
+    number = constant(found.window.size[axis])
+    return (
+        str(number)
+        if number is not None
+        else size_expression(found.window.size[axis], f"kernel_{letter}", scope, spare)
+    )

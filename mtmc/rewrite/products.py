@@ -1,0 +1,70 @@
+"""products: linear layers and matrix products as steps."""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Builder, Expand, NotCovered
+from mtmc.rewrite.graph import Op, Ref
+from mtmc.rewrite.steps import argument, floats, tensor
+
+
+def _linear(builder: Builder, op: Op) -> None:
+    x, weight = tensor(op), tensor(op, 1)
+    floats(builder, op, x, weight)
+    shape = builder.shape(x)
+    if len(shape) < 2:
+        raise NotCovered("linear of a vector")
+    out = (*shape[:-1], builder.shape(weight)[0])
+    bias = argument(op, 2, "bias")
+    if isinstance(bias, Ref):
+        product_ = builder.dot(x, weight, True, out)
+        builder.map("{0} + {1}", product_, bias.name, name=op.outputs[0])
+    else:
+        builder.dot(x, weight, True, out, name=op.outputs[0])
+
+
+def _matmul(builder: Builder, op: Op) -> None:
+    left, right = tensor(op), tensor(op, 1)
+    floats(builder, op, left, right)
+    a, b = builder.shape(left), builder.shape(right)
+    if len(a) < 2 or len(b) < 2 or (len(b) > 2 and (len(a) != len(b) or a[:-2] != b[:-2])):
+        raise NotCovered("matmul with vectors or batches that broadcast")
+    builder.dot(left, right, False, (*a[:-1], b[-1]), name=op.outputs[0])
+
+
+def _addmm(builder: Builder, op: Op) -> None:
+    bias, left, right = tensor(op), tensor(op, 1), tensor(op, 2)
+    if op.kwargs:
+        raise NotCovered("addmm with beta or alpha")
+    floats(builder, op, bias, left, right)
+    shape = (*builder.shape(left)[:-1], builder.shape(right)[-1])
+    builder.map("{0} + {1}", builder.dot(left, right, False, shape), bias, name=op.outputs[0])
+
+
+def _einsum(builder: Builder, op: Op) -> None:
+    equation, operands = op.args[0].replace(" ", ""), op.args[1]
+    terms, arrow, out = equation.partition("->")
+    names = terms.split(",")
+    if not arrow or len(names) != 2 or len(operands) != 2 or "." in equation:
+        raise NotCovered(f"the sum {equation}")
+    (left, right), summed = names, names[0][-1]
+    shared = left[: len(right) - 2]
+    transposed = right[-1] == summed
+    kept = right[-2] if transposed else right[-1]
+    if right not in (f"{shared}{summed}{kept}", f"{shared}{kept}{summed}") or out != f"{left[:-1]}{kept}":
+        raise NotCovered(f"the sum {equation} is no matrix product of tensors as they lie")
+    if len(set(left + kept)) != len(left) + 1 or (len(right) > 2 and len(left) != len(right)):
+        raise NotCovered(f"the sum {equation} is no matrix product of tensors as they lie")
+    a, b = operands[0].name, operands[1].name
+    floats(builder, op, a, b)
+    shape = (*builder.shape(a)[:-1], builder.shape(b)[-2 if transposed else -1])
+    builder.dot(a, b, transposed, shape, name=op.outputs[0])
+
+
+PRODUCTS: dict[str, Expand] = {
+    "aten.linear.default": _linear,
+    "aten.matmul.default": _matmul,
+    "aten.mm.default": _matmul,
+    "aten.bmm.default": _matmul,
+    "aten.addmm.default": _addmm,
+    "aten.einsum.default": _einsum,
+}

@@ -1,0 +1,31 @@
+"""scans: running sums and products along a dimension, forwards or (between two flips) backwards."""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Builder, Expand, NotCovered
+from mtmc.rewrite.graph import Op, Varying
+from mtmc.rewrite.steps import argument, dims_of, floats, tensor
+
+
+def _scan(operation: str) -> Expand:
+    def expand(builder: Builder, op: Op) -> None:
+        x = builder.floating(tensor(op)) if builder.graph.values[op.outputs[0]].is_float else tensor(op)
+        assert isinstance(x, str)
+        floats(builder, op, x)
+        if argument(op, 2, "dtype") is not None or isinstance(op.args[1], Varying):
+            raise NotCovered(f"{op.target} with another dtype or dimension")
+        builder.along("scan", operation, x, dims_of(builder.shape(x), op.args[1]), op.outputs[0])
+
+    return expand
+
+
+def _flip(builder: Builder, op: Op) -> None:
+    x = tensor(op)
+    builder.along("flip", "", x, dims_of(builder.shape(x), op.args[1]), op.outputs[0])
+
+
+SCANS: dict[str, Expand] = {
+    "aten.cumsum.default": _scan("cumsum"),
+    "aten.cumprod.default": _scan("cumprod"),
+    "aten.flip.default": _flip,
+}

@@ -1,0 +1,117 @@
+"""Attention, as torch's function and written out, in one kernel: right at every shape, and refused where it is not that."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtmc.optimizations import KINDS, legal_actions
+from mtmc.rewrite.body import NotCovered, build
+from mtmc.rewrite.capture import capture
+from mtmc.rewrite.families.softmax_product import analyse
+from mtmc.rewrite.ops import table
+from mtmc.rewrite.plan import Plan, root_plan
+from mtmc.task import Task, load_task, task_from_source
+from tests.rewrite.interpreting import interpret
+from tests.rewrite.test_plan import version
+
+REFERENCE = """
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+B, H, S, T, D, E = 2, 4, 128, 96, 64, 64
+VARIANTS = {{
+    "small": {{"B": 2, "H": 2, "S": 12, "T": 20, "D": 8, "E": 8}},
+    "odd1": {{"B": 1, "H": 2, "S": 66, "T": 69, "D": 7, "E": 5}},
+    "odd2": {{"B": 1, "H": 4, "S": 17, "T": 37, "D": 33, "E": 17}},
+}}
+
+
+class Model(nn.Module):
+    def forward(self, q, k, v{more}):
+        {body}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+QKV = "torch.randn(B, H, S, D), torch.randn(B, H, T, D), torch.randn(B, H, T, E)"
+SHARED = "torch.randn(B, H, S, D), torch.randn(B, H // 2, T, D), torch.randn(B, H // 2, T, E)"
+BEHIND = "torch.randn(B, S, H, D), torch.randn(B, T, H, D), torch.randn(B, T, H, E)"
+WRITTEN = "return torch.softmax((q @ k.transpose(-2, -1)) * D**-0.5, dim=-1) @ v"
+MASKED = "return torch.softmax((q @ k.transpose(-2, -1) / 3.0).masked_fill(m == 0, float('-inf')), dim=-1) @ v"
+CASES = {
+    "plain": ("return scaled_dot_product_attention(q, k, v)", QKV, ""),
+    "causal": ("return scaled_dot_product_attention(q, k, v, is_causal=True)", QKV, ""),
+    "scaled": ("return scaled_dot_product_attention(q, k, v, scale=0.3)", QKV, ""),
+    "mask": ("return scaled_dot_product_attention(q, k, v, attn_mask=m)", f"{QKV}, torch.rand(S, T) < 0.8", ", m"),
+    "bias_of_batch": (
+        "return scaled_dot_product_attention(q, k, v, attn_mask=scale)", f"{QKV}, torch.randn(B, H, S, T)", ", scale"
+    ),
+    "grouped": ("return scaled_dot_product_attention(q, k, v, enable_gqa=True)", SHARED, ""),
+    "one_batch_dimension": ("return scaled_dot_product_attention(q, k, v)", QKV.replace("B, H, ", "B, "), ""),
+    "views": (
+        "return scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)",
+        BEHIND, "",
+    ),
+    "written_out": (WRITTEN, QKV, ""),
+    "written_out_masked": (MASKED, f"{QKV}, (torch.rand(1, 1, S, T) < 0.8).float()", ", m"),
+    "work_after": ("return torch.relu(scaled_dot_product_attention(q, k, v)) * 2", QKV, ""),
+    "half": ("return scaled_dot_product_attention(q, k, v)", QKV.replace(")", ", dtype=torch.float16)"), ""),
+}  # fmt: skip
+
+
+def source(name: str) -> str:
+    body, inputs, more = CASES[name]
+    return REFERENCE.format(body=body, inputs=inputs, more=more)
+
+
+def task_of(body: str, inputs: str = QKV) -> Task:
+    return task_from_source(REFERENCE.format(body=body, inputs=inputs, more=""), "attention")
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, str | None]:
+    first, *others = CASES
+    ways = {first: [["lower", "tile", "precision"]]} | {name: [["fuse", "lower"]] for name in others}
+    return interpret([{"name": name, "source": source(name), "ways": ways[name]} for name in CASES])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_match_torch(results: dict[str, str | None], name: str) -> None:
+    assert results[name] is None, results[name]
+
+
+def fused(task: Task, plan: Plan, beginning: str) -> Plan:
+    now = version(task, capture(task), plan)
+    [action] = [action for action in legal_actions(now) if action.sentence.startswith(beginning)]
+    found = KINDS[action.kind].rewrite(now, action)
+    assert found is not None
+    return found
+
+
+def test_attention_that_is_written_out_is_fused_at_once() -> None:
+    task = load_task("transformer_block")
+    plan = fused(task, root_plan(capture(task)), "fuse matmul and mul,")
+    plan = fused(task, plan, "fuse matmul_mul, softmax and matmul_1,")
+    [kernel] = [stage for stage in plan.stages if not stage.is_torch]
+    assert kernel.family == "attention" and kernel.ops == ("matmul", "mul", "softmax", "matmul_1")
+
+
+@pytest.mark.parametrize(
+    ("body", "inputs", "why"),
+    [
+        ("p = torch.softmax(q @ k.transpose(-2, -1), dim=-1)\n        return p, p @ v", QKV, "weights are needed too"),
+        ("return torch.softmax(q @ k.transpose(-2, -1), dim=-2) @ v", QKV, "over the columns"),
+        ("return torch.softmax(q @ k.transpose(-2, -1), dim=-1) @ v", QKV.replace("D)", "8 * D)"), "wider than 256"),
+    ],
+)  # fmt: skip
+def test_what_is_another_thing_is_refused(body: str, inputs: str, why: str) -> None:
+    graph = capture(task_of(body, inputs))
+    names = [op.name for op in graph.ops if "transpose" not in op.name]
+    with pytest.raises(NotCovered, match=why):
+        analyse(graph, build(graph, names, table))
