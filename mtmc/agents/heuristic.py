@@ -86,8 +86,8 @@ def _fit(action: Action, programs: float | None) -> float:
     """How well an action's numbers suit what is known of good kernels (natural logarithm of a factor)."""
     params = dict(action.params)
     if action.kind == "precision":
-        return 1.0 if params.get("precision") == "tf32x3" else -3.0
-    if action.kind == "tile" and "block_m" in params:
+        return {"tf32": 1.5, "tf32x3": 1.0}.get(str(params.get("precision")), -3.0)
+    if action.kind == "tile" and "block_k" in params:  # a product's, not those of rows or attention
         return _TILE_FIT.get(tuple(int(params[name]) for name in ("block_m", "block_n", "block_k")), -1.0)
     if action.kind == "pipeline":
         return {2: -1.0, 3: 0.7, 4: 0.5, 5: -0.7}.get(int(params["num_stages"]), 0.0)

@@ -40,8 +40,7 @@ class Rewriter:
 
         if observation.plan is None:
             return [STOP]
-        version = _version(observation.task, observation.source, observation.plan, observation.hardware, failures)
-        return legal_actions(version)
+        return legal_actions(_version(observation, observation.plan, failures))
 
     def edit(self, request: EditRequest) -> Edit:
         """The child's source. Raises: CoderError on a repair (a rule would do the same again) or an unknown action."""
@@ -54,7 +53,7 @@ class Rewriter:
             raise CoderError("the rewriter edits only versions that have a plan; use a model for this one")
         if request.action.kind not in KINDS:
             raise CoderError(f"no rule for the kind {request.action.kind!r}; the rewriter knows {', '.join(KINDS)}")
-        version = _version(request.task, request.source, request.plan, request.hardware, ())
+        version = _version(request, request.plan, ())
         plan = KINDS[request.action.kind].rewrite(version, request.action)
         if plan is None:
             raise CoderError(f"{request.action.sentence!r} makes no new version")
@@ -62,7 +61,7 @@ class Rewriter:
 
 
 def _version(
-    task: Task, source: str, plan_text: str, hardware_name: str, failures: Sequence[tuple[str | None, Outcome]]
+    seen: Observation | EditRequest, plan_text: str, failures: Sequence[tuple[str | None, Outcome]]
 ) -> Version:
     from mtmc.evaluate.hardware import hardware
     from mtmc.optimizations.resources import blamed
@@ -71,7 +70,8 @@ def _version(
     from mtmc.rewrite.plan import plan_from_json, root_plan
     from mtmc.rewrite.source import print_plan, root_regions
 
-    graph = capture(task)
+    task, graph = seen.task, capture(seen.task)
     plan = plan_from_json(plan_text)
     regions = root_regions(task, graph, plan) if plan == root_plan(graph) else print_plan(task, graph, plan).regions
-    return Version(task, graph, plan, regions, hardware(hardware_name), blamed(graph, failures))
+    measured = seen.outcome.runtime_kind == "measured"
+    return Version(task, graph, plan, regions, hardware(seen.hardware), blamed(graph, failures), measured)

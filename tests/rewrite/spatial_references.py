@@ -80,6 +80,8 @@ SCANS = {
         "torch.relu(torch.cumsum((x * y).flip(0), dim=0).flip(0) - y)", "torch.randn(n, m), torch.randn(m)"
     ),
     "over_several_blocks": reference("torch.cumsum(x.exp(), 1)", "torch.randn(2, 99 * n)"),
+    "of_the_reverse": reference("torch.cumsum(x.flip(1), dim=1)"),
+    "reverse_of_the_sum": reference("torch.relu(torch.cumsum(x, dim=0)).flip(0) + 1"),
     "exclusive": reference("torch.cumsum(x[:, :-1], dim=1)"),
 }
 

@@ -126,7 +126,7 @@ class _Kernel:
         writer.level += 1
         writer.line("cols = start + tl.arange(0, BLOCK_COLS)[None, :]")
         writer.line(f"mask = row_mask & (cols < {cols})")
-        if any(self.turned.values()):
+        if any(node.kind == "flip" for node in self.body.nodes):
             writer.line(f"from_end = {cols} - 1 - cols")
         variables: Variables = {}
         before = [node for node in self.body.nodes if self._leads_to_scan(node.name)]
