@@ -220,6 +220,11 @@ class Store(CallTable):
         """(hash, gate) of each evaluation that is recorded."""
         return [(hash_, gate) for hash_, gate in self._all("SELECT hash, gate FROM outcomes ORDER BY hash, gate")]
 
+    def evaluations_made(self) -> list[tuple[str, Depth, float, Outcome]]:
+        """Each evaluation: hash of the source, gate, wall seconds that it took, what was found."""
+        rows = self._all("SELECT hash, gate, seconds, outcome FROM outcomes ORDER BY hash, gate")
+        return [(hash_, gate, seconds, outcome_from_json(json.loads(text))) for hash_, gate, seconds, text in rows]
+
     def verdicts(self) -> dict[str, Outcome]:
         """What was found of each source in the end, by hash: by verification if it failed that, else by screening."""
         found: dict[str, Outcome] = {}

@@ -17,7 +17,7 @@ from mtmc.errors import ConfigError
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
 
-PATHS = ("task", "out")
+PATHS = ("task", "out", "path", "score")
 """Settings that are paths: a value that Hydra's grammar cannot read is taken as it stands."""
 
 _HYDRA = "hydra"

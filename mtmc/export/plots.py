@@ -42,7 +42,7 @@ def tree_png(record: RunRecord, path: Path) -> Path:
 
     Raises: RunError where the file cannot be written or matplotlib is missing.
     """
-    return _save(tree_figure(record), path)
+    return save_figure(tree_figure(record), path)
 
 
 def progress_png(record: RunRecord, path: Path) -> Path:
@@ -50,7 +50,7 @@ def progress_png(record: RunRecord, path: Path) -> Path:
 
     Raises: RunError where the file cannot be written or matplotlib is missing.
     """
-    return _save(progress_figure(record), path)
+    return save_figure(progress_figure(record), path)
 
 
 def sweep_png(curves: Mapping[str, Sequence[Sequence[float]]], kind: str, path: Path) -> Path:
@@ -62,7 +62,7 @@ def sweep_png(curves: Mapping[str, Sequence[Sequence[float]]], kind: str, path: 
     kind: what the runtimes are, for the label of the axis.
     Raises: RunError where the file cannot be written or matplotlib is missing.
     """
-    figure, axes = _figure(8.6, 4.8)
+    figure, axes = new_figure(8.6, 4.8)
     for index, (name, runs) in enumerate(curves.items()):
         length = max(len(run) for run in runs)
         columns = list(zip(*(list(run) + [run[-1]] * (length - len(run)) for run in runs), strict=True))
@@ -73,10 +73,11 @@ def sweep_png(curves: Mapping[str, Sequence[Sequence[float]]], kind: str, path: 
         axes.fill_between(xs, low, high, step="post", color=colour, alpha=0.14, linewidth=0)
         label = f"{one_line(name, 60)}  ({len(runs)} run{'s' if len(runs) != 1 else ''})"
         axes.step(xs, mean, where="post", color=colour, linewidth=2, linestyle=style, label=label)
-    _speed_axes(axes, kind, [value for runs in curves.values() for run in runs for value in run])
+    values = [value for runs in curves.values() for run in runs for value in run]
+    speed_axes(axes, values, "evaluations", f"speedup over the root ({kind})")
     axes.set_title("Best so far: mean over runs, shade from least to greatest", loc="left", fontsize=11, color=INK)
     axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def tree_figure(record: RunRecord) -> Figure:
@@ -87,11 +88,11 @@ def tree_figure(record: RunRecord) -> Figure:
     rows = 1 + max(y for _, y in places)
     on_path = set(path)
     if len(tree) <= LABEL_LIMIT and columns <= LABEL_COLUMNS:
-        figure, axes = _figure(1.0 + 1.75 * columns, 1.2 + 0.32 * rows)
+        figure, axes = new_figure(1.0 + 1.75 * columns, 1.2 + 0.32 * rows)
         _draw_edges(axes, tree, places, on_path, labelled=True)
         _draw_labels(axes, tree, places, on_path)
     else:
-        figure, axes = _figure(min(24.0, 3.0 + 0.6 * columns), 14.0)
+        figure, axes = new_figure(min(24.0, 3.0 + 0.6 * columns), 14.0)
         _draw_edges(axes, tree, places, on_path, labelled=False)
         _draw_dots(axes, tree, places, on_path)
     axes.set_xlim(-0.1, columns - 0.1)
@@ -105,7 +106,7 @@ def tree_figure(record: RunRecord) -> Figure:
 def progress_figure(record: RunRecord) -> Figure:
     """The figure behind `progress_png`. Raises: RunError where matplotlib is missing."""
     tree = record.tree
-    figure, axes = _figure(8.0, 4.4)
+    figure, axes = new_figure(8.0, 4.4)
     curve = best_so_far(record)
     known = [(x, best) for x, best in enumerate(curve, start=1) if best is not None]
     if known:
@@ -117,7 +118,8 @@ def progress_figure(record: RunRecord) -> Figure:
         [x for x, _ in dots], [gain for _, gain in dots], s=22, color=FAST_COLOUR, label="right version", zorder=3
     )
     kinds = {kind for node_id in record.evaluations if (kind := speedup_kind(tree, node_id))}
-    _speed_axes(axes, " and ".join(sorted(kinds)) or "no runtime", [gain for _, gain in dots] + [1.0])
+    told = " and ".join(sorted(kinds)) or "no runtime"
+    speed_axes(axes, [gain for _, gain in dots], "evaluations", f"speedup over the root ({told})")
     _draw_failures(axes, record)
     axes.set_title(f"{one_line(tree.task_name, 60)}: best so far", loc="left", fontsize=11, color=INK)
     if axes.get_legend_handles_labels()[0]:
@@ -144,7 +146,8 @@ def layout(tree: Tree) -> list[tuple[int, float]]:
     return list(zip(depth, rows, strict=True))
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of so many inches, with its axes. Raises: RunError where matplotlib is missing."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -155,7 +158,8 @@ def _figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def _save(figure: Figure, path: Path) -> Path:
+def save_figure(figure: Figure, path: Path) -> Path:
+    """Write a figure as PNG; returns its path. Raises: RunError where it cannot be written."""
     buffer = io.BytesIO()
     # Without its version in the file, equal pictures are equal bytes.
     figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
@@ -234,7 +238,8 @@ def _draw_failures(axes: Axes, record: RunRecord) -> None:
         )
 
 
-def _speed_axes(axes: Axes, kind: str, values: Iterable[float]) -> None:
+def speed_axes(axes: Axes, values: Iterable[float], xlabel: str, ylabel: str) -> None:
+    """Axes for speedups over something that is counted: powers of two, a line at 1. values: all that is drawn."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
     values = [value for value in values if value > 0]
@@ -248,8 +253,8 @@ def _speed_axes(axes: Axes, kind: str, values: Iterable[float]) -> None:
     axes.yaxis.set_major_locator(LogLocator(2.0) if high / low > 6 else MaxNLocator(6))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.axhline(1.0, color=LINE, linewidth=1, zorder=0)
-    axes.set_xlabel("evaluations", color=INK, fontsize=9)
-    axes.set_ylabel(f"speedup over the root ({kind})", color=INK, fontsize=9)
+    axes.set_xlabel(xlabel, color=INK, fontsize=9)
+    axes.set_ylabel(ylabel, color=INK, fontsize=9)
     axes.tick_params(colors=FAINT, labelsize=8)
     axes.grid(axis="y", color="#eef0f3", linewidth=0.8, zorder=0)
     axes.set_axisbelow(True)

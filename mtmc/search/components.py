@@ -75,8 +75,12 @@ def make(kind: Kind, name: str, settings: Mapping[str, Any]) -> Any:
 def describe(kind: Kind, given: Any, part: Any) -> dict[str, Any]:
     """What a run records of a part: {"name", "settings"} where `make` makes it again, else {"object", "settings"}.
 
-    given: the name or object that `part` was resolved from.
+    given: the name or object that `part` was resolved from. A part that stands for another (an evaluator that several
+    runs share) says of which as `recorded_as`.
     """
+    stood_for = getattr(part, "recorded_as", None)
+    if stood_for is not None:
+        return dict(stood_for)
     settings = _settings(part)
     for name, maker in _loaded(kind).items():
         if maker is type(part) and settings is not None:

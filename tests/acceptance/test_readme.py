@@ -53,6 +53,12 @@ def test_commands(snippet: str, tmp_path: Path) -> None:
             if words[1] == "search":
                 assert words[2] in run([*command, "--dry-run"], tmp_path).replace(": ", "=")
             continue
+        if any(word.startswith("path=") for word in words):  # a checkout that is not here: one clear message
+            refused = subprocess.run(
+                command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, check=False
+            )
+            assert refused.returncode == 2 and "holds no" in refused.stderr, refused.stderr
+            continue
         if "evaluator=gpu" in words and not has_gpu():
             refused = subprocess.run(
                 command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, check=False

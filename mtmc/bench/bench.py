@@ -1,0 +1,265 @@
+"""run_bench: a benchmark from its settings to its tables."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from mtmc.bench.candidates import match_candidates
+from mtmc.bench.crew import Crew, Limits, Watcher
+from mtmc.bench.folder import BenchFolder
+from mtmc.bench.problem import Problem
+from mtmc.bench.report import write_report
+from mtmc.bench.row import PASSING, Row
+from mtmc.bench.selection import select
+from mtmc.bench.settings import BenchSettings
+from mtmc.bench.shared import EvaluatorServer
+from mtmc.bench.solve import SearchOptions, Setup, identity
+from mtmc.bench.suites import open_suite
+from mtmc.bench.worker import Job, Orders
+from mtmc.errors import TaskError
+from mtmc.evaluate import GpuSettings
+from mtmc.evaluate.devices import visible_devices
+from mtmc.protocols import Evaluator
+from mtmc.search import Progress
+from mtmc.search.components import Kind, describe
+from mtmc.search.run import versions
+from mtmc.task.dtypes import in_dtype
+
+_log = logging.getLogger(__name__)
+
+GRACE_S = 60.0
+"""Seconds beyond its time until a problem's process is ended: a batch of its search that is in flight may still end."""
+HOW = ("devices", "workers", "builders", "timeout_s", "memory_mib", "baselines_file", "sandbox")
+"""Settings of evaluators that say how an evaluation is done, not what is found: they may differ between the rows."""
+WRITTEN_EVERY_S = 30.0
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """rows: of the chosen problems that have one, in the suite's order. left: the others. folder: where all of it is."""
+
+    rows: tuple[Row, ...]
+    left: tuple[Problem, ...]
+    folder: Path
+
+
+class Quiet:
+    """A watcher who does not care."""
+
+    def begin(self, problems: int) -> None:
+        """See `Watcher`."""
+
+    def started(self, problem: Problem) -> None:
+        """See `Watcher`."""
+
+    def moved(self, problem: Problem, progress: Progress) -> None:
+        """See `Watcher`."""
+
+    def ended(self, row: Row) -> None:
+        """See `Watcher`."""
+
+
+def run_bench(
+    settings: BenchSettings,
+    parts: Mapping[Kind, Any],
+    out: Path | str,
+    *,
+    options: SearchOptions | None = None,
+    watcher: Watcher | None = None,
+    log_level: str = "WARNING",
+) -> BenchResult:
+    """Run the chosen problems that have no row yet, and write the tables.
+
+    parts: "strategy", "policy", "coder" and "evaluator" as objects that can be pickled; the evaluator as its settings.
+    out: the benchmark's folder; one that was used with the same settings is gone on with. options: of each search.
+
+    A problem that cannot be loaded, captured or searched is a row with its reason.
+    Raises: ConfigError or RunError for settings that are wrong, EvaluatorError where the evaluator does not open.
+    """
+    started = time.monotonic()
+    suite = open_suite(settings.suite, settings.path)
+    problems = select(suite.problems(), settings)
+    folder = BenchFolder(Path(out).expanduser())
+    described = {kind: describe(kind, part, part) for kind, part in parts.items()}
+    setup = Setup(
+        suite=suite,
+        folder=folder.path.absolute(),
+        dtype=settings.dtype,
+        parts={kind: part for kind, part in parts.items() if kind != "evaluator"},
+        evaluator=described["evaluator"],
+        options=_within(options or SearchOptions(), 60 * settings.problem_minutes),
+        score=_candidates(settings, problems),
+    )
+    with _opened(parts["evaluator"]) as evaluator:
+        same = _same(settings, described, options or SearchOptions(), evaluator)
+        with folder.opened(same):
+            rows = {problem: row for problem in problems if (row := _kept(folder, problem, setup, settings.retry))}
+            about = {**same, "versions": versions(), "date": date.today().isoformat()}
+            report = _Report(folder, problems, rows, about)
+            jobs = [Job(each, "solve" if setup.score is None else "score") for each in problems if each not in rows]
+            size = settings.jobs or _jobs(parts["evaluator"])
+            limits = _limits(settings, started, GRACE_S)
+            _work(jobs, Work(setup, folder, limits, size, log_level), evaluator, report, watcher or Quiet())
+    return report.result()
+
+
+@dataclass(frozen=True)
+class Work:
+    """How jobs are worked on. size: processes at most."""
+
+    setup: Setup
+    folder: BenchFolder
+    limits: Limits
+    size: int
+    log_level: str
+
+
+def _work(jobs: Sequence[Job], work: Work, evaluator: Evaluator, report: _Report, watcher: Watcher) -> None:
+    """Work on jobs until there are none or the time is up, and keep what comes of each."""
+    report.write()
+    if not jobs:
+        return
+    watcher.begin(len(jobs))
+    server = EvaluatorServer(evaluator)
+    orders = Orders(work.setup, server.address, server.key, work.log_level)
+    try:
+        with Crew(orders, min(work.size, len(jobs)), work.folder) as crew:
+            for row in crew.run(jobs, work.limits, watcher):
+                work.folder.keep(row)
+                report.add(row)
+    finally:
+        server.close()
+        report.write()
+
+
+def list_problems(
+    settings: BenchSettings, out: Path | str, *, watcher: Watcher | None = None, log_level: str = "ERROR"
+) -> list[Row]:
+    """Which of the chosen problems load, in the suite's order: rows without a result, with the reason where one does not.
+
+    out: a folder for logs, and for the shapes that were found: a benchmark in the same folder need not find them again.
+    Raises: ConfigError for settings that are wrong.
+    """
+    suite = open_suite(settings.suite, settings.path)
+    problems = select(suite.problems(), settings)
+    folder = BenchFolder(Path(out).expanduser())
+    setup = Setup(suite, folder.path.absolute(), settings.dtype, {}, {})
+    limits = _limits(settings, time.monotonic(), 0.0)
+    watcher = watcher or Quiet()
+    with Crew(Orders(setup, None, b"", log_level), min(len(problems), settings.jobs or 1), folder) as crew:
+        watcher.begin(len(problems))
+        rows = {row.id: row for row in crew.run([Job(each, "load") for each in problems], limits, watcher)}
+    return [rows[each.id] for each in problems if each.id in rows]
+
+
+class _Report:
+    """The rows that there are, and their tables, which are written anew every now and then."""
+
+    def __init__(
+        self, folder: BenchFolder, problems: Sequence[Problem], rows: dict[Problem, Row], settings: Mapping[str, Any]
+    ) -> None:
+        self._folder, self._problems, self._settings = folder, problems, settings
+        self._rows = {problem.id: row for problem, row in rows.items()}
+        self._written = 0.0
+
+    def add(self, row: Row) -> None:
+        """One more row."""
+        self._rows[row.id] = row
+        if time.monotonic() > self._written + WRITTEN_EVERY_S:
+            self.write()
+
+    def write(self) -> None:
+        """Write the tables."""
+        self._written = time.monotonic()
+        result = self.result()
+        write_report(result.rows, [each.id for each in result.left], self._settings, self._folder.path)
+
+    def result(self) -> BenchResult:
+        """What there is by now."""
+        rows = tuple(self._rows[each.id] for each in self._problems if each.id in self._rows)
+        left = tuple(each for each in self._problems if each.id not in self._rows)
+        return BenchResult(rows, left, self._folder.path)
+
+
+@contextmanager
+def _opened(evaluator: Any) -> Iterator[Evaluator]:
+    """The evaluator of settings, closed at the end; an evaluator that is open already as it is."""
+    if not hasattr(evaluator, "open"):
+        yield evaluator
+        return
+    opened = evaluator.open()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _within(options: SearchOptions, limit_s: float) -> SearchOptions:
+    """The same options with a search that ends by itself after so many seconds."""
+    wall = options.budget.wall_seconds
+    return replace(options, budget=replace(options.budget, wall_seconds=min(limit_s, wall or limit_s)))
+
+
+def _limits(settings: BenchSettings, started: float, grace_s: float) -> Limits:
+    """The limits of wall time. grace_s: what a problem gets beyond its own."""
+    deadline = None if settings.minutes is None else started + 60 * settings.minutes
+    return Limits(60 * settings.problem_minutes + grace_s, deadline)
+
+
+def _candidates(settings: BenchSettings, problems: Sequence[Problem]) -> dict[str, tuple[Path, ...]] | None:
+    """The candidates of each problem, None where nothing is scored. Raises: ConfigError where there are none."""
+    if not settings.score:
+        return None
+    matched = match_candidates(Path(settings.score).expanduser(), problems)
+    for path in matched.unmatched:
+        _log.warning("%s is for none of the chosen problems", path)
+    return {each: tuple(path.resolve() for path in paths) for each, paths in matched.by_problem.items()}
+
+
+def _same(
+    settings: BenchSettings, described: Mapping[Kind, Any], options: SearchOptions, evaluator: Evaluator
+) -> dict[str, Any]:
+    """What all rows of a folder have in common."""
+    judged_by = described["evaluator"]
+    found = {name: value for name, value in judged_by.get("settings", {}).items() if name not in HOW}
+    same: dict[str, Any] = {
+        "suite": settings.suite,
+        "dtype": settings.dtype,
+        "scored": bool(settings.score),
+        "evaluator": {**judged_by, "settings": found},
+        "hardware": evaluator.hardware,
+        "seed": options.seed,
+    }
+    if not settings.score:
+        same |= {kind: part for kind, part in described.items() if kind != "evaluator"}
+        same |= {"budget": asdict(options.budget), "batch": options.batch, "repairs": options.repairs}
+        same["model"] = options.model.name
+    return same
+
+
+def _kept(folder: BenchFolder, problem: Problem, setup: Setup, retry: bool) -> Row | None:
+    """A problem's row, if it is there, is of the same text, and is not to be tried again."""
+    row = folder.find(problem)
+    if row is None or (retry and row.failure is not None and row.failure.kind in PASSING):
+        return None
+    if row.digest:
+        try:
+            text = in_dtype(setup.suite.source(problem), setup.dtype)
+            if identity(problem, text, setup) != row.digest:
+                _log.warning("%s has changed since it was run: it is run again", problem.id)
+                return None
+        except TaskError:
+            return None
+    return row
+
+
+def _jobs(evaluator: Any) -> int:
+    """How many problems are worked on at the same time, where nobody says."""
+    return len(visible_devices(evaluator.devices)) + 1 if isinstance(evaluator, GpuSettings) else 1

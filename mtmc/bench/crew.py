@@ -1,0 +1,223 @@
+"""crew: processes that work on the problems, each within its time, replaced where they die or do not end.
+
+A problem runs what others wrote (a reference at small shapes, torch.export): it may hang, crash or eat the memory. So
+each has its process, which is ended when the problem's time is up, and what its run has found until then is read by another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from multiprocessing import Pipe
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import IO, Protocol
+
+from mtmc.bench.folder import BenchFolder
+from mtmc.bench.problem import Problem
+from mtmc.bench.row import Failure, Row
+from mtmc.bench.solve import failed_row
+from mtmc.bench.worker import Job, Orders
+from mtmc.errors import ConfigError
+from mtmc.search import Progress
+
+_log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How often the clocks are looked at."""
+END_S = 10.0
+"""Seconds until a process that was told to go is killed."""
+_LAST_LINES = 4096
+_STARTER = "from mtmc.bench.worker import main; main()"
+
+
+class Watcher(Protocol):
+    """Who is told how a benchmark goes on."""
+
+    def begin(self, problems: int) -> None:
+        """It begins, with so many problems to do."""
+        ...
+
+    def started(self, problem: Problem) -> None:
+        """A problem is taken up."""
+        ...
+
+    def moved(self, problem: Problem, progress: Progress) -> None:
+        """Its search goes on."""
+        ...
+
+    def ended(self, row: Row) -> None:
+        """A problem has its row."""
+        ...
+
+
+@dataclass(frozen=True)
+class Limits:
+    """problem_s: wall seconds of one problem, after which its process is ended. deadline: `time.monotonic()` at which
+    everything is ended. None: no limit."""
+
+    problem_s: float | None = None
+    deadline: float | None = None
+
+
+class _Worker:
+    """One process, seen from outside."""
+
+    def __init__(self, orders: Orders, log: Path) -> None:
+        self.job: Job | None = None
+        self.since = 0.0
+        log.parent.mkdir(parents=True, exist_ok=True)
+        self._log = log
+        self._output: IO[bytes] = log.open("ab")
+        self.pipe, theirs = Pipe()
+        command = [sys.executable, "-c", _STARTER, str(theirs.fileno())]
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=self._output,
+            start_new_session=True,  # Ctrl-C is ours to answer, and all that it has started ends with it
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(each for each in sys.path if each)},
+        )
+        theirs.close()
+        self._say(orders)
+
+    def take(self, job: Job) -> None:
+        """Start a job."""
+        self.job, self.since = job, time.monotonic()
+        self._say(job)
+
+    def _say(self, what: Orders | Job) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it is gone: who listens to it will hear
+            self.pipe.send(what)
+
+    def told(self) -> tuple[str, Row | Progress | str]:
+        """What it says next. Raises: EOFError or OSError where it is gone."""
+        message: tuple[str, Row | Progress | str] = self.pipe.recv()
+        return message
+
+    def end(self, kill: bool) -> str:
+        """End the process and say how it ended: "SIGSEGV" or "exit status 1", and the last line of its log."""
+        self.pipe.close()
+        if not kill:
+            try:
+                self._process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                kill = True
+        if kill:
+            _kill(self._process)
+        self._output.close()
+        status = self._process.returncode
+        ended = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        last = self._log.read_bytes()[-_LAST_LINES:].decode(errors="replace").strip().splitlines()
+        return f"{ended}: {last[-1].strip()}" if last and not kill else ended
+
+
+class Crew:
+    """Works on problems with some processes. orders: what these are told. folder: where their logs go."""
+
+    def __init__(self, orders: Orders, size: int, folder: BenchFolder) -> None:
+        self._orders, self._size, self._folder = orders, size, folder
+        self._workers: list[_Worker] = []
+        self._made = 0
+        self._waiting: deque[Job] = deque()
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def run(self, jobs: Sequence[Job], limits: Limits, watcher: Watcher) -> Iterable[Row]:
+        """The rows of the jobs, as they come. Those that are not there at the deadline never come.
+
+        Raises: ConfigError for a setting that is wrong for every problem.
+        """
+        self._waiting = deque(jobs)
+        while self._waiting or any(each.job for each in self._workers):
+            if limits.deadline is not None and time.monotonic() >= limits.deadline:
+                self.close()
+                return
+            self._hand_out(watcher)
+            busy = [each for each in self._workers if each.job is not None]
+            ready = wait([each.pipe for each in busy], LOOK_S)
+            for worker in busy:
+                row = self._hear(worker, watcher) if worker.pipe in ready else self._look(worker, limits)
+                if row is not None:
+                    watcher.ended(row)
+                    yield row
+
+    def close(self) -> None:
+        """End all processes. Idempotent."""
+        for worker in self._workers:
+            worker.end(kill=worker.job is not None)
+        self._workers = []
+
+    def _hand_out(self, watcher: Watcher) -> None:
+        """A job for each process that has none; new processes where there are fewer than there may be."""
+        while self._waiting:
+            idle = next((each for each in self._workers if each.job is None), None)
+            if idle is None:
+                if len(self._workers) >= self._size:
+                    return
+                self._made += 1
+                idle = _Worker(self._orders, self._folder.log(self._made))
+                self._workers.append(idle)
+            job = self._waiting.popleft()
+            if job.what != "salvage":
+                watcher.started(job.problem)
+            idle.take(job)
+
+    def _hear(self, worker: _Worker, watcher: Watcher) -> Row | None:
+        assert worker.job is not None
+        try:
+            kind, value = worker.told()
+        except (EOFError, OSError):
+            return self._lost(worker, "crash", kill=False)
+        if kind == "config":
+            raise ConfigError(str(value))
+        if isinstance(value, Progress):
+            watcher.moved(worker.job.problem, value)
+            return None
+        assert isinstance(value, Row)
+        worker.job = None
+        return value
+
+    def _look(self, worker: _Worker, limits: Limits) -> Row | None:
+        """End a process whose problem's time is up."""
+        if limits.problem_s is None or time.monotonic() < worker.since + limits.problem_s:
+            return None
+        return self._lost(worker, "time", kill=True)
+
+    def _lost(self, worker: _Worker, kind: str, kill: bool) -> Row | None:
+        """A process is gone: its problem's row, or None where another process looks at its run first."""
+        job = worker.job
+        assert job is not None
+        seconds = time.monotonic() - worker.since
+        self._workers.remove(worker)
+        how = worker.end(kill)
+        reason = f"it took more than {seconds:.0f} s" if kind == "time" else f"its process ended with {how}"
+        failure = Failure("time" if kind == "time" else "crash", reason)
+        _log.info("%s: %s", job.problem.id, reason)
+        if job.what == "solve":
+            self._waiting.appendleft(Job(job.problem, "salvage", failure))
+            return None
+        return failed_row(job.problem, job.failure or failure, seconds)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """End a process and what it has started."""
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        process.kill()
+    process.wait()

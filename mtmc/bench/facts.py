@@ -1,0 +1,208 @@
+"""facts: from a run to its row: what is handed back, how fast it is, what it is compared with, and what it took."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from mtmc.bench.problem import Problem
+from mtmc.bench.row import EAGER, Row, Why, digest
+from mtmc.bench.why import WhyFacts, why
+from mtmc.errors import ConfigError, MtmcError
+from mtmc.evaluate.hardware import hardware
+from mtmc.outcome import Outcome
+from mtmc.protocols import Depth
+from mtmc.search.result import SearchResult, spent_cost
+from mtmc.store import Store
+from mtmc.syntax import parse
+from mtmc.task import Task
+from mtmc.tree import KernelNode
+
+if TYPE_CHECKING:
+    from mtmc.rewrite.graph import Graph
+
+GPU_STAGES = ("ready_s", "check_s", "time_s", "verify_s")
+"""Metrics of a measured outcome: seconds that it held the GPU."""
+ON_DEVICE = ("check", "time", "verify")
+"""Gates that need the GPU."""
+
+
+@dataclass(frozen=True)
+class Handed:
+    """The version that is handed back.
+
+    outcome: of its verification where it has one that it passed, else of its screening. eager_ms: of the reference, timed
+    in turn with it where that was done.
+    """
+
+    outcome: Outcome
+    is_reference: bool
+    verified: bool | None
+    eager_ms: float | None
+
+
+def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, seconds: float, captured: bool) -> Row:
+    """The row of a run that has its root.
+
+    verifies: whether the evaluator has a gate for the version that is handed back. seconds: wall time of the problem.
+    captured: whether the coder's graph of the task can be asked for; without it rules that need it do not hold.
+    """
+    tree, best = result.versions, result.versions.best
+    store = Store.read(result.run_dir)
+    try:
+        made, cost = store.evaluations_made(), spent_cost(store)
+        legal = [store.legal(node.id)[0] for node in tree]
+        gpu = store.hardware() or ""
+    finally:
+        store.close()
+    handed = _handed(best, result, made, verifies)
+    eager = handed.eager_ms or _ms(result.baselines.get(EAGER)) or tree.root.outcome.runtime_ms
+    baselines = {name: ms for name, outcome in result.baselines.items() if (ms := _ms(outcome)) is not None}
+    baselines |= {} if eager is None else {EAGER: eager}
+    best_ms = baselines.get(EAGER) if handed.is_reference else handed.outcome.runtime_ms
+    row = Row(
+        level=problem.level,
+        number=problem.number,
+        name=problem.name,
+        digest=digest(task.source),
+        correct=handed.outcome.ok and handed.verified is not False,
+        verified=handed.verified,
+        triton=any(node.outcome.ok and has_kernel(node.source) for node in tree if node is not tree.root),
+        is_reference=handed.is_reference,
+        best_ms=best_ms,
+        baselines_ms=baselines,
+        runtime_kind=handed.outcome.runtime_kind,
+        hardware=gpu,
+        roofline=_roofline(handed.outcome, best_ms),
+        metrics=dict(handed.outcome.metrics),
+        evaluations=result.evaluations,
+        statuses=dict(Counter(node.outcome.status for node in tree)),
+        gpu_seconds=gpu_seconds((gate, spent, outcome) for _, gate, spent, outcome in made),
+        seconds=seconds,
+        tokens=cost.tokens_in + cost.tokens_out,
+        usd=cost.usd,
+        steps=tuple(node.action.sentence for node in tree.path(best.id) if node.action is not None),
+        finished=result.finished or "",
+    )
+    lowered = {action.region.name for actions in legal for action in actions if action.kind == "lower"}
+    versions = [(node.source, node.outcome) for node in tree if node is not tree.root]
+    return replace(row, why=explained(row, versions, _library_steps(task, best, lowered) if captured else None))
+
+
+def has_kernel(source: str) -> bool:
+    """Whether a file defines a Triton kernel: a function under `triton.jit`."""
+    try:
+        tree = parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    marks = [ast.unparse(mark).partition("(")[0] for each in functions for mark in each.decorator_list]
+    return any(mark in ("jit", "triton.jit") for mark in marks)
+
+
+def gpu_seconds(made: Iterable[tuple[Depth, float, Outcome]]) -> float:
+    """Seconds that evaluations held a GPU. made: gate, wall seconds and outcome of each.
+
+    What a measured outcome states of its stages; for a version that failed on the GPU, which states nothing, its wall
+    seconds. Nothing for what failed before, nor where nothing is measured. Baselines, which are kept between runs, are not
+    counted.
+    """
+    evaluations = list(made)
+    if not any(outcome.runtime_kind == "measured" for _, _, outcome in evaluations):
+        return 0.0
+    total = 0.0
+    for _, spent, outcome in evaluations:
+        if outcome.runtime_kind == "measured":
+            total += sum(outcome.metrics.get(stage, 0.0) for stage in GPU_STAGES)
+        elif not outcome.ok and outcome.diagnosis is not None and outcome.diagnosis.stage in ON_DEVICE:
+            total += spent
+    return total
+
+
+def _handed(
+    best: KernelNode, result: SearchResult, made: list[tuple[str, Depth, float, Outcome]], verifies: bool
+) -> Handed:
+    """The version that a run hands back: the reference itself needs no verification."""
+    if best is result.versions.root:
+        return Handed(best.outcome, True, None, best.outcome.metrics.get("eager_ms"))
+    found = [outcome for hash_, gate, _, outcome in made if hash_ == best.hash and gate == "verify"]
+    outcome = found[0] if found and found[0].ok else best.outcome
+    verified = bool(found and found[0].ok) if verifies else None
+    return Handed(outcome, False, verified, outcome.metrics.get("eager_ms"))
+
+
+def explained(
+    row: Row, versions: Sequence[tuple[str, Outcome]], steps: tuple[dict[str, int], int] | None = None
+) -> Why | None:
+    """Why a problem is not faster than its better baseline, see `mtmc.bench.why`; None where it is, or nothing is known.
+
+    versions: source and outcome of those that were made. steps: library ops that stay, and all steps of the best version.
+    """
+    baseline = row.better_baseline
+    if baseline is None or not row.best_ms or not row.correct:
+        return None
+    kernels = [outcome for source, outcome in versions if has_kernel(source)]
+    right = [outcome.runtime_ms for outcome in kernels if outcome.ok and outcome.runtime_ms is not None]
+    return why(
+        WhyFacts(
+            baseline=baseline,
+            baseline_ms=row.baselines_ms[baseline],
+            best_ms=row.best_ms,
+            roofline=row.roofline,
+            kernels=launches(row.metrics),
+            launch_us=_launch_us(row.hardware),
+            uncovered=None if steps is None else steps[0],
+            ops=0 if steps is None else steps[1],
+            kernel_ms=min(right, default=None),
+            made=len(kernels),
+            statuses=Counter(outcome.status for outcome in kernels),
+            finished=row.finished,
+        )
+    )
+
+
+def launches(metrics: Mapping[str, float]) -> float | None:
+    """Kernels of one forward: counted by the lab, or seen by the profiler, where the handing over of the outputs is one
+    more; None where neither looked."""
+    if "kernels" in metrics:
+        return metrics["kernels"]
+    return max(metrics["activities"] - 1, 0.0) if "activities" in metrics else None
+
+
+def _library_steps(task: Task, best: KernelNode, lowered: set[str]) -> tuple[dict[str, int], int] | None:
+    """The library ops that a version still calls and that could not be lowered anywhere in the run, by name with their
+    number; and how many steps it has. Views cost nothing and count as neither. None for a version without a plan."""
+    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.ops import FREE
+    from mtmc.rewrite.plan import plan_from_json
+
+    try:
+        plan = plan_from_json(best.plan or "")
+        graph: Graph = capture(task)
+        steps = [each for each in plan.stages if not each.is_torch or graph.by_name[each.ops[0]].target not in FREE]
+        calls = [each.ops[0] for each in steps if each.is_torch and each.ops[0] not in lowered]
+        return dict(Counter(graph.by_name[call].target.split(".")[1] for call in calls)), len(steps)
+    except (MtmcError, ValueError, KeyError, IndexError):  # of another coder: it has no plan, or none of this kind
+        return None
+
+
+def _roofline(outcome: Outcome, best_ms: float | None) -> float | None:
+    """Fraction of the roofline that `best_ms` is, from what an outcome states of its own runtime."""
+    stated = outcome.metrics.get("roofline")
+    if stated is None or not best_ms or outcome.runtime_ms is None:
+        return None
+    return stated * outcome.runtime_ms / best_ms
+
+
+def _launch_us(gpu: str) -> float | None:
+    try:
+        return hardware(gpu).launch_us
+    except ConfigError:
+        return None
+
+
+def _ms(outcome: Outcome | None) -> float | None:
+    return None if outcome is None else outcome.runtime_ms

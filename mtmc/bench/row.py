@@ -1,0 +1,137 @@
+"""Row: what came of one problem, as plain data, and how it is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+from mtmc.outcome import RuntimeKind
+
+EAGER, COMPILE, AUTOTUNE = "eager", "torch.compile", "torch.compile max-autotune"
+"""Names of the baselines, as the GPU evaluator has them."""
+COMPILED = (COMPILE, AUTOTUNE)
+
+FailureKind = Literal[
+    "not_loaded", "no_candidate", "not_exported", "too_large", "refused", "evaluator", "model", "time", "crash", "error"
+]
+"""Why there is no result.
+
+not_loaded: the file is no task, does not run, or has no small shapes. no_candidate: there is none to score.
+not_exported: the coder cannot capture it (torch.export). too_large: it does not fit into memory. refused: the reference
+fails its own evaluation, or two runs of it differ. evaluator, model: their own means failed. time: the time of one problem
+was up. crash: the process that had it ended. error: a bug of ours.
+"""
+FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
+PASSING: tuple[FailureKind, ...] = ("evaluator", "model", "time", "crash", "error", "no_candidate")
+"""What another try may mend."""
+
+WhyKind = Literal[
+    "at_the_roof", "launch_bound", "family_missing", "kernels_fail", "nothing_tried", "library_better", "ended"
+]
+"""Why a problem is not faster, see `mtmc.bench.why`."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no result. message: one line."""
+
+    kind: FailureKind
+    message: str
+
+
+@dataclass(frozen=True)
+class Why:
+    """Why a problem is not 1.05 times as fast as the better baseline. text: one line, with the figures it follows from."""
+
+    kind: WhyKind
+    text: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One problem.
+
+    level, number, name: of the problem. digest: of its text in the benchmark's dtype, so that a changed problem is run anew.
+    correct: the version that is handed back passed all gates; verified: the last of them too, None where the evaluator has
+        no such gate or the reference itself is handed back. triton: a version with a Triton kernel passed.
+    best_ms: runtime of the version that is handed back; that of eager where it is the reference itself (`is_reference`).
+    baselines_ms: runtimes by name (`EAGER`, `COMPILE`, `AUTOTUNE`), those that are known. eager is what was timed in turn
+        with the best version, where that was done. runtime_kind: what all these runtimes are.
+    roofline: fraction that the best version reaches, 0 to 1. metrics: those of its outcome.
+    evaluations: versions evaluated, the root included. statuses: how many versions ended how.
+    gpu_seconds: seconds that evaluations held a GPU, see `mtmc.bench.facts`. seconds: wall time of the problem.
+    steps: sentences of the actions that led to the best version. finished: why the search ended.
+    candidate: file that was scored, "" for a search.
+    """
+
+    level: str
+    number: int
+    name: str
+    digest: str
+    failure: Failure | None = None
+    correct: bool = False
+    verified: bool | None = None
+    triton: bool = False
+    is_reference: bool = False
+    best_ms: float | None = None
+    baselines_ms: Mapping[str, float] = field(default_factory=dict)
+    runtime_kind: RuntimeKind | None = None
+    hardware: str = ""
+    roofline: float | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    evaluations: int = 0
+    statuses: Mapping[str, int] = field(default_factory=dict)
+    gpu_seconds: float = 0.0
+    seconds: float = 0.0
+    tokens: int = 0
+    usd: float = 0.0
+    steps: tuple[str, ...] = ()
+    finished: str = ""
+    candidate: str = ""
+    why: Why | None = None
+
+    @property
+    def id(self) -> str:
+        """Name of the problem within its suite."""
+        return f"{self.level}/{self.name}"
+
+    def speedup(self, baseline: str = EAGER) -> float | None:
+        """Of what is handed back over a baseline; None where it is not right, or a runtime is not known.
+
+        The reference itself is handed back at exactly 1 over eager, which it is.
+        """
+        other = self.baselines_ms.get(baseline)
+        return other / self.best_ms if self.correct and other and self.best_ms else None
+
+    @property
+    def better_baseline(self) -> str | None:
+        """The fastest of the baselines that are known; None where none is."""
+        return min(self.baselines_ms, key=lambda name: self.baselines_ms[name]) if self.baselines_ms else None
+
+
+def digest(text: str) -> str:
+    """Identity of a problem's text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def row_to_json(row: Row) -> dict[str, Any]:
+    """Plain JSON of a row; `row_from_json` is its inverse."""
+    return asdict(row)
+
+
+def row_from_json(data: Mapping[str, Any]) -> Row:
+    """Inverse of `row_to_json`. Raises: TypeError on unknown fields."""
+    fields = dict(data)
+    for name, kind in (("failure", Failure), ("why", Why)):
+        if fields.get(name) is not None:
+            fields[name] = kind(**fields[name])
+    fields["steps"] = tuple(fields.get("steps", ()))
+    return Row(**fields)
+
+
+def row_text(row: Row) -> str:
+    """A row as it is kept on disk."""
+    return json.dumps(row_to_json(row), indent=1) + "\n"

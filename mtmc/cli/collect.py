@@ -1,0 +1,137 @@
+"""mtmc collect and mtmc dataset: trees to learn from, and any run in their format."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mtmc.cli.command import Command, Interrupted
+from mtmc.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mtmc.rl.worker import Told
+
+COLLECTIONS = Path("trees")
+"""Where collections go that nobody gives a folder."""
+FORMATS = ("parquet", "sft", "preference")
+
+
+def _collect(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
+    from mtmc.conf.collect import compose_collect
+    from mtmc.search.components import make
+
+    settings, part, given = compose_collect(overrides)
+    recorded_as = {"name": part.name, "settings": dict(part.settings)}
+    if arguments.dry_run:
+        from omegaconf import OmegaConf
+
+        plain = {**dataclasses.asdict(settings), "out": given, "evaluator": recorded_as}
+        print(OmegaConf.to_yaml(OmegaConf.create(plain)), end="")
+        return 0
+    from mtmc.rl.collect import collect
+
+    out = Path(given).expanduser() if given else COLLECTIONS / f"{part.name}-{settings.seed}"
+    teller = _Teller(settings.tasks)
+    try:
+        found = collect(settings, make("evaluator", part.name, part.settings), recorded_as, out, teller)
+    except KeyboardInterrupt as stop:
+        raise Interrupted(f"go on with the same command and out={out}") from stop
+    size = sum(found.sizes.values()) / 2**20
+    per = sum(found.sizes.values()) / max(1, found.transitions)
+    print(f"{found.transitions} transitions of {found.nodes} versions of {found.tasks} tasks in {out}")
+    print(f"{found.evaluations} evaluations, {size:.2f} MiB, {per:.0f} bytes a transition")
+    if found.left:
+        print(f"{found.left} trees are not finished: the same command goes on with them")
+    return 0
+
+
+class _Teller:
+    """A line for each tree that ends, on stderr."""
+
+    def __init__(self, tasks: int) -> None:
+        self._tasks, self._ended, self._evaluations = tasks, 0, 0
+        self._started = time.monotonic()
+
+    def __call__(self, told: Told) -> None:
+        self._ended += told.ended not in ("refused", "failed")
+        self._evaluations += told.evaluations
+        rate = self._evaluations / max(1e-9, time.monotonic() - self._started)
+        why = f": {' '.join(told.reason.split())[:160]}" if told.reason else ""
+        line = f"{told.name} {told.ended}, {told.evaluations} evaluations in {told.seconds:.0f} s{why}"
+        print(f"[{self._ended}/{self._tasks}, {rate:.2f} evaluations a second] {line}", file=sys.stderr, flush=True)
+
+
+def _dataset(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
+    from mtmc.rl.dataset import write_dataset
+    from mtmc.rl.formats import preferences, sft_examples, write_jsonl
+    from mtmc.rl.record import merged, record_run
+
+    runs = [Path(run).expanduser() for run in arguments.runs]
+    output = Path(arguments.output).expanduser()
+    if arguments.format == "parquet":
+        records = [record_run(run) for run in runs]
+        tasks = [record.tasks[0]["task"] for record in records]
+        if len(set(tasks)) < len(tasks):
+            twice = next(run for run, task in zip(runs, tasks, strict=True) if tasks.count(task) > 1)
+            raise ConfigError(f"{twice} and another run are of one task: a data set has one tree a task, leave one out")
+        sizes = write_dataset(merged(records), output)
+        for name, size in sizes.items():
+            print(f"wrote {output / name}.parquet ({size} bytes)")
+        return 0
+    if arguments.format not in FORMATS:
+        raise ConfigError(f"there is no format {arguments.format!r}: use --format with one of {', '.join(FORMATS)}")
+    made = sft_examples if arguments.format == "sft" else preferences
+    count = write_jsonl((example for run in runs for example in made(run)), output)
+    print(f"wrote {output} ({count} examples)")
+    return 0
+
+
+def _collect_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
+
+
+def _dataset_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="the folder of a run")
+    parser.add_argument("--output", "-o", metavar="PATH", required=True, help="a folder for parquet, else a file")
+    parser.add_argument("--format", "-f", metavar="FORMAT", default="parquet", help=", ".join(FORMATS))
+
+
+def _settings_help() -> str:
+    from mtmc import conf
+    from mtmc.conf.schema import in_words, setting_fields
+    from mtmc.rl.settings import CollectSettings
+
+    defaults = {each.name: each.default for each in dataclasses.fields(CollectSettings)}
+    lines = ["settings:"]
+    for name, hint in setting_fields(CollectSettings).items():
+        default = defaults[name]
+        lines.append(f"  {name}=  {in_words(hint)}" + ("" if default in ("", None) else f" ({default})"))
+    lines += ["  out=  the folder of the collection", f"  evaluator={{{', '.join(conf.options('evaluator'))}}}"]
+    return "\n".join(lines)
+
+
+COLLECT = Command(
+    run=_collect,
+    arguments=_collect_arguments,
+    summary="grow trees of generated tasks and record them, to learn from",
+    usage="[--dry-run] [tasks=N] [evaluations=N] [evaluator=NAME] [out=FOLDER] [SETTING=VALUE ...]",
+    description="Grow trees of generated tasks, wide rather than high, and record every transition in Parquet files.\n\n"
+    "  mtmc collect tasks=6 evaluations=15 out=trees/small\n"
+    "  mtmc collect tasks=400 evaluations=80 evaluator=gpu evaluator.reuse=64 jobs=8 minutes=30 out=trees/h100\n\n"
+    "The same command with the same out= goes on with what is left.",
+    epilog=_settings_help,
+    overrides=True,
+)
+DATASET = Command(
+    run=_dataset,
+    arguments=_dataset_arguments,
+    summary="write runs as recorded trees, or as examples for others' trainers",
+    usage="RUN [RUN ...] -o PATH [--format parquet|sft|preference]",
+    description="Write any run in the format of recorded trees (parquet: a folder with three files), as prompts with\n"
+    "completions (sft), or as prompts with a chosen and a rejected answer (preference); both are JSON lines.",
+)

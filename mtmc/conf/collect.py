@@ -1,0 +1,53 @@
+"""The settings of `mtmc collect`: its own (`mtmc.rl.settings.CollectSettings`) and those of its evaluator, read together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from mtmc.conf import Part, compose
+from mtmc.conf import overrides as parsing
+from mtmc.conf.schema import in_words, setting_fields, structured, typed
+from mtmc.errors import ConfigError
+from mtmc.rl.settings import CollectSettings
+
+_STAND_IN = "task=softmax"
+"""A search has a task; those of a collection are generated."""
+OUT, EVALUATOR = "out", "evaluator"
+
+
+def compose_collect(texts: Sequence[str]) -> tuple[CollectSettings, Part, str | None]:
+    """The settings of a collection, its evaluator, and its folder (None where none is given).
+
+    texts: overrides as they stand on the command line, "tasks=300", "evaluator=gpu", "evaluator.reuse=32".
+
+    Raises: ConfigError naming the setting, its value and the mend.
+    """
+    types = setting_fields(CollectSettings)
+    own = [text for text in texts if _name(text) in types]
+    rest = [text for text in texts if _name(text) not in types]
+    for name in map(_name, rest):
+        if name.split(".")[0] not in (OUT, EVALUATOR):
+            raise ConfigError(f"there is no setting {name!r}: {parsing.nearest(name, [*types, OUT, EVALUATOR])}")
+    config = compose([_STAND_IN, *rest])
+    return _settings(own, types), config.evaluator, config.out
+
+
+def _name(text: str) -> str:
+    return text.partition("=")[0].lstrip("+~")
+
+
+def _settings(texts: Sequence[str], types: dict[str, Any]) -> CollectSettings:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    values = OmegaConf.create(structured(cast(Any, CollectSettings))())
+    for override in parsing.parse(texts):
+        name = parsing.name_of(override)
+        try:
+            OmegaConf.update(values, name, override.value())
+        except OmegaConfBaseException as error:
+            given = parsing.typed_value(override)
+            raise ConfigError(f"{name} cannot be {given!r}: use {in_words(types[name])}") from error
+    plain: Any = OmegaConf.to_container(values, resolve=True)
+    return CollectSettings(**{name: typed(plain[name], hint) for name, hint in types.items()})

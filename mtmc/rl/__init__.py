@@ -1,0 +1,19 @@
+"""Recorded trees and what is learned from them.
+
+    tasks/            training tasks, composed at random: (seed, index) -> text
+    graphs.py         what a task computes as plain data; whether two tasks compute the same
+    benchmark.py      the graphs of a benchmark, so that no training task is one of them
+    expand.py         the strategy that grows trees to learn from
+    settings.py  collect.py  worker.py      many trees at once, resumable (`mtmc collect`)
+    transpositions.py actions that were not tried but lead to a known version
+    schema.py         the format of recorded trees, documented column by column
+    record.py  dataset.py                   a run -> rows -> Parquet files, and back
+    trees.py          recorded trees in memory, as a policy sees them live
+    stages.py  fit.py  features.py          a version and its actions as vectors
+    rewards.py        what a step is worth
+    arrays.py  environment.py               recorded trees as a Gymnasium environment
+    replays.py        a search on a recorded tree: how many evaluations it takes
+    formats.py        runs as examples for others' trainers
+
+Importing this loads neither torch nor pyarrow; pyarrow and gymnasium are the extra `rl`.
+"""

@@ -1,0 +1,44 @@
+"""CollectSettings: how many trees are recorded, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtmc.errors import ConfigError
+from mtmc.rl.expand import Expand
+
+
+@dataclass(frozen=True)
+class CollectSettings:
+    """What `mtmc collect` takes besides an evaluator.
+
+    tasks: how many trees. seed: of the tasks and of all that is drawn. first: number of the first task, so that several
+    machines can share the work. evaluations: of each tree, the root included. depth: actions from the root at most.
+    blind, complete: shares of the trials that are drawn evenly, and that complete the versions on the way to the best one;
+    the others follow the heuristic and the values so far. focus: how closely. See `mtmc.rl.expand.Expand`.
+    batch: trials of one tree at once. jobs: trees at once, each in its process; 0: three for each GPU, or one without one.
+    minutes: wall time after which no more is evaluated; the same command goes on. null: no limit.
+    benchmark: folder of a KernelBench checkout, none of whose problems becomes a task. Empty: not compared.
+    """
+
+    tasks: int = 300
+    seed: int = 0
+    first: int = 0
+    evaluations: int = 64
+    depth: int = 16
+    blind: float = 0.2
+    complete: float = 0.4
+    focus: float = 6.0
+    batch: int = 8
+    jobs: int = 0
+    minutes: float | None = None
+    benchmark: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the setting, its value and what it may be."""
+        for name, least in (("tasks", 1), ("first", 0), ("evaluations", 2), ("depth", 1), ("batch", 1), ("jobs", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} cannot be {getattr(self, name)}: use {least} or more")
+        Expand(self.blind, self.complete, self.focus)  # its settings are checked there
+        if self.minutes is not None and not self.minutes > 0:
+            raise ConfigError(f"minutes cannot be {self.minutes:g}: use a number above 0, or null")

@@ -1,0 +1,60 @@
+"""The figures of the tables, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtmc.bench.figures import by_level, fast_p, geometric_mean, level_figures, mean, speedups
+from mtmc.bench.row import AUTOTUNE, COMPILE, EAGER, Failure
+from tests.bench.faults import row
+
+ROWS = [
+    row("a", 4.0, triton=True, roofline=0.5, evaluations=3, gpu_seconds=1.5, seconds=2.0, tokens=10, usd=0.25),
+    row("b", 2.0, triton=True, roofline=0.7, evaluations=2),
+    row("c", 1.0, is_reference=True),
+    row("d", 0.5),
+    row("e", 8.0, correct=False),
+    row("f", failure=Failure("not_loaded", "no file")),
+]
+"""Speedups over eager: 4, 2, 1, 0.5; a wrong one and one without a result have none."""
+
+
+def test_fast_p_is_of_all_problems_and_strict() -> None:
+    assert fast_p(ROWS, 1.0) == pytest.approx(2 / 6)  # 4 and 2; 1 is not above 1, 8 is not right
+    assert fast_p(ROWS, 2.0) == pytest.approx(1 / 6)
+    assert fast_p(ROWS, 0.0) == pytest.approx(4 / 6)
+    assert fast_p(ROWS, 1.0, COMPILE) == pytest.approx(1 / 6)  # halves: 2, 1, 0.5, 0.25
+    assert fast_p([], 1.0) == 0.0
+
+
+def test_means_are_of_what_is_known() -> None:
+    over = speedups(ROWS, EAGER)
+    assert over.count == 4
+    assert over.mean == pytest.approx((4 + 2 + 1 + 0.5) / 4)
+    assert over.geometric == pytest.approx((4 * 2 * 1 * 0.5) ** 0.25)  # 2 ** 0.5
+    assert over.least == 0.5
+    assert over.slower == 1
+    assert speedups(ROWS, AUTOTUNE).geometric == pytest.approx(2**0.5 / 4)
+    assert speedups([], EAGER).mean is None
+    assert (mean([]), geometric_mean([])) == (None, None)
+    assert geometric_mean([0.5, 8.0]) == pytest.approx(2.0)
+
+
+def test_a_loss_is_below_0_98() -> None:
+    assert speedups([row("a", 0.979), row("b", 0.98), row("c", 0.99)], EAGER).slower == 1
+
+
+def test_figures_of_a_level() -> None:
+    found = level_figures("level1", ROWS)
+    assert (found.problems, found.correct, found.triton, found.failed) == (6, 4, 2, 1)
+    assert found.roofline == pytest.approx(0.6)  # of the two that are known
+    assert (found.evaluations, found.gpu_seconds, found.seconds, found.tokens, found.usd) == (5, 1.5, 2.0, 10, 0.25)
+
+
+def test_several_levels_have_a_column_for_all() -> None:
+    assert [each.level for each in by_level(ROWS)] == ["level1"]
+    both = by_level([*ROWS, row("g", 2.0, level="level2")])
+    assert [each.level for each in both] == ["level1", "level2", "all"]
+    assert [each.problems for each in both] == [6, 1, 7]
+    assert both[2].over[EAGER].geometric == pytest.approx((4 * 2 * 1 * 0.5 * 2) ** 0.2)
+    assert by_level([]) == []

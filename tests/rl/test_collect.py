@@ -1,0 +1,200 @@
+"""Collecting trees: cut off, killed, gone on with, refused; the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mtmc.bench.shared import EvaluatorServer
+from mtmc.cli import main
+from mtmc.conf.collect import compose_collect
+from mtmc.errors import ConfigError, EvaluatorError, RunError
+from mtmc.evaluate import EVALUATORS
+from mtmc.evaluate.gpu import GpuSettings
+from mtmc.outcome import Outcome
+from mtmc.rl import collect as collecting
+from mtmc.rl import worker
+from mtmc.rl.collect import collect, split_by_device, write_collection
+from mtmc.rl.dataset import read_tables
+from mtmc.rl.settings import CollectSettings
+from mtmc.rl.tasks import generate
+from mtmc.rl.worker import Orders, Screening, grow, grow_task
+from mtmc.task import Task, task_from_source
+from tests.rl.recorded import TASK_TEXT, Drawn
+
+AS = {"name": "drawn", "settings": {}}
+SETTINGS = CollectSettings(tasks=1, evaluations=12, batch=2, depth=4)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return task_from_source(TASK_TEXT, "rows")
+
+
+def orders(out: Path, **changes: Any) -> Orders:
+    return replace(Orders(SETTINGS, out, (), AS, {}), **changes)
+
+
+def plain(out: Path) -> dict[str, list[dict[str, Any]]]:
+    return {name: table.to_pylist() for name, table in read_tables(out).items()}
+
+
+def test_a_tree_that_was_cut_off_goes_on_as_if_nothing_had_been(task: Task, tmp_path: Path) -> None:
+    assert grow_task(orders(tmp_path / "whole"), task, Screening(Drawn(), AS), 0.0).ended == "finished"
+    evaluator = Drawn()
+    cut = orders(tmp_path / "cut", deadline=time.time() + 0.2)
+    slow = Screening(Slow(evaluator, 0.1), AS)
+    assert grow_task(cut, task, slow, 0.0).ended == "cut off"
+    part = plain(tmp_path / "cut" / "parts" / "rows")
+    assert 0 < len(part["nodes"]) < 12 and not part["tasks"][0]["finished"]
+    before = evaluator.count
+    told = grow_task(orders(tmp_path / "cut"), task, Screening(evaluator, AS), 0.0)
+    assert told.ended == "finished" and told.evaluations == evaluator.count - before == 12 - before
+    assert plain(tmp_path / "cut" / "parts" / "rows") == plain(tmp_path / "whole" / "parts" / "rows")
+    assert worker.done(tmp_path / "cut", "rows")
+
+
+class Slow:
+    """An evaluator that takes its time."""
+
+    hardware = "H100"
+
+    def __init__(self, inner: Drawn, seconds: float) -> None:
+        self._inner, self._seconds = inner, seconds
+
+    def evaluate(self, requests: Any) -> list[Outcome]:
+        time.sleep(self._seconds)
+        return self._inner.evaluate(requests)
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def test_a_killed_tree_pays_for_nothing_twice(task: Task, tmp_path: Path) -> None:
+    evaluator = Drawn()
+
+    class Killed(BaseException):
+        """What no handler in the search expects."""
+
+    class Dying(Slow):
+        def evaluate(self, requests: Any) -> list[Outcome]:
+            if evaluator.count == 7:
+                raise Killed
+            return evaluator.evaluate(requests)
+
+    with pytest.raises(Killed):
+        grow_task(orders(tmp_path), task, Screening(Dying(evaluator, 0), AS), 0.0)
+    assert evaluator.count == 7 and not worker.done(tmp_path, "rows")
+    grow_task(orders(tmp_path), task, Screening(evaluator, AS), 0.0)
+    assert evaluator.count == 12
+
+
+def test_a_benchmarks_problem_is_refused_and_stays_refused(tmp_path: Path) -> None:
+    from mtmc.rewrite.capture import capture
+    from mtmc.rl.graphs import graph_facts, graph_key
+    from mtmc.rl.tasks import task_of
+
+    generated = generate(0, 6)
+    key = graph_key(graph_facts(capture(task_of(generated))))
+    told = grow(orders(tmp_path, excluded={key: "level1/1_this"}), generated, 0)
+    assert told.ended == "refused" and "level1/1_this" in told.reason
+    assert worker.done(tmp_path, generated.name)
+    assert "level1/1_this" in (tmp_path / "refused" / f"{generated.name}.txt").read_text()
+
+
+def test_a_bug_in_one_tree_is_told_and_ends_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> Task:
+        raise KeyError("bug")
+
+    monkeypatch.setattr(worker, "_admitted", broken)
+    told = grow(orders(tmp_path), generate(0, 6), 0)
+    assert told.ended == "failed" and told.reason == "KeyError: 'bug'"
+    assert not worker.done(tmp_path, told.name)
+
+    def gone(*_: object) -> Task:
+        raise EvaluatorError("no GPU")
+
+    monkeypatch.setattr(worker, "_admitted", gone)
+    with pytest.raises(EvaluatorError):
+        grow(orders(tmp_path), generate(0, 6), 0)
+
+
+def test_collect_from_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(EVALUATORS, "drawn", Drawn)
+    command = ["collect", "tasks=2", "first=5", "evaluations=4", "batch=2", "evaluator=drawn", "jobs=1", "out=trees"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert "transitions of 8 versions of 2 tasks in trees" in said.out
+    assert "finished, 4 evaluations" in said.err
+    summary = json.loads(Path("trees/collect.json").read_text())
+    assert summary["evaluations"] == 8 and set(summary["files"]) == {"tasks", "nodes", "transitions"}
+    before = Path("trees/transitions.parquet").read_bytes()
+    assert main(command) == 0  # nothing is left to do
+    assert "evaluations a second" not in capsys.readouterr().err
+    assert Path("trees/transitions.parquet").read_bytes() == before
+    assert main([*command, "seed=3"]) == 2
+    assert "holds a collection with seed=0, not 3" in capsys.readouterr().err
+    runs = [str(run) for run in sorted(Path("trees/runs").iterdir())]
+    assert main(["dataset", *runs, "-o", "again"]) == 0
+    assert plain(Path("again")) == plain(Path("trees"))
+    assert main(["dataset", runs[0], "-o", "edits.jsonl", "--format", "sft"]) == 0
+    assert Path("edits.jsonl").read_text().count("\n") >= 1
+    assert main(["dataset", runs[0], runs[0], "-o", "twice"]) == 2
+    assert "of one task" in capsys.readouterr().err
+
+
+def test_settings_are_checked() -> None:
+    settings, part, out = compose_collect(["tasks=3", "minutes=2", "evaluator=lab", "evaluator.workers=1", "out=x"])
+    assert (settings.tasks, settings.minutes, part.name, part.settings["workers"], out) == (3, 2.0, "lab", 1, "x")
+    for text, message in (
+        ("tasks=0", "tasks cannot be 0: use 1 or more"),
+        ("tasks=many", "tasks cannot be 'many': use a whole number"),
+        ("blind=2", "blind cannot be 2"),
+        ("minutes=0", "minutes cannot be 0"),
+        ("task=softmax", "there is no setting 'task': did you mean tasks"),
+        ("strategy=mcts", "there is no setting 'strategy'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            compose_collect([text])
+
+
+def test_nothing_recorded_is_said(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no tree was recorded"):
+        write_collection(SETTINGS, AS, tmp_path)
+
+
+def test_each_gpu_gets_its_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mtmc.evaluate import devices
+
+    pair = [replace(devices.Device.host(), index=str(index)) for index in range(2)]
+    monkeypatch.setattr(devices, "visible_devices", lambda asked: pair)
+    monkeypatch.setattr(collecting, "_cores", lambda: 16)
+    split = split_by_device(GpuSettings(reuse=32))
+    assert [(each.devices, each.builders, each.reuse) for each in split] == [("0", 4, 32), ("1", 4, 32)]
+    drawn = Drawn()
+    assert split_by_device(drawn) == [drawn]
+
+
+def test_an_evaluator_that_is_gone_ends_the_collection(tmp_path: Path, task: Task) -> None:
+    from mtmc.bench.shared import RemoteEvaluator
+
+    server = EvaluatorServer(Drawn())
+    remote = Screening(RemoteEvaluator(server.address, server.key), AS)
+    assert grow_task(orders(tmp_path / "one"), task, remote, 0.0).ended == "finished"
+    server.close()
+    with pytest.raises(EvaluatorError, match="gone"):
+        RemoteEvaluator(server.address, server.key)
+
+
+def test_a_collection_asks_for_more_tasks_than_it_has(tmp_path: Path) -> None:
+    """A deadline that has passed: nothing is grown, and that is said."""
+    with pytest.raises(RunError, match="no tree was recorded"):
+        collect(replace(SETTINGS, minutes=1e-6), Drawn(), AS, tmp_path, lambda told: None)

@@ -1,0 +1,128 @@
+"""Generated tasks: the same everywhere, admitted, spread over sizes and kinds, different from one another."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mtmc.errors import ConfigError, TaskError
+from mtmc.evaluate.gates.admission import admit
+from mtmc.rewrite.capture import capture
+from mtmc.rl import tasks
+from mtmc.rl.benchmark import benchmark_keys
+from mtmc.rl.graphs import graph_facts, graph_key
+from mtmc.rl.tasks import Generated, distinct, generate, task_of, task_text
+from mtmc.rl.tasks.program import Program, Step, Value, size_of
+from mtmc.rl.tasks.sizes import LEAST_US, MOST_BYTES, MOST_US, work_of
+
+MANY = 120
+DIGEST = "818e04615eb54830"
+"""Of the texts of the first tasks of seed 0."""
+
+
+@pytest.fixture(scope="module")
+def many() -> list[Generated]:
+    """The first tasks of a seed."""
+    return [generate(0, index) for index in range(MANY)]
+
+
+def test_a_seed_and_an_index_give_the_same_text_everywhere(many: list[Generated]) -> None:
+    assert task_text(0, 17) == many[17].text
+    assert task_text(1, 17) != many[17].text
+    digest = hashlib.sha256("".join(each.text for each in many).encode()).hexdigest()
+    assert digest[:16] == DIGEST, (
+        "the generator has changed: data sets that were collected cannot be made again with it"
+    )
+
+
+def test_tasks_are_spread_over_kinds_sizes_and_dtypes(many: list[Generated]) -> None:
+    regimes = Counter(each.work.regime for each in many)
+    assert set(regimes) == {"launch", "memory", "compute"} and min(regimes.values()) >= MANY // 12
+    kinds = Counter(each.program.kind for each in many)
+    assert set(kinds) == {"single", "subgraph", "network"} and min(kinds.values()) >= MANY // 12
+    assert set(Counter(each.program.dtype for each in many)) == {"fp32", "fp16", "bf16"}
+    assert any(len(each.program.outputs) > 1 or len(each.program.inputs) > 2 for each in many)  # graphs with branches
+    ops = Counter(step.op for each in many for step in each.program.steps)
+    assert {"linear", "softmax", "layer_norm", "add", "gelu"} <= set(ops)
+
+
+def test_tasks_take_time_and_memory_within_bounds(many: list[Generated]) -> None:
+    for each in many:
+        assert LEAST_US <= each.work.us <= MOST_US
+        assert each.work.memory <= MOST_BYTES
+
+
+def test_the_work_of_a_linear_layer_by_hand() -> None:
+    x = Value("x", ("rows", "cols"))
+    step = Step("linear", "self.linear1(x)", ("x",), Value("a", ("rows", "features1")), inner="cols")
+    program = Program("single", "fp16", (x,), (step,), ("a",), weights=(("cols", "features1"),))
+    work = work_of(program, {"rows": 1024, "cols": 2048, "features1": 512})
+    assert work.us == pytest.approx(
+        max(4.0, 2 * 1024 * 512 * 2048 / 600e6, 2 * (1024 * 2048 + 1024 * 512 + 2048 * 512) / 2.6e6)
+    )
+    assert work.memory == 2 * (2 * 2048 * 512 + 2 * 1024 * 2048 + 3 * 1024 * 512 + 6 * 1024 * 512)
+    assert size_of("rows // 2", {"rows": 9}) == 4
+
+
+def test_no_two_sizes_of_a_variant_are_equal(many: list[Generated]) -> None:
+    for each in many:
+        for shapes in _variants(each.text).values():
+            assert len(set(shapes.values())) == len(shapes)
+
+
+def _variants(text: str) -> dict[str, dict[str, int]]:
+    names: dict[str, dict[str, dict[str, int]]] = {}
+    exec(text[text.index("VARIANTS") : text.index("class Model")], names)
+    return names["VARIANTS"]
+
+
+@pytest.mark.parametrize("index", [1, 3, 6, 9, 19])
+def test_a_task_is_loaded_admitted_and_captured(index: int, tmp_path: Path) -> None:
+    task = task_of(generate(0, index))
+    assert admit(task, "cpu", tmp_path).warnings == ()
+    graph = capture(task)
+    assert graph.ops and len(graph.variants) == 4
+
+
+def test_there_is_no_task_below_zero() -> None:
+    with pytest.raises(TaskError, match="index of 0 or more"):
+        generate(0, -1)
+
+
+def test_equal_tasks_come_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = generate(0, 3)
+    again = replace(real, index=4, text=real.text.replace('"small"', '"small" '))
+    made = {3: real, 4: again, 5: generate(0, 5)}
+    monkeypatch.setattr(tasks, "generate", lambda seed, index: made[index])
+    assert [each.index for each in itertools.islice(distinct(0, 3), 2)] == [3, 5]
+
+
+def test_no_task_is_a_problem_of_a_benchmark_made_by_hand(tmp_path: Path) -> None:
+    generated = generate(0, 19)  # a linear layer
+    level = tmp_path / "KernelBench" / "level1"
+    level.mkdir(parents=True)
+    renamed = generated.text.replace("linear1", "fc").replace("features1", "width").replace(" a ", " out ")
+    (level / "1_same.py").write_text(renamed.replace("return a\n", "return out\n"))
+    (level / "2_other.py").write_text(generate(0, 6).text)
+    (level / "3_broken.py").write_text("class Model: pass\n")
+    keys = benchmark_keys(tmp_path)
+    assert keys[graph_key(graph_facts(capture(task_of(generated))))] == "level1/1_same"
+    assert graph_key(graph_facts(capture(task_of(generate(0, 1))))) not in keys
+    with pytest.raises(ConfigError, match="no problems"):
+        benchmark_keys(tmp_path / "nothing")
+
+
+@pytest.mark.skipif("KERNELBENCH" not in os.environ, reason="KERNELBENCH names no checkout of KernelBench")
+def test_no_task_is_a_problem_of_kernelbench() -> None:
+    keys = benchmark_keys(Path(os.environ["KERNELBENCH"]), ("level1", "level2"), every=10)
+    assert len(keys) >= 15
+    small = [each for each in (generate(0, index) for index in range(60)) if len(each.program.steps) <= 3]
+    assert len(small) >= 10
+    for each in small:
+        assert graph_key(graph_facts(capture(task_of(each)))) not in keys
