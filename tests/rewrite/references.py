@@ -113,6 +113,10 @@ ELEMENTWISE = {
 }
 
 ROWS = {
+    # Rows so long at the full shapes that they are split from the start, with a result of each row beside the full one.
+    "split_with_what_is_of_a_row": reference("(x - x.mean(-1, keepdim=True)) * 2, x.mean(-1, keepdim=True)").replace(
+        "m = 96", "m = 600000"
+    ),
     "softmax": reference("torch.softmax(x, -1)"),
     "softmax_over_rows": reference("torch.softmax(x, 0)"),
     "softmax_in_the_middle": reference("torch.softmax(x, 1)", "torch.randn(n, m, 7)"),

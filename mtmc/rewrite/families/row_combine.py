@@ -30,9 +30,13 @@ def apply_split(kernel: RowKernel) -> Writer:
     groups = kernel.head(writer)
     variables = _shares(kernel, writer)
     write_maps(writer, _row_maps(kernel), kernel.row_groups(groups), variables)
-    for value in kernel.body.stores:
-        if kernel.layout.place[value] == "row":
-            writer.store(value, variables[value], "rows", "row_mask & (tl.program_id(1) == 0)")
+    of_row = [value for value in kernel.body.stores if kernel.layout.place[value] == "row"]
+    if of_row:
+        writer.line("if tl.program_id(1) == 0:  # the programs of a row all know it")
+        writer.level += 1
+        for value in of_row:
+            writer.store(value, variables[value], "rows", "row_mask")
+        writer.level -= 1
     first, last = kernel.span(writer)
     writer.line(f"for start in range({first}, {last}, BLOCK_COLS):")
     writer.level += 1
