@@ -8,7 +8,7 @@ from mtmc.outcome import Outcome
 from mtmc.rewrite.body import build
 from mtmc.rewrite.families.rows import lay_out
 from mtmc.rewrite.families.softmax_product import analyse
-from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.graph import Graph, power_of_two_above
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Stage, plan_from_json
 
@@ -52,7 +52,7 @@ def elements_a_thread(graph: Graph, stage: Stage) -> float:
         columns = stage.number("block_cols")
         if stage.family == "rowwise" and stage.setting("passes") == "registers":
             layout = lay_out(graph, build(graph, stage.ops, table))
-            columns = 1 << (max(1, max(layout.cols, default=1)) - 1).bit_length()
+            columns = power_of_two_above(max(1, max(layout.cols, default=1)))
         if stage.family == "rowwise":
             columns = max(columns, stage.number("split"))  # the shares of a row are read at once
         return stage.number("block_rows") * columns / threads
@@ -60,14 +60,9 @@ def elements_a_thread(graph: Graph, stage: Stage) -> float:
 
 
 def _widths(graph: Graph, stage: Stage) -> tuple[int, int]:
-    """Of an attention's heads: of queries and keys, and of values; the full shapes', rounded up to powers of two."""
+    """Of an attention's heads: of queries and keys, and of values; the full shapes', rounded up to powers of two from 16."""
     found = analyse(graph, build(graph, stage.ops, table))
-    return power_of_two_above(found.width[0]), power_of_two_above(found.out_width[0])
-
-
-def power_of_two_above(number: int) -> int:
-    """The smallest power of two that is at least 16 and `number`."""
-    return max(16, 1 << (number - 1).bit_length())
+    return max(16, power_of_two_above(found.width[0])), max(16, power_of_two_above(found.out_width[0]))
 
 
 def _element_bytes(graph: Graph, stage: Stage) -> int:

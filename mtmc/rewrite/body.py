@@ -119,6 +119,18 @@ class Body:
         return next((node for node in self.nodes if node.name == name), None)
 
 
+def maps_into(body: Body, value: str, what: str) -> tuple[Node, ...]:
+    """The nodes that make a value, in order. what: they come before. Raises: NotCovered where one is not elementwise."""
+    needed, found = {value}, []
+    for node in reversed(body.nodes):
+        if node.name in needed:
+            if node.kind != "map":
+                raise NotCovered(f"{node.name} before the {what} is not elementwise")
+            found.append(node)
+            needed |= set(node.reads())
+    return tuple(reversed(found))
+
+
 class Builder:
     """Collects nodes; what an op's expansion writes with."""
 

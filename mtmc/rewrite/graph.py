@@ -133,3 +133,8 @@ def same(left: Size, right: Size) -> bool:
     if not left or not right:
         return is_one(left) and is_one(right)
     return left == right
+
+
+def power_of_two_above(number: int) -> int:
+    """The smallest power of two that is at least a number above 0."""
+    return 1 << (number - 1).bit_length()

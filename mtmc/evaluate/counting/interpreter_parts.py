@@ -38,11 +38,12 @@ def patched_language(parts: Any) -> Iterator[None]:
     """
     import triton.language as tl
 
+    from mtmc.evaluate.gates.interpreter import index_of
+
     original = parts._patch_lang
     scope = original(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     index = tl.tensor.__index__
-    # Triton 3.6 converts an array of one element by int(), which numpy 2.4 refuses.
-    tl.tensor.__index__ = lambda value: int(value.handle.data.squeeze())
+    tl.tensor.__index__ = index_of
     parts._patch_lang = lambda fn: types.SimpleNamespace(restore=lambda: None)
     try:
         yield

@@ -209,6 +209,11 @@ def _mend_reductions(interpreter: types.ModuleType, widen: Callable[[Any], Any],
 # --- the language ----------------------------------------------------------------------------------------------------
 
 
+def index_of(value: Any) -> int:
+    """An interpreted scalar as a number: Triton 3.6 calls int() on an array of one element, which numpy 2.4 refuses."""
+    return int(value.handle.data.squeeze())
+
+
 def _patch_language_once(interpreter: Any) -> None:
     """Leave `triton.language` patched for interpretation for good, instead of once per call of a device function."""
     import triton.language as tl
@@ -216,8 +221,7 @@ def _patch_language_once(interpreter: Any) -> None:
     if not hasattr(interpreter, "_patch_lang"):
         return
     interpreter._patch_lang(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
-    # Triton 3.6 converts an array of one element by int(), which numpy 2.4 refuses.
-    tl.tensor.__index__ = lambda value: int(value.handle.data.squeeze())
+    tl.tensor.__index__ = index_of
     scope = types.SimpleNamespace(restore=lambda: None)
     interpreter._patch_lang = lambda fn: scope
 

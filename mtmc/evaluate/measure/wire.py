@@ -12,6 +12,7 @@ from typing import Any
 
 from mtmc.evaluate.gates.loading import map_tensors
 from mtmc.evaluate.measure.arena import Place
+from mtmc.evaluate.pool.server import read_exactly
 
 HEADER = 8
 ANSWER_LIMIT = 1 << 20
@@ -169,13 +170,10 @@ class Line:
         return answer
 
     def _exactly(self, size: int) -> bytes:
-        parts = bytearray()
-        while len(parts) < size:
-            part = self.socket.recv(min(1 << 20, size - len(parts)))
-            if not part:
-                raise Gone("the oracle closed the line")
-            parts += part
-        return bytes(parts)
+        try:
+            return read_exactly(self.socket, size)
+        except EOFError as error:
+            raise Gone("the oracle closed the line") from error
 
 
 def places_of(value: Any, places: list[Place]) -> Any:

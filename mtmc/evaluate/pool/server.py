@@ -231,8 +231,8 @@ def out_of_memory(error: BaseException) -> bool:
 
 def read_message(source: socket.socket) -> bytes:
     """One message: eight bytes of length, then the body. Raises: EOFError if the other side closed first."""
-    size = int.from_bytes(_read_exactly(source, 8), "little")
-    return _read_exactly(source, size)
+    size = int.from_bytes(read_exactly(source, 8), "little")
+    return read_exactly(source, size)
 
 
 def write_message(target: socket.socket, body: bytes) -> None:
@@ -240,7 +240,8 @@ def write_message(target: socket.socket, body: bytes) -> None:
     target.sendall(len(body).to_bytes(8, "little") + body)
 
 
-def _read_exactly(source: socket.socket, size: int) -> bytes:
+def read_exactly(source: socket.socket, size: int) -> bytes:
+    """So many bytes. Raises: EOFError if the other side closed first."""
     parts = bytearray()
     while len(parts) < size:
         part = source.recv(min(1 << 20, size - len(parts)))

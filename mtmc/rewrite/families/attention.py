@@ -12,7 +12,6 @@ from mtmc.rewrite.body import Body, Node
 from mtmc.rewrite.families.pointwise import Variables, write_maps
 from mtmc.rewrite.families.softmax_product import SoftmaxProduct, analyse, is_softmax_product
 from mtmc.rewrite.families.writer import (
-    INDENT,
     Launch,
     Printed,
     Writer,
@@ -20,6 +19,7 @@ from mtmc.rewrite.families.writer import (
     contiguous_lines,
     kernel_text,
     launch_lines,
+    printed,
     scope_of,
     size_expression,
 )
@@ -232,9 +232,4 @@ class _Assembler:
             stage.number("num_stages"),
         )
         lines += launch_lines(launch, self.scope, self.spare)
-        lines.append(f"{INDENT}return {', '.join(body.stores)}")
-        head = f"def launch_{self.name}({', '.join((*body.loads, *self.spare))}):"
-        launcher = "\n".join([head, f'{INDENT}"""Launch {self.name}_kernel."""', *lines])
-        return Printed(
-            f"{text}\n\n\n{launcher}", f"launch_{self.name}", body.loads, tuple(self.spare.items()), body.stores
-        )
+        return printed(body, self.name, [text], lines, self.spare)

@@ -22,10 +22,11 @@ from mtmc.rewrite.families.writer import (
     contiguous_lines,
     kernel_text,
     launch_lines,
+    printed,
     scope_of,
     size_expression,
 )
-from mtmc.rewrite.graph import Graph, Size, Varying, is_one
+from mtmc.rewrite.graph import Graph, Size, Varying, is_one, power_of_two_above
 from mtmc.rewrite.plan import Stage
 
 FEW_CHANNELS = 16
@@ -45,7 +46,7 @@ class Convolution:
         """Tiles as high as there are channels (up to 64), 128 positions wide."""
         found = analyse(graph, body)
         rows, inner = product_sizes(graph, found)
-        channels = max(16, min(64, _power_of_two_above(rows[0])))
+        channels = max(16, min(64, power_of_two_above(rows[0])))
         few = inner[0] < FEW_CHANNELS and found.node.operation == "convolution"
         few = few and not all(map(is_one, found.window.size))
         return {
@@ -62,10 +63,6 @@ class Convolution:
     def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where there is more than elementwise work around the convolution."""
         return _Assembler(graph, body, stage, name).print()
-
-
-def _power_of_two_above(number: int) -> int:
-    return 1 << (number - 1).bit_length()
 
 
 class _Assembler:
@@ -103,12 +100,7 @@ class _Assembler:
         grid, name = (tiles, *self._more_programs()), f"{self.name}_kernel"
         launch = Launch(name, kernel.writer, body.stores, (), grid, constants, warps, stages, instead)
         lines += launch_lines(launch, scope_with_results(self.graph, body), self.spare)
-        lines.append(f"{INDENT}return {', '.join(body.stores)}")
-        head = f"def launch_{self.name}({', '.join((*body.loads, *self.spare))}):"
-        launcher = "\n".join([head, f'{INDENT}"""Launch {name}."""', *lines])
-        return Printed(
-            f"{text}\n\n\n{launcher}", f"launch_{self.name}", body.loads, tuple(self.spare.items()), body.stores
-        )
+        return printed(body, self.name, [text], lines, self.spare)
 
     def _constants(self) -> tuple[tuple[str, str], ...]:
         """Compile-time arguments."""

@@ -19,6 +19,7 @@ from mtmc.rewrite.families.writer import (
     contiguous_lines,
     kernel_text,
     launch_lines,
+    printed,
     scope_of,
     size_expression,
 )
@@ -108,11 +109,7 @@ class _Assembler:
         lines += launch_lines(launch, self.scope, self.spare)
         if shares:
             texts.append(self._second(lines))
-        lines.append(f"{INDENT}return {', '.join(body.stores)}")
-        head = f"def launch_{self.name}({', '.join((*body.loads, *self.spare))}):"
-        texts.append("\n".join([head, f'{INDENT}"""Launch {name}."""', *lines]))
-        text = "\n\n\n".join(texts)
-        return Printed(text, f"launch_{self.name}", body.loads, tuple(self.spare.items()), body.stores)
+        return printed(body, self.name, texts, lines, self.spare)
 
     def _workspaces(self) -> list[str]:
         """Lines that allocate what the second kernel reads."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mtmc.rewrite.body import Body, Index, NotCovered, Trailing
 from mtmc.rewrite.families.writer import (
-    INDENT,
     Launch,
     Printed,
     Writer,
@@ -12,6 +11,7 @@ from mtmc.rewrite.families.writer import (
     contiguous_lines,
     kernel_text,
     launch_lines,
+    printed,
     scope_of,
     size_expression,
 )
@@ -123,7 +123,4 @@ def _assemble(graph: Graph, body: Body, stage: Stage, name: str, writer: Writer,
     lines = contiguous_lines(writer)
     lines += [allocation(graph, body, value, scope, spare) for value in body.stores]
     lines += launch_lines(launch, scope, spare)
-    lines.append(f"{INDENT}return {', '.join(body.stores)}")
-    head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
-    launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines])
-    return Printed(f"{text}\n\n\n{launcher}", f"launch_{name}", body.loads, tuple(spare.items()), body.stores)
+    return printed(body, name, [text], lines, spare)

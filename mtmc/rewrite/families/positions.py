@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Node, NotCovered, Window
+from mtmc.rewrite.body import Body, Node, NotCovered, Window, maps_into
 from mtmc.rewrite.families.writer import INDENT, Writer, size_expression
 from mtmc.rewrite.graph import Graph, Shape, Size, Varying, product, same
 from mtmc.rewrite.sizes import Scope
@@ -39,7 +39,7 @@ def analyse(graph: Graph, body: Body) -> Windowed:
         raise NotCovered("more than one pooling or convolution with elementwise work around it")
     node = nodes[0]
     assert node.window is not None
-    before = _before(body, node.reads()[0])
+    before = maps_into(body, node.reads()[0], "windows")
     source, shape = _source(graph, body, node.reads()[0], before)
     made = {each.name for each in before}
     after = tuple(each for each in body.nodes if each is not node and each not in before)
@@ -54,17 +54,6 @@ def analyse(graph: Graph, body: Body) -> Windowed:
     rank = len(node.window.size)
     inputs, outputs = shape[-rank:], node.shape[-rank:]
     return Windowed(node, node.window, source, before, after, AXES[-rank:], inputs, outputs, shape)
-
-
-def _before(body: Body, wanted: str) -> tuple[Node, ...]:
-    needed, found = {wanted}, []
-    for node in reversed(body.nodes):
-        if node.name in needed:
-            if node.kind != "map":
-                raise NotCovered(f"{node.name} before the windows is not elementwise")
-            found.append(node)
-            needed |= set(node.reads())
-    return tuple(reversed(found))
 
 
 def _source(graph: Graph, body: Body, read: str, before: tuple[Node, ...]) -> tuple[str, Shape]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.body import Body, Node, NotCovered, maps_into
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
 
 REDUCTIONS = ("sum", "max", "min")
@@ -41,7 +41,7 @@ def analyse(graph: Graph, body: Body) -> Product:
         raise NotCovered("more than one matrix product in one kernel")
     dot = dots[0]
     left, right = dot.reads()
-    before = _before(body, left)
+    before = maps_into(body, left, "product")
     source = _source(body, left, before)
     if body.node(right) is not None:
         raise NotCovered("elementwise work on the right operand")
@@ -62,18 +62,6 @@ def analyse(graph: Graph, body: Body) -> Product:
         raise NotCovered("a left operand whose leading dimensions cannot be folded")
     reduces = _check_after(dot, after, n)
     return Product(dot, source, right, transposed, batch, m, n, k, before, after, reduces)
-
-
-def _before(body: Body, left: str) -> tuple[Node, ...]:
-    """Nodes that make the left operand, in order."""
-    needed, found = {left}, []
-    for node in reversed(body.nodes):
-        if node.name in needed:
-            if node.kind != "map":
-                raise NotCovered(f"{node.name} before the product is not elementwise")
-            found.append(node)
-            needed |= set(node.reads())
-    return tuple(reversed(found))
 
 
 def _source(body: Body, left: str, before: tuple[Node, ...]) -> str:

@@ -20,6 +20,7 @@ from mtmc.rewrite.families.writer import (
     contiguous_lines,
     kernel_text,
     launch_lines,
+    printed,
     scope_of,
     size_expression,
 )
@@ -125,12 +126,7 @@ class _Assembler:
         lines += launch_lines(launch, scope, spare)
         if parts:
             texts.append(self._second(lines, parts, (rows, cols), scope, spare))
-        lines.append(f"{INDENT}return {', '.join(body.stores)}")
-        head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
-        launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines])
-        return Printed(
-            "\n\n\n".join([*texts, launcher]), f"launch_{name}", body.loads, tuple(spare.items()), body.stores
-        )
+        return printed(body, name, texts, lines, spare)
 
     def _constants(self, rows: str, cols: str) -> list[tuple[str, str]]:
         """Compile-time arguments of the kernel that goes over rows and columns."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.families.pointwise import Variables, load_once, write_maps
 from mtmc.rewrite.families.writer import (
-    INDENT,
     Launch,
     Printed,
     Writer,
@@ -17,6 +16,7 @@ from mtmc.rewrite.families.writer import (
     contiguous_lines,
     kernel_text,
     launch_lines,
+    printed,
     scope_of,
     size_expression,
 )
@@ -191,7 +191,4 @@ def _print(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
     grid = (f"triton.cdiv({rows}, {block_rows})" if block_rows > 1 else rows,)
     launch = Launch(f"{name}_kernel", kernel.writer, body.stores, (), grid, constants, stage.number("num_warps"))
     lines += launch_lines(launch, scope, spare)
-    lines.append(f"{INDENT}return {', '.join(body.stores)}")
-    head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
-    launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines])
-    return Printed(f"{text}\n\n\n{launcher}", f"launch_{name}", body.loads, tuple(spare.items()), body.stores)
+    return printed(body, name, [text], lines, spare)

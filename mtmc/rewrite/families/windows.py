@@ -22,13 +22,13 @@ from mtmc.rewrite.families.positions import (
     times,
 )
 from mtmc.rewrite.families.writer import (
-    INDENT,
     Launch,
     Printed,
     Writer,
     contiguous_lines,
     kernel_text,
     launch_lines,
+    printed,
     scope_of,
     size_expression,
 )
@@ -235,10 +235,7 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel
         stage.number("num_warps"),
     )
     lines += launch_lines(launch, scope_with_results(graph, body), spare)
-    lines.append(f"{INDENT}return {', '.join(body.stores)}")
-    head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
-    launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines])
-    return Printed(f"{text}\n\n\n{launcher}", f"launch_{name}", body.loads, tuple(spare.items()), body.stores)
+    return printed(body, name, [text], lines, spare)
 
 
 def _extent(found: Windowed, axis: int, scope: Scope, spare: dict[str, Varying]) -> str:

@@ -233,6 +233,15 @@ def allocation(graph: Graph, body: Body, value: str, scope: Scope, spare: dict[s
     return f"{INDENT}{value} = torch.empty({shape}, device={like}.device, dtype={dtype})"
 
 
+def printed(body: Body, name: str, kernels: Sequence[str], lines: Sequence[str], spare: dict[str, Varying]) -> Printed:
+    """A stage from its kernels and the lines of its launcher up to the last launch."""
+    head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
+    last = f"{INDENT}return {', '.join(body.stores)}"
+    launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines, last])
+    text = "\n\n\n".join([*kernels, launcher])
+    return Printed(text, f"launch_{name}", body.loads, tuple(spare.items()), body.stores)
+
+
 def contiguous_lines(writer: Writer) -> list[str]:
     """Lines that make sure of what the kernel's flat offsets rely on; they copy nothing where it holds already."""
     inputs = [value for value in writer.body.loads if value in writer.contiguous and value in writer.graph.inputs]
