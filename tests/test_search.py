@@ -388,6 +388,15 @@ def test_a_version_that_would_be_the_best_is_verified_first() -> None:
     assert seeds["screen"] != seeds["verify"]
 
 
+def test_of_a_batch_the_fastest_that_stands_is_verified_and_none_after_it() -> None:
+    script = {"tile": ["ok 3.0"], "fuse": ["cheat 1.0"], "split": ["ok 2.0"], "pipeline": ["ok 2.00"]}
+    result, _, judge = play(script, batch=4)
+    verified = [request.source for request in judge.asked if request.depth == "verify"]
+    assert verified == ["cheat 1.0", "ok 2.0"]
+    assert [node.outcome.status for node in result.tree] == ["ok", "ok", "rejected", "ok", "ok"]
+    assert result.best.source == "ok 2.0", "the earlier of two that are equally fast"
+
+
 def test_an_evaluator_without_that_gate_is_not_asked_to_verify() -> None:
     evaluator = Counted(FakeEvaluator())
     assert fake(evaluator).best.speedup is not None

@@ -81,7 +81,6 @@ class Settings:
 class Flight:
     """One trial on its way, touched by one thread at a time.
 
-    threshold_ms: runtime of the best version when the trial was asked; a faster one is verified.
     recorded: attempts that a killed process has left. fresh: hashes that this batch is the first to evaluate.
     evaluated: the attempts that were screened, with what was found.
     outcome, gate, attempt: the last version evaluated. duplicate_of: the node that has the edit's source already.
@@ -91,7 +90,6 @@ class Flight:
     row: TrialRow
     parent: KernelNode
     action: Action
-    threshold_ms: float | None
     recorded: Sequence[Attempt] = ()
     attempts: list[Attempt] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)

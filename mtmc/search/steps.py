@@ -10,6 +10,7 @@ from mtmc.search.budget import allowances, batch_size, exhausted
 from mtmc.search.context import Flight, Run
 from mtmc.search.evaluation import outcome_of
 from mtmc.search.legal import legal_actions
+from mtmc.search.verification import verify_best
 from mtmc.store import ROOT_TRIAL, Attempt, Batch, NewNode, TrialEnd, TrialRow, coding_cost
 from mtmc.tree import NO_PARENT, ROOT_ID, KernelNode, source_hash
 
@@ -70,6 +71,7 @@ def backup(run: Run) -> None:
     """End the batch in flight: new nodes into the tree, the strategy told in trial order, one record in the store."""
     flights = [run.flights[trial_id] for trial_id in sorted(run.flights)]
     best = run.tree.best.id
+    verify_best(run, flights)
     nodes = [_land(run, flight) for flight in flights]
     charges = _charges(flights)
     for flight in flights:
@@ -112,9 +114,8 @@ def report(run: Run) -> None:
 
 def _flight(run: Run, row: TrialRow, resumed: bool) -> Flight:
     parent = run.tree[row.trial.node_id]
-    threshold = run.tree.best.outcome.runtime_ms
     recorded = run.store.attempts(row.trial.id) if resumed else ()
-    return Flight(row, parent, run.actions(parent.id)[row.trial.action_index], threshold, recorded)
+    return Flight(row, parent, run.actions(parent.id)[row.trial.action_index], recorded)
 
 
 def _land(run: Run, flight: Flight) -> KernelNode | None:

@@ -37,7 +37,7 @@ def code(run: Run, trial_id: int) -> Next:
 
 
 def evaluate(run: Run, trial_id: int) -> Next:
-    """Evaluate the last edit, and verify it where it may become the best. On to a repair where one may help."""
+    """Screen the last edit. On to a repair where one may help."""
     flight = run.flights[trial_id]
     attempt = flight.attempts[-1]
     assert attempt.source is not None
@@ -50,10 +50,6 @@ def evaluate(run: Run, trial_id: int) -> Next:
         flight.fresh.append(hash_)
     flight.evaluated.append((attempt, outcome))
     flight.outcome, flight.gate, flight.attempt = outcome, "screen", attempt.number
-    if must_verify(run, flight, outcome):
-        _, verified = outcome_of(run, attempt.source, "verify", run.batch_id)
-        if not verified.ok:
-            flight.outcome, flight.gate = verified, "verify"
     return "repair" if may_repair(run, flight) else "done"
 
 
@@ -64,13 +60,6 @@ def repair(run: Run, trial_id: int) -> Next:
     request = _request(run, flight)
     failed_source = flight.attempts[-1].source
     return _try(run, flight, replace(request, feedback=flight.outcome.diagnosis, failed_source=failed_source))
-
-
-def must_verify(run: Run, flight: Flight, outcome: Outcome) -> bool:
-    """Whether a version must pass the evaluator's last gate: it would be the best of those known when it was asked."""
-    if not outcome.ok or outcome.runtime_ms is None or not getattr(run.parts.evaluator, "verifies", False):
-        return False
-    return flight.threshold_ms is None or outcome.runtime_ms < flight.threshold_ms
 
 
 def may_repair(run: Run, flight: Flight) -> bool:
