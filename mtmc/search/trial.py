@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Literal
 
 from mtmc.errors import CoderError
-from mtmc.outcome import Outcome
 from mtmc.protocols import EditRequest
 from mtmc.search.bench import TrialBench
 from mtmc.search.context import Flight, Run, history
