@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import shutil
 import tempfile
 import threading
@@ -29,6 +28,7 @@ from mtmc.evaluate.gates.audit import audit
 from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
 from mtmc.evaluate.measure.lane import Lane, LaneSettings
+from mtmc.evaluate.measure.lanes import Lanes
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox.lockdown import sandbox_mode
@@ -36,6 +36,7 @@ from mtmc.evaluate.settings import require_numbers
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task
+from mtmc.tree import source_hash
 
 _log = logging.getLogger(__name__)
 
@@ -111,10 +112,8 @@ class GpuEvaluator:
         self._builders = settings.builders or max(1, _cores() - len(self._devices))
         self._build: Pool | None = None
         self._starting = threading.Lock()
-        self._lanes: queue.Queue[Lane] = queue.Queue()
         self._all = [Lane(self._lane_settings(device)) for device in self._devices]
-        for lane in self._all:
-            self._lanes.put(lane)
+        self._lanes = Lanes(self._all)
         self._threads = ThreadPoolExecutor(self._builders + 2 * len(self._all), thread_name_prefix="mtmc-gpu")
         self._told: set[tuple[str, str]] = set()
         self._closed = False
@@ -187,8 +186,7 @@ class GpuEvaluator:
     def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], made: str = "") -> Outcome:
         """What a lane finds of a version that was built, or of a baseline."""
         waited = time.perf_counter()
-        lane = self._lanes.get()
-        try:
+        with self._lanes.one_for(source_hash(request.task.source)) as lane:
             queued = time.perf_counter() - waited
             answer, process = lane.examine(
                 task=request.task,
@@ -199,8 +197,6 @@ class GpuEvaluator:
                 made=made,
                 profile=self._settings.profile,
             )
-        finally:
-            self._lanes.put(lane)
         if answer["status"] == "ok":
             self._warn(request.task, answer["warnings"])
             return _measured(answer, {**metrics, "queued_s": queued})

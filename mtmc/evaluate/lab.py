@@ -148,7 +148,7 @@ class LabEvaluator:
         counted = self._job(self._check, "estimate", count, request, {**pinned, **least}, "candidate")
         if isinstance(counted, Outcome):
             return counted
-        return self._unearned(request, pinned, counted) or self._estimate(built, checked["metrics"], counted["records"])
+        return self._unearned(request, pinned, counted) or self._estimate(built, checked["metrics"], counted)
 
     def _unearned(
         self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Mapping[str, Any]
@@ -205,12 +205,13 @@ class LabEvaluator:
                 self._floors[task] = floor
             return self._floors[task]
 
-    def _estimate(self, built: dict[str, Any], metrics: dict[str, float], records: list[dict[str, Any]]) -> Outcome:
+    def _estimate(self, built: dict[str, Any], metrics: dict[str, float], counted: dict[str, Any]) -> Outcome:
         """The outcome of a version that passed every gate."""
+        records = counted["records"]
         products = [record["dot_flops"] > 0 for record in records if "op" not in record]
         kernels = [built["kernels"][launch["compiled"]] for launch in built["launches"]]
         resources = [self._resources(kernel, product) for kernel, product in zip(kernels, products, strict=True)]
-        estimated = estimate(records, resources, self._hardware)
+        estimated = estimate(records, resources, self._hardware, counted["copies"])
         return Outcome(
             "ok",
             runtime_ms=estimated.runtime_ms,

@@ -13,6 +13,7 @@ from typing import Any
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
+from mtmc.evaluate.counting.graphs import copies_around
 from mtmc.evaluate.counting.launches import Limits
 from mtmc.evaluate.counting.storages import tensors_in
 from mtmc.evaluate.counting.tally import Record
@@ -29,9 +30,9 @@ def count(task: Task, source: str, autotuned: dict[str, int], least_bytes: int) 
     """Count a candidate's forward in the present folder.
 
     autotuned: configuration of each autotuned kernel, as the build chose. least_bytes: see `mtmc.evaluate.counting.floor`.
-    Returns: {"records": see `count_traffic`, "inputs": see `count_forward`}, or {"failure": {"status", "diagnosis"}} where
-    a kernel fails at the full shapes. Raises: TaskError if the reference fails; EvaluatorError if counting itself cannot
-    work.
+    Returns: {"records": see `count_traffic`, "inputs": see `count_forward`, "copies": see `graphs.copies_around`}, or
+    {"failure": {"status", "diagnosis"}} where a kernel fails at the full shapes.
+    Raises: TaskError if the reference fails; EvaluatorError if counting itself cannot work.
     """
     from mtmc.evaluate.counting.traffic import fake_tensors
     from mtmc.evaluate.gates.autotune import pin_autotuners
@@ -93,7 +94,8 @@ def _count_candidate(
         records, sizes, _ = count_forward(model, inputs, exact=exact)
         if distinct_bytes(records, sizes) < SHARE * least_bytes and any(map(_too_few, records)):
             records, sizes, _ = count_forward(model, inputs, _CLOSER)
-        return {"records": records, "inputs": sizes}
+        copies = None if exact else copies_around(text, model, inputs, records)
+        return {"records": records, "inputs": sizes, "copies": copies}
     except EvaluatorError:
         raise
     except Exception as error:

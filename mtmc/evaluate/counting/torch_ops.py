@@ -33,6 +33,9 @@ _PASSES: dict[str, tuple[int, int, int]] = {
     "aten.sort": (4, 3, 2),
 }
 _LOOKUPS = ("embedding", "gather", "index_select", "index", "take", "nll_loss_forward", "nll_loss2d_forward")
+_TURNED_SHARE = 0.25
+"""Of the bytes of a tensor that is turned to or from channels last, those that count as scattered: 134 MB took 0.148 ms on
+an H100."""
 _WRITE_ONLY = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_")
 
 
@@ -89,6 +92,7 @@ def _op_record(func: Any, args: Any, kwargs: Any, result: Any, storages: Storage
     record["dims"] = _dims(base, args, record["dot_flops"])
     if not record["dot_flops"]:
         record["strided_read"] = _strided_bytes(inputs, [*written, *fresh])
+    record["channels_last"] = base in ("convolution", "_convolution") and any(map(is_channels_last, args[:2]))
     kernels, reads, passes = _PASSES.get(name, (1, 0, 0))
     if base == "native_batch_norm" and args[5]:  # training: the statistics are a pass of their own
         kernels, reads = 2, 1
@@ -149,6 +153,7 @@ def _record(name: str, read: Sequence[Any], written: Sequence[Any], storages: St
         "elements": max((int(t.numel()) for t in [*read, *written]), default=0),
         "kernels": 1,
         "dims": [],
+        "channels_last": False,
         "reads": [[storages.number(t), tensor_bytes(t)] for t in read],
         "writes": [[storages.number(t), tensor_bytes(t)] for t in written],
     }
@@ -173,8 +178,17 @@ def _strided_bytes(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
     crossing = 0
     for tensor in _distinct(inputs):
         if tensor.shape == out.shape and int(tensor.stride(inner)) * int(tensor.element_size()) >= SECTOR:
-            crossing += tensor_bytes(tensor)
+            turned = is_channels_last(tensor) != is_channels_last(out)
+            crossing += int(tensor_bytes(tensor) * (_TURNED_SHARE if turned else 1))
     return crossing
+
+
+def is_channels_last(tensor: Any) -> bool:
+    """Whether a tensor's channels lie next to each other, and not its rows."""
+    import torch
+
+    memory = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
+    return memory is not None and not tensor.is_contiguous() and bool(tensor.is_contiguous(memory_format=memory))
 
 
 def _dot_flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:

@@ -9,7 +9,7 @@ overlap everything).
     alu     issue slots / (lanes x clock x ALU_EFFICIENCY), on the SMs that have work
     spill   words that do not fit registers, through L1 or L2
     latency waves of programs x the time one program takes alone: its rounds of loads and its own arithmetic
-    launch  added: a constant per kernel
+    launch  added: a constant per kernel, less inside a CUDA graph
 
 A launch that multiplies tiles has, instead of latency, the turns of its loop as the machine code has them: tensor cores,
 instructions, shared memory with its bank conflicts, and loads that are waited for (`loop_time`; `tile_time` where no machine
@@ -34,7 +34,7 @@ from mtmc.errors import EvaluatorError
 from mtmc.evaluate.estimates.launch_time import estimate_launch
 from mtmc.evaluate.estimates.op_time import estimate_op
 from mtmc.evaluate.estimates.resources import Resources
-from mtmc.evaluate.estimates.roofline import CACHED, KernelEstimate, Record, tensor_rate, to_ms
+from mtmc.evaluate.estimates.roofline import CACHED, GRAPHED_SHARE, KernelEstimate, Record, tensor_rate, to_ms
 from mtmc.evaluate.hardware import Hardware
 
 
@@ -48,12 +48,16 @@ class Estimate:
 
 
 def estimate(
-    records: Sequence[Record], resources: Mapping[str, Resources] | Sequence[Resources], gpu: Hardware
+    records: Sequence[Record],
+    resources: Mapping[str, Resources] | Sequence[Resources],
+    gpu: Hardware,
+    copies: Sequence[Record] | None = None,
 ) -> Estimate:
     """Estimated runtime and metrics of a forward on a GPU.
 
     records: of `traffic.count_traffic`, in launch order.
     resources: of the Triton kernels, by name, or one per Triton launch in launch order.
+    copies: records of the copies around one CUDA graph of all launches; None where they are launched one by one.
 
     Metrics: bytes_moved (each kernel's own compulsory bytes, summed), bytes_min (what one perfectly fused kernel would
     move: inputs once, results once), bytes_dram (estimated to reach DRAM), flops, dot_flops, kernels (launches),
@@ -75,7 +79,14 @@ def estimate(
             used.append(taken)
             kernels.append(estimate_launch(record, taken, gpu, resident))
     runtime_ms = sum(kernel.ms for kernel in kernels)
-    return Estimate(runtime_ms, _metrics(records, kernels, used, runtime_ms, gpu), tuple(kernels))
+    if copies is not None:
+        runtime_ms += gpu.launch_us / 1e3 - (1 - GRAPHED_SHARE) * sum(kernel.times["launch"] for kernel in kernels)
+        runtime_ms += sum(estimate_op(record, gpu).ms for record in copies)
+    metrics = _metrics(records, kernels, used, runtime_ms, gpu)
+    for record in copies or ():
+        metrics["bytes_moved"] += record["bytes_read"] + record["bytes_written"]
+        metrics["kernels"] += 1
+    return Estimate(runtime_ms, metrics, tuple(kernels))
 
 
 def _resources_of(record: Record, resources: Mapping[str, Resources] | Sequence[Resources], at: int) -> Resources:

@@ -40,7 +40,7 @@ _STRIDED_DRAM = 6.0  # times that a transposed operand crosses DRAM: transposed 
 _LIBRARY_EFFICIENCY = {"fp32": 0.76, "fp16": 0.78}
 """cuBLAS over peak: 50.7 of 66.9 TFLOP/s (fp32), 761 of 989 (fp16), products of 4096 cubed."""
 _ATTENTION_EFFICIENCY = {"fp32": 0.50, "fp16": 0.40}
-_CONVOLUTION_EFFICIENCY = 0.60  # cuDNN in TF32, besides turning NCHW tensors round and back
+_CONVOLUTION_EFFICIENCY = 0.60  # cuDNN in TF32, besides turning NCHW tensors to channels last and back
 _DEPTHWISE_SLOTS = 25.0  # per multiplication
 _TILES = ((128, 128, 1.0), (128, 64, 0.8), (64, 64, 0.6), (32, 32, 0.35), (16, 128, 0.35))  # M, N, efficiency
 _DEPTH_NS = 25.0  # per step along K of one tile
@@ -133,7 +133,7 @@ def _convolution_ms(record: Record, gpu: Hardware) -> dict[str, float]:
         return {"alu": to_ms(slots / issue_rate(gpu))}
     peak = gpu.tf32_tflops if record["dtype"] == "float32" else gpu.fp16_tflops
     padded = max(1.0, 32 / outs) * max(1.0, 16 / depth)
-    turned = 0.0 if taps == 1 else 2.0 * (record["bytes_read"] + record["bytes_written"])
+    turned = 0.0 if taps == 1 or record.get("channels_last") else 2.0 * (record["bytes_read"] + record["bytes_written"])
     return {
         "tensor": to_ms(record["dot_flops"] * padded / (peak * 1e3 * _CONVOLUTION_EFFICIENCY)),
         "layout": to_ms(turned / (gpu.dram_gbs * DRAM_EFFICIENCY)),

@@ -26,6 +26,8 @@ KEPT, FULL = 0.5, 1.0
 H100, with 4 to 16 programs an SM."""
 SM_BYTES_NS = 60.0
 """The most bytes a nanosecond that one SM takes from or gives to L2."""
+GRAPHED_SHARE = 0.5
+"""Of what a launch costs: what it costs inside a CUDA graph, where the device goes on by itself. Assumed, not timed."""
 _PRODUCTS = {"tf32": ("tf32", 1), "tf32x3": ("tf32", 3), "bf16x3": ("fp16", 3), "bf16x6": ("fp16", 6)}
 
 

@@ -22,7 +22,7 @@ def install() -> str:
 
     swap_fake_parameters()
     device = DEVICE if _has_fake_cuda() else "cpu"
-    for name, value in _replacements(device == DEVICE).items():
+    for name, value in replacements(device == DEVICE).items():
         setattr(torch.cuda, name, value)
     if device == DEVICE:
         torch.nn.RNNBase.flatten_parameters = lambda self: None  # type: ignore[method-assign]
@@ -184,7 +184,8 @@ class _Nothing(contextlib.ContextDecorator):
         return None
 
 
-def _replacements(available: bool) -> dict[str, Any]:
+def replacements(available: bool) -> dict[str, Any]:
+    """What stands for the names of `torch.cuda`. available: whether it says that there is a GPU."""
     import torch
 
     stream = Stream()

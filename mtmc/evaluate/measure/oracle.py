@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import json
 import logging
 import os
@@ -43,6 +44,7 @@ from mtmc.evaluate.measure.questions import NO_START, STALE, Calibrate, Examine
 from mtmc.evaluate.measure.reference_time import ReferenceClock
 from mtmc.evaluate.measure.subject import TOKEN
 from mtmc.evaluate.measure.wire import Forget, Gone, Hello, Line, Open, Silent
+from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.outcome import Diagnosis
 from mtmc.protocols import Depth
@@ -70,6 +72,9 @@ def main(control_fd: int, listener_fd: int, folder: str, fabric: str, hardware: 
     torch.set_grad_enabled(False)
     logging.basicConfig(level=logging.DEBUG if os.environ.get("MTMC_DEBUG") else logging.WARNING)
     oracle = Oracle(listener, Path(folder), fabric, Hardware(**json.loads(hardware)))
+    importlib.import_module("torch._subclasses.fake_tensor")  # what weighing a task loads at first
+    importlib.import_module("torch.utils.flop_counter")
+    freeze()
     with contextlib.suppress(EOFError, OSError):
         write_message(control, json.dumps(oracle.about()).encode())
         while True:

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import MtmcError
+from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.watch import Watch
 from mtmc.evaluate.sandbox.capabilities import prctl
 from mtmc.evaluate.sandbox.limits import limit_process
@@ -63,6 +64,7 @@ def main(control_fd: int, warm: str, arguments: str, memory_mib: int, readable: 
     ):  # a job may write below it, not make it; where the pool only reads it, it is there
         os.makedirs(os.environ["TRITON_CACHE_DIR"], exist_ok=True)
     resolve(warm)(**json.loads(arguments))
+    freeze()
     for extra in ([], [Path(each) for each in readable]):
         view(extra, gpu)  # before the first fork: it is the same for every job
     if not _Server(control, Watch(memory_mib)).serve():
