@@ -92,6 +92,7 @@ class Lane:
         """Make all ready for the first examination. Raises: EvaluatorError."""
         with self._lock:
             self._running()
+            self._pools[False].start()  # for baselines, soon
 
     def about(self) -> dict[str, Any]:
         """What the oracle says of its device, see `Oracle.about`. Starts it. Raises: EvaluatorError."""
@@ -215,7 +216,7 @@ class Lane:
         return Pool(
             PoolSettings(
                 "mtmc.evaluate.measure.subject:warm",
-                {"fabric": settings.fabric, "target_name": settings.hardware.target},
+                {"fabric": settings.fabric, "target_name": settings.hardware.target, "compiles": not locked},
                 environment,
                 workers=settings.spares + 2,
                 timeout_s=IDLE_S,

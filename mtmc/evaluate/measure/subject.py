@@ -44,9 +44,10 @@ TOKEN = 32
 _Failure = dict[str, Any]
 
 
-def warm(fabric: str, target_name: str) -> None:
+def warm(fabric: str, target_name: str, compiles: bool = False) -> None:
     """Once in the warm server: import everything, touch no device, so that forked processes may use it.
 
+    compiles: whether the processes compile with torch.compile, which takes seconds to load.
     Raises: EvaluatorError for an unknown target, ImportError for a missing package.
     """
     torch.set_num_threads(1)
@@ -56,6 +57,8 @@ def warm(fabric: str, target_name: str) -> None:
         importlib.import_module("cuda.bindings.driver")
         importlib.import_module("mtmc.evaluate.measure.cuda_fabric")
         prime(target_name)
+        if compiles:
+            importlib.import_module("torch._inductor.compile_fx")
     else:
         _interpret(target_name)
 
