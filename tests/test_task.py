@@ -93,6 +93,13 @@ def test_a_value_over_two_lines_leaves_the_lines_below_where_they_were() -> None
     assert changed.splitlines()[11] == CONSTANTS.splitlines()[11]
 
 
+def test_integers_written_into_the_calls_of_the_input_functions_can_be_replaced() -> None:
+    text = "def get_inputs():\n    x = torch.rand(rows, 3, (2 * 112, 224), dtype=f(7))\n    return [x[:, 9]]\n"
+    assert integer_constants(text) == {"get_inputs[0]": 3, "get_inputs[1]": 224, "get_inputs[2]": 224}
+    changed = apply_constants(text, (("get_inputs[1]", 33), ("get_inputs[2]", 5)))
+    assert "torch.rand(rows, 3, (33, 5), dtype=f(7))" in changed and "x[:, 9]" in changed
+
+
 def test_apply_constants_without_constants_gives_the_text_itself() -> None:
     assert apply_constants(CONSTANTS, ()) == CONSTANTS
 

@@ -1,9 +1,12 @@
-"""The module-level integers of a task's file: which there are, and the same file with other values.
+"""The integers that give a task's file its sizes: which there are, and the same file with other values.
+
+They stand at module level, or are written into a call in `get_inputs()` or `get_init_inputs()`.
 
 Names: `rows = 4096` is "rows". In `height, width = 128, 256` each name stands for its own value; in `height = width =
 128` both names stand for the one value. In `shape = (64, 32)` the values are "shape[0]" and "shape[1]", and in `sizes =
-[1024] * 16` the one that is repeated is "sizes[0]". A value is an integer or arithmetic of integers (`2048 * 2`). What
-is computed from other names (`groups = channels // 4`) is no constant: it follows by itself.
+[1024] * 16` the one that is repeated is "sizes[0]". In `torch.rand(rows, 3, 224, 224)` inside of get_inputs() they are
+"get_inputs[0]", "get_inputs[1]" and "get_inputs[2]", in the order of the text. A value is an integer or arithmetic of
+integers (`2048 * 2`). What is computed from other names (`groups = channels // 4`) is no constant: it follows by itself.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.FloorDiv: operator.floordiv,
 }
 _LARGEST_EXPONENT = 62
+INPUT_FUNCTIONS = ("get_inputs", "get_init_inputs")
+"""Functions of a task's file whose written-out integers count as well. No kernel version has them."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,7 @@ class _Constant:
 
 
 def integer_constants(source: str | ast.Module) -> dict[str, int]:
-    """Module-level integers of a file, name -> value, in the order of the text; of several names of one value, all.
+    """The integers of a file, name -> value, in the order of the text; of several names of one value, all.
 
     Raises: SyntaxError if the text is no Python.
     """
@@ -50,7 +55,7 @@ def distinct_constants(source: str | ast.Module) -> dict[str, int]:
 
 
 def apply_constants(source: str, constants: Iterable[tuple[str, int]]) -> str:
-    """The text with other values for some of its module-level integers, e.g. (("rows", 7), ("shape[0]", 33)).
+    """The text with other values for some of its integers, e.g. (("rows", 7), ("shape[0]", 33)).
 
     Only these values change; every line keeps its number and the rest of its text.
     Raises: TaskError if a name is no module-level integer of the text, or two names of one value differ.
@@ -93,6 +98,24 @@ def _find(tree: ast.Module) -> Iterator[_Constant]:
             yield from _assigned(node.targets, node.value)
         elif isinstance(node, ast.AnnAssign) and node.value is not None:
             yield from _assigned([node.target], node.value)
+        elif isinstance(node, ast.FunctionDef) and node.name in INPUT_FUNCTIONS:
+            for index, literal in enumerate(_in_calls(node)):
+                number = _evaluate(literal)
+                assert number is not None
+                yield _Constant((f"{node.name}[{index}]",), number, literal)
+
+
+def _in_calls(node: ast.AST, inside: bool = False) -> Iterator[ast.expr]:
+    """Integers among the arguments of calls (keywords aside), also in lists of them, in the order of the text."""
+    if inside and isinstance(node, ast.expr) and _evaluate(node) is not None:
+        yield node
+    elif isinstance(node, ast.Call):
+        yield from _in_calls(node.func)
+        for argument in node.args:
+            yield from _in_calls(argument, True)
+    else:
+        for child in ast.iter_child_nodes(node):
+            yield from _in_calls(child, inside and isinstance(node, ast.Tuple | ast.List | ast.Starred))
 
 
 def _assigned(targets: list[ast.expr], value: ast.expr) -> Iterator[_Constant]:

@@ -12,10 +12,11 @@ import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -25,6 +26,8 @@ from mtmc.task.constants import apply_constants
 from mtmc.task.seeding import seed_torch
 
 _MODULE = "mtmc_reference"
+_MOST_ELEMENTS = 2**27
+"""Of a tensor that is made only to learn its shape."""
 
 State = Mapping[str, torch.Tensor]
 
@@ -46,14 +49,17 @@ class Footprint:
     """What one construction and one forward took, and what came out.
 
     elements: of the largest tensor made. macs: multiply-adds of matrix products and convolutions. ops: ATen calls.
-    shapes: of the inputs, the parameters and buffers, and the outputs. finite: no output holds a NaN. constant: every
-    output is one value throughout, so that a kernel could be right by luck. (The meta device holds no values, so there
-    finite is True and constant is False.)
+    activations: elements of the largest tensor that the forward makes. calls: of torch's functions in the forward, which
+    are as many at all shapes where forward takes the same way through them. shapes: of the inputs, the parameters and
+    buffers, and the outputs. finite: no output holds a NaN. constant: every output is one value throughout, so that a
+    kernel could be right by luck. (The meta device holds no values, so there finite is True and constant is False.)
     """
 
     elements: int
     macs: int
     ops: int
+    activations: int
+    calls: int
     shapes: tuple[tuple[int, ...], ...]
     finite: bool = True
     constant: bool = False
@@ -70,6 +76,8 @@ class Meter(TorchDispatchMode):
         super().__init__()
         self.limits = limits
         self.elements = 0
+        self.largest = 0
+        """Elements of the largest tensor made that is no view of another, since this was last set to 0."""
         self.macs = 0
         self.ops = 0
         self.effort = 0.0
@@ -92,6 +100,7 @@ class Meter(TorchDispatchMode):
         self.effort += 1 + (macs / 1e6 + elements / 1e5 if has_data else 0)
         for tensor in tensors:
             self._count_elements(tensor.numel())
+            self.largest = self.largest if getattr(func, "is_view", False) else max(self.largest, tensor.numel())
         if self.macs > self.limits.macs or self.ops > self.limits.ops:
             raise TooLargeError(f"{self.macs} multiply-adds in {self.ops} ATen calls")
         return out
@@ -167,21 +176,55 @@ def weigh(
     meter = meter or Meter()
     try:
         with _trial(), torch.device(device), torch.no_grad(), meter:
-            model, inputs = instantiate(source, variant, name, None if device == "meta" else state, seed)
+            if device == "meta":
+                model, inputs = _without_data(source, variant, name, seed)
+            else:
+                model, inputs = instantiate(source, variant, name, state, seed)
             with torch.random.fork_rng(devices=[]):
                 seed_torch(seed)
-                outputs = flat_tensors(model(*inputs))
+                meter.largest = 0
+                with _Calls() as calls:
+                    outputs = flat_tensors(model(*inputs))
     except TooLargeError:
         raise
     except Exception as error:
         raise TaskError(f"task {name} at its {variant.label} shapes: {describe_failure(error, name)}") from error
     tensors = (*flat_tensors(inputs), *model.parameters(), *model.buffers(), *outputs)
     shapes = tuple(tuple(tensor.shape) for tensor in tensors)
-    footprint = Footprint(meter.elements, meter.macs, meter.ops, shapes)
+    footprint = Footprint(meter.elements, meter.macs, meter.ops, meter.largest, calls.count, shapes)
     if device == "meta":
         return footprint
     finite = not any(bool(torch.isnan(out).any()) for out in outputs if out.is_floating_point())
-    return Footprint(meter.elements, meter.macs, meter.ops, shapes, finite, _constant(outputs))
+    return replace(footprint, finite=finite, constant=_constant(outputs))
+
+
+class _Calls(TorchFunctionMode):
+    """Counts the calls of torch's functions and of tensors' methods."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.count += getattr(func, "__name__", "") != "__get__"
+        return func(*args, **(kwargs or {}))
+
+
+def _without_data(source: str, variant: Variant, name: str, seed: int) -> tuple[torch.nn.Module, list[Any]]:
+    """The reference module and its inputs on the meta device; one whose constructor reads values is made on the CPU first.
+
+    Raises: TooLargeError where that would take too much memory; whatever the file raises.
+    """
+    try:
+        return instantiate(source, variant, name, None, seed)
+    except (RuntimeError, NotImplementedError) as error:
+        if "meta" not in str(error):
+            raise
+    with torch.device("cpu"), Meter(Limits(_MOST_ELEMENTS, sys.maxsize, sys.maxsize)):
+        model, inputs = instantiate(source, variant, name, None, seed)
+    return model.to("meta"), [item.to("meta") if isinstance(item, torch.Tensor) else item for item in inputs]
 
 
 def describe_failure(error: BaseException, name: str) -> str:
