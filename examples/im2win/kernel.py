@@ -85,8 +85,8 @@ def convolve(x, weight, stride):
 
 
 def precision(x):
-    """fp32 numbers are multiplied in TF32 where the library does so: on a GPU."""
-    return "tf32" if x.is_cuda else "ieee"
+    """fp32 numbers are multiplied in TF32 where the library does so: on a GPU, unless it is told not to."""
+    return "tf32" if x.is_cuda and torch.backends.cudnn.allow_tf32 else "ieee"
 
 
 class ModelNew(nn.Module):
