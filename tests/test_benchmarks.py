@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from benchmarks import (
+    autotuned,
     common,
     estimate_quality,
     faults,
@@ -28,6 +29,7 @@ from benchmarks import (
     kernelbench_pairs,
     kernelbench_side,
     repeatability,
+    strategies,
     sustained_rate,
     two_gpus,
     versus_kernelbench,
@@ -661,3 +663,27 @@ def test_the_reference_of_an_example_is_its_longest_beginning(beginning: str, re
         (tmp_path / f"{name}.py").write_text(textwrap.dedent("pass"))
     assert kernelbench_adversarial.reference_of(tmp_path / f"{beginning}.py") == tmp_path / f"{reference}.py"
     assert kernelbench_adversarial.reference_of(tmp_path / "model_new_ex_gelu.py") is None
+
+
+# -- strategies -----------------------------------------------------------------------------------------------------
+
+
+def test_the_autotuner_spends_an_evaluation_on_each_configuration() -> None:
+    def answer(request: EvaluationRequest) -> Outcome:
+        count = request.source.count("triton.Config(")
+        return wrong() if count == 2 else measured(8.0 / count)
+
+    evaluator = Scripted(answer)
+    report = SimpleNamespace(say=lambda text: None)
+    curve = strategies.autotuned("softmax", 0, 8.0, evaluator, 6, report)
+    assert [request.source.count("triton.Config(") for request in evaluator.asked] == [1, 2, 4, 6]
+    assert curve == [1.0, 1.0, 1.0, 1.0, 4.0, 4.0, 6.0]
+    assert strategies.marks(64) == [4, 8, 16, 32, 64] and strategies.marks(6) == [4, 6]
+
+
+@pytest.mark.parametrize("task", list(autotuned.SPACES))
+def test_configurations_are_distinct_and_shuffled_by_seed(task: str) -> None:
+    space = autotuned.SPACES[task]
+    first, second = space.configs(1), space.configs(2)
+    assert len(set(first)) == len(first) >= 48 and sorted(first) == sorted(second) and first != second
+    compile(space.source(first), "autotuned", "exec")
