@@ -61,6 +61,8 @@ class GpuSettings:
     timeout_s: wall seconds that one gate of one candidate may take. memory_mib: MiB that a candidate's process may take.
     check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
     sandbox: "auto" takes what protections there are, "strict" refuses to run without one of them, "off" takes none.
+    baselines: what a task is compared with, of "eager", "torch.compile" and "torch.compile max-autotune"; the last takes
+        minutes for a large network.
     baselines_file: where baselines are kept between runs; empty: in the user's cache folder.
     profile: whether a verification asks the profiler as well.
     reuse: versions that a process may screen, one after another, as long as they are right. A CUDA driver makes one context
@@ -75,6 +77,7 @@ class GpuSettings:
     memory_mib: int = 16384
     check_variants: int = 2
     sandbox: str = "auto"
+    baselines: tuple[str, ...] = tuple(BASELINES)
     baselines_file: str = ""
     profile: bool = True
     reuse: int = 1
@@ -97,6 +100,9 @@ class GpuEvaluator:
     def __init__(self, settings: GpuSettings, fabric: str = "cuda") -> None:
         sandbox_mode(settings.sandbox)
         require_numbers(settings, ("timeout_s", "memory_mib", "reuse"), ("builders", "check_variants"))
+        unknown = [name for name in settings.baselines if name not in BASELINES]
+        if unknown:
+            raise ConfigError(f"evaluator.baselines cannot have {unknown[0]!r}: use some of {', '.join(BASELINES)}")
         self._settings = settings
         self._fabric = fabric
         self._devices = visible_devices(settings.devices) if fabric == "cuda" else [Device.host()]
@@ -136,7 +142,7 @@ class GpuEvaluator:
         return [self._evaluate_one(request) for request in requests]
 
     def baselines(self, task: Task) -> dict[str, Outcome]:
-        """What the task's versions are compared with: eager, torch.compile in two modes.
+        """What the task's versions are compared with: eager, torch.compile in two modes, as far as the settings name them.
 
         Taken from the file of baselines where this task was measured on this hardware with these versions of torch and
         triton before. A mode that does not compile is an outcome that says why.
@@ -144,12 +150,12 @@ class GpuEvaluator:
         kept = BaselineFile.of(self._settings.baselines_file)
         fingerprint = Fingerprint.of(task, self._devices[0])
         found = kept.find(fingerprint)
-        for name, made in BASELINES.items():
+        for name in self._settings.baselines:
             if name not in found:
-                found[name] = self._examined(EvaluationRequest(task, task.source, 0, "screen"), {}, made)
+                found[name] = self._examined(EvaluationRequest(task, task.source, 0, "screen"), {}, BASELINES[name])
                 if found[name].ok:  # a failure may be one of the moment
                     kept.add(fingerprint, name, found[name])
-        return found
+        return {name: found[name] for name in self._settings.baselines}
 
     def close(self) -> None:
         """End all worker processes, also those at work. Idempotent."""

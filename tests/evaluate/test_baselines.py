@@ -7,6 +7,7 @@ import pytest
 from mtmc.errors import ConfigError
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.devices import Device
+from mtmc.evaluate.gpu import GpuSettings
 from mtmc.outcome import Outcome
 from mtmc.task import load_task
 
@@ -30,3 +31,8 @@ def test_a_file_of_something_else_is_named(tmp_path):
     path.write_text("[1]")
     with pytest.raises(ConfigError, match=r"kept\.json"):
         BaselineFile.of(str(path)).find(Fingerprint.of(load_task("softmax"), Device.host()))
+
+
+def test_an_unknown_baseline_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigError, match=r"evaluator.baselines cannot have 'jit': use some of eager, torch.compile"):
+        GpuSettings(baselines=("eager", "jit")).open()
