@@ -35,7 +35,7 @@ from mtmc.rl.train.data import data_hash
 from mtmc.rl.train.open_space import open_space
 from mtmc.rl.train.validate import LEAST_GAIN
 from mtmc.rl.trees import RecordedTree, load_trees
-from mtmc.search.components import make
+from mtmc.search.components import make, registry
 from mtmc.search.strategies import Greedy, Mcts
 
 DRAWS = 2000
@@ -76,8 +76,10 @@ class Measured:
 
 def made(text: str) -> tuple[str, Any]:
     """Label and policy of "[LABEL=]NAME[,SETTING=VALUE ...]". Raises: ConfigError."""
-    head, *settings = text.split(",")
-    label, _, name = head.rpartition("=")
+    label, _, spec = text.partition("=")
+    if label.split(",")[0] in registry("policy"):  # then that was no label
+        label, spec = text, text
+    name, *settings = spec.split(",")
     given: dict[str, Any] = {}
     for each in settings:
         key, equals, value = each.partition("=")
@@ -87,7 +89,7 @@ def made(text: str) -> tuple[str, Any]:
             given[key] = float(value)
         except ValueError:
             given[key] = value
-    return label or text, make("policy", name, given)
+    return label, make("policy", name, given)
 
 
 def measure(

@@ -1,6 +1,8 @@
 """macro: policies (Macro Thinking). A policy gives the legal actions of a version their prior probabilities.
 
-`uniform` and `heuristic` (see `mtmc.agents.heuristic`) ask nobody; `llm` asks the run's language model.
+`uniform` and `heuristic` (see `mtmc.agents.heuristic`) ask nobody; `llm` asks the run's language model; `compact` is a small
+network that learned from recorded trees (`mtmc.rl.compact`), `lm` a language model with an adapter that did
+(`mtmc.rl.lm`). This registry alone knows what is learned in `mtmc.rl`.
 """
 
 from __future__ import annotations
@@ -10,8 +12,16 @@ from collections.abc import Callable
 from mtmc.agents.heuristic import Heuristic, Uniform
 from mtmc.agents.model_policy import ModelPolicy
 from mtmc.protocols import Policy
+from mtmc.rl.compact.policy import Compact
+from mtmc.rl.lm.policy import Lm
 
-__all__ = ["POLICIES", "Heuristic", "ModelPolicy", "Uniform"]
+__all__ = ["POLICIES", "Compact", "Heuristic", "Lm", "ModelPolicy", "Uniform"]
 
-POLICIES: dict[str, Callable[..., Policy]] = {"heuristic": Heuristic, "uniform": Uniform, "llm": ModelPolicy}
+POLICIES: dict[str, Callable[..., Policy]] = {
+    "heuristic": Heuristic,
+    "uniform": Uniform,
+    "llm": ModelPolicy,
+    "compact": Compact,
+    "lm": Lm,
+}
 """Policies by name. To add one: a class with `prior` and a line here."""

@@ -13,7 +13,13 @@
     rewards.py        what a step is worth
     arrays.py  environment.py               recorded trees as a Gymnasium environment
     replays.py        a search on a recorded tree: how many evaluations it takes
-    formats.py        runs as examples for others' trainers
+    edits.py  formats.py                    runs and trees as examples for others' trainers
+    forest.py         many recorded trees as one set of arrays, and batches of their versions
+    scorer.py         what the training asks of a policy's network
+    train/            PPO and GRPO over forests, and a supervised start (`mtmc train`)
+    compact/          the policy `compact`: a small network over the vectors
+    lm/               the policy `lm`: a language model that scores the actions' sentences
+    coder/            a language model that is taught to make edits
 
 Importing this loads neither torch nor pyarrow; pyarrow and gymnasium are the extra `rl`.
 """

@@ -49,7 +49,7 @@ def tree_arrays(tree: RecordedTree) -> TreeArrays:
     counts = [len(node.actions) for node in tree.nodes]
     observations = np.stack([observation_features(tree.observation(node.id), tree.graph) for node in tree.nodes])
     actions = [action_features(tree.observation(node.id), node.actions, tree.graph) for node in tree.nodes]
-    children = np.asarray([_child(kind, child) for kind, child in _edges(tree)], np.int32)
+    children = edge_children(tree)
     return TreeArrays(
         tree=tree,
         observations=observations,
@@ -58,19 +58,29 @@ def tree_arrays(tree: RecordedTree) -> TreeArrays:
         children=children,
         mask=(children != UNKNOWN).astype(np.int8),
         ok=np.asarray([node.outcome.ok for node in tree.nodes]),
-        runtime_ms=np.asarray([node.outcome.runtime_ms or np.nan for node in tree.nodes], np.float64),
-        rewards={"paper": _worth(tree, REWARDS["paper"]), "log_speedup": _worth(tree, REWARDS["log_speedup"])},
+        runtime_ms=node_runtimes(tree),
+        rewards=edge_rewards(tree),
     )
 
 
-def _edges(tree: RecordedTree) -> list[tuple[str, int]]:
-    return [
-        (action.kind, child) for node in tree.nodes for action, child in zip(node.actions, node.children, strict=True)
+def edge_children(tree: RecordedTree) -> NDArray[np.int32]:
+    """`TreeArrays.children` of a tree."""
+    children = [
+        STOP_CHILD if action.kind == STOP_KIND else child
+        for node in tree.nodes
+        for action, child in zip(node.actions, node.children, strict=True)
     ]
+    return np.asarray(children, np.int32)
 
 
-def _child(kind: str, child: int) -> int:
-    return STOP_CHILD if kind == STOP_KIND else child
+def edge_rewards(tree: RecordedTree) -> dict[RewardName, NDArray[np.float64]]:
+    """`TreeArrays.rewards` of a tree."""
+    return {"paper": _worth(tree, REWARDS["paper"]), "log_speedup": _worth(tree, REWARDS["log_speedup"])}
+
+
+def node_runtimes(tree: RecordedTree) -> NDArray[np.float64]:
+    """`TreeArrays.runtime_ms` of a tree."""
+    return np.asarray([node.outcome.runtime_ms or np.nan for node in tree.nodes], np.float64)
 
 
 def _worth(tree: RecordedTree, reward: Callable[[Moment, float], float]) -> NDArray[np.float64]:

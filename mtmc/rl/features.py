@@ -36,9 +36,9 @@ from mtmc.rl.stages import OP_CLASSES, StageFacts, bytes_between, stage_facts
 if TYPE_CHECKING:
     from mtmc.rewrite.graph import Graph
 
-FEATURES_VERSION = 1
+FEATURES_VERSION = 2
 
-KINDS = ("fuse", "lower", "precision", "tile", "pipeline", "reorder", "vectorize", "split", "stop")
+KINDS = ("fuse", "lower", "precision", "tile", "pipeline", "reorder", "vectorize", "split", "capture", "stop")
 """Kinds with a number of their own; any other is `other`."""
 FAMILIES = ("pointwise", "rowwise", "matmul", "convolution", "attention", "windows", "scan")
 
@@ -106,16 +106,23 @@ def observation_features(observation: Observation, graph: GraphFacts | None = No
     return np.asarray(values, np.float32)
 
 
-def action_features(observation: Observation, actions: Sequence[Action], graph: GraphFacts | None = None) -> Vector:
-    """Actions on a version as [len(actions), len(ACTION_NAMES)]. graph, Raises: as `observation_features`."""
-    if not actions:
+def action_features(
+    observation: Observation,
+    actions: Sequence[Action],
+    graph: GraphFacts | None = None,
+    only: Sequence[int] | None = None,
+) -> Vector:
+    """Actions on a version as [len(actions), len(ACTION_NAMES)]. graph, Raises: as `observation_features`.
+
+    actions: all legal ones, for the heuristic's opinion of each is told. only: indices of those that a row is wanted of;
+    by default all.
+    """
+    wanted = range(len(actions)) if only is None else only
+    if not wanted:
         return np.zeros((0, len(ACTION_NAMES)), np.float32)
     seen = _Seen(observation, graph)
     opinions = Heuristic().prior(observation, actions)
-    rows = [
-        [*seen.action_values(action), math.log(opinion * len(actions))]
-        for action, opinion in zip(actions, opinions, strict=True)
-    ]
+    rows = [[*seen.action_values(actions[at]), math.log(opinions[at] * len(actions))] for at in wanted]
     return np.asarray(rows, np.float32)
 
 

@@ -20,8 +20,9 @@ from mtmc.action import STOP_KIND, Action
 from mtmc.chat import Message
 from mtmc.errors import RunError
 from mtmc.outcome import speedup
-from mtmc.protocols import EditRequest, Observation
+from mtmc.protocols import Observation
 from mtmc.reward import log_speedup
+from mtmc.rl.edits import RecordedEdit, edits_of_run
 from mtmc.search.context import history
 from mtmc.store import Store
 from mtmc.task import Task
@@ -59,21 +60,26 @@ def sft_examples(folder: Path, examples: int = 1) -> Iterator[Example]:
 
     examples: of the kind of optimization in the prompt, 0 or 1. Raises: RunError where there is no such run.
     """
+    for edit in edits_of_run(folder):
+        yield sft_example(edit, examples)
+
+
+def sft_example(edit: RecordedEdit, examples: int = 1, blocks: bool = False) -> Example:
+    """An edit as an example. examples: of the kind of optimization in the prompt, 0 or 1. blocks: whether the answer may be
+    SEARCH/REPLACE blocks, where these are shorter than the whole file."""
+    from mtmc.agents.editing.differences import difference_text
     from mtmc.agents.editing.fences import fenced
     from mtmc.agents.editing.prompt import edit_messages
 
-    run = _Run.read(folder)
-    for node in run.tree:
-        if node.action is None or not node.outcome.ok:
-            continue
-        parent = run.tree[node.parent_id]
-        steps = history(run.tree, parent.id)
-        request = EditRequest(run.task, parent.source, parent.plan, parent.outcome, node.action, run.hardware, steps)
-        yield {
-            "prompt": _plain(edit_messages(request, examples)),
-            "completion": [{"role": "assistant", "content": fenced(node.source)}],
-            **_about(run, node, parent),
-        }
+    answer = fenced(edit.child)
+    changes = difference_text(edit.request.source, edit.child) if blocks else None
+    if changes is not None and len(changes) < len(answer):
+        answer = changes
+    return {
+        "prompt": _plain(edit_messages(edit.request, examples)),
+        "completion": [{"role": "assistant", "content": answer}],
+        **edit.about,
+    }
 
 
 def preferences(folder: Path, steps: int = 4) -> Iterator[Example]:

@@ -56,14 +56,16 @@ class _Shown:
     stop_index: int | None
 
 
-def priors_of(tree: RecordedTree, policy: Policy, texts: bool = False) -> list[list[float]]:
+def priors_of(tree: RecordedTree, policy: Policy, texts: bool | None = None) -> list[list[float]]:
     """A policy's priors for every version of a tree, as a live search would get them.
 
-    texts: whether the policy reads the text of versions, which is then printed from their plans (a while each).
+    texts: whether the policy reads the text of versions, which is then printed from their plans (a while each); by default
+    as its attribute `reads_text` says, and not where it has none.
     Raises: CoderError or TaskError where a text cannot be printed.
     """
     from dataclasses import replace
 
+    texts = getattr(policy, "reads_text", False) if texts is None else texts
     found: list[list[float]] = []
     for node in tree.nodes:
         if not node.actions:

@@ -212,7 +212,10 @@ def _running(store: Store, task: Task, parts: Parts, settings: Settings) -> Iter
 
 
 def _check_model(parts: Mapping[Kind, Any], model: ModelSettings) -> None:
-    """Raises: ConfigError where a part asks a language model, and none is named."""
+    """Raises: ConfigError where a part asks a language model, and none is named; what a part's own `check` raises."""
+    for part in parts.values():
+        if callable(getattr(part, "check", None)):
+            part.check()
     asking = [kind for kind, part in parts.items() if getattr(part, "asks_model", False)]
     if asking and not model.name:
         mend = "set model.name=PROVIDER/MODEL (and model.api_base for a local server)"

@@ -1,0 +1,128 @@
+"""mtmc train: a policy learns from recorded trees; with coder=, see `mtmc.cli.coder`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtmc.cli.command import Command, Interrupted
+
+if TYPE_CHECKING:
+    from mtmc.rl.train.run import Trained
+    from mtmc.rl.train.trainer import Watcher
+
+TRAININGS = Path("trainings")
+"""Where trainings go that nobody gives a folder."""
+TOLD = ("reward", "entropy", "kl", "value_loss", "score", "evaluations", "greedy")
+"""Numbers of a row that are shown while it goes on."""
+
+
+def _train(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
+    from mtmc.conf.coder import is_coder
+    from mtmc.conf.train import compose_train
+
+    if is_coder(overrides):
+        from mtmc.cli.coder import train_coder
+
+        return train_coder(overrides, arguments.dry_run, TRAININGS)
+    plan, given = compose_train(overrides)
+    out = Path(given).expanduser() if given else TRAININGS / f"{plan.policy}-{plan.algorithm}-{plan.settings.seed}"
+    if arguments.dry_run:
+        from omegaconf import OmegaConf
+
+        print(OmegaConf.to_yaml(OmegaConf.create({**plan.plain(), "out": str(out)})), end="")
+        return 0
+    from mtmc.rl.train.run import train
+
+    try:
+        with _display() as watch:
+            trained = train(plan, out, watch, lambda text: print(text, file=sys.stderr, flush=True))
+    except KeyboardInterrupt as stop:
+        raise Interrupted(f"go on with the same command and out={out}") from stop
+    _print(trained, out)
+    return 0
+
+
+def _print(trained: Trained, out: Path) -> None:
+    print("priors      score  evaluations to 95%  greedy      (validation trees)")
+    for name, found in trained.scores.items():
+        print(f"{name:<10} {found.score:>6.3f}  {found.evaluations:>18.2f}  {found.greedy:>6.3f}")
+    for path in trained.files:
+        print(f"wrote {path}")
+    print(f"curves and checkpoint in {out}")
+    if not trained.ended.finished:
+        print("the time is up: the same command goes on")
+
+
+@contextmanager
+def _display() -> Iterator[Watcher]:
+    """A bar on a terminal, else a line for each validation, on stderr."""
+    if not sys.stderr.isatty():
+        yield _line
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[told]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=None, told="")
+        shown: dict[str, float] = {}
+
+        def watch(unit: int, units: int, row: Mapping[str, Any]) -> None:
+            shown.update({name: row[name] for name in TOLD if name in row})
+            bar.update(task, completed=unit, total=units, description=row["phase"], told=_numbers(shown))
+
+        yield watch
+
+
+def _line(unit: int, units: int, row: Mapping[str, Any]) -> None:
+    if "score" in row:
+        print(f"[{unit}/{units}] {row['phase']}: {_numbers(row)}", file=sys.stderr, flush=True)
+
+
+def _numbers(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {row[name]:.3g}" for name in TOLD if name in row)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
+
+
+def _settings_help() -> str:
+    from mtmc.cli.coder import settings_help
+    from mtmc.conf.schema import in_words
+    from mtmc.conf.train import flat_types
+    from mtmc.rl.train.algorithms import ALGORITHMS
+    from mtmc.rl.train.scorers import SCORERS
+
+    lines = ["settings:", f"  policy={{{','.join(SCORERS)}}}", f"  algorithm={{{','.join(ALGORITHMS)}}}"]
+    lines += ["  out=  the folder of the training"]
+    lines += [f"  {name}=  {in_words(hint)}" for name, hint in flat_types("compact", "ppo").items()]
+    return "\n".join([*lines, "", settings_help()])
+
+
+TRAIN = Command(
+    run=_train,
+    arguments=_arguments,
+    summary="train a policy on recorded trees",
+    usage="[--dry-run] data=FOLDER [policy=NAME] [algorithm=NAME] [out=FOLDER] [SETTING=VALUE ...]",
+    description="Train a policy on recorded trees: first by what the trees tell of each action (warm.*), then by trying.\n\n"
+    "  mtmc train data=trees/h100 policy=compact algorithm=ppo out=trainings/compact\n"
+    "  mtmc train data=[trees/h100,trees/h200] algorithm=grpo warm.epochs=0 iterations=300\n"
+    "  mtmc train data=trees/h100 policy=lm policy.base=smollm2 out=trainings/lm\n"
+    "  mtmc train data=trees/h100 coder=smollm2 evaluator=gpu out=trainings/coder\n\n"
+    "The folder gets best/ (weights and model card), curves.csv, curves.png and a checkpoint, from which the same command\n"
+    "goes on. A search takes the weights with policy=compact policy.weights=FOLDER/best/weights.npz.",
+    epilog=_settings_help,
+    overrides=True,
+)

@@ -1,0 +1,123 @@
+"""data: the edits that a coder is taught, and those that it is asked to make afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtmc.errors import ConfigError, RunError
+from mtmc.rl.coder.settings import CoderSettings
+from mtmc.rl.edits import RecordedEdit, edits_of_run, edits_of_tree
+from mtmc.rl.formats import sft_example
+from mtmc.rl.schema import split_of
+from mtmc.search.strategies.common import derived_random
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """An edit as a conversation. prompt, completion: messages {"role", "content"}."""
+
+    edit: RecordedEdit
+    prompt: list[dict[str, str]]
+    completion: list[dict[str, str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """train: to learn from. test: of tasks that are never learned from. about: counts, for the report."""
+
+    train: list[Lesson]
+    test: list[Lesson]
+    about: dict[str, Any]
+
+
+def load_lessons(settings: CoderSettings, tokenizer: Any) -> Lessons:
+    """The edits of some folders, those of one task drawn where there are too many, without those that are too long.
+
+    Raises: ConfigError where no folder is given or nothing is left to learn from, RunError where a folder holds neither
+    recorded trees nor a run.
+    """
+    if not settings.data:
+        raise ConfigError(
+            "data is missing: give data=FOLDER of recorded trees (mtmc collect) or of a run (mtmc search)"
+        )
+    found: dict[str, list[Lesson]] = {"train": [], "test": []}
+    tasks: dict[str, set[str]] = {"train": set(), "test": set()}
+    edits = long = 0
+    for edit in _drawn(settings):
+        split = split_of(edit.about["task_hash"])
+        if split not in found:
+            continue
+        edits += 1
+        example = sft_example(edit, settings.examples, settings.blocks)
+        lesson = Lesson(edit, example["prompt"], example["completion"])
+        if _fits(lesson, settings, tokenizer):
+            found[split].append(lesson)
+            tasks[split].add(edit.about["task_hash"])
+        else:
+            long += 1
+    if not found["train"]:
+        raise ConfigError(
+            f"of {edits} edits for training and test in {', '.join(settings.data)}, {long} are too long and none is left to "
+            "learn from: record more tasks, or raise prompt and reply"
+        )
+    counts = {split: {"tasks": len(tasks[split]), "edits": len(found[split])} for split in found}
+    return Lessons(found["train"], found["test"], {**counts, "too_long": long, "folders": list(settings.data)})
+
+
+def shortest_requests(lessons: Sequence[Lesson], count: int) -> list[Lesson]:
+    """Some lessons, one of each task and kind in turn, the shortest prompts first: the same ones every time."""
+    ordered = sorted(lessons, key=lambda each: (sum(len(message["content"]) for message in each.prompt), _name(each)))
+    chosen: list[Lesson] = []
+    while ordered and len(chosen) < count:
+        seen: set[tuple[str, str]] = set()
+        rest: list[Lesson] = []
+        for each in ordered:
+            key = (each.edit.about["task_hash"], each.edit.about["kind"])
+            (rest if key in seen else chosen).append(each)
+            seen.add(key)
+        ordered = rest
+    return chosen[:count]
+
+
+def _name(lesson: Lesson) -> tuple[str, int]:
+    return lesson.edit.about["task_hash"], lesson.edit.about["child"]
+
+
+def _drawn(settings: CoderSettings) -> Iterator[RecordedEdit]:
+    """`per_task` edits of each task at most."""
+    for folder in settings.data:
+        for task, some in _by_task(Path(folder).expanduser()):
+            if len(some) > settings.per_task:
+                chosen = derived_random(settings.seed, "edits", task).sample(range(len(some)), settings.per_task)
+                some = [some[at] for at in sorted(chosen)]
+            yield from some
+
+
+def _by_task(folder: Path) -> Iterator[tuple[str, list[RecordedEdit]]]:
+    from mtmc.rl.trees import load_trees
+
+    if (folder / "tasks.parquet").is_file():
+        for tree in load_trees(folder):
+            yield tree.key, list(edits_of_tree(tree))
+        return
+    try:
+        edits = list(edits_of_run(folder))
+    except RunError as error:
+        raise RunError(
+            f"{folder} has neither recorded trees nor a run: name a folder of mtmc collect or mtmc search"
+        ) from error
+    if edits:
+        yield edits[0].about["task_hash"], edits
+
+
+def _fits(lesson: Lesson, settings: CoderSettings, tokenizer: Any) -> bool:
+    prompt = _length(tokenizer, "".join(message["content"] for message in lesson.prompt))
+    reply = _length(tokenizer, lesson.completion[0]["content"])
+    return prompt + 64 <= settings.prompt and reply + 8 <= settings.reply  # with the marks of the conversation
+
+
+def _length(tokenizer: Any, text: str) -> int:
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])

@@ -1,0 +1,94 @@
+"""results: what a training leaves: curves as table and picture, samples, a report."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from mtmc.rl.coder.samples import Sample, means, samples_text
+from mtmc.rl.coder.teaching import Row
+
+COLUMNS = ("phase", "step", "loss", "accuracy", "rules", "execution", "reward", "kl", "entropy", "length", "cut")
+CURVES = (
+    ("sft", "loss", "supervised: loss"),
+    ("grpo", "rules", "GRPO: reward by rules (0 to 1)"),
+    ("grpo", "execution", "GRPO: reward by execution (-1 to 1.6)"),
+    ("grpo", "kl", "GRPO: KL from the model before"),
+)
+_SMOOTHED = 5
+"""Steps that the thick line is the mean of."""
+
+
+def write_curves(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """curves.csv and curves.png. Raises: OSError, RunError where they cannot be written."""
+    from matplotlib.figure import Figure
+
+    from mtmc.export.plots import INK, LINE_COLOURS, save_figure
+
+    table, picture = folder / "curves.csv", folder / "curves.png"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    figure = Figure(figsize=(10.0, 5.6), layout="constrained")
+    for axes, (phase, name, label) in zip(figure.subplots(2, 2).flat, CURVES, strict=True):
+        points = [(row["step"], row[name]) for row in rows if row["phase"] == phase and name in row]
+        if points:
+            steps, values = zip(*points, strict=True)
+            axes.plot(steps, values, color=LINE_COLOURS[0], linewidth=0.8, alpha=0.5)
+            axes.plot(steps, _smooth(values), color=LINE_COLOURS[0], linewidth=1.6)
+        axes.set_title(label, loc="left", fontsize=9, color=INK)
+        axes.tick_params(labelsize=8, colors=INK)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.supxlabel(f"step (thick: mean of the last {_SMOOTHED})", fontsize=8, color=INK)
+    save_figure(figure, picture)
+    return [table, picture]
+
+
+def write_samples(samples: Sequence[Sample], folder: Path) -> list[Path]:
+    """samples.md for a reader, samples.jsonl for a program. Raises: OSError where they cannot be written."""
+    page, lines = folder / "samples.md", folder / "samples.jsonl"
+    page.write_text(samples_text(samples), encoding="utf-8")
+    lines.write_text("".join(json.dumps(asdict(each)) + "\n" for each in samples), encoding="utf-8")
+    return [page, lines]
+
+
+def report_text(command: str, about: Mapping[str, Any], rows: Sequence[Row], samples: Sequence[Sample]) -> str:
+    """The model card: what was taught, from what, and what it is worth. about: plain data, as `train.teach` gathers it."""
+    lines = [
+        f"# A coder on {about['base']}\n",
+        f"Made by\n\n    {command}\n\nwith {', '.join(about['versions'])}.\n",
+        "## Data\n",
+        f"{about['data']}\n",
+        "## The same requests of test tasks before and after\n",
+        "| stage | samples | rules | execution | all rules kept | right |",
+        "|---|---|---|---|---|---|",
+    ]
+    for stage, each in means(samples).items():
+        worth = f"{each['rules']:.2f} | {each['execution']:+.2f}"
+        lines.append(f"| {stage} | {each['samples']} | {worth} | {each['kept']} | {each['right']} |")
+    lines += ["", "## Rewards while it was trained by GRPO\n", "| steps | rules | execution |", "|---|---|---|"]
+    trained = [row for row in rows if row["phase"] == "grpo" and "rules" in row]
+    for name, some in (
+        ("first quarter", trained[: _quarter(trained)]),
+        ("last quarter", trained[-_quarter(trained) :]),
+    ):
+        if some:
+            mean = {key: sum(row[key] for row in some) / len(some) for key in ("rules", "execution")}
+            lines.append(f"| {name} ({len(some)}) | {mean['rules']:.3f} | {mean['execution']:+.3f} |")
+    return "\n".join([*lines, "", "## Settings\n", f"    {json.dumps(about['settings'])}", ""])
+
+
+def _quarter(rows: Sequence[Row]) -> int:
+    return max(1, len(rows) // 4)
+
+
+def _smooth(values: Sequence[float]) -> list[float]:
+    return [
+        sum(values[max(0, at + 1 - _SMOOTHED) : at + 1]) / len(values[max(0, at + 1 - _SMOOTHED) : at + 1])
+        for at in range(len(values))
+    ]

@@ -1,0 +1,96 @@
+"""settings: what `mtmc train coder=NAME` takes besides the base model and an evaluator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mtmc.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """Supervised fine-tuning. steps: of the optimizer; 0: none. rate: of learning. batch: edits a step. at_once: of them on
+    the device. minutes: after which it ends where it stands; null: no limit."""
+
+    steps: int = 200
+    rate: float = 3e-4
+    batch: int = 16
+    at_once: int = 4
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the setting, its value and what it may be."""
+        _check("sft", self, {"steps": 0, "batch": 1, "at_once": 1})
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """GRPO. steps: of the optimizer; 0: none. rate: of learning. requests, replies: in a step, and to each request. at_once:
+    replies on the device. kl: weight of the divergence from the model before. temperature: of the replies.
+    rules, execution: weights of the two rewards, see `mtmc.rl.coder.rewards`. minutes: as of supervised fine-tuning."""
+
+    steps: int = 40
+    rate: float = 2e-5
+    requests: int = 4
+    replies: int = 8
+    at_once: int = 8
+    kl: float = 0.02
+    temperature: float = 0.8
+    rules: float = 1.0
+    execution: float = 1.0
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the setting, its value and what it may be."""
+        _check("grpo", self, {"steps": 0, "requests": 1, "replies": 2, "at_once": 1})
+        if self.kl < 0 or not self.temperature > 0 or min(self.rules, self.execution) < 0:
+            raise ConfigError("grpo.kl and the weights of the rewards must be 0 or more, grpo.temperature above 0")
+        if self.requests * self.replies % self.at_once:
+            many = self.requests * self.replies
+            raise ConfigError(
+                f"grpo.at_once cannot be {self.at_once}: the {many} replies of a step must be a multiple of it"
+            )
+
+
+@dataclass(frozen=True)
+class CoderSettings:
+    """How a coder is taught.
+
+    data: folders of recorded trees or of runs. seed: of the adapter and of all that is drawn. rank, alpha: of LoRA.
+    prompt, reply: tokens at most; longer edits are left out. examples: of the kind of optimization in a prompt, 0 or 1.
+    blocks: whether an edit that is shorter as SEARCH/REPLACE blocks is taught as these, not as a whole file; both are read.
+    per_task: edits of a task at most, drawn. samples: requests of the test split that are answered before and after.
+    device: auto, cpu, cuda or cuda:1.
+    """
+
+    data: tuple[str, ...] = ()
+    seed: int = 0
+    rank: int = 16
+    alpha: int = 32
+    prompt: int = 4096
+    reply: int = 768
+    examples: int = 0
+    blocks: bool = True
+    per_task: int = 16
+    samples: int = 8
+    device: str = "auto"
+    sft: Supervised = field(default_factory=Supervised)
+    grpo: Grouped = field(default_factory=Grouped)
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the setting, its value and what it may be."""
+        for name, least in (("rank", 1), ("prompt", 64), ("reply", 8), ("per_task", 1), ("samples", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} cannot be {getattr(self, name)}: use {least} or more")
+        if self.examples not in (0, 1):
+            raise ConfigError(f"examples cannot be {self.examples}: use 0 or 1")
+
+
+def _check(prefix: str, settings: Supervised | Grouped, least: dict[str, int]) -> None:
+    for name, bound in least.items():
+        if getattr(settings, name) < bound:
+            raise ConfigError(f"{prefix}.{name} cannot be {getattr(settings, name)}: use {bound} or more")
+    if not settings.rate > 0:
+        raise ConfigError(f"{prefix}.rate cannot be {settings.rate:g}: use a number above 0")
+    if settings.minutes is not None and not settings.minutes > 0:
+        raise ConfigError(f"{prefix}.minutes cannot be {settings.minutes:g}: use a number above 0, or null")

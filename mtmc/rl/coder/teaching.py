@@ -1,0 +1,199 @@
+"""teaching: supervised fine-tuning and GRPO (arXiv 2402.03300), both through trl, on a base model with an adapter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtmc.rl.coder.data import Lesson
+from mtmc.rl.coder.rewards import Judge
+from mtmc.rl.coder.settings import CoderSettings, Grouped, Supervised
+
+Row = dict[str, Any]
+Watcher = Callable[[Row], None]
+"""Told of each step of the optimizer."""
+
+TEMPLATE = (
+    "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n' }}"
+    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
+)
+"""Of conversations, for a base model that was never taught any."""
+
+_SUPERVISED = {"loss": "loss", "mean_token_accuracy": "accuracy"}
+_GROUPED = {
+    "reward": "reward",
+    "rewards/rules/mean": "rules",
+    "rewards/execution/mean": "execution",
+    "kl": "kl",
+    "loss": "loss",
+    "entropy": "entropy",
+    "completions/mean_length": "length",
+    "completions/clipped_ratio": "cut",
+}
+"""trl's names -> ours."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pupil:
+    """model: of peft, on its device. tokenizer: of the base."""
+
+    model: Any
+    tokenizer: Any
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it computes on a GPU."""
+        return bool(next(self.model.parameters()).is_cuda)
+
+    def make_room(self) -> None:
+        """Give back the device memory that is not in use, before an evaluator measures on the same GPU."""
+        import torch
+
+        if self.on_gpu:
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+
+
+def supervised(pupil: Pupil, lessons: Sequence[Lesson], settings: CoderSettings, folder: Path, watch: Watcher) -> None:
+    """Fine-tune on edits: the loss is that of the replies alone. folder: where trl may write."""
+    from trl import SFTConfig, SFTTrainer
+
+    chosen = settings.sft
+    _run(
+        SFTTrainer,
+        model=pupil.model,
+        args=SFTConfig(
+            **_common(pupil, settings, folder, chosen),
+            per_device_train_batch_size=min(chosen.batch, chosen.at_once),
+            gradient_accumulation_steps=max(1, chosen.batch // chosen.at_once),
+            max_length=settings.prompt + settings.reply,
+            completion_only_loss=True,
+        ),
+        train_dataset=_dataset([{"prompt": each.prompt, "completion": each.completion} for each in lessons]),
+        processing_class=pupil.tokenizer,
+        callbacks=[_callback("sft", _SUPERVISED, chosen.minutes, watch)],
+    )
+
+
+def grouped(
+    pupil: Pupil, lessons: Sequence[Lesson], settings: CoderSettings, judge: Judge, folder: Path, watch: Watcher
+) -> None:
+    """GRPO: several replies to each request, each as good as it is better than the others. Raises: EvaluatorError."""
+    from trl import GRPOConfig, GRPOTrainer
+
+    chosen = settings.grpo
+    many = chosen.requests * chosen.replies
+    scored = _Scored(judge, lessons, pupil)
+    _run(
+        GRPOTrainer,
+        model=pupil.model,
+        reward_funcs=[scored.rules, scored.execution],
+        args=GRPOConfig(
+            **_common(pupil, settings, folder, chosen),
+            per_device_train_batch_size=chosen.at_once,
+            gradient_accumulation_steps=many // chosen.at_once,
+            num_generations=chosen.replies,
+            max_completion_length=settings.reply,
+            temperature=chosen.temperature,
+            beta=chosen.kl,
+            reward_weights=[chosen.rules, chosen.execution],
+        ),
+        train_dataset=_dataset([{"prompt": each.prompt, "lesson": at} for at, each in enumerate(lessons)]),
+        processing_class=pupil.tokenizer,
+        callbacks=[_callback("grpo", _GROUPED, chosen.minutes, watch)],
+    )
+
+
+class _Scored:
+    """The two rewards as trl asks for them: one after the other, for the same replies, which are judged once. trl names its
+    curves after the two methods."""
+
+    def __init__(self, judge: Judge, lessons: Sequence[Lesson], pupil: Pupil) -> None:
+        self._judge, self._lessons, self._pupil = judge, lessons, pupil
+        self._last: tuple[Any, list[tuple[float, float]]] | None = None
+
+    def rules(self, completions: Sequence[Any], lesson: Sequence[int], **more: Any) -> list[float | None]:
+        """The reward by rules, see `mtmc.rl.coder.rewards`."""
+        return [rules for rules, _ in self._rewards(completions, lesson, more)]
+
+    def execution(self, completions: Sequence[Any], lesson: Sequence[int], **more: Any) -> list[float | None]:
+        """The reward by execution."""
+        return [execution for _, execution in self._rewards(completions, lesson, more)]
+
+    def _rewards(self, completions: Sequence[Any], lesson: Sequence[int], more: Any) -> list[tuple[float, float]]:
+        texts = [each[-1]["content"] for each in completions]
+        ends = [bool(len(ids)) and ids[-1] == self._pupil.tokenizer.eos_token_id for ids in more["completion_ids"]]
+        replies = [(text, not ended) for text, ended in zip(texts, ends, strict=True)]
+        key = (replies, list(lesson))
+        if self._last is None or self._last[0] != key:
+            self._pupil.make_room()
+            requests = [self._lessons[at].edit.request for at in lesson]
+            self._last = key, self._judge.rewards(replies, requests)
+        return self._last[1]
+
+
+def _run(kind: Any, **arguments: Any) -> None:
+    """Make a trainer of trl and run it, without what it prints itself."""
+    import datasets
+    from transformers import PrinterCallback
+
+    from mtmc.rl.lm.base import quiet
+
+    bars = datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
+    try:
+        with quiet():
+            trainer = kind(**arguments)
+            trainer.remove_callback(PrinterCallback)
+            trainer.train()
+    finally:
+        if not bars:
+            datasets.enable_progress_bars()
+
+
+def _common(pupil: Pupil, settings: CoderSettings, folder: Path, chosen: Supervised | Grouped) -> dict[str, Any]:
+    return {
+        "max_steps": chosen.steps,
+        "learning_rate": chosen.rate,
+        "warmup_steps": min(5, chosen.steps // 10),
+        "output_dir": str(folder),
+        "seed": settings.seed,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+        "lr_scheduler_type": "cosine",
+        "use_cpu": not pupil.on_gpu,
+        "bf16": pupil.on_gpu,
+        "gradient_checkpointing": pupil.on_gpu,
+        "dataloader_pin_memory": pupil.on_gpu,
+    }
+
+
+def _dataset(rows: Sequence[Row]) -> Any:
+    from datasets import Dataset
+
+    return Dataset.from_list(list(rows))
+
+
+def _callback(phase: str, names: dict[str, str], minutes: float | None, watch: Watcher) -> Any:
+    """Tells of each step in our own words, and ends the training when its time is up."""
+    from transformers import TrainerCallback
+
+    deadline = None if minutes is None else time.monotonic() + 60 * minutes
+
+    class Told(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
+            row = {ours: float(logs[name]) for name, ours in names.items() if name in (logs or {})}
+            if row and "train_runtime" not in logs:
+                watch({"phase": phase, "step": state.global_step, **row})
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+            if deadline is not None and time.monotonic() > deadline:
+                control.should_training_stop = True
+
+    return Told()

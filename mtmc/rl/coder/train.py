@@ -1,0 +1,142 @@
+"""train: a whole training of a coder: base, supervised fine-tuning, GRPO; samples before, between and after."""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import RunError
+from mtmc.protocols import Evaluator
+from mtmc.rl.coder.data import Lessons, load_lessons, shortest_requests
+from mtmc.rl.coder.results import report_text, write_curves, write_samples
+from mtmc.rl.coder.rewards import Judge
+from mtmc.rl.coder.samples import Sample, means, take_samples
+from mtmc.rl.coder.settings import CoderSettings
+from mtmc.rl.coder.teaching import TEMPLATE, Pupil, Row, Watcher, grouped, supervised
+
+if TYPE_CHECKING:
+    from mtmc.rl.lm.base import Base
+
+ADAPTER, CARD = "adapter", "model_card.md"
+PACKAGES = ("torch", "transformers", "peft", "trl", "triton")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Taught:
+    """files: what was written. scores: stage -> mean rewards of the samples, see `samples.means`."""
+
+    files: list[Path]
+    scores: dict[str, dict[str, Any]]
+
+
+def teach(
+    base: str,
+    settings: CoderSettings,
+    evaluator: Evaluator,
+    out: Path,
+    watch: Watcher,
+    tell: Callable[[str], None],
+    command: str = "",
+) -> Taught:
+    """Teach a coder. base: see `mtmc.rl.lm.base`. evaluator: of replies; the caller closes it. watch: told of each step.
+    tell: of each stage. command: for the model card.
+
+    Raises: ModelError where a package or the base is missing, ConfigError and RunError as `load_lessons`, EvaluatorError.
+    """
+    from mtmc.rl.lm.base import load_base, needed
+
+    needed(("trl", "datasets", "transformers", "peft"), extra="trl")
+    loaded = load_base(base)
+    if loaded.tokenizer.chat_template is None:
+        loaded.tokenizer.chat_template = TEMPLATE
+    tell("reading the edits")
+    lessons = load_lessons(settings, loaded.tokenizer)
+    train, test = lessons.about["train"], lessons.about["test"]
+    tell(
+        f"{train['edits']} edits of {train['tasks']} tasks to learn from; {test['edits']} of {test['tasks']} for samples"
+    )
+    tell(f"{lessons.about['too_long']} are too long and left out")
+    pupil = _pupil(loaded, settings)
+    judge = Judge(evaluator)
+    rows: list[Row] = []
+    samples: list[Sample] = []
+    asked = shortest_requests(lessons.test or lessons.train, settings.samples)
+
+    def note(row: Row) -> None:
+        rows.append(row)
+        watch(row)
+
+    def sample(stage: str) -> None:
+        if asked:
+            tell(f"samples of stage {stage}")
+            samples.extend(take_samples(pupil, asked, judge, stage, settings.reply))
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        sample("base")
+        if settings.sft.steps:
+            tell("supervised fine-tuning")
+            supervised(pupil, lessons.train, settings, out / "trl", note)
+            sample("sft")
+        if settings.grpo.steps:
+            tell("GRPO")
+            grouped(pupil, lessons.train, settings, judge, out / "trl", note)
+            sample("grpo")
+        files = _written(pupil, loaded, settings, lessons, rows, samples, out, command)
+    except OSError as error:
+        raise RunError(f"{out} cannot be written ({error}): choose another folder with out=") from error
+    return Taught(files, means(samples))
+
+
+def _pupil(base: Base, settings: CoderSettings) -> Pupil:
+    from mtmc.rl.lm.adapter import with_adapter
+    from mtmc.rl.lm.scorer import device_of
+
+    if base.tokenizer.pad_token_id is None:
+        base.tokenizer.pad_token = base.tokenizer.eos_token
+    return Pupil(
+        with_adapter(base, settings.rank, settings.alpha, settings.seed).to(device_of(settings.device)), base.tokenizer
+    )
+
+
+def _written(
+    pupil: Pupil,
+    base: Base,
+    settings: CoderSettings,
+    lessons: Lessons,
+    rows: list[Row],
+    samples: list[Sample],
+    out: Path,
+    command: str,
+) -> list[Path]:
+    from mtmc.rl.lm.adapter import write_weights
+
+    folder = out / ADAPTER
+    folder.mkdir(exist_ok=True)
+    about = {
+        "base": f"{base.name} (mark {base.mark})",
+        "versions": [f"Python {platform.python_version()}", *_versions()],
+        "data": lessons.about,
+        "settings": asdict(settings),
+    }
+    card = folder / CARD
+    card.write_text(report_text(command, about, rows, samples), encoding="utf-8")
+    files = [*write_weights(pupil.model, base.name, folder), card]
+    return [*files, *write_curves(rows, out), *write_samples(samples, out)]
+
+
+def _versions() -> list[str]:
+    found = []
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,83 @@
+"""edits: (parent, action, child) of runs and of recorded trees, as a coder is asked live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mtmc.errors import CoderError, RunError, TaskError
+from mtmc.outcome import speedup
+from mtmc.protocols import EditRequest
+from mtmc.rl.trees import RecordedTree
+from mtmc.search.context import history
+from mtmc.store import Store
+from mtmc.tree import source_hash
+
+
+@dataclass(frozen=True)
+class RecordedEdit:
+    """A right version and what it was made from.
+
+    request: as the coder got it, without a bench. child: the version's text. about: task, its hash, numbers of the two
+    versions, kind and sentence of the action, speedup (over the root) and gain (over the parent).
+    """
+
+    request: EditRequest
+    child: str
+    about: dict[str, Any]
+
+
+def edits_of_run(folder: Path) -> Iterator[RecordedEdit]:
+    """The right edits of a run. Raises: RunError where there is no such run."""
+    store = Store.read(folder)
+    try:
+        task, tree, hardware = store.task(), store.tree(), store.hardware() or ""
+    finally:
+        store.close()
+    for node in tree:
+        if node.action is None or not node.outcome.ok:
+            continue
+        parent = tree[node.parent_id]
+        steps = history(tree, parent.id)
+        yield RecordedEdit(
+            EditRequest(task, parent.source, parent.plan, parent.outcome, node.action, hardware, steps),
+            node.source,
+            {
+                "task": task.name,
+                "task_hash": source_hash(task.source),
+                "node": parent.id,
+                "child": node.id,
+                "kind": node.action.kind,
+                "action": node.action.sentence,
+                "speedup": tree.speedup(node.id),
+                "gain": speedup(node.outcome, parent.outcome),
+            },
+        )
+
+
+def edits_of_tree(tree: RecordedTree) -> Iterator[RecordedEdit]:
+    """The right edits of a recorded tree whose texts can be printed again; the others are left out."""
+    for node in tree.nodes:
+        if node.action is None or node.parent_id is None or not node.outcome.ok:
+            continue
+        parent, seen = tree.nodes[node.parent_id], tree.observation(node.parent_id)
+        try:
+            source, child = tree.version_text(parent.id), tree.version_text(node.id)
+        except (RunError, CoderError, TaskError):
+            continue
+        yield RecordedEdit(
+            EditRequest(tree.task, source, parent.plan, parent.outcome, node.action, tree.hardware, seen.history),
+            child,
+            {
+                "task": tree.name,
+                "task_hash": tree.key,
+                "node": parent.id,
+                "child": node.id,
+                "kind": node.action.kind,
+                "action": node.action.sentence,
+                "speedup": speedup(node.outcome, tree.root.outcome),
+                "gain": speedup(node.outcome, parent.outcome),
+            },
+        )

@@ -1,0 +1,166 @@
+"""forest: many recorded trees as one set of numpy arrays, and batches of their versions, for training.
+
+A *node* here is a version and an *edge* one legal action of one version, both numbered through the whole forest, so that a
+batch of states is an array of numbers and nothing is looked up tree by tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mtmc.action import Action
+from mtmc.errors import ConfigError
+from mtmc.protocols import Observation
+from mtmc.rl.arrays import Floats, edge_children, edge_rewards, node_runtimes
+from mtmc.rl.features import action_features, observation_features
+from mtmc.rl.rewards import RewardName
+from mtmc.rl.trees import UNKNOWN, RecordedTree
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Forest:
+    """Several trees. Edges of all nodes stand one after the other: those of node i are start[i] to start[i + 1].
+
+    roots: [trees], the first node of each. tree_of: [nodes]. start: [nodes + 1]. children: [edges], a node, `UNKNOWN` or
+    `STOP_CHILD`. known: [edges], whether it can be replayed.
+    observations: [nodes, features]. actions: [known edges, features]. row: [edges], place in `actions`, -1 if not known.
+    ok: [nodes]. runtime_ms: [nodes], NaN for a failure. values: [nodes], log2 speedup over the tree's root, the floor
+    for a failure. rewards: by name, [edges], without the step decay; NaN where there is no child.
+    """
+
+    trees: tuple[RecordedTree, ...]
+    roots: Ints
+    tree_of: Ints
+    start: Ints
+    children: Ints
+    known: NDArray[np.bool_]
+    observations: Floats
+    actions: Floats
+    row: Ints
+    ok: NDArray[np.bool_]
+    runtime_ms: NDArray[np.float64]
+    values: NDArray[np.float64]
+    rewards: dict[RewardName, NDArray[np.float64]]
+
+    def observation(self, node: int) -> Observation:
+        """What a policy sees of a version, but for its text."""
+        tree, number = self._place(node)
+        return tree.observation(number)
+
+    def version_text(self, node: int) -> str:
+        """The text of a version, printed from its plan. Raises: RunError where it has none, CoderError, TaskError."""
+        tree, number = self._place(node)
+        return tree.version_text(number)
+
+    def legal(self, node: int) -> tuple[Action, ...]:
+        """The legal actions of a version, those of its edges, whether or not they can be replayed."""
+        tree, number = self._place(node)
+        return tree.nodes[number].actions
+
+    def action(self, edge: int) -> Action:
+        """The action of an edge."""
+        node = int(np.searchsorted(self.start, edge, side="right")) - 1
+        return self.legal(node)[int(edge - self.start[node])]
+
+    def batch(self, nodes: Ints) -> Batch:
+        """States with the actions that can be replayed. nodes: [states], any may come twice."""
+        counts = self.start[nodes + 1] - self.start[nodes]
+        edges = np.repeat(self.start[nodes], counts) + within(counts)
+        kept = self.known[edges]
+        state_of = np.repeat(np.arange(len(nodes)), counts)[kept]
+        return Batch(self, nodes, edges[kept], np.bincount(state_of, minlength=len(nodes)).astype(np.int64))
+
+    def _place(self, node: int) -> tuple[RecordedTree, int]:
+        tree = int(self.tree_of[node])
+        return self.trees[tree], int(node - self.roots[tree])
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """States, each with the actions that are to be scored.
+
+    nodes: [states]. edges: [all actions], state by state. counts: [states], how many of the edges are each state's; a
+    state may have none.
+    """
+
+    forest: Forest
+    nodes: Ints
+    edges: Ints
+    counts: Ints
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @property
+    def state_of(self) -> Ints:
+        """[all actions]: position in `nodes` of the state that each action is of."""
+        return np.repeat(np.arange(len(self.nodes)), self.counts)
+
+    @property
+    def observations(self) -> Floats:
+        """Features of the states, [states, features], see `mtmc.rl.features`."""
+        return self.forest.observations[self.nodes]
+
+    @property
+    def actions(self) -> Floats:
+        """Features of the actions, [all actions, features]."""
+        return self.forest.actions[self.forest.row[self.edges]]
+
+    def part(self, first: int, last: int) -> Batch:
+        """The states from `first` to before `last`."""
+        ends = np.concatenate(([0], np.cumsum(self.counts)))
+        return Batch(self.forest, self.nodes[first:last], self.edges[ends[first] : ends[last]], self.counts[first:last])
+
+
+def forest_of(trees: Sequence[RecordedTree]) -> Forest:
+    """Trees as one forest, in this order. Raises: ConfigError for none."""
+    if not trees:
+        raise ConfigError("there are no trees to learn from: record some with mtmc collect, or name another folder")
+    sizes = np.asarray([len(tree.nodes) for tree in trees], np.int64)
+    roots = np.cumsum(sizes) - sizes
+    counts = [len(node.actions) for tree in trees for node in tree.nodes]
+    shifted = []
+    for tree, root in zip(trees, roots, strict=True):
+        children = edge_children(tree).astype(np.int64)
+        shifted.append(np.where(children >= 0, children + root, children))
+    children = np.concatenate(shifted)
+    known = children != UNKNOWN
+    rewards = [edge_rewards(tree) for tree in trees]
+    return Forest(
+        trees=tuple(trees),
+        roots=roots,
+        tree_of=np.repeat(np.arange(len(trees)), sizes),
+        start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        children=children,
+        known=known,
+        observations=np.concatenate([_observations(tree) for tree in trees]),
+        actions=np.concatenate([_actions(tree) for tree in trees]),
+        row=np.where(known, np.cumsum(known) - 1, -1),
+        ok=np.asarray([node.outcome.ok for tree in trees for node in tree.nodes]),
+        runtime_ms=np.concatenate([node_runtimes(tree) for tree in trees]),
+        values=np.concatenate([np.asarray(tree.values) for tree in trees]),
+        rewards={name: np.concatenate([each[name] for each in rewards]) for name in rewards[0]},
+    )
+
+
+def within(counts: Ints) -> Ints:
+    """0, 1, ... within each group: [2, 3] -> 0 1 0 1 2."""
+    ends = np.cumsum(counts)
+    return np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
+
+
+def _observations(tree: RecordedTree) -> Floats:
+    return np.stack([observation_features(tree.observation(node.id), tree.graph) for node in tree.nodes])
+
+
+def _actions(tree: RecordedTree) -> Floats:
+    rows = [
+        action_features(tree.observation(node.id), node.actions, tree.graph, only=node.known) for node in tree.nodes
+    ]
+    return np.concatenate(rows)

@@ -1,0 +1,121 @@
+"""policy: the policy `lm` of a search: a language model scores the sentences of the legal actions.
+
+torch and transformers are loaded at the first prior, not before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from mtmc.action import Action
+from mtmc.agents.heuristic import Heuristic
+from mtmc.agents.mixing import check_mixing, mixed_prior
+from mtmc.errors import ConfigError
+from mtmc.protocols import Observation
+from mtmc.rl.lm.base import PACKAGED, load_base, needed
+from mtmc.rl.lm.prompt import PromptSettings
+from mtmc.rl.lm.tokens import Texts
+
+ADAPTER = Path(__file__).parent / "adapter"
+"""The one that comes with mtmc; its model card lies beside its weights."""
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Lm:
+    """Macro Thinking by a small language model (TWOSOME): how likely is each action's sentence, given the version.
+
+    adapter: a folder that `mtmc train policy=lm` wrote; empty: the one that comes with mtmc; none: the base as it is.
+    base: the base model, see `mtmc.rl.lm.base`; empty: the one that the adapter was trained on.
+    temperature: of the softmax; 1 as trained, larger is flatter. heuristic: share of the heuristic's prior in the mixture,
+    0 to 1. floor: share that is spread evenly, so that no legal action has prior zero. See `mtmc.agents.mixing`.
+    device: auto (a GPU where there is one), cpu, cuda or cuda:1.
+    """
+
+    adapter: str = ""
+    base: str = ""
+    temperature: float = 1.0
+    heuristic: float = 0.0
+    floor: float = 0.05
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError for a setting out of its range."""
+        check_mixing("lm", self.temperature, self.heuristic, self.floor)
+
+    def check(self) -> None:
+        """Whether it can be used at all, before a search begins; the model is not loaded for it.
+
+        Raises: ModelError where a package is missing, ConfigError where no adapter comes with mtmc and none is given.
+        """
+        needed(("transformers", "peft"))
+        if not self.adapter and not ADAPTER.is_dir():
+            raise ConfigError(
+                "no adapter comes with this mtmc: give policy.adapter=FOLDER (mtmc train policy=lm makes one), or "
+                f"policy.adapter={NONE} for the base model as it is"
+            )
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether its prompts show the text of versions. Raises: RunError where there is no such adapter."""
+        from mtmc.rl.lm.adapter import read_about
+
+        return self.adapter == NONE or read_about(_folder(self.adapter)).prompt.code > 0
+
+    def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
+        """The model's and the heuristic's probabilities, mixed.
+
+        Raises: as `check`; ModelError where the base is missing, RunError for an adapter that cannot be used.
+        """
+        self.check()
+        logits = _reader(self.adapter, self.base, self.device).logits(observation, actions)
+        opinions = Heuristic().prior(observation, actions)
+        return mixed_prior(logits, opinions, self.temperature, self.heuristic, self.floor)
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """A loaded model with all that scoring needs. model: with the adapter, or the base alone."""
+
+    model: Any
+    texts: Texts
+    about: Any
+
+    def logits(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
+        """A score for each action, normalized and scaled as the adapter was trained.
+
+        Raises: ModelError as `Texts.answer`.
+        """
+        import torch
+
+        from mtmc.rl.lm.packing import pack
+        from mtmc.rl.lm.scoring import answer_scores
+
+        packed = pack(self.texts.prompt(observation), list(map(self.texts.answer, actions)))
+        with torch.inference_mode():
+            scores = answer_scores(self.model, [packed]).scores.tolist()
+        lengths = [self.texts.length(action, self.about.normalize) for action in actions]
+        return [self.about.scale * score / length for score, length in zip(scores, lengths, strict=True)]
+
+
+def _folder(adapter: str) -> Path:
+    return Path(adapter).expanduser() if adapter else ADAPTER
+
+
+@lru_cache(maxsize=2)
+def _reader(adapter: str, base: str, device: str) -> Reader:
+    from mtmc.rl.lm.adapter import About, read_adapter
+    from mtmc.rl.lm.scorer import device_of
+    from mtmc.rl.lm.scoring import check_model
+
+    if adapter == NONE:
+        loaded = load_base(base or PACKAGED)
+        check_model(loaded.model)
+        model, about = loaded.model, About(loaded.name, loaded.mark, PromptSettings())
+    else:
+        loaded, model, about = read_adapter(_folder(adapter), base)
+    return Reader(model.to(device_of(device)), Texts(loaded.tokenizer, about.prompt), about)

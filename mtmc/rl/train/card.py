@@ -1,0 +1,80 @@
+"""card: the model card of trained weights, as markdown: what made them, from what, and what they are worth."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping, Sequence
+from datetime import date
+from importlib import metadata
+from typing import Any
+
+from mtmc import __version__
+from mtmc.rl.features import FEATURES_VERSION
+from mtmc.rl.train.validate import Validation
+
+PACKAGES = ("torch", "numpy", "transformers", "peft")
+"""Named with their versions where they are installed."""
+
+
+def model_card(
+    command: str,
+    about: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    scores: Mapping[str, Validation],
+    best: tuple[int, int],
+) -> str:
+    """command: that made the weights. about: the trees, see `mtmc.rl.train.data.Data`. settings: of the training, as plain
+    data. scores: on the validation trees, by what gave the priors. best: unit of the weights, and of how many."""
+    trees, transitions = about["trees"], about["transitions"]
+    hardware = ", ".join(f"{count} on {name}" for name, count in about["hardware"].items())
+    budget = settings["budget"]
+    return "\n".join(
+        [
+            f"# Policy `{settings['policy']['name']}` of mtmc\n",
+            "It gives the legal optimizations of a kernel version their prior probabilities. Made by\n",
+            f"    {command}\n",
+            f"on {date.today().isoformat()}, seed {settings['seed']}, {_versions()}; features of version "
+            f"{FEATURES_VERSION}. The weights are those of unit {best[0]} of {best[1]}, the best on the validation trees.\n",
+            "## Data\n",
+            f"Recorded trees {', '.join(about['folders'])}, hash {about['hash']}: {trees['train']} trees with "
+            f"{transitions['train']} known transitions for training, {trees['validation']} with "
+            f"{transitions['validation']} for validation ({hardware}).\n",
+            "## Score\n",
+            f"On the validation trees, searches replayed with {budget} evaluations, {settings['seeds']} seeds. Score: share "
+            "of the best known log2 speedup that a search has found, averaged over its evaluations; evaluations: to 95% of "
+            f"the best known speedup ({budget + 1} where it was not reached); greedy: the share that the greedy way "
+            "alone gets.\n",
+            _table(("priors", "score", "evaluations", "greedy"), [_row(name, each) for name, each in scores.items()]),
+            "## Settings\n",
+            _table(("setting", "value"), [(name, value) for name, value in _flat(settings)]),
+        ]
+    )
+
+
+def _versions() -> str:
+    found = [f"mtmc {__version__}", f"Python {platform.python_version()}"]
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return ", ".join(found)
+
+
+def _row(name: str, found: Validation) -> tuple[str, str, str, str]:
+    return name, f"{found.score:.3f}", f"{found.evaluations:.2f}", f"{found.greedy:.3f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
+
+
+def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in settings.items():
+        if isinstance(value, Mapping):
+            found += _flat(value, f"{prefix}{name}.")
+        else:
+            found.append((f"{prefix}{name}", value))
+    return found

@@ -1,0 +1,61 @@
+"""TrainSettings: what `mtmc train` takes besides a policy and an algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mtmc.errors import ConfigError
+from mtmc.reward import STEP_DECAY
+from mtmc.rl.rewards import RewardName
+from mtmc.rl.train.rollouts import Rules
+from mtmc.rl.train.warm import Warm
+
+Space = Literal["legal", "all"]
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """How a policy is trained.
+
+    data: folders of recorded trees. seed: of the weights and of all that is drawn. iterations: rollouts, each followed by
+    the epochs of the algorithm; 0: none, only the warm start. episodes: in a rollout. steps, reward, decay: of an episode,
+    see `mtmc.rl.environment`. anywhere: share of the episodes that start at any right version, not at a root. warm: the
+    supervised start. actions: "all" also offers, at each version, the actions of the tree's other versions, which fail.
+    validate_every, checkpoint_every: epochs of the warm start, and iterations. budget, seeds: of the replayed searches of a
+    validation. validation_trees: how many of the validation trees are used; 0: all. minutes: wall time after which a
+    checkpoint is written and the training stops; the same command goes on. null: no limit.
+    """
+
+    data: tuple[str, ...] = ()
+    seed: int = 0
+    iterations: int = 60
+    episodes: int = 512
+    steps: int = 10
+    reward: RewardName = "progress"
+    decay: float = STEP_DECAY
+    anywhere: float = 0.5
+    warm: Warm = field(default_factory=Warm)
+    actions: Space = "legal"
+    validate_every: int = 5
+    checkpoint_every: int = 5
+    budget: int = 24
+    seeds: int = 2
+    validation_trees: int = 0
+    minutes: float | None = None
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the setting, its value and what it may be."""
+        at_least = (("iterations", 0), ("episodes", 1), ("steps", 1), ("validate_every", 1), ("checkpoint_every", 1))
+        for name, least in (*at_least, ("budget", 2), ("seeds", 1), ("validation_trees", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"{name} cannot be {getattr(self, name)}: use {least} or more")
+        if not 0 <= self.anywhere <= 1:
+            raise ConfigError(f"anywhere cannot be {self.anywhere:g}: use a number from 0 to 1")
+        if self.minutes is not None and not self.minutes > 0:
+            raise ConfigError(f"minutes cannot be {self.minutes:g}: use a number above 0, or null")
+
+    @property
+    def rules(self) -> Rules:
+        """Of an episode."""
+        return Rules(self.reward, self.decay, self.steps)

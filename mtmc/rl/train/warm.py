@@ -1,0 +1,129 @@
+"""warm: a start by supervised learning. A recorded tree tells what every action leads to, and what that leads to, so the
+actions' true worth can be computed, and a network taught to prefer the best, before it learns by trying."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mtmc.errors import ConfigError
+from mtmc.rl.arrays import STOP_CHILD
+from mtmc.rl.features import ACTION_NAMES
+from mtmc.rl.forest import Batch, Forest
+from mtmc.rl.train.ragged import Doubles, log_softmax, log_softmax_np
+
+if TYPE_CHECKING:
+    import torch
+
+    from mtmc.rl.scorer import Scorer
+
+OPINION = ACTION_NAMES.index("heuristic")
+"""The feature that holds the logarithm of the heuristic's prior, but for a constant of the version."""
+_BOUNDS = (-1.0, 3.0)
+"""Worth is clipped to these: how hopeless a bad action is need not be learned."""
+_ROUNDS = 64
+"""Of the iteration that finds the worth; gains die out with the discount long before."""
+
+
+@dataclass(frozen=True)
+class Warm:
+    """The warm start.
+
+    epochs: over all right versions of the training trees; 0: none. rate: of learning. minibatch: states a step.
+    decay: of the weights (AdamW). discount: a step, of what comes later. failure: what a failed version is worth.
+    sharpness, opinion: of the logits that are taught, sharpness * worth + opinion * log of the heuristic's prior: what a
+    policy comes to that is paid for worth and for staying close to the heuristic. absolute: weight, beside the cross-entropy
+    of their softmax, of the distance between each logit and what is taught, for a network that is `anchored`
+    (`mtmc.rl.scorer`): of a version with one known action the softmax says nothing.
+    """
+
+    epochs: int = 20
+    rate: float = 1e-3
+    minibatch: int = 64
+    decay: float = 1.0
+    discount: float = 0.9
+    failure: float = -0.5
+    sharpness: float = 10.0
+    opinion: float = 1.0
+    absolute: float = 3.0
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError for a setting out of its range."""
+        if self.epochs < 0 or self.minibatch < 1:
+            raise ConfigError(f"warm.epochs and warm.minibatch cannot be {self.epochs} and {self.minibatch}: use more")
+        if not self.rate > 0 or not self.sharpness > 0 or min(self.decay, self.opinion, self.absolute) < 0:
+            raise ConfigError("warm.rate and warm.sharpness must be above 0; decay, opinion and absolute 0 or more")
+        if not 0 <= self.discount < 1:
+            raise ConfigError(f"warm.discount cannot be {self.discount:g}: use a number from 0 to below 1")
+
+
+def worth(forest: Forest, discount: float, failure: float) -> Doubles:
+    """What each known edge is worth, [edges]; NaN for the others.
+
+    q(STOP) = 0                     q(an edge to a failed version) = failure
+    q(edge) = discount * (log2(t_node / t_child) + gain(child))
+    gain(node) = max(0, greatest q of its known edges)
+    """
+    known = np.flatnonzero(forest.known)
+    parent = (np.searchsorted(forest.start, known, side="right") - 1).astype(np.int64)
+    children = forest.children[known]
+    leads = children != STOP_CHILD
+    child = np.where(leads, children, parent)
+    right = leads & forest.ok[child]
+    step = np.where(right, np.log2(forest.runtime_ms[parent] / np.where(right, forest.runtime_ms[child], 1.0)), 0.0)
+    gain = np.zeros(len(forest.ok))
+    q = np.zeros(len(known))
+    for _ in range(_ROUNDS):
+        q = np.where(right, discount * (step + gain[child]), np.where(leads, failure, 0.0))
+        better = np.zeros_like(gain)
+        np.maximum.at(better, parent, q)
+        if np.allclose(better, gain, atol=1e-9):
+            break
+        gain = better
+    found = np.full(len(forest.known), np.nan)
+    found[known] = q
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Lessons:
+    """What is taught. logits, and probs, their softmax among each node's known edges: [edges], NaN for the others. gains:
+    [nodes]."""
+
+    logits: Doubles
+    probs: Doubles
+    gains: Doubles
+
+
+def lessons(forest: Forest, warm: Warm) -> Lessons:
+    """The distribution over each version's known actions, and what is still to be gained from it."""
+    q = worth(forest, warm.discount, warm.failure)
+    nodes = np.flatnonzero(forest.batch(np.arange(len(forest.ok))).counts > 0)
+    batch = forest.batch(nodes)
+    logits, probs, gains = np.full(len(q), np.nan), np.full(len(q), np.nan), np.zeros(len(forest.ok))
+    logits[batch.edges] = warm.sharpness * np.clip(q[batch.edges], *_BOUNDS) + warm.opinion * batch.actions[:, OPINION]
+    probs[batch.edges] = np.exp(log_softmax_np(logits[batch.edges], batch.counts))
+    np.maximum.at(gains, np.repeat(nodes, batch.counts), q[batch.edges])
+    return Lessons(logits, probs, gains)
+
+
+def warm_terms(scorer: Scorer, batch: Batch, taught: Lessons, absolute: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums over a batch's states of what the policy is to make small, and of the squared error of the value.
+
+        cross-entropy of the policy to `taught.probs` + absolute * sum over the actions of huber(logit - `taught.logits`)
+
+    absolute: see `Warm`; without effect for a scorer that is not anchored.
+    """
+    import torch
+
+    scores = scorer.score(batch)
+    state_of = torch.from_numpy(batch.state_of).to(scores.logits.device)
+    target = torch.from_numpy(taught.probs[batch.edges]).to(scores.logits)
+    gains = torch.from_numpy(taught.gains[batch.nodes]).to(scores.values)
+    loss = -(target * log_softmax(scores.logits, state_of, len(batch))).sum()
+    if getattr(scorer, "anchored", False):
+        wanted = torch.from_numpy(taught.logits[batch.edges]).to(scores.logits)
+        loss = loss + absolute * torch.nn.functional.huber_loss(scores.logits, wanted, reduction="sum")
+    return loss, (scores.values - gains).square().sum()
