@@ -2,11 +2,11 @@
 
     python benchmarks/random_walks.py --walks 1000 --depth 6 --seed 0 --json results/random_walks.json
 
-Each walk starts at a built-in task's root and takes legal actions, the kind drawn first and then one of that kind; its
-length is drawn from 1 to the depth. Every version on the way goes through all gates of the lab (audit, build for the target,
-check against float64 at small and held-out shapes, estimate); one that an earlier walk has met is not evaluated again.
-Versions that ask for more resources than the target has are allowed, but not to come back: what fails so must not be legal
-afterwards.
+Each walk starts at the root of a built-in task or of one in `walk_tasks.py` and takes legal actions, the kind drawn first
+and then one of that kind; its length is drawn from 1 to the depth. Every version on the way goes through all gates of the
+lab (audit, build for the target, check against float64 at small and held-out shapes, estimate); one that an earlier walk has
+met is not evaluated again. Versions that ask for more resources than the target has are allowed, but not to come back: what
+fails so must not be legal afterwards.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from pathlib import Path
 
 from rich import progress
 
+from benchmarks.walk_tasks import TEXTS, walk_task
 from mtmc.agents.rewriter import Rewriter
 from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest, Observation
-from mtmc.task import Task, builtin_names, load_task
+from mtmc.task import Task, builtin_names
 from mtmc.tree import source_hash
 
 
@@ -92,7 +93,7 @@ def walk(task: Task, seed: int, depth: int, evaluator: LabEvaluator, known: dict
 
 def walks(names: Sequence[str], count: int, depth: int, seed: int, workers: int = 2) -> tuple[list[Walk], int]:
     """`count` walks spread evenly over the tasks, `workers` at a time; and how many distinct versions they met."""
-    tasks = [load_task(name) for name in names]
+    tasks = [walk_task(name) for name in names]
     known: dict[str, Outcome] = {}
     with LabSettings(workers=workers).open() as evaluator, ThreadPoolExecutor(workers) as pool:
         jobs = [(tasks[index % len(tasks)], seed + index // len(tasks)) for index in range(count)]
@@ -122,7 +123,7 @@ def main() -> None:
     parser.add_argument("--walks", type=int, default=1000)
     parser.add_argument("--depth", type=int, default=6)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tasks", nargs="*", default=builtin_names())
+    parser.add_argument("--tasks", nargs="*", default=[*builtin_names(), *TEXTS])
     parser.add_argument("--json", type=Path)
     parser.add_argument("--keep", type=Path, help="folder for the sources of versions that failed")
     arguments = parser.parse_args()

@@ -55,7 +55,7 @@ def test_every_shape_is_cheap_to_interpret_and_gives_outputs_worth_checking(name
 @pytest.mark.parametrize("name", sorted(WANTED))
 def test_held_out_sizes_are_odd_and_unlike_one_another(name: str) -> None:
     task = load_task(name)
-    constants = set(integer_constants(task.source))
+    constants = {each for each in integer_constants(task.source) if not each.startswith("get_")}
     for variant in task.held_out:
         sizes = dict(variant.constants)
         assert set(sizes) == constants

@@ -12,6 +12,7 @@ import pytest
 
 from mtmc.errors import TaskError
 from mtmc.task import Task, Variant, apply_constants, builtin_names, integer_constants, load_task, task_from_source
+from mtmc.task.constants import distinct_constants
 
 SCALE = '''"""Scale the rows of a matrix."""
 import torch
@@ -109,8 +110,17 @@ def test_apply_constants_refuses_unknown_names_and_contradictions() -> None:
         apply_constants(CONSTANTS, (("columns", 3),))
     with pytest.raises(TaskError, match="'groups' is no module-level integer"):
         apply_constants(CONSTANTS, (("groups", 3),))
-    with pytest.raises(TaskError, match="height and width are one value"):
-        apply_constants(CONSTANTS, (("height", 3), ("width", 5)))
+    shared = "a = sizes = (64, 3)\n"
+    with pytest.raises(TaskError, match=r"a\[0\] and sizes\[0\] are one value"):
+        apply_constants(shared, (("a[0]", 3), ("sizes[0]", 5)))
+
+
+def test_names_of_one_value_are_told_apart_where_they_get_different_ones() -> None:
+    text = "depth = 4; height = width = 128  # both\nrows = 2\n"
+    changed = apply_constants(text, (("height", 3), ("width", 5), ("rows", 7)))
+    assert changed == "depth = 4; height, width = 3, 5  # both\nrows = 7\n"
+    assert apply_constants(text, (("width", 5),)) == "depth = 4; height = width = 5  # both\nrows = 2\n"
+    assert distinct_constants(text) == {"depth": 4, "height": 128, "width": 128, "rows": 2}
 
 
 def test_load_task_by_name_path_string_and_itself(tmp_path: Path) -> None:

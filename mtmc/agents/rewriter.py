@@ -45,6 +45,8 @@ class Rewriter:
     def edit(self, request: EditRequest) -> Edit:
         """The child's source. Raises: CoderError on a repair (a rule would do the same again) or an unknown action."""
         from mtmc.optimizations import KINDS
+        from mtmc.rewrite.capture import capture
+        from mtmc.rewrite.plan import graph_of
         from mtmc.rewrite.source import print_plan
 
         if request.feedback is not None:
@@ -57,7 +59,8 @@ class Rewriter:
         plan = KINDS[request.action.kind].rewrite(version, request.action)
         if plan is None:
             raise CoderError(f"{request.action.sentence!r} makes no new version")
-        return Edit(print_plan(request.task, version.graph, plan).source, plan.to_json())
+        graph = graph_of(capture(request.task), plan)
+        return Edit(print_plan(request.task, graph, plan).source, plan.to_json())
 
 
 def _version(
@@ -67,11 +70,11 @@ def _version(
     from mtmc.optimizations.resources import blamed
     from mtmc.optimizations.version import Version
     from mtmc.rewrite.capture import capture
-    from mtmc.rewrite.plan import plan_from_json, root_plan
+    from mtmc.rewrite.plan import graph_of, plan_from_json, root_plan
     from mtmc.rewrite.source import print_plan, root_regions
 
-    task, graph = seen.task, capture(seen.task)
-    plan = plan_from_json(plan_text)
+    task, plan = seen.task, plan_from_json(plan_text)
+    graph = graph_of(capture(task), plan)
     regions = root_regions(task, graph, plan) if plan == root_plan(graph) else print_plan(task, graph, plan).regions
     measured = seen.outcome.runtime_kind == "measured"
     return Version(task, graph, plan, regions, hardware(seen.hardware), blamed(graph, failures), measured)

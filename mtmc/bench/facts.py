@@ -177,11 +177,11 @@ def _library_steps(task: Task, best: KernelNode, lowered: set[str]) -> tuple[dic
     number; and how many steps it has. Views cost nothing and count as neither. None for a version without a plan."""
     from mtmc.rewrite.capture import capture
     from mtmc.rewrite.ops import FREE
-    from mtmc.rewrite.plan import plan_from_json
+    from mtmc.rewrite.plan import graph_of, plan_from_json
 
     try:
         plan = plan_from_json(best.plan or "")
-        graph: Graph = capture(task)
+        graph: Graph = graph_of(capture(task), plan)
         steps = [each for each in plan.stages if not each.is_torch or graph.by_name[each.ops[0]].target not in FREE]
         calls = [each.ops[0] for each in steps if each.is_torch and each.ops[0] not in lowered]
         return dict(Counter(graph.by_name[call].target.split(".")[1] for call in calls)), len(steps)

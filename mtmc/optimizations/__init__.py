@@ -5,11 +5,16 @@ from __future__ import annotations
 from typing import Protocol
 
 from mtmc.action import Action
+from mtmc.optimizations.capture import Capture
+from mtmc.optimizations.descriptors import Descriptors
 from mtmc.optimizations.fuse import Fuse
+from mtmc.optimizations.layout import Layout
 from mtmc.optimizations.lower import Lower
+from mtmc.optimizations.persist import Persist
 from mtmc.optimizations.pipeline import Pipeline
 from mtmc.optimizations.precision import Precision
 from mtmc.optimizations.reorder import Reorder
+from mtmc.optimizations.simplify import Simplify
 from mtmc.optimizations.split import Split
 from mtmc.optimizations.stop import Stop
 from mtmc.optimizations.tile import Tile
@@ -38,7 +43,22 @@ class Optimization(Protocol):
 
 KINDS: dict[str, Optimization] = {
     optimization.kind: optimization
-    for optimization in (Fuse(), Lower(), Precision, Tile, Pipeline, Reorder, Vectorize, Split, Stop())
+    for optimization in (
+        Fuse(),
+        Lower(),
+        Precision,
+        Tile,
+        Pipeline,
+        Reorder,
+        Vectorize,
+        Split,
+        Persist,
+        Descriptors,
+        Layout(),
+        Simplify(),
+        Capture(),
+        Stop(),
+    )
 }
 
 

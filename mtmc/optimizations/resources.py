@@ -80,6 +80,9 @@ def blamed(graph: Graph, failures: Sequence[tuple[str | None, Outcome]]) -> tupl
         if plan is None or outcome.diagnosis is None:
             continue
         kernels = [stage for stage in plan_from_json(plan).stages if not stage.is_torch]
+        kernels = [
+            stage for stage in kernels if all(op in graph.by_name for op in stage.ops)
+        ]  # the same simplifications
         text = f"{outcome.diagnosis.message} {outcome.diagnosis.excerpt}"
         named = [stage for stage in kernels if f"{stage.name}_kernel" in text]
         found += named or sorted(kernels, key=lambda stage: shared_bytes(graph, stage))[-1:]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mtmc.optimizations.settings import Choice, Settings
 from mtmc.optimizations.version import Version
+from mtmc.rewrite.families.product import analyse
 from mtmc.rewrite.families.rows import lay_out
 from mtmc.rewrite.plan import Stage
 
@@ -32,7 +33,9 @@ When the chip is full already: the shares are written and read in vain, and a la
 loses a sixth to the second launch alone.
 """
 
-SPLITS_K = (1, 2, 4, 8)
+SPLITS_K = (1, 2, 4, 8, 16, 32, 64)
+LEAST_INNER = 2048
+"""Of a product for each program that shares it, where there are many."""
 SPLITS_N = (1, 4, 8, 16, 32)
 SPLITS_ROW = (1, 4, 16, 64, 256, 1024)
 LEAST_COLUMNS = 512
@@ -49,9 +52,12 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
                 ({"split_n": count}, f"split the columns of the {stage.name} kernel among {count} programs")
                 for count in SPLITS_N
             ]
+        assert body is not None
+        inner = max(analyse(version.graph, body).k)
         return [
             ({"split_k": count}, f"split the inner dimension of the {stage.name} kernel among {count} programs")
             for count in SPLITS_K
+            if count <= 8 or inner // count >= LEAST_INNER
         ]
     if stage.family == "rowwise":
         block = stage.number("block_cols") or 1024

@@ -172,6 +172,8 @@ class _Merger:
         import torch
 
         node = nodes[0]
+        if "val" not in node.meta:  # a check, which gives nothing
+            return
         if node.target is operator.getitem:
             parent, index = node.args
             if len({each.args[1] for each in nodes}) > 1:

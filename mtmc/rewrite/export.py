@@ -6,7 +6,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from mtmc.errors import TaskError
@@ -32,6 +32,19 @@ def export_reference(task: Task, variant: Variant) -> tuple[ExportedProgram, Mod
 
     Raises: TaskError naming the op and the line of the reference where it does not export.
     """
+    from torch._subclasses.fake_tensor import DataDependentOutputException
+
+    try:
+        try:
+            return _export(task, variant, fake=True)
+        except DataDependentOutputException:  # A constructor that reads numbers out of tensors; forward may not.
+            return _export(task, variant, fake=False)
+    except Exception as error:
+        raise TaskError(_why(task, variant, error)) from error
+
+
+def _export(task: Task, variant: Variant, fake: bool) -> tuple[ExportedProgram, Module]:
+    """The export. fake: no data for the model and its inputs either."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -39,7 +52,7 @@ def export_reference(task: Task, variant: Variant) -> tuple[ExportedProgram, Mod
     module = types.ModuleType("mtmc_reference")
     sys.modules[module.__name__] = module
     try:
-        with quiet_export(), FakeTensorMode(), torch.no_grad(), _converting():
+        with quiet_export(), FakeTensorMode() if fake else nullcontext(), torch.no_grad(), _converting():
             exec(compile(source, REFERENCE_FILE, "exec"), module.__dict__)
             model = module.Model(*getattr(module, variant.init_inputs)())
             inputs = tuple(getattr(module, variant.inputs)())
@@ -47,8 +60,6 @@ def export_reference(task: Task, variant: Variant) -> tuple[ExportedProgram, Mod
             if any(_mutates(node) for node in exported.graph.nodes):
                 exported = exported.run_decompositions({})
             return exported, model
-    except Exception as error:
-        raise TaskError(_why(task, variant, error)) from error
     finally:
         sys.modules.pop(module.__name__, None)
 
@@ -94,6 +105,8 @@ def _why(task: Task, variant: Variant, error: Exception) -> str:
     code = task.source.splitlines()
     text = f" ({code[lines[-1] - 1].strip()!r})" if lines and lines[-1] <= len(code) else ""
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if isinstance(error, AssertionError) and "fake mode" in reason:
+        reason = "a tensor that a module keeps as a plain attribute is used or changed; register it as a buffer"
     return (
         f"task {task.name!r} does not export with torch.export{where}{text} at its {variant.label} shapes: "
         f"{type(error).__name__}: {reason}. mtmc needs a forward without data-dependent Python control flow; "

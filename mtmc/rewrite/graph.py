@@ -90,6 +90,7 @@ class Graph:
     attributes: numbers found on the module, attribute path -> value at every variant ("attention.heads" -> (8, 2)).
     output: forward's result: a Ref, or tuples, lists and dicts of them.
     variants: labels, the full shapes first.
+    found: how it was simplified (see `mtmc.rewrite.algebra`), a sentence each; () as captured.
     """
 
     inputs: tuple[str, ...]
@@ -100,6 +101,7 @@ class Graph:
     output: Any
     attributes: Mapping[str, tuple[float, ...]]
     variants: tuple[str, ...]
+    found: tuple[str, ...] = ()
     by_name: Mapping[str, Op] = field(init=False, repr=False, compare=False)
     producer: Mapping[str, str] = field(init=False, repr=False, compare=False)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mtmc.rewrite.graph import Graph
 
@@ -54,9 +54,15 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """Stages in the order in which they run."""
+    """Stages in the order in which they run.
+
+    captured: whether all of them are replayed as one CUDA graph. simplified: kinds of `mtmc.rewrite.algebra` that were
+    applied to the captured graph, in order; the stages are over the graph after them.
+    """
 
     stages: tuple[Stage, ...]
+    captured: bool = False
+    simplified: tuple[str, ...] = ()
 
     def stage_of(self, op: str) -> Stage:
         """The stage that covers an op. Raises: KeyError."""
@@ -67,32 +73,45 @@ class Plan:
 
     def with_stage(self, old: Stage, new: Stage) -> Plan:
         """The plan with one stage replaced."""
-        return Plan(tuple(new if stage == old else stage for stage in self.stages))
+        return replace(self, stages=tuple(new if stage == old else stage for stage in self.stages))
 
     def with_merged(self, graph: Graph, parts: Sequence[Stage], merged: Stage) -> Plan:
         """The plan with some stages replaced by one that covers them all, in an order that the dataflow allows."""
         rest = [stage for stage in self.stages if stage not in parts]
-        return Plan(tuple(in_order(graph, [*rest, merged])))
+        return replace(self, stages=tuple(in_order(graph, [*rest, merged])))
 
     def to_json(self) -> str:
-        """Canonical JSON text."""
+        """Canonical JSON text: the list of stages, or {"captured": true, "simplified": [kinds], "stages": that list}, of
+        which the first two are left out where they are false and empty."""
         stages = [{"ops": stage.ops, "family": stage.family, "schedule": dict(stage.schedule)} for stage in self.stages]
-        return json.dumps(stages, sort_keys=True, separators=(",", ":"))
+        more: dict[str, object] = {"captured": True} if self.captured else {}
+        more |= {"simplified": self.simplified} if self.simplified else {}
+        data = {**more, "stages": stages} if more else stages
+        return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
 def plan_from_json(text: str) -> Plan:
     """Inverse of `Plan.to_json`. Raises: KeyError, ValueError on text of another form."""
+    data = json.loads(text)
+    more = data if isinstance(data, dict) else {}
+    stages = more["stages"] if more else data
     return Plan(
-        tuple(
-            Stage(tuple(item["ops"]), item["family"], tuple(sorted(item["schedule"].items())))
-            for item in json.loads(text)
-        )
+        tuple(Stage(tuple(item["ops"]), item["family"], tuple(sorted(item["schedule"].items()))) for item in stages),
+        bool(more.get("captured", False)),
+        tuple(more.get("simplified", ())),
     )
 
 
 def root_plan(graph: Graph) -> Plan:
     """The plan of the reference: every op a torch call."""
     return Plan(tuple(Stage((op.name,)) for op in graph.ops))
+
+
+def graph_of(captured: Graph, plan: Plan) -> Graph:
+    """The graph that a plan's stages are over. captured: of its task. Raises: CoderError for an unknown simplification."""
+    from mtmc.rewrite.algebra import simplified
+
+    return simplified(captured, plan.simplified)
 
 
 def merged_ops(graph: Graph, parts: Sequence[Stage]) -> tuple[str, ...]:
@@ -105,58 +124,6 @@ def feeds(graph: Graph, first: Stage, second: Stage) -> bool:
     """Whether `second` reads a value that `first` makes."""
     made = {out for name in first.ops for out in graph.by_name[name].outputs}
     return any(ref in made for name in second.ops for ref in graph.by_name[name].refs())
-
-
-def fusible(graph: Graph, plan: Plan, first: Stage, second: Stage, free: Sequence[Stage]) -> list[Stage] | None:
-    """The stages that become one if `first` and `second` do, or None where they cannot.
-
-    They are `first`, `second` and those of the `free` stages (views) that stand between them. `first` must feed `second`,
-    straight or through such views, or both read a value that neither makes; no other way may lead from one to the other.
-    """
-    if feeds(graph, second, first):
-        return None
-    between = [] if feeds(graph, first, second) else _views_between(graph, plan, first, second, free)
-    if not between and not feeds(graph, first, second) and not _siblings(graph, first, second):
-        return None
-    parts = [first, *between, second]
-    inside = any(_detour(graph, plan, one, other, parts) for one in parts for other in parts if one != other)
-    return None if inside else parts
-
-
-def _views_between(graph: Graph, plan: Plan, first: Stage, second: Stage, free: Sequence[Stage]) -> list[Stage]:
-    """A chain of views that leads from `first` to `second`, or nothing."""
-    chain: list[Stage] = []
-    last = first
-    while True:
-        following = [stage for stage in free if stage not in chain and feeds(graph, last, stage)]
-        if len(following) != 1:
-            return []
-        last = following[0]
-        chain.append(last)
-        if feeds(graph, last, second):
-            return chain
-
-
-def _siblings(graph: Graph, first: Stage, second: Stage) -> bool:
-    """Whether two stages read the same value that an op makes or forward is given (parameters do not count)."""
-    reads = [{ref for name in stage.ops for ref in graph.by_name[name].refs()} for stage in (first, second)]
-    return bool((reads[0] & reads[1]) - set(graph.parameters))
-
-
-def _detour(graph: Graph, plan: Plan, first: Stage, second: Stage, parts: Sequence[Stage]) -> bool:
-    """Whether a way leads from `first` to `second` through stages that are not among `parts`."""
-    others = [stage for stage in plan.stages if stage not in parts]
-    reached = [stage for stage in others if feeds(graph, first, stage)]
-    seen = set(reached)
-    while reached:
-        stage = reached.pop()
-        if feeds(graph, stage, second):
-            return True
-        for other in others:
-            if other not in seen and feeds(graph, stage, other):
-                seen.add(other)
-                reached.append(other)
-    return False
 
 
 def in_order(graph: Graph, stages: list[Stage]) -> list[Stage]:

@@ -26,6 +26,10 @@ def _matmul(builder: Builder, op: Op) -> None:
     left, right = tensor(op), tensor(op, 1)
     floats(builder, op, left, right)
     a, b = builder.shape(left), builder.shape(right)
+    if len(a) > 1 and len(b) == 1:  # rows against one vector: elementwise work and a sum
+        each = builder.map("{0} * {1}", left, right, hint="each")
+        builder.reduce("sum", each, (len(a) - 1,), False, name=op.outputs[0])
+        return
     if len(a) < 2 or len(b) < 2 or (len(b) > 2 and (len(a) != len(b) or a[:-2] != b[:-2])):
         raise NotCovered("matmul with vectors or batches that broadcast")
     builder.dot(left, right, False, (*a[:-1], b[-1]), name=op.outputs[0])
@@ -64,6 +68,7 @@ PRODUCTS: dict[str, Expand] = {
     "aten.linear.default": _linear,
     "aten.matmul.default": _matmul,
     "aten.mm.default": _matmul,
+    "aten.mv.default": _matmul,
     "aten.bmm.default": _matmul,
     "aten.addmm.default": _addmm,
     "aten.einsum.default": _einsum,

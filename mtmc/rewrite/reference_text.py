@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import io
 import tokenize
+from collections.abc import Sequence
 
 from mtmc.errors import CoderError
 from mtmc.syntax import parse
@@ -111,9 +112,11 @@ def _plain_targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
     )
 
 
-def imports(source: str, with_triton: bool) -> list[str]:
-    """The reference's module-level imports and those that every version needs, each once, sorted."""
-    found = {"import torch"} | ({"import triton", "import triton.language as tl"} if with_triton else set())
+def imports(source: str, kernels: Sequence[str] = ()) -> list[str]:
+    """The reference's module-level imports and those that a version with these kernels needs, each once, sorted."""
+    found = {"import torch"} | ({"import triton", "import triton.language as tl"} if kernels else set())
+    if any("TensorDescriptor(" in text for text in kernels):
+        found.add("from triton.tools.tensor_descriptor import TensorDescriptor")
     for node in _module(source).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             found.add(ast.unparse(node))

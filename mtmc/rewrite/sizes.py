@@ -89,6 +89,7 @@ class Scope:
         yield from self._quotients()
         yield from self._near()
         yield from self._with_numbers()
+        yield from self._stretched()
 
     def _near(self) -> Iterator[tuple[str, Size]]:
         """One or two less or more than a dimension: what slices leave, or differences of neighbours."""
@@ -96,6 +97,14 @@ class Scope:
             for less in (1, 2):
                 yield f"{text} - {less}", tuple(value - less for value in size)
                 yield f"{text} + {less}", tuple(value + less for value in size)
+
+    def _stretched(self) -> Iterator[tuple[str, Size]]:
+        """A multiple of a dimension and a few more or less: what a transposed convolution with a stride makes of it."""
+        for text, size in self._candidates():
+            for factor in (2, 3, 4):
+                for more in (1, 2, 3):
+                    yield f"{factor} * {text} + {more}", tuple(factor * value + more for value in size)
+                    yield f"{factor} * {text} - {more}", tuple(factor * value - more for value in size)
 
     def _with_numbers(self) -> Iterator[tuple[str, Size]]:
         """A dimension times a number of the module (rows of a group norm), and what such rows leave of a tensor."""

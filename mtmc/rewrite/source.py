@@ -15,9 +15,11 @@ from typing import Any
 from mtmc.action import Region
 from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered, build
+from mtmc.rewrite.captured import Captured
 from mtmc.rewrite.families import FAMILIES
+from mtmc.rewrite.families.channels_last import FORMATS, is_last
 from mtmc.rewrite.families.writer import Printed
-from mtmc.rewrite.graph import CONSTANT, Graph, Ref
+from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.reference_text import dropped_lines, forward_signature, imports, kept_lines, model_head, renamed
@@ -26,6 +28,8 @@ from mtmc.rewrite.torch_call import call_text, gives_one
 from mtmc.task import Task
 
 INDENT = "    "
+LONGEST = 120
+"""Characters of a line, as far as its parts allow."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
 
     Raises: CoderError naming the stage that cannot be written.
     """
-    printer = _ForwardPrinter(task, graph)
+    printer = _ForwardPrinter(task, graph, plan.captured)
     printed: dict[Stage, Printed] = {}
     for stage in plan.stages:
         if not stage.is_torch:
@@ -98,8 +102,18 @@ def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[s
 
 
 def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPrinter) -> Printout:
-    lines = [f'"""{task.name}: a kernel version made by mtmc. Needs only torch and triton; right for any shape."""', ""]
-    lines += imports(task.source, with_triton=bool(kernels))
+    lines = [f'"""{task.name}: a kernel version made by mtmc. Needs only torch and triton; right for any shape.']
+    if printer.graph.found:
+        lines += [
+            "",
+            "Simplified, exact up to rounding:",
+            *(f"- {sentence}" for sentence in printer.graph.found),
+            '"""',
+            "",
+        ]
+    else:
+        lines = [f'{lines[0]}"""', ""]
+    lines += imports(task.source, [text for _, text in kernels])
     kept = kept_lines(task.source, drop_model=True)
     lines += ["", *kept] if kept else []
     regions: dict[Stage, Region] = {}
@@ -108,27 +122,34 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
         first = len(lines) + 1
         lines += text.splitlines()
         regions[stage] = Region(stage.name, first, len(lines))
+    if printer.captured is not None:
+        lines += ["", "", *printer.captured.helper()]
     head = renamed("\n".join(model_head(task.source))).splitlines()
     lines += ["", "", *head, ""] if len(head) > 1 else ["", "", *head]
     for origin, line in printer.lines:
         lines.append(line)
         if origin is not None and origin.is_torch:
-            regions[origin] = Region(origin.name, len(lines), len(lines))
+            first = regions[origin].first_line if origin in regions else len(lines)
+            regions[origin] = Region(origin.name, first, len(lines))
     return Printout("\n".join(lines) + "\n", regions)
 
 
 class _ForwardPrinter:
-    """Writes forward's body stage by stage."""
+    """Writes forward's body stage by stage. captured: whether a CUDA graph of it is replayed."""
 
-    def __init__(self, task: Task, graph: Graph) -> None:
+    def __init__(self, task: Task, graph: Graph, captured: bool = False) -> None:
         self.graph = graph
         signature, names = forward_signature(task.source)
-        self.lines: list[tuple[Stage | None, str]] = [(None, f"{INDENT}def forward({signature}):")]
         self.expressions = _input_expressions(graph, names)
+        self.captured = Captured(task, graph, signature, self.expressions) if captured else None
+        head = self.captured.launching_head() if self.captured else f"def forward({signature}):"
+        self.lines: list[tuple[Stage | None, str]] = [(None, INDENT + head)]
         for value, path in graph.parameters.items():
             self.expressions[value] = attribute_text(path)
         self.attributes = {attribute_text(path): values for path, values in graph.attributes.items()}
         self.taken = set(names) | {"self"}
+        self.turned: set[str] = set()
+        """Values that may lie channels last, where the reference's do not."""
 
     def scope(self, likely: tuple[str, ...] = ()) -> Scope:
         """Everything in reach: the likely values first, then inputs, parameters, then numbers on the module."""
@@ -151,8 +172,11 @@ class _ForwardPrinter:
 
     def torch_call(self, stage: Stage) -> None:
         op = self.graph.by_name[stage.ops[0]]
+        expressions = self._channels_last(op) if is_last(stage) else self.expressions
+        if self.turned & set(op.refs()):
+            self.turned |= set(op.outputs)
         try:
-            text = call_text(op, self.expressions, self.scope(tuple(op.refs())), self.graph)
+            text = call_text(op, expressions, self.scope(tuple(op.refs())), self.graph)
         except NoExpression as error:
             raise CoderError(
                 f"op {op.target} (line {op.line} of the reference) takes a number that the rewriter cannot express for "
@@ -165,9 +189,29 @@ class _ForwardPrinter:
             target = ", ".join(self.name(value) if value in used else "_" for value in op.outputs)
         self._add(stage, f"{target} = {text}")
 
+    def _channels_last(self, op: Op) -> dict[str, str]:
+        """The expressions for a convolution, whose operand and weight are given channels last."""
+        memory = FORMATS[len(self.graph.values[op.outputs[0]].shape)]
+        given = [value for value in list(op.refs())[:2] if value not in self.turned]
+        self.turned |= set(op.outputs)
+        turned = {value: f"{self.expressions[value]}.contiguous(memory_format={memory})" for value in given}
+        return {**self.expressions, **turned}
+
+    def _taken(self, stage: Stage, printed: Printed) -> list[str]:
+        """The tensors that a launcher is given. Kernels rely on the order in memory that the reference's tensors have; one
+        that goes over channels-last tensors sees to those of the full shape itself."""
+        shape, last = self.graph.values[printed.results[0]].shape, is_last(stage)
+        taken = []
+        for value in printed.tensors:
+            fits = value not in self.turned or (last and self.graph.values[value].shape == shape)
+            taken.append(self.expressions[value] + ("" if fits else ".contiguous()"))
+        if last:
+            self.turned |= set(printed.results)
+        return taken
+
     def launch(self, stage: Stage, printed: Printed) -> None:
         scope = self.scope(printed.tensors)
-        arguments = [self.expressions[value] for value in printed.tensors]
+        arguments = self._taken(stage, printed)
         try:
             arguments += [scope.number(number) for _, number in printed.numbers]
         except NoExpression as error:
@@ -176,10 +220,18 @@ class _ForwardPrinter:
         self._add(stage, f"{target} = {printed.launcher}({', '.join(arguments)})")
 
     def _add(self, stage: Stage, text: str) -> None:
-        self.lines.append((stage, INDENT * 2 + text))
+        line = INDENT * 2 + text
+        wraps = len(line) > LONGEST and line.endswith(")") and is_last(stage)
+        self.lines += [(stage, part) for part in (wrapped_call(line) if wraps else [line])]
 
     def finish(self) -> None:
         self.lines.append((None, f"{INDENT * 2}return {self._result(self.graph.output)}"))
+        if self.captured is None:
+            return
+        body = "\n".join(line for _, line in self.lines)
+        read = [attribute_text(path) for value, path in self.graph.parameters.items() if self.graph.readers(value)]
+        read += [text for text in self.attributes if text in body]
+        self.lines += [(None, INDENT + line if line else line) for line in ["", *self.captured.forward(read)]]
 
     def _result(self, item: Any) -> str:
         if isinstance(item, Ref):
@@ -205,6 +257,20 @@ def forward_scope(task: Task, graph: Graph, tensors: tuple[str, ...] = ()) -> Sc
     return printer.scope(tensors)
 
 
+def wrapped_call(line: str) -> list[str]:
+    """`    name = function(a, b)` with one argument a line."""
+    head, _, rest = line.partition("(")
+    indent = " " * (len(line) - len(line.lstrip()))
+    parts, depth = [""], 0
+    for character in rest[:-1]:
+        depth += (character in "([") - (character in ")]")
+        if character == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [f"{head}(", *[f"{indent}{INDENT}{part.strip()}," for part in parts], f"{indent})"]
+
+
 def attribute_text(path: str) -> str:
     """`self.layers[0].weight` for the path "layers.0.weight"."""
     text = "self"
@@ -216,6 +282,11 @@ def attribute_text(path: str) -> str:
         else:
             text = f"getattr({text}, {part!r})"
     return text
+
+
+def input_expressions(task: Task, graph: Graph) -> dict[str, str]:
+    """What forward calls each of the graph's inputs. Raises: CoderError where one is a structure."""
+    return _input_expressions(graph, forward_signature(task.source)[1])
 
 
 def _input_expressions(graph: Graph, names: list[str]) -> dict[str, str]:

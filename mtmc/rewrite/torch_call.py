@@ -79,8 +79,8 @@ _SHAPED = ("aten.view.default", "aten.reshape.default")
 def call_text(op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph) -> str:
     """The call as an expression. expressions: of the values in reach. Raises: NoExpression."""
 
-    def text(item: Any) -> str:
-        return _argument(item, expressions, scope, op)
+    def text(item: Any, between: bool = False) -> str:
+        return _argument(item, expressions, scope, op, between)
 
     if op.target == CONSTANT:
         device = f", device={scope.tensors[0][0]}.device" if scope.tensors else ""
@@ -94,7 +94,7 @@ def call_text(op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph
     if op.target in _SHAPED and isinstance(op.args[0], Ref):
         return f"{text(op.args[0])}.reshape({_target_shape(op.args[1], text)})"
     if name in _BINARY and len(op.args) == 2 and not op.kwargs:
-        return f"{text(op.args[0])} {_BINARY[name]} {text(op.args[1])}"
+        return f"{text(op.args[0], True)} {_BINARY[name]} {text(op.args[1], True)}"
     arguments = [text(item) for item in op.args]
     if op.target == "aten.group_norm.default":
         arguments = arguments[:5]  # the sixth chooses cudnn, which the public function does by itself
@@ -110,13 +110,15 @@ def gives_one(op: Op, used: Collection[str]) -> bool:
     return len(op.outputs) == 1 or (op.target in _NORMS and not set(op.outputs[1:]) & set(used))
 
 
-def _argument(item: Any, expressions: Mapping[str, str], scope: Scope, op: Op) -> str:
+def _argument(item: Any, expressions: Mapping[str, str], scope: Scope, op: Op, between: bool = False) -> str:
+    """An argument as text. between: it stands beside an operator."""
     import torch
 
     if isinstance(item, Ref):
         return expressions[item.name]
     if isinstance(item, Varying):
-        return scope.number(item)
+        number = scope.number(item)
+        return f"({number})" if between and " " in number else number
     if isinstance(item, tuple):
         return "[" + ", ".join(_argument(part, expressions, scope, op) for part in item) + "]"
     if isinstance(item, torch.device):

@@ -3,10 +3,11 @@
 They stand at module level, or are written into a call in `get_inputs()` or `get_init_inputs()`.
 
 Names: `rows = 4096` is "rows". In `height, width = 128, 256` each name stands for its own value; in `height = width =
-128` both names stand for the one value. In `shape = (64, 32)` the values are "shape[0]" and "shape[1]", and in `sizes =
-[1024] * 16` the one that is repeated is "sizes[0]". In `torch.rand(rows, 3, 224, 224)` inside of get_inputs() they are
-"get_inputs[0]", "get_inputs[1]" and "get_inputs[2]", in the order of the text. A value is an integer or arithmetic of
-integers (`2048 * 2`). What is computed from other names (`groups = channels // 4`) is no constant: it follows by itself.
+128` both names stand for the one value, and are told apart where they get different ones. In `shape = (64, 32)` the values
+are "shape[0]" and "shape[1]", and in `sizes = [1024] * 16` the one that is repeated is "sizes[0]". In `torch.rand(rows, 3,
+224, 224)` inside of get_inputs() they are "get_inputs[0]", "get_inputs[1]" and "get_inputs[2]", in the order of the text. A
+value is an integer or arithmetic of integers (`2048 * 2`). What is computed from other names (`groups = channels // 4`) is
+no constant: it follows by itself.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ INPUT_FUNCTIONS = ("get_inputs", "get_init_inputs")
 
 @dataclass(frozen=True)
 class _Constant:
-    """One integer of the text: the names it goes by, its value, and the expression that states it."""
+    """One integer of the text: the names it goes by, its value, and the expression that states it.
+
+    first: the first of several names (`height` in `height = width = 128`), where they may be told apart.
+    """
 
     names: tuple[str, ...]
     value: int
     node: ast.expr
+    first: ast.expr | None = None
 
 
 def integer_constants(source: str | ast.Module) -> dict[str, int]:
@@ -49,16 +54,21 @@ def integer_constants(source: str | ast.Module) -> dict[str, int]:
 
 
 def distinct_constants(source: str | ast.Module) -> dict[str, int]:
-    """As `integer_constants`, but of several names of one value only the first."""
+    """As `integer_constants`, but of several names of one value only the first, unless they may be told apart."""
     tree = parse(source) if isinstance(source, str) else source
-    return {constant.names[0]: constant.value for constant in _find(tree)}
+    return {
+        name: constant.value
+        for constant in _find(tree)
+        for name in (constant.names if constant.first is not None else constant.names[:1])
+    }
 
 
 def apply_constants(source: str, constants: Iterable[tuple[str, int]]) -> str:
     """The text with other values for some of its integers, e.g. (("rows", 7), ("shape[0]", 33)).
 
     Only these values change; every line keeps its number and the rest of its text.
-    Raises: TaskError if a name is no module-level integer of the text, or two names of one value differ.
+    Of names that share a value, those that are not given follow the last that is.
+    Raises: TaskError if a name is no integer of the text, or two names of one item of a list differ.
     """
     wanted = dict(constants)
     if not wanted:
@@ -75,11 +85,24 @@ def apply_constants(source: str, constants: Iterable[tuple[str, int]]) -> str:
         starts.append(starts[-1] + len(line) + 1)
     for constant in sorted(found, key=lambda c: (c.node.lineno, c.node.col_offset), reverse=True):
         values = {wanted[name] for name in constant.names if name in wanted}
+        if len(values) > 1 and constant.first is not None:
+            text = _apart(text, starts, constant, wanted)
+            continue
         if len(values) > 1:
             raise TaskError(f"{' and '.join(constant.names)} are one value, but are set to {sorted(values)}: set one")
         if values:
             text = _substitute(text, starts, constant.node, values.pop())
     return text.decode()
+
+
+def _apart(text: bytes, starts: list[int], constant: _Constant, wanted: dict[str, int]) -> bytes:
+    """`height, width = 3, 5` for `height = width = 128`."""
+    first, node = constant.first, constant.node
+    assert first is not None and node.end_lineno is not None and node.end_col_offset is not None
+    left, right = starts[first.lineno - 1] + first.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+    last = next(wanted[name] for name in reversed(constant.names) if name in wanted)
+    values = ", ".join(str(wanted.get(name, last)) for name in constant.names)
+    return text[:left] + f"{', '.join(constant.names)} = {values}".encode() + text[right:]
 
 
 def _substitute(text: bytes, starts: list[int], node: ast.expr, value: int) -> bytes:
@@ -123,8 +146,9 @@ def _assigned(targets: list[ast.expr], value: ast.expr) -> Iterator[_Constant]:
     names = tuple(target.id for target in targets if isinstance(target, ast.Name))
     number = _evaluate(value)
     if number is not None:
+        alone = len(targets) == len(names) > 1 and targets[0].lineno == value.end_lineno
         if names:
-            yield _Constant(names, number, value)
+            yield _Constant(names, number, value, targets[0] if alone else None)
         return
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult) and isinstance(value.left, ast.List | ast.Tuple):
         value = value.left  # [1024] * 16: the one item stands for all.

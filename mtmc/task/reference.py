@@ -198,6 +198,25 @@ def weigh(
     return replace(footprint, finite=finite, constant=_constant(outputs))
 
 
+def own_error(source: str, variant: Variant, name: str, seed: int = 0) -> float:
+    """How far the reference is from itself in float64, norm-wise, the worst output; 0 where it does not run in float64.
+
+    Raises: whatever the file raises.
+    """
+    with _trial(), torch.no_grad():
+        model, inputs = instantiate(source, variant, name, seed=seed)
+        outputs = flat_tensors(model(*inputs))
+        wide = [
+            item.double() if isinstance(item, torch.Tensor) and item.is_floating_point() else item for item in inputs
+        ]
+        try:
+            exact = flat_tensors(model.double()(*wide))
+        except RuntimeError:
+            return 0.0
+    pairs = [(a.double(), b.double()) for a, b in zip(outputs, exact, strict=True) if a.is_floating_point()]
+    return max((float((a - b).norm() / b.norm().clamp(min=1e-30)) for a, b in pairs), default=0.0)
+
+
 class _Calls(TorchFunctionMode):
     """Counts the calls of torch's functions and of tensors' methods."""
 

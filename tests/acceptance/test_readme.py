@@ -13,6 +13,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+ABSENT = {"path=": "holds no", "data=": "folder of", "policy.weights=": "there are no weights"}
+"""Words of a command that name what is not here (a checkout, recorded trees, a training), and what the message says."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
 
 
@@ -53,11 +55,12 @@ def test_commands(snippet: str, tmp_path: Path) -> None:
             if words[1] == "search":
                 assert words[2] in run([*command, "--dry-run"], tmp_path).replace(": ", "=")
             continue
-        if any(word.startswith("path=") for word in words):  # a checkout that is not here: one clear message
+        absent = next((text for start, text in ABSENT.items() for word in words if word.startswith(start)), None)
+        if absent is not None:
             refused = subprocess.run(
                 command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, check=False
             )
-            assert refused.returncode == 2 and "holds no" in refused.stderr, refused.stderr
+            assert refused.returncode == 2 and absent in refused.stderr, refused.stderr
             continue
         if "evaluator=gpu" in words and not has_gpu():
             refused = subprocess.run(

@@ -195,6 +195,18 @@ def test_one_warp_keeps_one_scheduler_busy() -> None:
     assert times["issue"] == pytest.approx(400 / 1.98 / 1e6)
 
 
+def test_programs_that_all_run_at_once_wait_for_the_one_with_most_products() -> None:
+    """132 programs of 10 products on average, of which one has 15: half as long again. Of ten waves the mean counts."""
+    loop = Loop(200, 1e6, 0.0, 100)
+    for programs, factor in ((132, 1.5), (1320, 1.0)):
+        even = product(programs, (128, 128, 32), 10, "tf32x3", stages=3)
+        times = [
+            loop_times(record, Resources(100, 0, 0, WGMMA, loop, None), loop, H100, 1)[0]["tensor"]
+            for record in (even, {**even, "dots_most": 15.0})
+        ]
+        assert times[1] == pytest.approx(factor * times[0])
+
+
 def test_turns_of_a_loop_with_two_products() -> None:
     assert turns_of({"dots": 64.0, "rounds": 32.0}) == 32
     assert turns_of({"dots": 128.0, "rounds": 129.0}) == 128

@@ -199,6 +199,10 @@ BROADCAST = {
 }
 
 PRODUCTS = {
+    # One tile with so long an inner dimension at the full shapes that it is split from the start.
+    "split_from_the_start": reference("torch.relu(x @ y)", "torch.randn(n, m), torch.randn(m, 5)").replace(
+        "m = 96", "m = 600000"
+    ),
     "linear": reference("self.f(x)", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
     "linear_no_bias": reference("self.f(x)", "torch.randn(n, k)", "self.f = nn.Linear(k, m, bias=False)"),
     "linear_3d": reference("F.relu(self.f(x))", "torch.randn(3, n, k)", "self.f = nn.Linear(k, m)"),

@@ -8,9 +8,10 @@ from mtmc.optimizations.resources import asks_as_much, blamed, shared_bytes
 from mtmc.optimizations.version import Version
 from mtmc.outcome import RESOURCE_ERROR, Diagnosis, Outcome
 from mtmc.rewrite.capture import capture
+from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.ops import FREE
-from mtmc.rewrite.plan import Plan, Stage, fusible, in_order, merged_ops, plan_from_json, root_plan
+from mtmc.rewrite.plan import Plan, Stage, in_order, merged_ops, plan_from_json, root_plan
 from mtmc.rewrite.source import print_plan, root_regions, root_source
 from mtmc.task import Task, load_task
 
@@ -115,13 +116,43 @@ def test_fused_stages_can_always_be_put_in_order() -> None:
     graph = capture(load_task("transformer_block"))
     plan = root_plan(graph)
     free = [stage for stage in plan.stages if graph.by_name[stage.ops[0]].target in FREE]
-    found = 0
+    flow, found = Flow(graph, plan, free), 0
     for first in plan.stages:
         for second in plan.stages:
-            parts = fusible(graph, plan, first, second, free) if first != second else None
+            parts = flow.together(first, second) if first != second else None
             if parts:
                 found += 1
                 rest = [stage for stage in plan.stages if stage not in parts]
                 merged = Stage(merged_ops(graph, parts))
                 assert len(in_order(graph, [*rest, merged])) == len(rest) + 1
     assert found > 10
+
+
+def test_small_stages_that_need_nothing_of_each_other_become_one_kernel() -> None:
+    source = """import torch
+from torch import nn
+rows, cols = 64, 40
+VARIANTS = {"small": {"rows": 8, "cols": 12}, "odd1": {"rows": 5, "cols": 7}}
+class Model(nn.Module):
+    def forward(self, x, y, z):
+        return torch.sin(x), torch.cos(y) @ z, y.softmax(1)
+def get_inputs():
+    return [torch.randn(rows, cols), torch.randn(rows, cols), torch.randn(cols, rows)]
+def get_init_inputs():
+    return []
+"""
+    task = load_task(source)
+    graph = capture(task)
+    plan = root_plan(graph)
+    start = version(task, graph, plan)
+    apart = {
+        action.sentence.split(",")[0]: action for action in legal_actions(start) if "side by side" in action.sentence
+    }
+    assert set(apart) == {"fuse sin and cos side by side"}  # one partner each; sin and softmax can follow
+    changed = KINDS["fuse"].rewrite(start, apart["fuse sin and cos side by side"])
+    assert changed is not None and ("sin", "cos") in [stage.ops for stage in changed.stages]
+    assert "return sin, cos" in print_plan(task, graph, changed).source
+    large = load_task(source.replace("64, 40", "4096, 1024"))
+    assert not [
+        a for a in legal_actions(version(large, capture(large), root_plan(capture(large)))) if "side by" in a.sentence
+    ]

@@ -182,6 +182,7 @@ class Launches:
         record["unique_written"] = sum(size for _, size in record["writes"])
         for name in ("rounds", "dots"):
             record[name] /= max(1, programs)
+        record["dots_most"] = record["dots"]
         return record | {"program_read": 0, "window_read": {}, "sampled": programs}
 
 

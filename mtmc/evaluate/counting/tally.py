@@ -86,6 +86,7 @@ def _dot_fields(tallies: Sequence[Tally], weights: Sequence[float]) -> Record:
     main = max(dots, key=lambda d: dots[d] * d[2] * d[3] * d[4]) if dots else None
     return {
         "dots": round(sum(dots.values()) / max(1.0, sum(weights)), 6),
+        "dots_most": float(max((sum(tally.dots.values()) for tally in tallies), default=0)),
         "dot_precision": main[1] if main else None,
         "dot_dtype": main[0] if main else None,
         "dot_shape": list(main[2:]) if main else [],

@@ -20,8 +20,8 @@ Records, in launch order, plain JSON. Bytes and operations are totals over the g
                       "kernels", "dims", "channels_last", "reads", "writes"}
     a Triton launch: {"kernel", "grid", "programs", "bytes_read", "bytes_written", "unique_read", "unique_written",
                       "sector_read", "sector_written", "hot_read", "program_read", "window_read", "flops", "dot_flops",
-                      "dots", "dot_precision", "dot_dtype", "dot_shape", "alu_ops", "rounds", "atomics", "constexprs",
-                      "num_warps", "num_stages", "sampled", "reads", "writes"}
+                      "dots", "dots_most", "dot_precision", "dot_dtype", "dot_shape", "alu_ops", "rounds", "atomics",
+                      "constexprs", "num_warps", "num_stages", "sampled", "reads", "writes"}
 
     strided_read: bytes of inputs whose rows run across the output's, so that a warp reads scattered sectors.
     dims: [batch, M, N, K] of a matrix product, [groups, M, N, K, taps] of a convolution as one, [rows, length, stride]
@@ -30,7 +30,8 @@ Records, in launch order, plain JSON. Bytes and operations are totals over the g
     sector_*: requested bytes in whole 32-byte sectors, one per load or store of a block: what L2 has to deliver.
     hot_read: requested bytes of storages so small that they stay in an SM's own cache (biases, scales).
     program_read: unique bytes that one program reads. window_read: {n: unique bytes that n neighbours read together}.
-    dots: tensor products one program executes; dot_shape: [M, N, K] of the one with most work.
+    dots, dots_most: tensor products one program executes, and the most that one does; dot_shape: [M, N, K] of the one
+        with most work.
     alu_ops: issue slots outside the tensor cores, elements x the weights of `mtmc.evaluate.counting.slots`.
     rounds: batches of loads that one program waits for one after another.
     reads, writes: [[storage, unique bytes]], a storage having the same number in all records of a forward.

@@ -52,16 +52,17 @@ def loop_times(
     """Milliseconds of all turns, by what is waited for, and what they come to together.
 
     blocks: programs that fit an SM. A program's start and its first load, which all of a group make together, are part
-    of "latency" and added to the turns.
+    of "latency" and added to the turns. Where all programs run at once, the one with most products is waited for.
     """
     each = math.ceil(record["programs"] / gpu.sms)
     here = min(blocks, each)
     full, left = divmod(each, here)
+    uneven = max(1.0, record.get("dots_most", 0.0) / max(1.0, record["dots"])) if each == here else 1.0
     times: dict[str, float] = {}
     busy = 0.0
     for together, times_over in ((here, full), (left, min(1, left))):
         turn = _turn(record, resources, loop, gpu, max(1, together))
-        turns = turns_of(record) * together * times_over
+        turns = turns_of(record) * uneven * together * times_over
         start = times_over * (START_NS + gpu.latency_ns)
         busy += to_ms(turns * norm(_overlap(record, loop, together), turn.values()) + start)
         for key, nanoseconds in turn.items():

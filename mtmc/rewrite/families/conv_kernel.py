@@ -45,6 +45,7 @@ class ConvKernel:
         self.phased = self.transposed and strided and all(map(is_one, self.window.dilation)) and None not in strides
         self.single_tap = all(map(is_one, self.window.size)) and not (self.transposed and strided)
         self.grouped = groups != "1"
+        self.persistent = int(dict(stage.schedule).get("persistent", 0))
         self.writer = Writer(graph, body, f"{name}_kernel")
         self.stride, self.padding, self.dilation = (
             [text_of(self.writer, size) for size in sizes]
@@ -56,6 +57,8 @@ class ConvKernel:
         source, weight = self.graph.values[self.found.source], self.graph.values[self.weight]
         if source.dtype != weight.dtype:
             raise NotCovered(f"a convolution of {source.dtype} by {weight.dtype}")
+        if self.persistent and (self.grouped or self.phased):
+            raise NotCovered("a program for many tiles of several small convolutions")
         if self.walk == "channels" and (self.transposed or self.single_tap):
             raise NotCovered("all taps of a channel at a time, where they are not neighbours in memory or only one")
         if not weight.contiguous:
@@ -106,7 +109,12 @@ class ConvKernel:
                 self.across[at] = f"across_{self.axes[at]}"
                 writer.line(f"{self.across[at]} = tl.cdiv({self.outside[at]} - {place_name}, {self.stride[at]})")
         writer.line(f"n_cols = {' * '.join([self.n_batch, *self.across])}")
-        writer.line("program = tl.program_id(0)")
+        if self.persistent:
+            writer.line(f"tiles = tl.cdiv(n_cols, BLOCK_N) * tl.cdiv({self.n_rows}, BLOCK_M)")
+            writer.line("for program in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):")
+            writer.level += 1
+        else:
+            writer.line("program = tl.program_id(0)")
         writer.comment("GROUP_M blocks of positions share the same filters while those are in the cache")
         writer.line("blocks_n = tl.cdiv(n_cols, BLOCK_N)")
         writer.line(f"blocks_m = tl.cdiv({self.n_rows}, BLOCK_M)")
@@ -165,7 +173,7 @@ class ConvKernel:
         precision = self.stage.setting("precision")
         exact = f', input_precision="{precision}"' if precision != "input" else ""
         writer.line(f"{name} = tl.dot(a, b, {name}{exact})")
-        writer.level = 1
+        writer.level -= 1
 
     def _taps_walk(self) -> None:
         """One step a slice of channels at a tap; the taps stand outermost in the filters."""

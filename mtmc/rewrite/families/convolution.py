@@ -6,7 +6,8 @@ the operand's channels at each tap: filters times neighbourhoods. With elementwi
 `walk` says in which order the sum is taken: "taps" goes over the channels at one tap, then at the next (addresses are
 worked out once a tap and column), "channels" over all taps of one channel, then of the next (for few channels).
 A transposed convolution with a stride is several small ones: positions that are as far from a multiple of the stride
-see the same taps, and only those (a program has positions of one such phase).
+see the same taps, and only those (a program has positions of one such phase). With "persistent" there are so many
+programs, each for several tiles.
 """
 
 from __future__ import annotations
@@ -96,6 +97,8 @@ class _Assembler:
         doc = f"{', '.join(stage.ops)}: BLOCK_M channels of BLOCK_N positions a program."
         text = kernel_text(kernel.writer, body.stores, (), [key for key, _ in constants], doc)
         tiles = f"triton.cdiv({rows}, {stage.number('block_m')}) * triton.cdiv(positions, {stage.number('block_n')})"
+        if kernel.persistent:
+            tiles = f"min({kernel.persistent}, {tiles})"
         warps, stages = stage.number("num_warps"), stage.number("num_stages")
         grid, name = (tiles, *self._more_programs()), f"{self.name}_kernel"
         launch = Launch(name, kernel.writer, body.stores, (), grid, constants, warps, stages, instead)

@@ -2,14 +2,17 @@
 
 After the product may also come reductions over its columns ("fuse linear and max"): then a program owns its rows, walks
 over columns and never writes the product. `split_k` > 1 cuts the inner dimension among programs, `split_n` > 1 (only with
-such reductions) the columns; either adds a second kernel that puts the shares together.
+such reductions) the columns; either adds a second kernel that puts the shares together. With "persistent" there are so
+many programs, each for several tiles; with "stream_k" they also share the slices of the tiles that are left over, and a
+second kernel adds up the parts. With "operands" = "descriptors" tiles are read through tensor descriptors where the
+operands' rows begin at multiples of 16 bytes.
 """
 
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.families.product import Product, analyse
-from mtmc.rewrite.families.product_combine import combine_k, combine_n
+from mtmc.rewrite.families.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.families.product_kernel import ProductKernel
 from mtmc.rewrite.families.writer import (
     INDENT,
@@ -28,6 +31,11 @@ from mtmc.rewrite.plan import Stage
 
 ENOUGH_PROGRAMS = 264
 """Two for each multiprocessor of an H100-class GPU."""
+LONG_INNER = 4096
+"""Least inner dimension of each program that shares a tile by default: a shorter one is not worth the second kernel."""
+MAX_SPLIT = 64
+ELEMENTS_A_WARP = 4096
+"""Of a tile that a second kernel adds up: 128 for each thread."""
 
 
 class Matmul:
@@ -40,7 +48,7 @@ class Matmul:
         return any(node.kind == "dot" for node in body.nodes)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """64x64 tiles, plain fp32 products; columns split among programs where rows alone are too few."""
+        """64x64 tiles, plain fp32 products; split among programs where tiles, or rows of a reduction, are too few."""
         found = analyse(graph, body)
         return {
             "block_m": 64,
@@ -51,13 +59,24 @@ class Matmul:
             "num_warps": 4,
             "order": "mn",
             "precision": "ieee" if _is_fp32(graph, found) else "input",
-            "split_k": 1,
+            "split_k": _split_k(found),
             "split_n": _split_n(found),
         }
 
     def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
-        """One kernel, two with `split_k` > 1. Raises: NotCovered."""
+        """One kernel, or two where several programs share a sum. Raises: NotCovered."""
         return _Assembler(graph, body, stage, name).print()
+
+
+def _split_k(found: Product) -> int:
+    """How many programs share a tile's inner dimension, where that is long and there are few tiles (1 with a reduction)."""
+    if found.reduces:
+        return 1
+    tiles = -(-found.m[0] // 64) * -(-found.n[0] // 64) * (product(found.batch)[0] if found.batch else 1)
+    split = 1
+    while tiles * split < ENOUGH_PROGRAMS and split < MAX_SPLIT and found.k[0] // (2 * split) >= LONG_INNER:
+        split *= 2
+    return split
 
 
 def _split_n(found: Product) -> int:
@@ -92,7 +111,7 @@ class _Assembler:
         """The kernels and their launcher."""
         graph, body, stage, kernel = self.graph, self.body, self.stage, self.kernel
         shares = kernel.shares
-        stores = () if shares else body.stores
+        stores = () if shares and not kernel.streaming else body.stores
         lines = contiguous_lines(kernel.writer)
         lines += [allocation(graph, body, value, self.scope, self.spare) for value in body.stores]
         lines += self._workspaces()
@@ -102,10 +121,14 @@ class _Assembler:
         constants += [(key.upper(), str(stage.number(key))) for key in ("block_m", "block_n", "block_k")]
         if not kernel.found.reduces:
             constants.append(("GROUP_M", str(stage.number("group_m"))))
-        texts = [kernel_text(kernel.writer, stores, shares, [key for key, _ in constants], self._doc())]
+        if kernel.described:
+            lines += self._descriptors()
+            constants.append(("DESCRIBED", "described"))
+        extra = (*kernel.tables, *shares)
+        texts = [kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], self._doc())]
         warps, stages = stage.number("num_warps"), stage.number("num_stages")
         name = f"{self.name}_kernel"
-        launch = Launch(name, kernel.writer, stores, shares, self._grid(), tuple(constants), warps, stages)
+        launch = Launch(name, kernel.writer, stores, extra, self._grid(), tuple(constants), warps, stages)
         lines += launch_lines(launch, self.scope, self.spare)
         if shares:
             texts.append(self._second(lines))
@@ -113,14 +136,42 @@ class _Assembler:
 
     def _workspaces(self) -> list[str]:
         """Lines that allocate what the second kernel reads."""
+        if self.kernel.streaming:
+            size = f"2 * {self.kernel.streaming}, {self.stage.number('block_m')}, {self.stage.number('block_n')}"
+            device = f"device={self.kernel.found.left}.device, dtype=torch.float32"
+            return [f"{INDENT}shares = torch.empty(({size}), {device})"]
         rows = self.m if self.batch == "1" else f"{self.batch}, {self.m}"
         split_k = f"({self.stage.number('split_k')}, {rows}, {self.n})"
         shape = split_k if self.kernel.split_k > 1 else f"({rows}, {self.stage.number('split_n')})"
         like = f"device={self.kernel.found.left}.device, dtype=torch.float32"
         return [f"{INDENT}{share} = torch.empty({shape}, {like})" for share in self.kernel.shares]
 
+    def _descriptors(self) -> list[str]:
+        """Lines that make the operands' descriptors, where there can be any."""
+        found, stage = self.kernel.found, self.stage
+        m, n, k = (stage.number(f"block_{axis}") for axis in "mnk")
+        left, right, (left_tiles, right_tiles) = found.left, found.right, self.kernel.tables
+        sizes, block = (
+            (f"{self.n}, {self.k}", f"{n}, {k}") if found.transposed else (f"{self.k}, {self.n}", f"{k}, {n}")
+        )
+        lines = (
+            "# rows of matrices must begin at multiples of 16 bytes",
+            f"described = {left}.data_ptr() % 16 == 0 and ({self.k}) * {left}.element_size() % 16 == 0",
+            f"described = described and {right}.data_ptr() % 16 == 0",
+            f"described = described and {right}.stride(0) * {right}.element_size() % 16 == 0",
+            f"{left_tiles}, {right_tiles} = {left}, {right}",
+            "if described:",
+            f"    {left_tiles} = TensorDescriptor({left}, [{self.m}, {self.k}], [{self.k}, 1], [{m}, {k}])",
+            f"    {right_tiles} = TensorDescriptor({right}, [{sizes}], [{right}.stride(0), 1], [{block}])",
+        )
+        return [INDENT + line for line in lines]
+
     def _doc(self) -> str:
         ops = ", ".join(self.stage.ops)
+        if self.kernel.streaming:
+            return f"{ops}: every program makes as many tiles as the others, and a share of those that are left."
+        if self.kernel.persistent:
+            return f"{ops}: BLOCK_M x BLOCK_N tiles of the product, every program one after the other."
         if self.kernel.found.reduces:
             return f"{ops}: BLOCK_M rows a program, the product is reduced as it is made and never written."
         return f"{ops}: a BLOCK_M x BLOCK_N tile of the product a program."
@@ -128,6 +179,10 @@ class _Assembler:
     def _grid(self) -> tuple[str, ...]:
         down = f"triton.cdiv({self.m}, {self.stage.number('block_m')})"
         tiles = f"{down} * triton.cdiv({self.n}, {self.stage.number('block_n')})"
+        if self.kernel.streaming:
+            return (str(self.kernel.streaming),)
+        if self.kernel.persistent:
+            return (f"min({self.kernel.persistent}, {tiles if self.batch == '1' else f'{self.batch} * {tiles}'})",)
         first = down if self.kernel.found.reduces else tiles
         split = max(self.kernel.split_k, self.kernel.split_n)
         if split > 1:
@@ -139,7 +194,16 @@ class _Assembler:
         kernel, stores, shares = self.kernel, self.body.stores, self.kernel.shares
         constants: tuple[tuple[str, str], ...]
         grid: tuple[str, ...]
-        if kernel.split_k > 1:
+        warps = 4
+        if kernel.streaming:
+            writer, doc = combine_parts(kernel), "Add up the parts of the tiles that several programs made."
+            constants = (("WIDE", f"{self.m} * {self.n} >= 2**31"), ("PROGRAMS", str(kernel.streaming)))
+            names = ("block_m", "block_n", "block_k", "group_m")
+            constants += tuple((name.upper(), str(self.stage.number(name))) for name in names)
+            m, n = self.stage.number("block_m"), self.stage.number("block_n")
+            warps = max(warps, m * n // ELEMENTS_A_WARP)
+            grid = (f"triton.cdiv({self.m}, {m}) * triton.cdiv({self.n}, {n}) % {kernel.streaming}",)
+        elif kernel.split_k > 1:
             writer, doc = combine_k(kernel), "Add up the shares of the product."
             wide = f"{kernel.split_k} * {self.batch} * {self.m} * {self.n} >= 2**31"
             constants = (("WIDE", wide), ("BLOCK_M", "16"), ("BLOCK_N", "128"), ("SPLIT", str(kernel.split_k)))
@@ -152,7 +216,7 @@ class _Assembler:
             grid = (f"triton.cdiv({rows}, 16)",)
         text = kernel_text(writer, stores, shares, [key for key, _ in constants], doc)
         lines.extend(
-            launch_lines(Launch(writer.name, writer, stores, shares, grid, constants, 4), self.scope, self.spare)
+            launch_lines(Launch(writer.name, writer, stores, shares, grid, constants, warps), self.scope, self.spare)
         )
         return text
 

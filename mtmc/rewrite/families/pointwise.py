@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, Index, NotCovered, Trailing
+from mtmc.rewrite.families.channels_last import FORMATS, full_loads, is_last, turned
 from mtmc.rewrite.families.writer import (
+    INDENT,
     Launch,
     Printed,
     Writer,
@@ -39,7 +41,8 @@ class Pointwise:
     def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where results differ in their number of elements."""
         space = _space(graph, body)
-        writer = Writer(graph, body, f"{name}_kernel")
+        last = is_last(stage)
+        writer = Writer(*(turned(graph, body) if last else (graph, body)), f"{name}_kernel")
         count = writer.preset(space, "n_elements")
         group = Group("offs", space, "mask")
         writer.line("block = tl.program_id(0)")
@@ -120,7 +123,13 @@ def _assemble(graph: Graph, body: Body, stage: Stage, name: str, writer: Writer,
         (("WIDE", f"{count} >= 2**31"), ("BLOCK", str(block))),
         stage.number("num_warps"),
     )
-    lines = contiguous_lines(writer)
+    lines = []
+    if is_last(stage):
+        memory = FORMATS[len(graph.values[body.stores[0]].shape)]
+        full = full_loads(graph, body)
+        lines = [f"{INDENT}{value} = {value}.contiguous(memory_format={memory})" for value in full]
+        writer.contiguous -= set(full)
+    lines += contiguous_lines(writer)
     lines += [allocation(graph, body, value, scope, spare) for value in body.stores]
     lines += launch_lines(launch, scope, spare)
     return printed(body, name, [text], lines, spare)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.families.pointwise import Variables, write_maps
 from mtmc.rewrite.families.product import Product, analyse
+from mtmc.rewrite.families.product_programs import described, own_slices, own_tiles, store_part
 from mtmc.rewrite.families.row_passes import IDENTITY
 from mtmc.rewrite.families.writer import Writer
 from mtmc.rewrite.graph import Graph, Tensor, product
@@ -27,10 +28,10 @@ class ProductKernel:
         self.graph, self.body, self.stage, self.name = graph, body, stage, name
         self.found = analyse(graph, body)
         self.split_k, self.split_n = stage.number("split_k"), stage.number("split_n")
-        if self.found.reduces and self.split_k > 1:
-            raise NotCovered("split_k with a reduction over the columns")
-        if not self.found.reduces and self.split_n > 1:
-            raise NotCovered("split_n without a reduction over the columns")
+        schedule = dict(stage.schedule)
+        self.persistent, self.streaming = int(schedule.get("persistent", 0)), int(schedule.get("stream_k", 0))
+        self.described = schedule.get("operands") == "descriptors"
+        self._check()
         self.writer = Writer(graph, body, f"{name}_kernel")
         self.variables: Variables = {}
         self.reductions = [node for node in self.found.after if node.kind == "reduce"]
@@ -39,6 +40,23 @@ class ProductKernel:
         for node in self.found.after:
             if node.kind == "reduce" or any(read in self.narrow for read in node.reads()):
                 self.narrow.add(node.name)
+
+    def _check(self) -> None:
+        """Raises: NotCovered where settings do not go together, or not with the body."""
+        found = self.found
+        if found.reduces and self.split_k > 1:
+            raise NotCovered("split_k with a reduction over the columns")
+        if not found.reduces and self.split_n > 1:
+            raise NotCovered("split_n without a reduction over the columns")
+        if self.persistent or self.streaming:
+            if found.reduces or self.split_k > 1:
+                raise NotCovered("a program for many tiles of a product that is split otherwise")
+            if (self.persistent and self.streaming) or (self.streaming and found.batch):
+                raise NotCovered("slices of several products, or tiles that go to programs in two ways")
+        if self.described:
+            tensors = [self.graph.values[value] for value in (found.left, found.right)]
+            if found.batch or not all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors):
+                raise NotCovered("descriptors of operands that are no contiguous matrices")
 
     def write(self) -> Writer:
         """Write the whole kernel. Raises: NotCovered where body and schedule do not go together."""
@@ -52,6 +70,8 @@ class ProductKernel:
             self._product()
             if self.split_k > 1:
                 self._store_share()
+            elif self.streaming:
+                store_part(self)
             else:
                 self.after(found.after, self.groups(), self.variables, writer)
                 self.store_wide(writer, self.variables)
@@ -60,17 +80,22 @@ class ProductKernel:
     @property
     def shares(self) -> tuple[str, ...]:
         """Workspaces that a second kernel reads: the product's shares, or each reduction's."""
-        if self.split_k > 1:
+        if self.split_k > 1 or self.streaming:
             return ("shares",)
         return tuple(f"{node.name}_parts" for node in self.reductions) if self.split_n > 1 else ()
 
     def _rows_and_columns(self) -> None:
         writer = self.writer
-        writer.line("program = tl.program_id(0)")
+        if self.persistent:
+            own_tiles(self)
+        elif self.streaming:
+            own_slices(self)
+        else:
+            writer.line("program = tl.program_id(0)")
         if self.found.reduces:
             writer.line("rows = program * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
         else:
-            self._block_order()
+            self.block_order(writer)
             writer.line("rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
             writer.line("cols = block_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
             writer.line(f"col_mask = cols < {self.n_n}")
@@ -78,12 +103,17 @@ class ProductKernel:
         writer.line("    rows = rows.to(tl.int64)")
         writer.line(f"row_mask = rows < {self.n_m}")
         if self.found.batch:
-            writer.line("batch = tl.program_id(1)")
+            if not self.persistent:
+                writer.line("batch = tl.program_id(1)")
             writer.line("if WIDE:")
             writer.line("    batch = batch.to(tl.int64)")
 
-    def _block_order(self) -> None:
-        writer = self.writer
+    def tiles(self) -> str:
+        """Number of tiles of one product."""
+        return f"tl.cdiv({self.n_m}, BLOCK_M) * tl.cdiv({self.n_n}, BLOCK_N)"
+
+    def block_order(self, writer: Writer) -> None:
+        """Which tile `program` stands for."""
         down, across = f"tl.cdiv({self.n_m}, BLOCK_M)", f"tl.cdiv({self.n_n}, BLOCK_N)"
         first, second = ("m", "n") if self.stage.setting("order") == "mn" else ("n", "m")
         long, short = (down, across) if first == "m" else (across, down)
@@ -123,20 +153,33 @@ class ProductKernel:
             writer.line("first = tl.program_id(2) * share")
             writer.line(f"last = tl.minimum(first + share, {self.n_k})")
             first, last = "first", "last"
+        elif self.streaming:
+            writer.line(f"last = tl.minimum((first + count) * BLOCK_K, {self.n_k})")
+            first, last = "first * BLOCK_K", "last"
         else:
             first, last = "0", self.n_k
         writer.line(f"for start in range({first}, {last}, BLOCK_K):")
         writer.level += 1
         writer.line("ks = start + tl.arange(0, BLOCK_K)")
         writer.line(f"k_mask = ks < {last}")
+        if self.described:
+            described(self)
+            writer.line("else:")
+            writer.level += 1
         writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other=0.0)")
         writer.line(f"b = tl.load(right + ks[:, None]{down}, mask=k_mask[:, None] & col_mask, other=0.0)")
+        writer.level -= int(self.described)
         self._before()
         precision = self.stage.setting("precision")
         exact = f', input_precision="{precision}"' if precision != "input" else ""
         writer.line(f"{accumulator} = tl.dot(a, b, {accumulator}{exact})")
         writer.level -= 1
         self.variables[accumulator] = accumulator
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The operands' descriptors, which the kernel takes besides their pointers."""
+        return (f"{self.found.left}_tiles", f"{self.found.right}_tiles") if self.described else ()
 
     def _before(self) -> None:
         """Elementwise work on the left operand's tile, in fp32, then back to its dtype for the product."""

@@ -1,0 +1,79 @@
+"""persist: as many programs as the GPU runs at once, each of which makes several tiles of a product."""
+
+from __future__ import annotations
+
+from mtmc.optimizations.settings import Choice, Settings
+from mtmc.optimizations.version import Version
+from mtmc.rewrite.families import positions
+from mtmc.rewrite.families.conv_kernel import product_sizes
+from mtmc.rewrite.families.product import analyse
+from mtmc.rewrite.graph import product
+from mtmc.rewrite.plan import Stage
+
+PAGE = """\
+# persist
+
+A product's tiles go to as many programs as the GPU runs at once; each makes some of them, or shares of some.
+
+## What it does
+One program for each tile, 144 of them on 132 SMs: the last 12 tiles take as long as the first 132. Persistent programs
+take every 132nd tile: no program starts late, and the compiler may load a tile's first slices while the last one is
+stored; the last tiles are as uneven as before. Stream-K shares those out: when all programs have made as many whole
+tiles, the slices of the tiles that are left are dealt out evenly, parts go to a buffer of two tiles a program, and a
+second kernel adds each tile's parts up in a fixed order, so results are the same every time.
+
+## When it pays
+Persistent: many tiles of little depth, whose starts and stores weigh most. Stream-K: few large tiles and a long inner
+dimension, where the last wave is mostly empty: 144 tiles on 132 SMs keep 55% of them busy. An elementwise kernel of
+16384 x 4096 gained nothing from persistent programs (0.19 ms against 0.18). Products of this kind have not been timed
+here: what stream-K gains is what the idle SMs of the last wave say, less the bytes of the parts, twice, and a launch.
+
+## When it harms
+- Fewer tiles than SMs: nothing is left for a second turn. There `split` (or stream-K, which is the same then).
+- Many waves: of ten, the last one being half empty costs a twentieth.
+- Registers: the loop over tiles keeps its own counters.
+- Estimates see persistent programs too slow: they count what is done once a tile in every turn of its loop.
+"""
+
+FEWEST_SLICES = 4
+"""Of the inner dimension for a program's share of the tiles that are left: a shorter one is not worth its part's bytes."""
+
+
+def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+    tiles, slices = _tiles(version, stage)
+    offers: list[tuple[Choice, str]] = []
+    for each in (1, 2):
+        programs = each * version.hardware.sms
+        if tiles > programs:
+            words = f"make the {stage.name} kernel persistent: {programs} programs, one tile after the other"
+            offers.append(({"persistent": programs, "stream_k": 0}, words))
+        if tiles % programs * slices >= FEWEST_SLICES * programs:
+            words = f"share the {stage.name} kernel's last tiles among {programs} programs by slices (stream-K)"
+            offers.append(({"persistent": 0, "stream_k": programs}, words))
+    if any(dict(stage.schedule).get(name) for name in ("persistent", "stream_k")):
+        offers.append(({"persistent": 0, "stream_k": 0}, f"give each tile of the {stage.name} kernel a program again"))
+    return offers
+
+
+def _tiles(version: Version, stage: Stage) -> tuple[int, int]:
+    """Tiles that a kernel makes at the full shapes, 0 where they cannot be dealt out, and slices of each that may be."""
+    body = version.body(stage)
+    if body is None or stage.family not in ("matmul", "convolution"):
+        return 0, 0
+    if stage.family == "convolution":
+        windowed = positions.analyse(version.graph, body)
+        rows, _ = product_sizes(version.graph, windowed)
+        columns = product((windowed.node.shape[0], *windowed.outputs))
+        return -(-rows[0] // stage.number("block_m")) * -(-columns[0] // stage.number("block_n")), 0
+    found = analyse(version.graph, body)
+    if found.reduces:
+        return 0, 0
+    batch = product(found.batch)[0] if found.batch else 1
+    m, n, k = (
+        -(-size[0] // stage.number(block))
+        for size, block in ((found.m, "block_m"), (found.n, "block_n"), (found.k, "block_k"))
+    )
+    return batch * m * n, 0 if found.batch else k
+
+
+Persist = Settings("persist", PAGE, _offer)

@@ -1,0 +1,76 @@
+"""simplify: the same result with less work, by algebra that is exact up to rounding."""
+
+from __future__ import annotations
+
+from mtmc.action import Action
+from mtmc.errors import CoderError
+from mtmc.optimizations.version import Version, make_action
+from mtmc.rewrite.algebra import KINDS, Simplified, simplify
+from mtmc.rewrite.plan import Plan, Stage, in_order
+from mtmc.rewrite.source import print_plan
+
+PAGE = """\
+# simplify
+
+The same result with less work, by algebra that is exact up to rounding.
+
+## What it does
+Replaces ops of the reference by others that are equal for all (finite) inputs: the sum or mean over the features of a
+product becomes a product with the summed operand (M K multiply-adds instead of M N K); a pool of a pool becomes one
+pool; a batch norm in evaluation goes into the weights before it; what changes nothing (the maximum of one element,
+dropout that drops nothing, the same call twice) goes. Weights are summed or scaled in each call, so a version is right
+for any weights.
+
+## When it pays
+Whenever it is offered for a product: x @ w.T summed over 8192 features of 8192 inputs, 1024 rows, takes 1.4e11 flops
+as written, and 268 MB of weights to read as a sum. Identities save a launch and a pass each, and bring neighbours
+together that `fuse` can join. Simplify first: it asks for library calls, and kernels that stand already are in its way.
+
+## When it harms
+- A norm folded into the weights of a small convolution: five short kernels over the weights for one over the result.
+  Where the convolution is a Triton kernel, fusing the norm behind it costs nothing at all.
+- A result found to be constant is exact for finite inputs, but most likely a mistake in the reference: tell its author.
+"""
+
+
+class Simplify:
+    """Less work for the same result."""
+
+    kind = "simplify"
+    page = PAGE
+
+    def legal(self, version: Version) -> list[Action]:
+        """One action for each kind of rule that fits torch calls of the version and gives what can be written."""
+        actions = []
+        for rules in KINDS:
+            found = simplify(version.graph, rules)
+            plan = self._plan(version, rules, found)
+            if plan is None:
+                continue
+            stages = [version.plan.stage_of(name) for name in sorted(found.ops)]
+            more = f", and {len(found.sentences) - 1} more" if len(found.sentences) > 1 else ""
+            sentence = f"simplify: {found.sentences[0]}{more}"
+            actions.append(make_action(self.kind, version.region(*stages), sentence, rules=rules))
+        return actions
+
+    def rewrite(self, version: Version, action: Action) -> Plan | None:
+        """The plan over the simplified graph; kernels stay as they are, what is new starts as torch calls."""
+        rules = str(dict(action.params)["rules"])
+        return self._plan(version, rules, simplify(version.graph, rules))
+
+    def _plan(self, version: Version, rules: str, found: Simplified) -> Plan | None:
+        """The child's plan, None where there is nothing to do, a kernel in the way, or a number that cannot be written."""
+        old = version.plan
+        if not found.sentences or not all(old.stage_of(name).is_torch for name in found.ops):
+            return None
+        kept = [stage for stage in old.stages if set(stage.ops) & set(found.graph.by_name)]
+        if any(not set(stage.ops) <= set(found.graph.by_name) for stage in kept):
+            return None
+        covered = {name for stage in kept for name in stage.ops}
+        new = [Stage((op.name,)) for op in found.graph.ops if op.name not in covered]
+        plan = Plan(tuple(in_order(found.graph, [*kept, *new])), old.captured, (*old.simplified, rules))
+        try:
+            print_plan(version.task, found.graph, plan)
+        except CoderError:
+            return None
+        return plan

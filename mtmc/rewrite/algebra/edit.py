@@ -1,0 +1,126 @@
+"""edit: changing a graph: new ops in front of one, whose result they replace; what nothing reads any more is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, Varying
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that fits. sentence: what is equal to what. ops: of the graph, that it replaces. graph: without them."""
+
+    sentence: str
+    ops: tuple[str, ...]
+    graph: Graph
+
+
+Rule = Callable[[Graph, Op], Finding | None]
+"""Looks at the ops that end with the given one."""
+
+
+class Editor:
+    """New ops in front of `op`, in the order in which they are added."""
+
+    def __init__(self, graph: Graph, op: Op) -> None:
+        self.graph, self.op = graph, op
+        self._ops: list[Op] = []
+        self._values: dict[str, Tensor] = {}
+
+    def tensor(self, item: Ref) -> Tensor:
+        """What is known of a value, old or new."""
+        return self._values.get(item.name) or self.graph.values[item.name]
+
+    def add(
+        self, target: str, args: tuple[Any, ...], shape: Shape, hint: str, kwargs: Mapping[str, Any] | None = None
+    ) -> Ref:
+        """Add an op and return its (contiguous) result, which has the dtype of the replaced one."""
+        taken = {*self.graph.by_name, *self.graph.values, *self._values}
+        base = name = f"{self.op.name}_{hint}"
+        number = 1
+        while name in taken:
+            number += 1
+            name = f"{base}{number}"
+        self._ops.append(Op(name, target, args, dict(kwargs or {}), (name,), self.op.line))
+        self._values[name] = Tensor(shape, self.graph.values[self.op.outputs[0]].dtype, True)
+        return Ref(name)
+
+    def shaped(self, item: Ref, shape: Shape) -> Ref:
+        """The same elements under another shape."""
+        if self.tensor(item).shape == shape:
+            return item
+        return self.add("aten.reshape.default", (item, sizes(shape)), shape, "shaped")
+
+    def finish(self, sentence: str, ops: tuple[str, ...], by: Ref) -> Finding | None:
+        """The graph with the op's first result replaced; None where that would not be the same tensor."""
+        old = self.op.outputs[0]
+        before, after = self.graph.values[old], self.tensor(by)
+        if (before.shape, before.dtype, before.contiguous) != (after.shape, after.dtype, after.contiguous):
+            return None
+        if old in self.graph.results() and by.name not in self._values and by.name not in self.graph.producer:
+            return None  # forward would return one of its own inputs
+        rest = [value for value in self.op.outputs[1:] if self.graph.readers(value) or value in self.graph.results()]
+        if rest:
+            return None
+        listed: list[Op] = []
+        for op in self.graph.ops:
+            if op.name == self.op.name:
+                listed += self._ops
+            else:
+                args, kwargs = _exchanged(op.args, old, by), _exchanged(dict(op.kwargs), old, by)
+                listed.append(replace(op, args=args, kwargs=kwargs))
+        output = _exchanged(self.graph.output, old, by)
+        made = replace(
+            self.graph,
+            ops=_live(listed, output),
+            output=output,
+            values={**self.graph.values, **self._values},
+            found=(*self.graph.found, sentence),
+        )
+        return Finding(sentence, ops, made)
+
+
+def sizes(shape: Shape) -> tuple[Any, ...]:
+    """A shape as the argument of an op."""
+    return tuple(size[0] if len(set(size)) == 1 else Varying(size) for size in shape)
+
+
+def producer(graph: Graph, item: Any, *targets: str) -> Op | None:
+    """The op that makes a value, where it is one of these and nothing else reads what it makes."""
+    if not isinstance(item, Ref) or item.name not in graph.producer:
+        return None
+    op = graph.by_name[graph.producer[item.name]]
+    if op.target not in targets or item.name != op.outputs[0] or item.name in graph.results():
+        return None
+    return op if len(graph.readers(item.name)) == 1 else None
+
+
+def same_elsewhere(shape: Shape, other: Shape, dims: tuple[int, ...]) -> bool:
+    """Whether two shapes agree but for these dimensions."""
+    return len(shape) == len(other) and all(
+        a == b for axis, (a, b) in enumerate(zip(shape, other, strict=True)) if axis not in dims
+    )
+
+
+def _exchanged(item: Any, old: str, by: Ref) -> Any:
+    if isinstance(item, Ref):
+        return by if item.name == old else item
+    if isinstance(item, dict):
+        return {key: _exchanged(part, old, by) for key, part in item.items()}
+    if isinstance(item, (tuple, list)):
+        return type(item)(_exchanged(part, old, by) for part in item)
+    return item
+
+
+def _live(ops: list[Op], output: Any) -> tuple[Op, ...]:
+    """The ops whose results are used."""
+    last = Op("", "", (output,), {}, (), None)
+    needed, live = set(last.refs()), []
+    for op in reversed(ops):
+        if needed & set(op.outputs):
+            live.append(op)
+            needed |= set(op.refs())
+    return tuple(reversed(live))

@@ -1,0 +1,105 @@
+"""flow: which stages of a plan may become one, by what flows between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.plan import Plan, Stage
+
+
+class Flow:
+    """What flows between the stages of a plan. free: those that are views, which a fusion takes along."""
+
+    def __init__(self, graph: Graph, plan: Plan, free: Sequence[Stage]) -> None:
+        self._stages = plan.stages
+        self._place = {stage: at for at, stage in enumerate(plan.stages)}
+        self._free = {self._place[stage] for stage in free}
+        ops = [[graph.by_name[name] for name in stage.ops] for stage in plan.stages]
+        self._reads = [{ref for op in each for ref in op.refs()} for each in ops]
+        makers = {out: at for at, each in enumerate(ops) for op in each for out in op.outputs}
+        self._after: list[set[int]] = [set() for _ in ops]
+        for at, reads in enumerate(self._reads):
+            for maker in {makers[ref] for ref in reads if ref in makers} - {at}:
+                self._after[maker].add(at)
+        self._readers: dict[str, list[int]] = {}
+        for at, reads in enumerate(self._reads):
+            for ref in reads - set(graph.parameters):
+                self._readers.setdefault(ref, []).append(at)
+        self._reached: dict[int, set[int]] = {}
+
+    def pairs(self) -> Iterator[tuple[Stage, Stage]]:
+        """The pairs that `together` may allow, in the plan's order, each once."""
+        for at, stage in enumerate(self._stages):
+            if at in self._free:
+                continue
+            near = {other for ref in self._reads[at] for other in self._readers.get(ref, ())} | self._after[at]
+            chain = [*self._after[at]]
+            while chain:
+                view = chain.pop()
+                if view in self._free:
+                    chain += self._after[view]
+                    near |= self._after[view]
+            yield from ((stage, self._stages[other]) for other in sorted(near - self._free) if other > at)
+
+    def independent(self, first: Stage, second: Stage) -> bool:
+        """Whether nothing flows from either to the other, on any way."""
+        one, two = self._place[first], self._place[second]
+        return two not in self._all_after(one) and one not in self._all_after(two)
+
+    def together(self, first: Stage, second: Stage) -> list[Stage] | None:
+        """The stages that become one if these two do, or None where they cannot.
+
+        They are `first`, `second` and the views that stand between them. `first` must feed `second`, straight or through
+        such views, or both read a value that neither makes (parameters do not count); no other way may lead from one to the
+        other.
+        """
+        one, two = self._place[first], self._place[second]
+        if one in self._after[two]:
+            return None
+        fed = two in self._after[one]
+        between = [] if fed else self._views_between(one, two)
+        siblings = any(two in self._readers.get(ref, ()) for ref in self._reads[one])
+        if not (between or fed or siblings):
+            return None
+        parts = [one, *between, two]
+        return None if self._detour(set(parts)) else [self._stages[at] for at in parts]
+
+    def _views_between(self, first: int, second: int) -> list[int]:
+        """A chain of views that leads from one stage to another, or nothing."""
+        chain: list[int] = []
+        last = first
+        while True:
+            following = [at for at in self._after[last] & self._free if at not in chain]
+            if len(following) != 1:
+                return []
+            last = following[0]
+            chain.append(last)
+            if second in self._after[last]:
+                return chain
+
+    def _detour(self, parts: set[int]) -> bool:
+        """Whether a way leaves the parts and comes back to them."""
+        end = max(parts)
+        todo = [at for part in parts for at in self._after[part] - parts]
+        seen = set(todo)
+        while todo:
+            for at in self._after[todo.pop()]:
+                if at in parts:
+                    return True
+                if at < end and at not in seen:
+                    seen.add(at)
+                    todo.append(at)
+        return False
+
+    def _all_after(self, start: int) -> set[int]:
+        """The stages that something flows to from one, on any way."""
+        if start not in self._reached:
+            found: set[int] = set()
+            todo = [start]
+            while todo:
+                new = self._after[todo.pop()] - found
+                found |= new
+                todo += new
+            self._reached[start] = found
+        return self._reached[start]

@@ -1,0 +1,198 @@
+"""Simplifications: what each rule finds, that it is the same in float64, and where it must not be applied."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from mtmc.agents.rewriter import Rewriter
+from mtmc.errors import CoderError
+from mtmc.evaluate import LabSettings
+from mtmc.evaluate.gates.loading import load_module
+from mtmc.optimizations import KINDS
+from mtmc.outcome import Outcome
+from mtmc.protocols import EditRequest, EvaluationRequest, Observation
+from mtmc.rewrite.algebra import simplify
+from mtmc.rewrite.capture import capture
+from mtmc.rewrite.plan import graph_of, plan_from_json, root_plan
+from mtmc.rewrite.source import print_plan, root_regions
+from mtmc.task import Task, task_from_source
+from mtmc.task.constants import apply_constants
+
+EXACT = 1e-12
+"""Norm-wise, float64 against float64."""
+
+
+def reference(forward: str, inputs: str = "torch.randn(rows, cols)", layers: str = "pass") -> str:
+    return f"""import torch
+from torch import nn
+from torch.nn import functional as F
+rows, cols, outs, size = 12, 20, 24, 26
+VARIANTS = {{
+    "small": {{"rows": 4, "cols": 6, "outs": 8, "size": 13}},
+    "odd1": {{"rows": 5, "cols": 7, "outs": 17, "size": 25}},
+}}
+class Model(nn.Module):
+    def __init__(self, cols, outs):
+        super().__init__()
+        {layers}
+    def forward(self, x):
+        {forward}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return [cols, outs]
+"""
+
+
+IMAGES = "torch.randn(rows, cols, size, size + 3)"
+LINEAR = "self.linear = nn.Linear(cols, outs)"
+TURNED = "self.conv = nn.ConvTranspose2d(cols, outs, 3, stride=2"
+NORMED = "; self.norm = nn.BatchNorm2d(outs).eval(); nn.init.normal_(self.norm.running_mean)"
+FITS = {
+    "sum over features": ("sums", reference("return self.linear(x).sum(1, keepdim=True)", layers=LINEAR)),
+    "mean over features, with steps": (
+        "sums",
+        reference(
+            "return ((self.linear(x) - self.shift) / 3 + 2).mean(1)",
+            layers=LINEAR + "; self.shift = nn.Parameter(torch.randn(outs))",
+        ),
+    ),
+    "sum of a product with a turned weight": (
+        "sums",
+        reference("return (x @ self.w.T * 0.5).sum(-1)", layers="self.w = nn.Parameter(torch.randn(outs, cols))"),
+    ),
+    "mean over places": ("sums", reference("return self.conv(x).mean((2, 3), keepdim=True)", IMAGES, TURNED + ")")),
+    "sum over places": ("sums", reference("return self.conv(x).sum((2, 3))", IMAGES, TURNED + ")")),
+    "mean of neighbours": (
+        "pools",
+        reference("return F.avg_pool1d(self.linear(x).unsqueeze(1), 3).squeeze(1)", layers=LINEAR),
+    ),
+    "largest of the largest": ("pools", reference("return F.max_pool2d(F.max_pool2d(x, 2), 3)", IMAGES)),
+    "mean of means": ("pools", reference("return F.avg_pool2d(F.avg_pool2d(x, 2), (1, 3))", IMAGES)),
+    "norm into a convolution": (
+        "norms",
+        reference("return self.norm(self.conv(x))", IMAGES, "self.conv = nn.Conv2d(cols, outs, 3)" + NORMED),
+    ),
+    "norm into a transposed convolution": (
+        "norms",
+        reference("return self.norm(self.conv(x))", IMAGES, TURNED + ", padding=1, bias=False)" + NORMED),
+    ),
+    "one element": (
+        "identities",
+        reference("y = x.sum(1, keepdim=True); return y.max(1, keepdim=True)[0].logsumexp(1).mean() * y"),
+    ),
+    "nothing changes": ("identities", reference("return -(-F.dropout((x * 1 + 0).exp(), 0.5, False)).T.T")),
+    "the same again": ("identities", reference("return torch.sin(x) * torch.sin(x)")),
+    "an element less its mean": (
+        "constants",
+        reference("y = x.amax(1, keepdim=True); return F.gelu(y - y.mean(1, keepdim=True))"),
+    ),
+    "softmax of one": ("constants", reference("return x.amax(1, keepdim=True).softmax(1) + 1")),
+    "between bounds": (
+        "constants",
+        reference("return torch.clamp(torch.minimum(x.exp(), x.new_tensor(0.0)), 0, 1) + 1"),
+    ),
+}
+KEPT = {
+    "read twice": ("sums", reference("y = self.linear(x); return y.sum(1) + y[:, 0]", layers=LINEAR)),
+    "over rows": ("sums", reference("return self.linear(x).sum(0)", layers=LINEAR)),
+    "a number on each term": ("sums", reference("return (self.linear(x) + 2).sum(1)", layers=LINEAR)),
+    "something else between": ("sums", reference("return self.linear(x).exp().sum(1)", layers=LINEAR)),
+    "cut edges": ("sums", reference("return self.conv(x).mean((2, 3))", IMAGES, TURNED + ", padding=1)")),
+    "windows that overlap": ("pools", reference("return F.max_pool2d(F.max_pool2d(x, 3, 2), 2)", IMAGES)),
+    "windows over the end": ("pools", reference("return F.max_pool2d(F.max_pool2d(x, 2, ceil_mode=True), 2)", IMAGES)),
+    "statistics of the batch": (
+        "norms",
+        reference("return F.batch_norm(self.conv(x), None, None, training=True)", IMAGES, TURNED + ")"),
+    ),
+    "random numbers": ("identities", reference("return F.dropout(x, 0.5, True) + F.dropout(x, 0.5, True)")),
+    "bounds apart": ("constants", reference("return torch.clamp(torch.minimum(x, x.new_tensor(0.5)), 0, 1)")),
+}
+
+
+def load(text: str, folder: Path) -> ModuleType:
+    return load_module(text, folder / f"module_{len(list(folder.iterdir()))}.py")
+
+
+def edited(task: Task, wanted: str) -> list[tuple[str, str]]:
+    """The sentences and plans of a task's `simplify` actions that apply one kind of rule."""
+    coder, edit = Rewriter(), Rewriter().root(task)
+    seen = Observation(task, edit.source, edit.plan, Outcome("ok"), (), "H100")
+    found = []
+    for action in coder.actions(seen, []):
+        if action.kind == "simplify" and dict(action.params)["rules"] == wanted:
+            child = coder.edit(EditRequest(task, edit.source, edit.plan, Outcome("ok"), action, "H100"))
+            found.append((action.sentence, child.source))
+    return found
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_a_simplified_version_is_the_same_in_float64(name: str, tmp_path: Path) -> None:
+    rules, source = FITS[name]
+    task = task_from_source(source, "reference")
+    ((sentence, text),) = edited(task, rules)
+    assert sentence.startswith("simplify: ") and "Simplified, exact up to rounding:\n- " in text
+    for variant in (task.full, task.small, *task.held_out):
+        module = load(apply_constants(source, variant.constants), tmp_path)
+        version = load(text, tmp_path)
+        torch.manual_seed(0)
+        model = module.Model(*module.get_init_inputs()).double()
+        torch.manual_seed(0)
+        other = version.ModelNew(*module.get_init_inputs()).double()
+        (x,) = (item.double() for item in module.get_inputs())
+        with torch.no_grad():
+            wanted, got = model(x), other(x)
+        assert got.shape == wanted.shape and got.dtype == wanted.dtype
+        assert float((got - wanted).norm()) <= EXACT * float(wanted.norm()), variant.label
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_would_not_be_equal_is_left_as_it_is(name: str) -> None:
+    rules, source = KEPT[name]
+    assert edited(task_from_source(source, "reference"), rules) == []
+
+
+def test_a_constant_result_is_told() -> None:
+    ((sentence, text),) = edited(task_from_source(FITS["softmax of one"][1], "reference"), "constants")
+    assert "it is 1.0 whatever the inputs are" in sentence and "it is 1.0 whatever the inputs are" in text
+
+
+def test_plans_over_simplified_graphs_are_kept_as_json_and_printed_again() -> None:
+    task = task_from_source(FITS["one element"][1], "reference")
+    graph = capture(task)
+    start = root_plan(graph)
+    from mtmc.evaluate.hardware import hardware
+    from mtmc.optimizations.version import Version
+
+    version = Version(task, graph, start, root_regions(task, graph, start), hardware("H100"))
+    (action,) = (action for action in KINDS["simplify"].legal(version))
+    plan = KINDS["simplify"].rewrite(version, action)
+    assert plan is not None and plan.simplified == ("identities",) and plan_from_json(plan.to_json()) == plan
+    changed = graph_of(graph, plan)
+    assert changed is graph_of(graph, plan) is simplify(graph, "identities").graph and len(changed.ops) < len(graph.ops)
+    assert print_plan(task, changed, plan).source == print_plan(task, graph_of(graph, plan), plan).source
+    with pytest.raises(CoderError, match="no simplification 'magic'"):
+        simplify(graph, "magic")
+
+
+def test_a_simplified_version_is_fused_and_passes_the_lab() -> None:
+    """The sum over 512 features: one kernel over the rows after the weights are summed; a tenth of the time."""
+    source = reference("return F.gelu(self.linear(x).sum(1, keepdim=True))", layers=LINEAR)
+    task = task_from_source(source.replace("12, 20, 24, 26", "2048, 4096, 4096, 26"), "summed")
+    coder = Rewriter()
+    root = edit = coder.root(task)
+    for kind in ("simplify", "fuse", "fuse", "fuse", "fuse"):
+        seen = Observation(task, edit.source, edit.plan, Outcome("ok"), (), "H100")
+        action = next((action for action in coder.actions(seen, []) if action.kind == kind), None)
+        if action is not None:
+            edit = coder.edit(EditRequest(task, edit.source, edit.plan, Outcome("ok"), action, "H100"))
+    assert edit.source.count("@triton.jit") <= 2
+    with LabSettings(workers=1, check_variants=1).open() as lab:
+        before, after = lab.evaluate([EvaluationRequest(task, text) for text in (root.source, edit.source)])
+    assert before.ok and after.ok, (before, after)
+    assert before.runtime_ms is not None and after.runtime_ms is not None
+    assert after.runtime_ms < before.runtime_ms / 5
