@@ -58,6 +58,17 @@ class Action:
 STOP = Action(STOP_KIND, Region("module", 1, 1), (), "stop: keep this version as it is")
 
 
+def lines_text(first_line: int, last_line: int) -> str:
+    """How a sentence ends that tells its lines: ", line 7" or ", lines 7-9"."""
+    return f", line {first_line}" if first_line == last_line else f", lines {first_line}-{last_line}"
+
+
+def without_lines(action: Action) -> tuple[str, bool]:
+    """An action's sentence without its lines, and whether it told them."""
+    end = lines_text(action.region.first_line, action.region.last_line)
+    return action.sentence.removesuffix(end), action.sentence.endswith(end)
+
+
 def action_to_json(action: Action) -> dict[str, object]:
     """Plain JSON of an action; `action_from_json` is its inverse."""
     region = action.region

@@ -62,9 +62,9 @@ def _line(row: Mapping[str, Any]) -> None:
 def settings_help() -> str:
     """All settings in words."""
     from mtmc import conf
+    from mtmc.agents.learned.lm.base import BASES, PACKAGED
     from mtmc.conf.coder import flat_types
     from mtmc.conf.schema import in_words
-    from mtmc.rl.lm.base import BASES, PACKAGED
 
     names = ", ".join([PACKAGED, *BASES])
     lines = ["settings with coder=:", f"  coder=  the base model: {names}, a folder, a .gguf file or OWNER/NAME"]

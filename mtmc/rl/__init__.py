@@ -1,7 +1,6 @@
 """Recorded trees and what is learned from them.
 
     tasks/            training tasks, composed at random: (seed, index) -> text
-    graphs.py         what a task computes as plain data; whether two tasks compute the same
     benchmark.py      the graphs of a benchmark, so that no training task is one of them
     expand.py         the strategy that grows trees to learn from
     settings.py  collect.py  worker.py      many trees at once, resumable (`mtmc collect`)
@@ -9,7 +8,6 @@
     schema.py         the format of recorded trees, documented column by column
     record.py  dataset.py                   a run -> rows -> Parquet files, and back
     trees.py          recorded trees in memory, as a policy sees them live
-    stages.py  fit.py  features.py          a version and its actions as vectors
     rewards.py        what a step is worth
     arrays.py  environment.py               recorded trees as a Gymnasium environment
     replays.py        a search on a recorded tree: how many evaluations it takes
@@ -17,8 +15,6 @@
     forest.py         many recorded trees as one set of arrays, and batches of their versions
     scorer.py         what the training asks of a policy's network
     train/            PPO and GRPO over forests, and a supervised start (`mtmc train`)
-    compact/          the policy `compact`: a small network over the vectors
-    lm/               the policy `lm`: a language model that scores the actions' sentences
     coder/            a language model that is taught to make edits
 
 Importing this loads neither torch nor pyarrow; pyarrow and gymnasium are the extra `rl`.

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from mtmc.agents.learned.graphs import graph_facts, graph_key
 from mtmc.errors import ConfigError, TaskError
-from mtmc.rl.graphs import graph_facts, graph_key
 from mtmc.task import Task, Variant
 
 _log = logging.getLogger(__name__)

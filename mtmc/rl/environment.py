@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.reward import STEP_DECAY
 from mtmc.rl.arrays import STOP_CHILD, TreeArrays
-from mtmc.rl.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.rl.rewards import REWARDS, RewardName
 
 if TYPE_CHECKING:

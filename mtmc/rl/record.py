@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mtmc.action import STOP_KIND, Action
+from mtmc.action import STOP_KIND, Action, without_lines
 from mtmc.errors import RunError, TaskError
 from mtmc.outcome import Outcome, speedup
 from mtmc.protocols import Coder
@@ -139,8 +139,8 @@ def _task_row(task: Task, settings: Mapping[str, Any], tree: Tree, store: Store)
 
 
 def _graph_of(task: Task) -> tuple[str | None, str | None]:
+    from mtmc.agents.learned.graphs import graph_facts, graph_key
     from mtmc.rewrite.capture import capture
-    from mtmc.rl.graphs import graph_facts, graph_key
 
     try:
         facts = graph_facts(capture(task))
@@ -204,17 +204,6 @@ def _transition_row(task: str, tree: Tree, node: KernelNode, index: int, action:
 
 def _gain(outcome: Outcome, previous: Outcome) -> float | None:
     return None if speedup(outcome, previous) is None else log_gain(outcome, previous)
-
-
-def lines_text(first_line: int, last_line: int) -> str:
-    """How a sentence ends that tells its lines: ", line 7" or ", lines 7-9"."""
-    return f", line {first_line}" if first_line == last_line else f", lines {first_line}-{last_line}"
-
-
-def without_lines(action: Action) -> tuple[str, bool]:
-    """An action's sentence without its lines, and whether it told them."""
-    end = lines_text(action.region.first_line, action.region.last_line)
-    return action.sentence.removesuffix(end), action.sentence.endswith(end)
 
 
 def merged(records: Sequence[Record]) -> Record:

@@ -16,14 +16,13 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.action import STOP_KIND, Action, Region
+from mtmc.action import STOP_KIND, Action, Region, lines_text
+from mtmc.agents.learned.graphs import GraphFacts, graph_from_json
 from mtmc.errors import RunError
 from mtmc.outcome import Diagnosis, Outcome, speedup
 from mtmc.protocols import Observation, Step
 from mtmc.reward import log_speedup
 from mtmc.rl.dataset import read_tables, version_text
-from mtmc.rl.graphs import GraphFacts, graph_from_json
-from mtmc.rl.record import lines_text
 from mtmc.rl.schema import METRICS, Split
 from mtmc.task import Task, Variant
 from mtmc.task.load import check_source, declared_variants

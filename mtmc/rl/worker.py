@@ -144,9 +144,9 @@ def write_text(path: Path, text: str) -> None:
 
 def _admitted(orders: Orders, generated: Generated) -> Task:
     """The loaded task. Raises: TaskError for one that is a benchmark's, cannot be searched, or is too easy to fool."""
+    from mtmc.agents.learned.graphs import graph_facts, graph_key
     from mtmc.evaluate.gates.admission import admit
     from mtmc.rewrite.capture import capture
-    from mtmc.rl.graphs import graph_facts, graph_key
 
     task = task_from_source(generated.text, generated.name)
     key = graph_key(graph_facts(capture(task)))

@@ -11,17 +11,17 @@ import pytest
 import torch
 
 from mtmc.agents.heuristic import Heuristic
+from mtmc.agents.learned.compact.network import read_network, write_network
+from mtmc.agents.learned.compact.policy import Compact
 from mtmc.agents.mixing import mixed_prior
 from mtmc.cli import main
 from mtmc.conf.train import compose_train
 from mtmc.errors import ConfigError, RunError
-from mtmc.rl.compact.network import read_network, write_network
-from mtmc.rl.compact.policy import Compact
-from mtmc.rl.compact.scorer import CompactSettings
 from mtmc.rl.dataset import write_dataset
 from mtmc.rl.forest import forest_of
 from mtmc.rl.record import Record, merged, record_run
 from mtmc.rl.schema import split_of
+from mtmc.rl.train.compact_scorer import CompactSettings
 from mtmc.rl.train.ragged import log_softmax_np
 from mtmc.rl.train.run import fixed_table, train
 from mtmc.rl.train.warm import Warm

@@ -12,13 +12,13 @@ import pytest
 from pyarrow import parquet
 
 from mtmc.action import STOP_KIND
+from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES, action_features, observation_features
+from mtmc.agents.learned.graphs import graph_facts, graph_from_json, graph_key
 from mtmc.errors import RunError
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.rewrite.capture import capture
 from mtmc.rl.dataset import concatenated, read_tables, write_dataset, write_tables
-from mtmc.rl.features import ACTION_NAMES, OBSERVATION_NAMES, action_features, observation_features
 from mtmc.rl.formats import preferences, sft_examples, write_jsonl
-from mtmc.rl.graphs import graph_facts, graph_from_json, graph_key
 from mtmc.rl.record import Record, record_run
 from mtmc.rl.schema import COLUMNS, SPLITS, arrow_schema, split_of
 from mtmc.rl.trees import RecordedTree, load_trees

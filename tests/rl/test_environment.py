@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from mtmc.agents.heuristic import Uniform
+from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.fakes import FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.rl.arrays import tree_arrays
 from mtmc.rl.environment import MASKED, TreeEnvironment
-from mtmc.rl.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.rl.record import record_run
 from mtmc.rl.replays import Curve, priors_of, replay_search
 from mtmc.rl.rewards import RewardName

@@ -11,21 +11,21 @@ import torch
 
 from mtmc.action import STOP, Action, Region
 from mtmc.agents.heuristic import Heuristic
+from mtmc.agents.learned.lm.adapter import WEIGHTS, read_about, read_adapter, with_adapter
+from mtmc.agents.learned.lm.base import device_of, load_base
+from mtmc.agents.learned.lm.packing import pack, sheet_of
+from mtmc.agents.learned.lm.policy import Lm
+from mtmc.agents.learned.lm.prompt import END, QUESTION, PromptSettings, answer_text, prompt_text, read_answer
+from mtmc.agents.learned.lm.scoring import answer_scores
+from mtmc.agents.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, ModelError, RunError
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation, Step
 from mtmc.rl.forest import Forest, forest_of
-from mtmc.rl.lm.adapter import WEIGHTS, read_about, read_adapter, with_adapter
-from mtmc.rl.lm.base import load_base
-from mtmc.rl.lm.packing import pack, sheet_of
-from mtmc.rl.lm.policy import Lm
-from mtmc.rl.lm.prompt import END, QUESTION, PromptSettings, answer_text, prompt_text, read_answer
-from mtmc.rl.lm.scorer import LmScorer, LmSettings, device_of
-from mtmc.rl.lm.scoring import answer_scores
-from mtmc.rl.lm.tokens import Texts
 from mtmc.rl.record import record_run
 from mtmc.rl.replays import priors_of
 from mtmc.rl.train.algorithms import Ppo
+from mtmc.rl.train.lm_scorer import LmScorer, LmSettings
 from mtmc.rl.train.settings import TrainSettings
 from mtmc.rl.train.trainer import Trainer
 from mtmc.rl.train.warm import Warm

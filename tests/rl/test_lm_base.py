@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from mtmc.agents.learned.lm import base as bases
+from mtmc.agents.learned.lm.adapter import read_about
+from mtmc.agents.learned.lm.base import load_base
+from mtmc.agents.learned.lm.policy import Lm
 from mtmc.errors import ConfigError, ModelError, RunError
-from mtmc.rl.lm import base as bases
-from mtmc.rl.lm.adapter import read_about
-from mtmc.rl.lm.base import load_base
-from mtmc.rl.lm.policy import Lm
 
 pytest.importorskip("transformers", reason="the extra lm is not installed")
 pytest.importorskip("peft", reason="the extra lm is not installed")

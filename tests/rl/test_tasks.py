@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from mtmc.agents.learned.graphs import graph_facts, graph_key
 from mtmc.errors import ConfigError, TaskError
 from mtmc.evaluate.gates.admission import admit
 from mtmc.rewrite.capture import capture
 from mtmc.rl import tasks
 from mtmc.rl.benchmark import benchmark_keys
-from mtmc.rl.graphs import graph_facts, graph_key
 from mtmc.rl.tasks import Generated, distinct, generate, task_of, task_text
 from mtmc.rl.tasks.program import Program, Step, Value, size_of
 from mtmc.rl.tasks.sizes import LEAST_US, MOST_BYTES, MOST_US, work_of

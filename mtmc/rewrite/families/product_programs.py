@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from mtmc.rewrite.families.product_kernel import ProductKernel
+from mtmc.rewrite.body import Node
+from mtmc.rewrite.families.pointwise import Variables
+from mtmc.rewrite.families.product import Product
+from mtmc.rewrite.families.writer import Writer
+from mtmc.rewrite.space import Group
+
+
+class TiledProduct(Protocol):
+    """What is asked of the product that is being written, see `ProductKernel`."""
+
+    writer: Writer
+    found: Product
+    variables: Variables
+    n_batch: str
+    n_k: str
+
+    @property
+    def tables(self) -> tuple[str, ...]: ...
+    def tiles(self) -> str: ...
+    def groups(self) -> tuple[Group, ...]: ...
+    def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None: ...
+    def store_wide(self, writer: Writer, variables: Variables) -> None: ...
+
 
 INSIDE_TILE = "tl.arange(0, BLOCK_M)[:, None] * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]"
 """Where a tile's elements lie in a part of it."""
 
 
-def own_tiles(kernel: ProductKernel) -> None:
+def own_tiles(kernel: TiledProduct) -> None:
     """The program's tiles: every so many of them."""
     writer = kernel.writer
     writer.line(f"tiles = {kernel.tiles()}")
@@ -24,7 +46,7 @@ def own_tiles(kernel: ProductKernel) -> None:
         writer.line("batch = tile // tiles")
 
 
-def own_slices(kernel: ProductKernel) -> None:
+def own_slices(kernel: TiledProduct) -> None:
     """The program's tiles, and its share of those that are left when every program has had as many as the others."""
     writer = kernel.writer
     writer.line(f"tiles = {kernel.tiles()}")
@@ -46,7 +68,7 @@ def own_slices(kernel: ProductKernel) -> None:
     writer.line("count = tl.where(alone, blocks_k, tl.where(turn == whole, middle - begin, end - middle))")
 
 
-def store_part(kernel: ProductKernel) -> None:
+def store_part(kernel: TiledProduct) -> None:
     """What the program has of a tile: a result if that is all of it, else its first or its second part."""
     writer = kernel.writer
     writer.line("if count == blocks_k:")
@@ -62,7 +84,7 @@ def store_part(kernel: ProductKernel) -> None:
     writer.level -= 1
 
 
-def described(kernel: ProductKernel) -> None:
+def described(kernel: TiledProduct) -> None:
     """Read the tiles through descriptors: what lies outside of a matrix is 0."""
     writer, (left, right) = kernel.writer, kernel.tables
     writer.line("if DESCRIBED:")

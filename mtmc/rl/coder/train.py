@@ -20,7 +20,7 @@ from mtmc.rl.coder.settings import CoderSettings
 from mtmc.rl.coder.teaching import TEMPLATE, Pupil, Row, Watcher, grouped, supervised
 
 if TYPE_CHECKING:
-    from mtmc.rl.lm.base import Base
+    from mtmc.agents.learned.lm.base import Base
 
 ADAPTER, CARD = "adapter", "model_card.md"
 PACKAGES = ("torch", "transformers", "peft", "trl", "triton")
@@ -45,12 +45,12 @@ def teach(
     tell: Callable[[str], None],
     command: str = "",
 ) -> Taught:
-    """Teach a coder. base: see `mtmc.rl.lm.base`. evaluator: of replies; the caller closes it. watch: told of each step.
-    tell: of each stage. command: for the model card.
+    """Teach a coder. base: see `mtmc.agents.learned.lm.base`. evaluator: of replies; the caller closes it. watch: told of
+    each step. tell: of each stage. command: for the model card.
 
     Raises: ModelError where a package or the base is missing, ConfigError and RunError as `load_lessons`, EvaluatorError.
     """
-    from mtmc.rl.lm.base import load_base, needed
+    from mtmc.agents.learned.lm.base import load_base, needed
 
     needed(("trl", "datasets", "transformers", "peft"), extra="trl")
     loaded = load_base(base)
@@ -96,8 +96,8 @@ def teach(
 
 
 def _pupil(base: Base, settings: CoderSettings) -> Pupil:
-    from mtmc.rl.lm.adapter import with_adapter
-    from mtmc.rl.lm.scorer import device_of
+    from mtmc.agents.learned.lm.adapter import with_adapter
+    from mtmc.agents.learned.lm.base import device_of
 
     if base.tokenizer.pad_token_id is None:
         base.tokenizer.pad_token = base.tokenizer.eos_token
@@ -116,7 +116,7 @@ def _written(
     out: Path,
     command: str,
 ) -> list[Path]:
-    from mtmc.rl.lm.adapter import write_weights
+    from mtmc.agents.learned.lm.adapter import write_weights
 
     folder = out / ADAPTER
     folder.mkdir(exist_ok=True)

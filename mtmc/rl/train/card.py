@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from mtmc import __version__
-from mtmc.rl.features import FEATURES_VERSION
+from mtmc.agents.learned.features import FEATURES_VERSION
 from mtmc.rl.train.validate import Validation
 
 PACKAGES = ("torch", "numpy", "transformers", "peft")

@@ -8,8 +8,8 @@ from mtmc.errors import ConfigError
 from mtmc.rl.scorer import ScorerSettings
 
 SCORERS: dict[str, tuple[str, str]] = {
-    "compact": ("mtmc.rl.compact.scorer", "CompactSettings"),
-    "lm": ("mtmc.rl.lm.scorer", "LmSettings"),
+    "compact": ("mtmc.rl.train.compact_scorer", "CompactSettings"),
+    "lm": ("mtmc.rl.train.lm_scorer", "LmSettings"),
 }
 """Policy -> module and class of its settings (`ScorerSettings`), imported when it is asked for: a network needs torch."""
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mtmc.agents.learned.features import ACTION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.rl.arrays import STOP_CHILD
-from mtmc.rl.features import ACTION_NAMES
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.train.ragged import Doubles, log_softmax, log_softmax_np
 

@@ -19,9 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from mtmc.errors import ConfigError, RunError
-from mtmc.rl.forest import Batch, Forest
-from mtmc.rl.lm.adapter import (
+from mtmc.agents.learned.lm.adapter import (
     About,
     adapter_weights,
     check_scores,
@@ -29,11 +27,13 @@ from mtmc.rl.lm.adapter import (
     with_adapter,
     write_adapter,
 )
-from mtmc.rl.lm.base import PACKAGED, Base, load_base
-from mtmc.rl.lm.packing import Pack, pack
-from mtmc.rl.lm.prompt import Normalize, PromptSettings
-from mtmc.rl.lm.scoring import PRECISIONS, Precision, answer_scores
-from mtmc.rl.lm.tokens import Texts
+from mtmc.agents.learned.lm.base import PACKAGED, Base, device_of, load_base
+from mtmc.agents.learned.lm.packing import Pack, pack
+from mtmc.agents.learned.lm.prompt import Normalize, PromptSettings
+from mtmc.agents.learned.lm.scoring import PRECISIONS, Precision, answer_scores
+from mtmc.agents.learned.lm.tokens import Texts
+from mtmc.errors import ConfigError, RunError
+from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scores
 
 CARD = "model_card.md"
@@ -44,8 +44,8 @@ _VALUE_WIDTH = 128
 class LmSettings:
     """A language model that is trained.
 
-    base: see `mtmc.rl.lm.base`. rank, alpha: of LoRA. normalize: of an answer's score, by none, token or word. scale: what
-    scores are multiplied with: larger is a sharper policy. tokens, code, steps, lines: see `PromptSettings`.
+    base: see `mtmc.agents.learned.lm.base`. rank, alpha: of LoRA. normalize: of an answer's score, by none, token or word.
+    scale: what scores are multiplied with: larger is a sharper policy. tokens, code, steps, lines: see `PromptSettings`.
     reference: base, or start: see above. value_gradient: share of the value's gradient that reaches the adapter, 0 to 1.
     states: at once, which takes memory. precision: auto is bfloat16 on a GPU. device: auto, cpu, cuda or cuda:1.
     """
@@ -90,16 +90,6 @@ class LmSettings:
         Raises: ModelError where a package or the base is missing, ConfigError for a device that is not there.
         """
         return LmScorer(self, load_base(self.base), seed)
-
-
-def device_of(name: str) -> torch.device:
-    """A device by name; "auto" is the first GPU where there is one. Raises: ConfigError for one that is not there."""
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"policy.device cannot be {name!r} here ({str(error).splitlines()[0]}): use cpu") from error
 
 
 class LmScorer:
@@ -171,7 +161,7 @@ class LmScorer:
         self._start = state["start"]
 
     def export(self, folder: Path, card: str) -> list[Path]:
-        """See `Scorer`: what `mtmc.rl.lm.adapter.read_adapter` reads."""
+        """See `Scorer`: what `mtmc.agents.learned.lm.adapter.read_adapter` reads."""
         files = write_adapter(self._model, self._about, folder)
         count = sum(weight.numel() for weight in adapter_weights(self._model).values())
         config = self._model.config
@@ -179,7 +169,7 @@ class LmScorer:
         more = (
             f"\nAn adapter (LoRA, rank {self._settings.rank}, {count} weights in 16 bits) for the base model "
             f"{self._about.base} ({shape}; mark of its weights {self._about.mark}).\n\n"
-            "It reads a prompt (`mtmc.rl.lm.prompt`) with "
+            "It reads a prompt (`mtmc.agents.learned.lm.prompt`) with "
             f"{json.dumps(vars(self._about.prompt))}; scores are normalized by {self._about.normalize} and multiplied with "
             f"{self._about.scale:g}.\n"
         )

@@ -1,4 +1,4 @@
-"""network: the compact policy's network, in numpy. `mtmc.rl.compact.scorer` trains the same one in torch.
+"""network: the compact policy's network, in numpy. `mtmc.rl.train.compact_scorer` trains the same one in torch.
 
     s = clip((observation - mean) / spread)         a = clip((action - mean) / spread)
     h = relu(S s + A a + b)        g = relu(H h + c)
@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mtmc.agents.learned.features import ACTION_NAMES, FEATURES_VERSION, OBSERVATION_NAMES
 from mtmc.errors import RunError
-from mtmc.rl.features import ACTION_NAMES, FEATURES_VERSION, OBSERVATION_NAMES
 
 Floats = NDArray[np.float32]
 FORMAT = "mtmc compact policy"

@@ -56,7 +56,7 @@ def _convert(path: Path, folder: Path) -> None:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from mtmc.rl.lm.base import quiet
+    from mtmc.agents.learned.lm.quiet import quiet
 
     _log.info("converting %s, once", path)
     where: dict[str, Any] = {"gguf_file": path.name, "local_files_only": True}

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.errors import ModelError
+from mtmc.agents.learned.lm.quiet import quiet
+from mtmc.errors import ConfigError, ModelError
 
 if TYPE_CHECKING:
     import torch
@@ -80,18 +80,16 @@ def needed(packages: Sequence[str], extra: str = "lm") -> None:
             raise ModelError(f"language models need the package {package}: pip install 'mtmc[{extra}]'")
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Without the progress bars of transformers, which would stand between lines of the command line."""
-    from transformers.utils import logging
+def device_of(name: str) -> Any:
+    """A device by name; "auto" is the first GPU where there is one. Raises: ConfigError for one that is not there."""
+    import torch
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"policy.device cannot be {name!r} here ({str(error).splitlines()[0]}): use cpu") from error
 
 
 def mark_of(model: Any) -> str:
@@ -106,7 +104,7 @@ def mark_of(model: Any) -> str:
 
 def _source(name: str) -> str:
     """What transformers is asked for: a folder, or a name on the hub."""
-    from mtmc.rl.lm.gguf import converted
+    from mtmc.agents.learned.lm.gguf import converted
 
     if name == PACKAGED:
         return str(converted(_packaged()))

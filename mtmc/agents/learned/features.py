@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 
 from mtmc.action import Action
 from mtmc.agents.heuristic import Heuristic
+from mtmc.agents.learned.fit import FIT_NAMES, SETTINGS, fit, settings_values
+from mtmc.agents.learned.graphs import GraphFacts, graph_facts
+from mtmc.agents.learned.stages import OP_CLASSES, StageFacts, bytes_between, stage_facts
 from mtmc.evaluate.hardware import Hardware, hardware
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage, plan_from_json
-from mtmc.rl.fit import FIT_NAMES, SETTINGS, fit, settings_values
-from mtmc.rl.graphs import GraphFacts, graph_facts
-from mtmc.rl.stages import OP_CLASSES, StageFacts, bytes_between, stage_facts
 
 if TYPE_CHECKING:
     from mtmc.rewrite.graph import Graph

@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mtmc.agents.learned.lm.base import Base, load_base
+from mtmc.agents.learned.lm.prompt import NORMALIZATIONS, Normalize, PromptSettings
+from mtmc.agents.learned.lm.scoring import check_model
 from mtmc.errors import ConfigError, RunError
-from mtmc.rl.lm.base import Base, load_base
-from mtmc.rl.lm.prompt import NORMALIZATIONS, Normalize, PromptSettings
-from mtmc.rl.lm.scoring import check_model
 
 FORMAT, VERSION = "mtmc lm policy", 1
 CONFIG, WEIGHTS, ABOUT = "adapter_config.json", "adapter_model.safetensors", "lm.json"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
+from mtmc.agents.learned.graphs import GraphFacts, OpFacts
 from mtmc.evaluate.hardware import Hardware
-from mtmc.rl.graphs import GraphFacts, OpFacts
 
 OpClass = Literal["product", "convolution", "norm", "reduction", "window", "scan", "view", "pointwise"]
 OP_CLASSES: tuple[OpClass, ...] = ("product", "convolution", "norm", "reduction", "window", "scan", "view", "pointwise")

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtmc.action import Action
+from mtmc.agents.learned.lm.prompt import QUESTION, Normalize, PromptSettings, answer_text, prompt_text
 from mtmc.errors import ModelError
 from mtmc.protocols import Observation
-from mtmc.rl.lm.prompt import QUESTION, Normalize, PromptSettings, answer_text, prompt_text
 
 
 @dataclass

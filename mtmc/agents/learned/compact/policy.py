@@ -9,10 +9,10 @@ from pathlib import Path
 
 from mtmc.action import Action
 from mtmc.agents.heuristic import Heuristic
+from mtmc.agents.learned.compact.network import Network, read_network
+from mtmc.agents.learned.features import action_features, observation_features
 from mtmc.agents.mixing import check_mixing, mixed_prior
 from mtmc.protocols import Observation
-from mtmc.rl.compact.network import Network, read_network
-from mtmc.rl.features import action_features, observation_features
 
 WEIGHTS = Path(__file__).parent / "weights.npz"
 """Those that come with mtmc; their model card stands beside them."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
+from mtmc.agents.learned.stages import StageFacts
 from mtmc.evaluate.hardware import Hardware
 from mtmc.rewrite.plan import Stage
-from mtmc.rl.stages import StageFacts
 
 SETTINGS = (
     *("block_m", "block_n", "block_k", "num_warps", "num_stages", "group_m", "split_k", "split_n", "split"),

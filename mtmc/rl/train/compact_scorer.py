@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from mtmc.agents.learned.compact.network import ARRAYS, CLIP, Floats, Network, write_network
+from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
-from mtmc.rl.compact.network import ARRAYS, CLIP, Floats, Network, write_network
-from mtmc.rl.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scores
 
@@ -44,7 +44,7 @@ class CompactSettings:
 
 
 class _Net(nn.Module):
-    """`mtmc.rl.compact.network.Network` with gradients."""
+    """`mtmc.agents.learned.compact.network.Network` with gradients."""
 
     def __init__(self, arrays: Mapping[str, torch.Tensor]) -> None:
         super().__init__()

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import torch
 from torch.nn import functional
 
+from mtmc.agents.learned.lm.packing import Pack, sheet_of
 from mtmc.errors import ModelError
-from mtmc.rl.lm.packing import Pack, sheet_of
 
 Precision = Literal["auto", "float32", "bfloat16"]
 PRECISIONS: tuple[Precision, ...] = ("auto", "float32", "bfloat16")

@@ -13,12 +13,12 @@ from typing import Any
 
 from mtmc.action import Action
 from mtmc.agents.heuristic import Heuristic
+from mtmc.agents.learned.lm.base import PACKAGED, device_of, load_base, needed
+from mtmc.agents.learned.lm.prompt import PromptSettings
+from mtmc.agents.learned.lm.tokens import Texts
 from mtmc.agents.mixing import check_mixing, mixed_prior
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation
-from mtmc.rl.lm.base import PACKAGED, load_base, needed
-from mtmc.rl.lm.prompt import PromptSettings
-from mtmc.rl.lm.tokens import Texts
 
 ADAPTER = Path(__file__).parent / "adapter"
 """The one that comes with mtmc; its model card lies beside its weights."""
@@ -30,7 +30,7 @@ class Lm:
     """Macro Thinking by a small language model (TWOSOME): how likely is each action's sentence, given the version.
 
     adapter: a folder that `mtmc train policy=lm` wrote; empty: the one that comes with mtmc; none: the base as it is.
-    base: the base model, see `mtmc.rl.lm.base`; empty: the one that the adapter was trained on.
+    base: the base model, see `mtmc.agents.learned.lm.base`; empty: the one that the adapter was trained on.
     temperature: of the softmax; 1 as trained, larger is flatter. heuristic: share of the heuristic's prior in the mixture,
     0 to 1. floor: share that is spread evenly, so that no legal action has prior zero. See `mtmc.agents.mixing`.
     device: auto (a GPU where there is one), cpu, cuda or cuda:1.
@@ -62,7 +62,7 @@ class Lm:
     @property
     def reads_text(self) -> bool:
         """Whether its prompts show the text of versions. Raises: RunError where there is no such adapter."""
-        from mtmc.rl.lm.adapter import read_about
+        from mtmc.agents.learned.lm.adapter import read_about
 
         return self.adapter == NONE or read_about(_folder(self.adapter)).prompt.code > 0
 
@@ -92,8 +92,8 @@ class Reader:
         """
         import torch
 
-        from mtmc.rl.lm.packing import pack
-        from mtmc.rl.lm.scoring import answer_scores
+        from mtmc.agents.learned.lm.packing import pack
+        from mtmc.agents.learned.lm.scoring import answer_scores
 
         packed = pack(self.texts.prompt(observation), list(map(self.texts.answer, actions)))
         with torch.inference_mode():
@@ -108,9 +108,8 @@ def _folder(adapter: str) -> Path:
 
 @lru_cache(maxsize=2)
 def _reader(adapter: str, base: str, device: str) -> Reader:
-    from mtmc.rl.lm.adapter import About, read_adapter
-    from mtmc.rl.lm.scorer import device_of
-    from mtmc.rl.lm.scoring import check_model
+    from mtmc.agents.learned.lm.adapter import About, read_adapter
+    from mtmc.agents.learned.lm.scoring import check_model
 
     if adapter == NONE:
         loaded = load_base(base or PACKAGED)

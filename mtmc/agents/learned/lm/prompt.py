@@ -5,7 +5,7 @@ stand together and change together.
     # Steps                 # Now               # Next optimization
 
 The answer stands on a line of its own after the last heading. A policy does not wait for one: it asks how likely each of
-the legal ones is (`mtmc.rl.lm.scoring`); `read_answer` is for a model that speaks freely.
+the legal ones is (`mtmc.agents.learned.lm.scoring`); `read_answer` is for a model that speaks freely.
 
 A prompt has at most so many tokens. What is too long is cut in this order, each part from its beginning: Code, Plan,
 Reference, Steps. A line "..." stands for what is gone; a part of which nothing is left goes with its heading.
@@ -18,11 +18,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mtmc.action import Action
+from mtmc.action import Action, without_lines
 from mtmc.errors import ConfigError
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation, Step
-from mtmc.rl.record import without_lines
 
 QUESTION = "\n# Next optimization\n"
 """How every prompt ends."""
