@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 ABSENT = {
     "path=": ("holds no",),
-    "coder=": ("needs the package", "folder of"),
+    "coder=": ("the package", "folder of"),
     "data=": ("folder of",),
     "policy.weights=": ("there are no weights",),
 }
