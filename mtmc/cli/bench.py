@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import tempfile
 import time
@@ -88,18 +87,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _settings_help() -> str:
     """The settings that a benchmark has besides those of a search."""
     from mtmc.bench import SUITES, BenchSettings
-    from mtmc.conf.schema import in_words, setting_fields
+    from mtmc.conf.schema import setting_lines
 
-    types, defaults = (
-        setting_fields(BenchSettings),
-        {each.name: each.default for each in dataclasses.fields(BenchSettings)},
-    )
-    words = {"suite": f"one of {', '.join(SUITES)}"}
-    lines = ["settings:"]
-    for name, hint in types.items():
-        default = defaults[name]
-        told = "" if default in ("", (), None) else f" ({default})"
-        lines.append(f"  {name}=  {words.get(name, in_words(hint))}{told}")
+    lines = ["settings:", *setting_lines(BenchSettings, {"suite": f"one of {', '.join(SUITES)}"})]
     lines.append("  and those of mtmc search, without task: budget=48 is short for budget.evaluations=48")
     return "\n".join(lines)
 

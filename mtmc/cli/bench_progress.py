@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mtmc.cli.console import best_text
+from mtmc.cli.console import best_text, terminal_bars
 from mtmc.export.text import factor, one_line
 
 if TYPE_CHECKING:
@@ -25,18 +25,7 @@ def display() -> Iterator[Watcher]:
     if not sys.stderr.isatty():
         yield Lines()
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[told]}"),
-        TimeElapsedColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with terminal_bars("{task.fields[told]}") as bar:
         yield Bars(bar)
 
 

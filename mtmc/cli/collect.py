@@ -103,14 +103,10 @@ def _dataset_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _settings_help() -> str:
     from mtmc import conf
-    from mtmc.conf.schema import in_words, setting_fields
+    from mtmc.conf.schema import setting_lines
     from mtmc.rl.settings import CollectSettings
 
-    defaults = {each.name: each.default for each in dataclasses.fields(CollectSettings)}
-    lines = ["settings:"]
-    for name, hint in setting_fields(CollectSettings).items():
-        default = defaults[name]
-        lines.append(f"  {name}=  {in_words(hint)}" + ("" if default in ("", None) else f" ({default})"))
+    lines = ["settings:", *setting_lines(CollectSettings)]
     lines += ["  out=  the folder of the collection", f"  evaluator={{{', '.join(conf.options('evaluator'))}}}"]
     return "\n".join(lines)
 

@@ -32,6 +32,33 @@ FILES = {
 
 
 @contextmanager
+def terminal_bars(told: str, remaining: bool = False) -> Iterator[Any]:
+    """A `rich.progress.Progress` on a terminal's stderr, gone at the end: what, bar, counts, words, time.
+
+    told: the words, as a format of the task. remaining: the time that is left instead of the time so far.
+    """
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns: tuple[Any, ...] = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(told),
+        TimeRemainingColumn() if remaining else TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield bars
+
+
+@contextmanager
 def progress_display(name: str, lines: bool = True) -> Iterator[Callable[[Progress], None] | None]:
     """Something to hand to a search as `progress`: a bar on a terminal's stderr, else plain lines there.
 
@@ -40,18 +67,7 @@ def progress_display(name: str, lines: bool = True) -> Iterator[Callable[[Progre
     if not sys.stderr.isatty():
         yield PlainLines(name) if lines else None
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("best {task.fields[best]}"),
-        TimeElapsedColumn(),
-    )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with terminal_bars("best {task.fields[best]}") as bar:
         task = bar.add_task(name, total=None, best="not known yet")
 
         def show(progress: Progress) -> None:

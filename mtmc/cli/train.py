@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.cli.command import Command, Interrupted
+from mtmc.cli.console import terminal_bars
 
 if TYPE_CHECKING:
     from mtmc.rl.train.run import Trained
@@ -64,17 +65,7 @@ def _display() -> Iterator[Watcher]:
     if not sys.stderr.isatty():
         yield _line
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[told]}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with terminal_bars("{task.fields[told]}", remaining=True) as bar:
         task = bar.add_task("training", total=None, told="")
         shown: dict[str, float] = {}
 

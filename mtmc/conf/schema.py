@@ -104,6 +104,16 @@ def in_words(hint: Any) -> str:
     return _WORDS.get(hint, f"a value of type {getattr(hint, '__name__', hint)}")
 
 
+def setting_lines(cls: Any, words: Mapping[str, str] | None = None) -> list[str]:
+    """A line of help for each setting of a class: what it may be, and its default. words: what else to say of some."""
+    defaults = {each.name: each.default for each in dataclasses.fields(cls)}
+    lines = []
+    for name, hint in setting_fields(cls).items():
+        told = "" if defaults[name] in ("", (), None) else f" ({defaults[name]})"
+        lines.append(f"  {name}=  {(words or {}).get(name, in_words(hint))}{told}")
+    return lines
+
+
 def typed(value: Any, hint: Any) -> Any:
     """A plain value from a config as the settings class declares it: lists become the tuples that they stand for."""
     inner = optional_inner(hint)

@@ -14,6 +14,7 @@ from mtmc.rewrite.body import Body
 from mtmc.rewrite.families.product import Product, analyse
 from mtmc.rewrite.families.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.families.product_kernel import ProductKernel
+from mtmc.rewrite.families.shares import shares
 from mtmc.rewrite.families.writer import (
     INDENT,
     Launch,
@@ -29,8 +30,6 @@ from mtmc.rewrite.families.writer import (
 from mtmc.rewrite.graph import Graph, Varying, product
 from mtmc.rewrite.plan import Stage
 
-ENOUGH_PROGRAMS = 264
-"""Two for each multiprocessor of an H100-class GPU."""
 LONG_INNER = 4096
 """Least inner dimension of each program that shares a tile by default: a shorter one is not worth the second kernel."""
 MAX_SPLIT = 64
@@ -73,10 +72,7 @@ def _split_k(found: Product) -> int:
     if found.reduces:
         return 1
     tiles = -(-found.m[0] // 64) * -(-found.n[0] // 64) * (product(found.batch)[0] if found.batch else 1)
-    split = 1
-    while tiles * split < ENOUGH_PROGRAMS and split < MAX_SPLIT and found.k[0] // (2 * split) >= LONG_INNER:
-        split *= 2
-    return split
+    return shares(tiles, 2, lambda split: split <= MAX_SPLIT and found.k[0] // split >= LONG_INNER)
 
 
 def _split_n(found: Product) -> int:
@@ -84,10 +80,7 @@ def _split_n(found: Product) -> int:
     if not found.reduces:
         return 1
     rows = -(-found.m[0] // 64) * (product(found.batch)[0] if found.batch else 1)
-    split = 1
-    while rows * split < ENOUGH_PROGRAMS and split * 2 * 64 <= found.n[0]:
-        split *= 2
-    return split
+    return shares(rows, 2, lambda split: split * 64 <= found.n[0])
 
 
 class _Assembler:

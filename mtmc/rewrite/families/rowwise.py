@@ -12,6 +12,7 @@ from mtmc.rewrite.body import Body
 from mtmc.rewrite.families.row_combine import apply_split, combine_split, combine_totals
 from mtmc.rewrite.families.row_kernel import RowKernel
 from mtmc.rewrite.families.rows import Layout, lay_out, why_not_split
+from mtmc.rewrite.families.shares import shares
 from mtmc.rewrite.families.writer import (
     INDENT,
     Launch,
@@ -27,9 +28,6 @@ from mtmc.rewrite.families.writer import (
 from mtmc.rewrite.graph import Graph, Varying, is_one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
-
-ENOUGH_PROGRAMS = 264
-"""Two for each multiprocessor of an H100-class GPU."""
 
 MAX_SPLIT = 1024
 
@@ -70,10 +68,7 @@ def _split(body: Body, layout: Layout, block_rows: int) -> int:
     if why_not_split(body, layout):
         return 1
     programs, columns = -(-max(layout.rows, default=1) // block_rows), max(layout.cols, default=1)
-    split = 1
-    while programs * split < ENOUGH_PROGRAMS and split < MAX_SPLIT and columns // split > 4 * MAX_REGISTER_COLUMNS:
-        split *= 4
-    return split
+    return shares(programs, 4, lambda split: split <= MAX_SPLIT and columns // (split // 4) > 4 * MAX_REGISTER_COLUMNS)
 
 
 def _blocks(rows: str, each: int) -> str:
