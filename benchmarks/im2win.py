@@ -147,9 +147,8 @@ def main() -> int:
             ratios = [each[key] / each["ours_ms"] for each in rows if not math.isnan(each[key])]
             if ratios:
                 report.say(f"\nOver {name}: geometric mean {geometric_mean(ratios):.2f}x of {len(ratios)} layers.")
-        report.say(
-            f"\nThe windows take {min(each['less'] for each in rows):.0%} to {max(each['less'] for each in rows):.0%} less."
-        )
+        if less := [each["less"] for each in rows]:
+            report.say(f"\nThe windows take {min(less):.0%} to {max(less):.0%} less.")
     return 0 if all(good) else 1
 
 

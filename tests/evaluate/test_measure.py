@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
@@ -193,3 +195,16 @@ def test_without_a_gpu_the_message_says_what_to_use():
         pytest.skip("this machine has a GPU")
     with pytest.raises(EvaluatorError, match="evaluator=lab"):
         GpuSettings().open()
+
+
+def test_the_compiler_is_loaded_without_counting_devices() -> None:
+    """CUDA's count of devices would keep every forked process from the GPU."""
+    code = """
+import torch
+from mtmc.evaluate.measure.subject import load_compiler
+def counted(): raise SystemExit("asked for devices")
+torch.cuda.is_available = torch.cuda.device_count = torch._C._cuda_getDeviceCount = counted
+torch._C._cuda_getCurrentRawStream = None  # builds for CPUs lack it
+load_compiler()
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""

@@ -17,6 +17,7 @@ from mtmc.evaluate.gates.distributions import shift, widen_range
 from mtmc.evaluate.gates.loading import construct, draw_inputs, load_module
 from mtmc.evaluate.gates.neutral import move_neutral, perturb
 from mtmc.evaluate.gates.reference import Calibration, Reference, Truth
+from mtmc.evaluate.gates.tf32 import Tf32Convolutions, library_precision
 from mtmc.task import Task, Variant
 
 SOURCE = """
@@ -280,3 +281,17 @@ def test_what_insists_on_the_cpu_is_made_there_and_moved(tmp_path: Path) -> None
     module = load_module(source.replace("torch.rand(3)", "torch.rand(-3)"), tmp_path / "on_none.py")
     with pytest.raises(TaskError, match=r"get_inputs\(\) of the task failed"):
         draw_inputs(module, Variant("full"), 1, "meta")
+
+
+def test_convolutions_of_fp32_numbers_may_be_as_rough_as_the_library_makes_them() -> None:
+    """1 + 2^-12 is 1 in TF32's ten bits, 1 + 3 * 2^-11 is 1 + 2^-9 (ties away from zero), and infinity stays."""
+    x = torch.tensor([[[1 + 2.0**-12, 1 + 3 * 2.0**-11, -1 - 2.0**-11, torch.inf]]], dtype=torch.float64)
+    one = torch.ones(1, 1, 1, dtype=torch.float64)
+    with Tf32Convolutions():
+        got = torch.nn.functional.conv1d(x, one)
+        product = x[0, 0, :1] @ one[0, 0]
+    assert got.tolist() == [[[1.0, 1 + 2.0**-9, -1 - 2.0**-10, torch.inf]]]
+    assert product.item() == 1 + 2.0**-12  # a product of matrices is left alone
+    assert isinstance(library_precision("cuda:0", 4), Tf32Convolutions)
+    for device, bytes_each in (("cpu", 4), ("cuda:0", 8)):
+        assert not isinstance(library_precision(device, bytes_each), Tf32Convolutions)

@@ -23,6 +23,7 @@ from mtmc.evaluate.gates.distributions import Distribution, redistributed
 from mtmc.evaluate.gates.loading import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
 from mtmc.evaluate.gates.memory import Gauge, free_bytes, held, in_units, release
 from mtmc.evaluate.gates.neutral import perturb
+from mtmc.evaluate.gates.tf32 import library_precision
 from mtmc.evaluate.gates.twins import (
     default_float64,
     round_parameters,
@@ -223,7 +224,8 @@ class Reference:
         ]
 
     def _oracle(self, inputs: list[Any], seed: int) -> tuple[list[Any], list[Any]] | None:
-        """Leaves of the float64 results, for the inputs and for the inputs moved by half a unit in the last place.
+        """Leaves of the float64 results, for the inputs and for the inputs moved by half a unit in the last place (and
+        in convolutions by what the library may, see `library_precision`).
 
         None for a reference that mixes in tensors of a fixed dtype, and so cannot run in float64.
         """
@@ -231,7 +233,8 @@ class Reference:
             self._twins = self._twin(rounded=False), self._twin(rounded=True)
         try:
             exact = self._run_twin(self._twins[0], map_tensors(inputs, widen), seed)
-            rounded = self._run_twin(self._twins[1], self._rounded(inputs, seed), seed)
+            with library_precision(self._device, _narrowest([inputs, list(self.model.parameters())])):
+                rounded = self._run_twin(self._twins[1], self._rounded(inputs, seed), seed)
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
             return None

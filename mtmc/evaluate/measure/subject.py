@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -58,9 +59,19 @@ def warm(fabric: str, target_name: str, compiles: bool = False) -> None:
         importlib.import_module("mtmc.evaluate.measure.cuda_fabric")
         prime(target_name)
         if compiles:
-            importlib.import_module("torch._inductor.compile_fx")
+            load_compiler()
     else:
         _interpret(target_name)
+
+
+def load_compiler() -> None:
+    """Import torch.compile's compiler where processes will be forked that use the GPU.
+
+    Importing it asks `torch.cuda.is_available`, which counts devices through CUDA's runtime: after that no forked process
+    could use them. There is a GPU, or nothing would be compiled for one, so the question is answered without looking.
+    """
+    with mock.patch.object(torch.cuda, "is_available", lambda: True):
+        importlib.import_module("torch._inductor.compile_fx")
 
 
 def _interpret(target_name: str) -> None:
