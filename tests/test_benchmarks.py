@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import ast
 import json
+import logging
 import math
 import re
 import sys
@@ -21,6 +22,7 @@ import pytest
 
 from benchmarks import (
     autotuned,
+    clock_verdicts,
     common,
     estimate_quality,
     faults,
@@ -329,6 +331,72 @@ def test_repeatability(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert ranking["steps"] == [301, 321] and ranking["gap"] == pytest.approx(0.2 / 4.01)
     assert (ranking["right"], ranking["tries"]) == (9, 10)  # the try with a failed evaluation is no right one
     assert "meets" not in Path(f"{out}.md").read_text().split("ranked right")[1]
+
+
+def clock_answer(request: EvaluationRequest) -> Outcome:
+    if request.task.name == "busy":
+        time.sleep(0.001)
+        return Outcome("build_error", diagnosis=Diagnosis("build", "OutOfResources", "too much"))
+    if "_elapsed" in request.source or "_record" in request.source:
+        return Outcome("rejected", diagnosis=Diagnosis("time", "HiddenTime", "forged"))
+    logging.getLogger("mtmc.evaluate.measure.lane").info("examined a second time: %s", "noise")
+    return measured(1.0, clock_ms=1.002, disturbed=0.25)
+
+
+@pytest.mark.parametrize("wrong_about", ["", clock_verdicts.HONEST, "states a tenth, always"])
+def test_clock_verdicts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str], wrong_about: str
+) -> None:
+    texts = clock_verdicts.versions(load_task("elementwise_chain"))
+    audits = [audit(text, load_task("elementwise_chain").source) for text in texts.values()]
+    assert [each is None for each in audits] == [True, False, False, False]
+
+    def answer(request: EvaluationRequest) -> Outcome:
+        if request.source != texts.get(wrong_about):
+            return clock_answer(request)
+        return measured(0.1, clock_ms=1.0) if wrong_about != clock_verdicts.HONEST else wrong()
+
+    out = tmp_path / "clock"
+    words = ["--times", "8", "--forged-times", "2", "--load", "2", "--in-flight", "2", f"--out={out}"]
+    given(monkeypatch, clock_verdicts, Scripted(answer), *words)
+    assert clock_verdicts.main() == (1 if wrong_about else 0)
+    data = json.loads(Path(f"{out}.json").read_text())
+    assert set(data["load"]) == {"build_error"}
+    if not wrong_about:
+        assert data["honest"]["statuses"] == {"ok": 8} and data["second"] == 8
+        assert all(data[name]["statuses"] == {"rejected": 2} for name in clock_verdicts.FORGERIES)
+        assert "| honest | 8 | 8 | 1.0000 | 25% | 25% | 25% |  |" in capsys.readouterr().out
+
+
+def test_forged_evaluations_lie_between_honest_ones() -> None:
+    first, second, third = clock_verdicts.FORGERIES
+    honest = clock_verdicts.HONEST
+    assert clock_verdicts.plan(8, 1) == [
+        honest,
+        honest,
+        first,
+        honest,
+        honest,
+        second,
+        honest,
+        honest,
+        third,
+        honest,
+        honest,
+    ]
+    assert clock_verdicts.plan(1, 1) == [honest, first, second, third]
+
+
+def test_forgeries_forge(monkeypatch: pytest.MonkeyPatch) -> None:
+    def state(name: str, calls: int) -> list[float]:
+        fabric = SimpleNamespace(_elapsed=lambda *_: 1.0, _record=lambda *_: None)
+        monkeypatch.setitem(sys.modules, "mtmc.evaluate.measure.cuda_fabric", fabric)
+        exec(clock_verdicts.FORGERIES[name], {"Model": object})
+        return [fabric._elapsed(0, 1) for _ in range(calls)]
+
+    always, most, _ = clock_verdicts.FORGERIES
+    assert state(always, 3) == [0.1] * 3
+    assert state(most, 8) == [1.0, 0.1, 0.1, 0.1] * 2
 
 
 def fault_statuses(request: EvaluationRequest) -> Outcome:

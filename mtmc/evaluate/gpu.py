@@ -29,6 +29,7 @@ from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
 from mtmc.evaluate.measure.lane import Lane, LaneSettings
 from mtmc.evaluate.measure.lanes import Lanes
+from mtmc.evaluate.measure.questions import ENDED
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox.lockdown import sandbox_mode
@@ -271,7 +272,7 @@ def _failed(answer: Mapping[str, Any], process: JobResult | None, source: str) -
     """The outcome of a version that did not stand its examination; how its process ended says more than its silence."""
     diagnosis = Diagnosis(**answer["diagnosis"])
     outcome = Outcome(answer["status"], diagnosis=diagnosis)
-    if process is None or diagnosis.kind != "ProcessExit":
+    if process is None or diagnosis.kind != ENDED:
         return outcome
     if process.status in ("output_limit", "out_of_memory", "process_limit"):
         return failed_job(diagnosis.stage, process, 0.0, 0)

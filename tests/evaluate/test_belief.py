@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from mtmc.evaluate.hardware import HARDWARE
-from mtmc.evaluate.measure.belief import believe, runtime, witness
+from mtmc.evaluate.measure import calibration
+from mtmc.evaluate.measure.belief import SECOND_LOOK, believe, runtime, timed, witness
 from mtmc.evaluate.measure.calibration import OverheadTable
-from mtmc.evaluate.measure.clock import Overhead
+from mtmc.evaluate.measure.clock import Overhead, Patience
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.grounds import Work
+from mtmc.evaluate.measure.host_fabric import HostFabric
 
 H100 = HARDWARE["H100"]
 TABLE = OverheadTable(Overhead(((0, 0.15), (1 << 28, 0.15))), Overhead(((0, 0.5), (1 << 28, 0.5))), 0.06)
@@ -52,6 +54,66 @@ def test_what_cannot_be_is_rejected(given: Samples, kind: str):
     with pytest.raises(Failed) as caught:
         judged(given)
     assert (caught.value.status, caught.value.diagnosis.kind) == ("rejected", kind)
+
+
+def test_an_honest_time_is_taken_though_most_calls_were_disturbed():
+    given = Samples([0.2] * 12, [0.35, 0.49, 0.49, 0.49] * 3, [0.06] * 12, True, 1000, 1, WORK.input_bytes)
+    found = judged(given)
+    assert (found["runtime_ms"], found["disturbed"]) == (0.2, 0.75)
+    assert found["clock_ms"] == pytest.approx(0.2)
+
+
+def test_calls_before_which_the_device_was_busy_do_not_tell_the_time():
+    """Of 12 calls of 0.2 ms five have their work done ahead, and two of the others state nothing: seven of 12 state 0."""
+    ahead, forged, honest = (0.0, 0.15, 0.5), (0.0, 0.35, 0.06), (0.2, 0.35, 0.06)
+    calls = [ahead] * 5 + [forged] * 2 + [honest] * 5
+    stated, walls, flushes = (list(each) for each in zip(*calls, strict=True))
+    with pytest.raises(Failed) as caught:
+        judged(Samples(stated, walls, flushes, True, 1000, 1, WORK.input_bytes))
+    assert caught.value.diagnosis.kind == "HiddenTime"
+
+
+@pytest.mark.parametrize(
+    ("first", "looks"),
+    [
+        (samples(0.2, 0.35), 1),
+        (samples(0.2, 0.6), 2),
+        (samples(0.2, 0.35, flush=0.5), 2),
+        (samples(9.0, 9.0, 0, False), 1),
+    ],
+)
+def test_calls_that_are_in_doubt_are_taken_anew_and_only_those(first: Samples, looks: int):
+    usual, second = Patience(12, 60, 0.005, 0.15), samples(0.2, 0.35)
+    asked: list[Patience] = []
+
+    def take(patience: Patience) -> Samples:
+        asked.append(patience)
+        return first if len(asked) == 1 else second
+
+    assert timed(take, usual, TABLE) is (first if looks == 1 else second)
+    assert asked == [usual, SECOND_LOOK][:looks]
+
+
+class Disturbed:
+    """An examination of the evaluator's own model where 11 of 15 calls, and as many flushes, take longer."""
+
+    def load_own(self, made: str, number: int) -> int:
+        return number
+
+    def ask_for(self, *_: object) -> float:
+        return 0.0
+
+    def time(self, _draw: object, _number: int, patience: Patience, _count: object, ahead: bool) -> Samples:
+        assert patience.most == 15
+        late = [0.14] * 11 + [0.0] * 4
+        flushes = [0.06 + 2 * each for each in late] if ahead else []
+        return Samples([0.02] * 15, [0.17 + each for each in late], flushes, ahead)
+
+
+def test_the_overhead_is_that_of_undisturbed_calls():
+    table = calibration.run(Disturbed(), HostFabric())  # type: ignore[arg-type]
+    assert [ms for _, ms in table.ahead.points] == pytest.approx([0.15] * 2)
+    assert table.flush_ms == pytest.approx(0.06)
 
 
 def test_the_floor_holds_only_where_the_reference_keeps_it():

@@ -1,8 +1,19 @@
 """Medians, intervals, stopping and the agreement of two clocks, by hand."""
 
+import random
+
 import pytest
 
-from mtmc.evaluate.measure.clock import Overhead, Patience, floor_ms, hidden_ms, summarize
+from mtmc.evaluate.measure.clock import (
+    Overhead,
+    Patience,
+    disturbed_share,
+    floor_ms,
+    hidden_ms,
+    lower_eighth,
+    median,
+    summarize,
+)
 
 
 def test_median_and_its_interval_by_order_statistics():
@@ -40,12 +51,62 @@ def test_overhead_between_and_beyond_its_points():
     assert overhead.ms(0, 3) == pytest.approx(0.158)
 
 
+@pytest.mark.parametrize(
+    ("count", "least"), [(1, 1.0), (8, 1.0), (9, 2.0), (12, 2.0), (16, 2.0), (17, 3.0), (100, 13.0)]
+)
+def test_lower_eighth_is_a_sample(count: int, least: float):
+    assert lower_eighth([float(n) for n in range(count, 0, -1)]) == least  # place (count - 1) // 8
+
+
 def test_a_stated_time_must_explain_the_clock():
     # 1 ms of work: the clock shows 1.15, of which 0.15 are overhead.
     assert hidden_ms([1.15, 1.16, 1.15], [1.0, 1.0, 1.0], 0.15) == 0.0
     assert hidden_ms([1.15, 1.16, 1.15], [0.5, 0.5, 0.5], 0.15) == pytest.approx(0.5)
-    # Within 5 us + 3% of 1.15 ms nothing is said.
-    assert hidden_ms([1.15], [0.97], 0.15) == 0.0
+    # Within 5 us + 3% of 1.15 ms nothing is said: 39.5 us.
+    assert hidden_ms([1.15], [0.961], 0.15) == 0.0
+    assert hidden_ms([1.15], [0.960], 0.15) == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize(("disturbed", "hidden"), [(5, 0.0), (7, 0.0), (10, 0.0), (11, 0.14), (12, 0.14)])
+def test_what_else_the_machine_does_makes_no_liar_of_an_honest_version(disturbed: int, hidden: float):
+    """Of 12 calls the second least clock counts: up to ten may show 0.14 ms more."""
+    walls = [1.29] * disturbed + [1.15] * (12 - disturbed)
+    assert hidden_ms(walls, [1.0] * 12, 0.15) == pytest.approx(hidden)
+    assert disturbed_share(walls, [1.0] * 12, 0.15) == pytest.approx(disturbed / 12)
+
+
+@pytest.mark.parametrize("forged", range(13))
+def test_forging_some_times_gains_no_more_than_forging_all(forged: int):
+    """Of 12 calls of 1 ms some state 0.1: the median is true where they are less than half, and else it is found out."""
+    stated = [0.1] * forged + [1.0] * (12 - forged)
+    hidden = hidden_ms([1.15] * 12, stated, 0.15)
+    if forged < 6:
+        assert (hidden, median(stated)) == (0.0, 1.0)
+    else:
+        assert hidden == pytest.approx(0.45 if forged == 6 else 0.9)  # six: the median is between, 0.55
+
+
+def test_slow_calls_hide_no_forged_time():
+    # Two calls in their true 1 ms, ten twice as slow: two of twelve are enough to tell.
+    assert hidden_ms([1.15] * 2 + [2.15] * 10, [0.5] * 12, 0.15) == pytest.approx(0.5)
+    # Fewer make it no better: the clock shows more, not less.
+    assert hidden_ms([1.15] + [2.15] * 11, [0.5] * 12, 0.15) == pytest.approx(1.5)
+
+
+def test_what_is_believed_is_the_time_of_the_fastest_eighth_of_the_calls_or_more():
+    """The bound that the module states, for any mixture of true times, forged ones and disturbances."""
+    rng = random.Random(0)
+    believed = 0
+    for _ in range(2000):
+        true = [rng.choice((0.3, 0.32, 1.0)) for _ in range(12)]
+        walls = [0.15 + each + rng.choice((0.0, 0.0, 0.14)) for each in true]
+        share = rng.choice((0.9, 0.95, 0.99))
+        stated = [rng.choice((each, share * each)) for each in true]
+        if hidden_ms(walls, stated, 0.15) == 0.0:
+            believed += 1
+            clock = lower_eighth(walls)
+            assert median(stated) >= lower_eighth(true) - 0.005 - 0.03 * clock - 1e-12
+    assert 200 < believed < 2000
 
 
 def test_floor_is_cold_inputs_and_what_the_cache_cannot_hold():

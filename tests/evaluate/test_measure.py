@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,13 @@ from evaluate_sources import HONEST, TASK
 
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
-from mtmc.evaluate.measure.lane import Lane
+from mtmc.evaluate.measure.lane import Lane, exception_line
+from mtmc.evaluate.measure.oracle_process import OracleProcess
+from mtmc.evaluate.measure.peer import end
+from mtmc.evaluate.measure.questions import ENDED
+from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.pool.job import JobResult
+from mtmc.evaluate.pool.worker import Pool
 from mtmc.outcome import Outcome
 from mtmc.protocols import Depth, EvaluationRequest
 from mtmc.task import Task, Variant
@@ -165,6 +172,105 @@ def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
     answer, _ = lane.examine(limit_s=1.0)
     assert (answer["status"] if kept == "ok" else answer["diagnosis"]["kind"]) == kept
     assert next(left, None) is None
+
+
+def test_the_overhead_is_measured_anew_between_two_doubtful_examinations(
+    evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch
+):
+    asked: list[str] = []
+    ask = OracleProcess.ask
+
+    def watched(process: OracleProcess, request: Any, limit_s: float) -> dict[str, Any]:
+        answer = ask(process, request, limit_s)
+        asked.append(type(request).__name__)
+        if asked == ["Examine"]:
+            return {"status": "rejected", "diagnosis": {"kind": "HiddenTime", "message": "hidden"}}
+        return answer
+
+    assert found(evaluator, HONEST).ok  # the first one calibrates
+    monkeypatch.setattr(OracleProcess, "ask", watched)
+    assert found(evaluator, HONEST).ok
+    assert asked == ["Examine", "Calibrate", "Examine"]
+
+
+def test_a_process_that_does_not_start_is_not_out_of_memory(evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch):
+    """It has connected, then raises: the oracle hears of its end before it has said its last words."""
+    lane = evaluator._all[0]
+    run = Pool.run
+
+    def broken(pool: Pool, function: str, arguments: dict[str, Any], *limits: Any) -> JobResult:
+        return run(pool, function, {**arguments, "cache": None}, *limits)
+
+    assert found(evaluator, HONEST).ok
+    monkeypatch.setattr(Pool, "run", broken)
+    with lane._lock:
+        lane._fill()
+    try:
+        with pytest.raises(EvaluatorError, match=r"GPU .* failed 3 times: .*: TypeError: .*NoneType.*$"):
+            found_by_lane(lane, HONEST)
+    finally:
+        monkeypatch.undo()
+        with lane._lock:
+            lane._fill()
+    assert found(evaluator, HONEST).ok
+
+
+def found_by_lane(lane: Lane, source: str) -> dict[str, Any]:
+    """The lane's verdict on a version, without its build."""
+    answer, _ = lane.examine(task=SMALL, source=source, depth="screen", check_variants=1, limit_s=20.0)
+    return answer
+
+
+def test_a_process_that_the_evaluator_ended_tells_nothing_by_its_end(
+    evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch
+):
+    ended: Future[JobResult] = Future()
+    ended.set_result(JobResult("out_of_memory", signal="SIGKILL"))
+    for killed in (True, False):
+        diagnosis = {"stage": "time", "kind": ENDED, "message": "the candidate's process ended"}
+        answer = {"status": "crash", "diagnosis": diagnosis, "killed": killed}
+        monkeypatch.setattr(evaluator._all[0], "_examined", lambda _, answer=answer: (answer, ended))
+        outcome = evaluator._examined(EvaluationRequest(SMALL, HONEST), {})
+        assert outcome.status == ("crash" if killed else "out_of_memory")
+
+
+CUDA_ERROR = """first words
+Traceback (most recent call last):
+  File "subject.py", line 1, in serve
+    device = open_fabric(fabric)
+             ^^^^^^^^^^^^^^^^^^^
+torch.AcceleratorError: CUDA error: out of memory
+CUDA kernel errors might be asynchronously reported at some other API call.
+
+Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (CUDA_ERROR, "torch.AcceleratorError: CUDA error: out of memory"),
+        (CUDA_ERROR + CUDA_ERROR.replace("CUDA error", "another"), "torch.AcceleratorError: another: out of memory"),
+        ("one\n  two \n\n", "two"),
+        ("", ""),
+    ],
+)
+def test_the_line_that_names_an_exception(text: str, line: str):
+    assert exception_line(text) == line
+
+
+@pytest.mark.parametrize(("after", "killed", "code"), [("os._exit(3)", False, 3), ("time.sleep(60)", True, -9)])
+def test_a_process_that_closed_its_line_has_time_to_end(tmp_path: Path, after: str, killed: bool, code: int):
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "oracle"))
+        listener.listen()
+        text = (
+            "import os, socket, sys, time; s = socket.socket(1); s.connect(sys.argv[1]); s.close(); time.sleep(0.1); "
+        )
+        process = subprocess.Popen([sys.executable, "-S", "-c", text + after, str(tmp_path / "oracle")])
+        connection, _ = listener.accept()
+        assert end(Line(connection), 5.0 if not killed else 0.3) is killed
+        assert process.wait() == code
 
 
 def test_many_at_once_keep_their_order(evaluator: GpuEvaluator):

@@ -2,12 +2,21 @@
 
 The candidate's own device events are precise but are read in its process. The oracle's clock runs from opening the gate
 to the flag that the candidate's stream raises after its outputs lie in the arena; on an H100 it is the events' time plus
-0.15 ms, constant within a few microseconds. So the stated time counts where
+0.15 ms. Other processes add to that, and take nothing from it: with contexts being made and versions being built on the
+same machine, half of the calls of a millisecond can show 0.12 to 0.15 ms more (on an H200) while the others agree within a
+few microseconds. So the stated time counts where
 
-    median(wall - stated) <= overhead(output bytes) + 5 us + 3% of the median wall
+    low(walls) - overhead(output bytes) - median(stated) <= 5 us + 3% of low(walls)
 
-with `overhead` measured on the evaluator's own models in the same way, and what the stated time hides is bounded by that
-slack.
+with `low` the lower eighth, and `overhead` the lower eighth of what the evaluator's own models show in the same way.
+
+What a forged time gains: a wall is the oracle's own, and no shorter than the overhead and the work of that call, whose
+outputs are checked. So a version that is believed states at least the time that its work truly took in the fastest eighth
+of its calls, less the slack, whichever of its times it forged, and however many. Work that hides in every call is in that
+eighth; work that is left out of some calls makes their outputs wrong; slow calls beside fast ones only add to the walls.
+(The median of `wall - stated` in pairs would ask for more of the honest and for no more of the others: it passes with just
+under half of the times forged, and the median of the stated ones is then the least of the true ones.) Calls before which
+the device was not idle do not count, see `belief`: their work may have begun before the clock.
 """
 
 from __future__ import annotations
@@ -59,6 +68,11 @@ def median(samples: Sequence[float]) -> float:
     return middle if n % 2 else (ordered[n // 2 - 1] + middle) / 2
 
 
+def lower_eighth(samples: Sequence[float]) -> float:
+    """Of n samples in ascending order the one at place (n - 1) // 8, counted from 0: at least an eighth are no greater."""
+    return sorted(samples)[(len(samples) - 1) // 8]
+
+
 @dataclass(frozen=True)
 class Patience:
     """When to stop timing. least, most: samples. precision: half the interval over the median that is enough; so is half
@@ -100,10 +114,25 @@ class Overhead:
 
 
 def hidden_ms(walls: Sequence[float], stated: Sequence[float], overhead_ms: float) -> float:
-    """How much of the oracle's clock the stated times leave unexplained, beyond the slack; 0 where they agree."""
-    excess = median([wall - own for wall, own in zip(walls, stated, strict=True)]) - overhead_ms
-    slack = SLACK_MS + SLACK_SHARE * median(walls)
-    return excess if excess > slack else 0.0
+    """How much of the oracle's clock the stated times leave unexplained where that is more than the slack; else 0.
+
+    walls: of calls that count, at least one. stated: of all calls whose median is the runtime. In milliseconds.
+    """
+    clock = lower_eighth(walls)
+    excess = clock - overhead_ms - median(stated)
+    return excess if excess > slack_ms(clock) else 0.0
+
+
+def disturbed_share(walls: Sequence[float], stated: Sequence[float], overhead_ms: float) -> float:
+    """Share of calls whose own stated time leaves more than the slack unexplained: what else the machine did, of honest
+    ones. walls, stated: of the same calls."""
+    pairs = list(zip(walls, stated, strict=True))
+    return sum(wall - own - overhead_ms > slack_ms(wall) for wall, own in pairs) / len(pairs)
+
+
+def slack_ms(wall_ms: float) -> float:
+    """What a wall may show beyond overhead and stated time."""
+    return SLACK_MS + SLACK_SHARE * wall_ms
 
 
 def floor_ms(input_bytes: int, output_bytes: int, cache_bytes: int, dram_gbs: float) -> float:

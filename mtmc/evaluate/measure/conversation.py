@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any
 
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
+from mtmc.evaluate.measure.questions import ENDED
 from mtmc.evaluate.measure.wire import Gone, Line, Silent
 from mtmc.outcome import Diagnosis, Status
 
@@ -142,7 +143,7 @@ class Conversation:
         return Failed("timeout", self.diagnosis("Timeout", message))
 
     def _died(self, error: Exception) -> Failed:
-        return Failed("crash", self.diagnosis("ProcessExit", f"the candidate's process ended: {error} ({self.where})"))
+        return Failed("crash", self.diagnosis(ENDED, f"the candidate's process ended: {error} ({self.where})"))
 
     def diagnosis(self, kind: str, message: str) -> Diagnosis:
         return Diagnosis(self.stage, kind, message)

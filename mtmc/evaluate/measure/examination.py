@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from mtmc.evaluate.gates.cases import Plan, PlannedCase
 from mtmc.evaluate.gates.reference import Reference, Truth
@@ -22,6 +22,15 @@ from mtmc.evaluate.measure.wire import Call, Load, Profile
 
 _Item = TypeVar("_Item")
 
+
+class _Times(NamedTuple):
+    """One timed call, see `Samples`. flush: None where the call was not enqueued behind the gate."""
+
+    stated: float
+    wall: float
+    flush: float | None
+
+
 FULL = 0
 WARM_CALLS = 2
 """Timed calls that are thrown away: clocks rise, caches of the host fill."""
@@ -31,7 +40,8 @@ WARM_CALLS = 2
 class Samples:
     """Timed calls, in milliseconds. stated: by the candidate's events; walls: by the oracle's clock.
 
-    ahead: whether the calls were enqueued behind the gate. flushes: the oracle's own work while the gate was closed.
+    ahead: whether the calls were enqueued behind the gate. flushes: the oracle's own work while the gate was closed, of the
+    same calls; none where they were not enqueued.
     output_bytes, outputs: bytes and number of a call's outputs. input_bytes: of its inputs.
     """
 
@@ -155,19 +165,20 @@ class Examination:
         while not patience.enough(samples.stated, time.monotonic() - started):
             truth = draw(self._draw_seed())
             calls += 1
-            stated, wall, ahead = self._timed_call(truth, number, calls, samples)
-            if samples.ahead and not ahead:
+            call = self._timed_call(truth, number, calls, samples.ahead)
+            if samples.ahead and call.flush is None:
                 samples, started = Samples(ahead=False), time.monotonic()
             elif calls > WARM_CALLS:
-                samples.stated.append(stated)
-                samples.walls.append(wall)
+                samples.stated.append(call.stated)
+                samples.walls.append(call.wall)
+                samples.flushes += [] if call.flush is None else [call.flush]
             samples.output_bytes, samples.outputs = _size_of(truth)
             samples.input_bytes = sum(t.numel() * t.element_size() for t in tensors_of(truth.inputs))
             count(truth)
         return samples
 
-    def _timed_call(self, truth: Truth, number: int, call: int, samples: Samples) -> tuple[float, float, bool]:
-        """Stated time, the oracle's clock, and whether all was enqueued behind the gate.
+    def _timed_call(self, truth: Truth, number: int, call: int, ahead: bool) -> _Times:
+        """One call. ahead: whether to try to have it enqueued behind the gate.
 
         The seed that the candidate's generator is set to says nothing of the inputs.
         """
@@ -175,7 +186,6 @@ class Examination:
         self._asked.where = where
         serial = int(self._words[GATE]) + 1
         places, tensors = self._handover.places(truth)
-        ahead = samples.ahead
         if ahead:
             self._asked.send(Call(number, places, self._draw_seed(), serial, True))
             ahead = self._asked.enqueued(serial)
@@ -186,15 +196,15 @@ class Examination:
         self._fabric.flush()
         after = self._fabric.mark()
         self._fabric.synchronize()
-        samples.flushes.append(self._fabric.elapsed_ms(before, after))
+        flush = self._fabric.elapsed_ms(before, after)
         start = time.perf_counter()
         self._words[GATE] = serial
         wall = self._asked.await_done(serial, start)
         said = self._asked.told(self._asked.hear())
         self._handover.compare(said, truth, self._asked.stage, where)
-        return _number(said, "ms"), wall, True
+        return _Times(_number(said, "ms"), wall, flush)
 
-    def _open_call(self, truth: Truth, number: int, serial: int, where: str) -> tuple[float, float, bool]:
+    def _open_call(self, truth: Truth, number: int, serial: int, where: str) -> _Times:
         """A call whose host code waits for the device: the gate is open, and its host time counts too."""
         if int(self._words[GATE]) < serial and self._asked.pending:  # the call that did not return behind the gate
             self._words[GATE] = serial
@@ -210,7 +220,7 @@ class Examination:
         wall = self._asked.await_done(serial, start)
         said = self._asked.told(self._asked.hear())
         self._handover.compare(said, truth, self._asked.stage, where)
-        return wall, wall, False
+        return _Times(wall, wall, None)
 
     def profile(self, reference: Reference, number: int, calls: int) -> dict[str, Any]:
         """What the profiler sees, see `kernels_of`."""

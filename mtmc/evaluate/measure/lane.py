@@ -117,15 +117,17 @@ class Lane:
                     continue
                 kind = "" if answer["status"] == "ok" else answer["diagnosis"]["kind"]
                 if kind == NO_START:  # made while the candidate before it held all of the device's memory, say
-                    why = f"{answer['diagnosis']['message']}: {_last_words(process)}"
+                    why = _why_not_started(answer, process)
                     _log.info("a process for candidates did not start: %s", why)
                 elif kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
                     doubted = True
                     _log.info("examined a second time: %s", answer["diagnosis"]["message"])
                     _ended(process)
+                    self._calibrated = False  # the overhead may have changed since, see `clock`
                 else:
                     # Nothing else may run on the device while the next one is timed; one that was right is idle.
-                    return answer, _ended(process) if kind else None
+                    ended = _ended(process) if kind else None
+                    return answer, None if answer.get("killed") else ended
         raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {why}")
 
     def _examined(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], Future[JobResult]]:
@@ -171,19 +173,27 @@ class Lane:
                 self._settings.visible, self._settings.fabric, self._settings.hardware, self._folder, self._address
             )
             self._calibrated = False
+            self._fill()
         return self._oracle
 
     def _running(self) -> OracleProcess:
         """The oracle, started and calibrated, and processes for it."""
-        oracle = self._started()
-        if not self._calibrated:
-            self._fill()
+        oracle, why = self._started(), ""
+        for _ in range(ATTEMPTS):
+            if self._calibrated:
+                return oracle
             process = self._fresh(locked=True)  # nothing but the evaluator's own model runs in it
             answer = oracle.ask(Calibrate(process.token), START_S)
             _raise_error(answer)
-            _ended(process.end)
-            self._calibrated = True
-            _log.info("GPU %s is ready: %s", self._settings.index, answer)
+            if answer["status"] == "ok":
+                _ended(process.end)
+                self._calibrated = True
+                _log.info("GPU %s is ready: %s", self._settings.index, answer)
+            else:
+                why = _why_not_started(answer, process.end)
+                _log.info("calibration failed: %s", why)
+        if not self._calibrated:
+            raise EvaluatorError(f"GPU {self._settings.index} could not be calibrated in {ATTEMPTS} attempts: {why}")
         return oracle
 
     def _fill(self) -> None:
@@ -244,15 +254,31 @@ def _ended(process: Future[JobResult]) -> JobResult | None:
         return None
 
 
-def _last_words(process: Future[JobResult]) -> str:
-    """Why a process ended that never had a candidate."""
+def _why_not_started(answer: Mapping[str, Any], process: Future[JobResult]) -> str:
+    """Why a process ended that never had a candidate: the exception that ended it, where there is one."""
+    message: str = answer["diagnosis"]["message"]
+    how, text = "it is still there", ""
     try:
         ended = process.result(END_S)
+        how, text = ended.status + (f" ({ended.signal})" if ended.signal else ""), ended.output
+        if answer.get("killed"):
+            how = "it was ended by the evaluator"
     except FutureTimeout:
-        return "it is still there"
+        pass
     except MtmcError as error:
-        return str(error)
-    return f"{ended.status} {ended.signal or ''}\n{ended.output[-2000:]}"
+        how, text = type(error).__name__, str(error)
+    _log.debug("all that a process said which did not start:\n%s", text)
+    return f"{message}: {exception_line(text) or how}"
+
+
+def exception_line(text: str) -> str:
+    """Of what a process wrote, the line that names the exception: the one behind the last traceback's frames. The last
+    line of all where there is no traceback."""
+    _, traceback, after = text.rpartition("Traceback (most recent call last):")
+    lines = [line for line in after.splitlines() if line.strip()]
+    if traceback:
+        return next((line for line in lines if not line[0].isspace()), "")
+    return lines[-1].strip() if lines else ""
 
 
 def _raise_error(answer: Mapping[str, Any]) -> None:

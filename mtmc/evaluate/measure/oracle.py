@@ -14,9 +14,7 @@ import logging
 import os
 import pickle
 import secrets
-import signal
 import socket
-import struct
 import time
 from collections import OrderedDict
 from dataclasses import asdict
@@ -31,16 +29,17 @@ from mtmc.evaluate.gates.target import describe_device
 from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.arena import aligned
-from mtmc.evaluate.measure.belief import believe, runtime, witness
+from mtmc.evaluate.measure.belief import believe, runtime, timed, witness
 from mtmc.evaluate.measure.calibration import OverheadTable
 from mtmc.evaluate.measure.clock import Patience
 from mtmc.evaluate.measure.conversation import Conversation, Failed, verdict
-from mtmc.evaluate.measure.examination import FULL, Ahead, Examination
+from mtmc.evaluate.measure.examination import FULL, Ahead, Examination, Samples
 from mtmc.evaluate.measure.fabric import open_fabric
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.grounds import Grounds, check_memory
 from mtmc.evaluate.measure.handover import Handover
-from mtmc.evaluate.measure.questions import NO_START, STALE, Calibrate, Examine
+from mtmc.evaluate.measure.peer import end
+from mtmc.evaluate.measure.questions import ENDED, NO_START, STALE, Calibrate, Examine
 from mtmc.evaluate.measure.reference_time import ReferenceClock
 from mtmc.evaluate.measure.subject import TOKEN
 from mtmc.evaluate.measure.wire import Forget, Gone, Hello, Line, Open, Silent
@@ -55,6 +54,8 @@ _log = logging.getLogger(__name__)
 
 CONNECT_S = 120.0
 """Seconds until a candidate's process must have connected: a cold disk is slow."""
+ENDING_S = 5.0
+"""Seconds that a process which closed its line has to end: Python's last words, the device's context."""
 PROFILED_CALLS = 3
 PATIENCE: dict[Depth, Patience] = {
     "screen": Patience(least=12, most=60, precision=0.005, seconds=0.15),
@@ -108,6 +109,8 @@ class Oracle:
         """One request of the lane. An error of the user's side comes back as {"error", "message"}."""
         try:
             return self._calibrate(request) if isinstance(request, Calibrate) else self._examine(request)
+        except Failed as failed:
+            return verdict(failed)
         except MtmcError as error:
             return {"error": type(error).__name__, "message": str(error)}
         except torch.OutOfMemoryError as error:
@@ -127,28 +130,28 @@ class Oracle:
     def _examine(self, request: Examine) -> dict[str, Any]:
         started = time.perf_counter()
         if request.dismiss in self._waiting:
-            self._dismiss(self._waiting.pop(request.dismiss))
+            end(self._waiting.pop(request.dismiss))
         grounds = self._grounds_of(request.task)
         if request.stayed and request.token not in self._waiting:
-            return verdict(Failed("crash", Diagnosis("check", STALE, "the memory that it shared was given up")))
+            raise Failed("crash", Diagnosis("check", STALE, "the memory that it shared was given up"))
         if request.depth == "verify":
             grounds.forget()  # other weights
         line = self._line_to(request.token)
-        kept = False
+        found: dict[str, Any] = {}
         try:
             examination = self._opened(line, request.limit_s, judged=not request.made, stayed=request.stayed)
             ready = time.perf_counter()
             found = self._examined(examination, grounds, request)
             found["metrics"]["ready_s"] = ready - started
-            found["kept"] = kept = request.keep
-            return found
+            found["kept"] = request.keep
         except Failed as failed:
-            return verdict(failed)
+            found = verdict(failed)
         finally:
-            if kept:
+            if found.get("kept"):
                 self._waiting[request.token], self._stayed = line, request.token
             else:
-                self._dismiss(line)
+                found["killed"] = _dismissed(line, found)
+        return found
 
     def _examined(self, examination: Examination, grounds: Grounds, request: Examine) -> dict[str, Any]:
         started = time.perf_counter()
@@ -164,15 +167,21 @@ class Oracle:
         examination.ask_for(truth, number, "full shapes, first call")
         checked = time.perf_counter()
         eager = ReferenceClock(self._fabric, self._flags, reference.model)
-        samples = examination.time(reference.timed, number, PATIENCE[request.depth], eager.tick, ahead=True)
-        timed = time.perf_counter()
         assert self._overhead is not None
+        judged = self._fabric.asynchronous and not request.made
+
+        def take(patience: Patience) -> Samples:
+            return examination.time(reference.timed, number, patience, eager.tick, ahead=True)
+
+        patience = PATIENCE[request.depth]
+        samples = timed(take, patience, self._overhead) if judged else take(patience)
+        ended = time.perf_counter()
         found = runtime(samples, eager.times, grounds.work, self._overhead, self._hardware)
-        if self._fabric.asynchronous and not request.made:
+        if judged:
             believe(samples, found, self._overhead, self._hardware)
             if request.depth == "verify" and request.profile:
                 metrics |= witness(examination.profile(reference, number, PROFILED_CALLS), samples)
-        metrics |= {"check_s": checked - started, "time_s": timed - checked, "verify_s": time.perf_counter() - timed}
+        metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": time.perf_counter() - ended}
         warnings = list(grounds.admission.warnings)
         return {"status": "ok", **found, "warnings": warnings, "metrics": {**found.pop("metrics"), **metrics}}
 
@@ -210,7 +219,7 @@ class Oracle:
             self._arena = None
             del pieces
             if self._stayed in self._waiting:
-                self._dismiss(self._waiting.pop(self._stayed))
+                end(self._waiting.pop(self._stayed))
             self._fabric.release(fd)
         self._empty_cache()
         if self._fabric.device.type == "cuda":
@@ -262,25 +271,26 @@ class Oracle:
         with contextlib.suppress(Gone):  # it ended before it was needed: who asks it for more will hear
             line.ask(Hello(), (self._flags.fd,))
 
-    def _dismiss(self, line: Line) -> None:
-        """End a candidate's process: its work on the device ends with it."""
-        with contextlib.suppress(OSError):
-            credentials = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-            pid, _, _ = struct.unpack("3i", credentials)
-            if pid > 1:
-                os.kill(pid, signal.SIGKILL)
-        line.close()
-
     def _calibrate(self, request: Calibrate) -> dict[str, Any]:
         line = self._line_to(request.token)
+        found: dict[str, Any] = {}
         try:
             self._make_room(calibration.ROOM, "calibration")
             self._overhead = calibration.run(self._opened(line, CONNECT_S), self._fabric)
+            found = {"status": "ok", "overhead": asdict(self._overhead)}
+        except Failed as failed:
+            found = verdict(failed)
         finally:
-            self._dismiss(line)
-        return {"status": "ok", "overhead": asdict(self._overhead)}
+            found["killed"] = _dismissed(line, found)
+        return found
 
     @staticmethod
     def _seed() -> int:
         """A secret from the operating system: what a candidate has seen tells nothing of the next."""
         return secrets.randbits(62)
+
+
+def _dismissed(line: Line, found: dict[str, Any]) -> bool:
+    """End a candidate's process; whether it had to be killed. found: the verdict, which says whether it was ending."""
+    kind = found["diagnosis"]["kind"] if found.get("diagnosis") else ""
+    return end(line, ENDING_S if kind in (ENDED, NO_START) else 0.0)

@@ -1,0 +1,46 @@
+"""The process at the other end of a line: ending it, and whether it ended by itself."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import struct
+import time
+
+from mtmc.evaluate.measure.wire import Line
+
+
+def end(line: Line, grace_s: float = 0.0) -> bool:
+    """End the process and the line: its work on the device ends with it.
+
+    grace_s: seconds that it has to end by itself. A process that closed the line is ending as a rule; killed in the midst of
+    that, it would seem to have been killed for its memory, and what it says of its end would be lost.
+    Returns: whether it was still there, and so was killed here.
+    """
+    killed = False
+    with contextlib.suppress(OSError):
+        credentials = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, _, _ = struct.unpack("3i", credentials)
+        if pid > 1 and not (grace_s and _ends(pid, grace_s)):
+            os.kill(pid, signal.SIGKILL)
+            killed = True
+    line.close()
+    return killed
+
+
+def _ends(pid: int, limit_s: float) -> bool:
+    """Whether a process has ended within so many seconds. Where the system does not tell, it is taken not to have."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    except (OSError, AttributeError):  # an old kernel, or a Python that was built on one
+        time.sleep(limit_s)
+        return False
+    try:
+        return bool(select.select([handle], [], [], limit_s)[0])
+    finally:
+        os.close(handle)
