@@ -92,6 +92,8 @@ def _logit(observation: Observation, action: Action) -> float:
         return logit + (3.0 if metrics.get("roofline", 0.0) >= _NEAR_ROOF else 0.0)
     if any(step.action.key == action.key for step in observation.history):
         logit -= 2.0  # going back and forth between two settings gains nothing
+    if "saved" in dict(action.params):  # kernels that a fusion of whole groups saves: each is a fusion of two
+        logit += math.log(int(action.param("saved")))
     if action.kind == "capture":
         launching = int(dict(action.params)["launches"]) * _LAUNCH_MS
         return logit + (2.0 if launching >= _LAUNCHING * (observation.outcome.runtime_ms or math.inf) else -2.0)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from mtmc.action import Action
-from mtmc.optimizations.resources import PRODUCTS as MULTIPLY
-from mtmc.optimizations.version import Version, make_action
+from mtmc.action import Action, Region
+from mtmc.optimizations.groups import Group, flow_of, fused, groups_of, settings_of
+from mtmc.optimizations.version import Version, also, make_action
+from mtmc.rewrite.alike import form
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import CONSTANT, Shape
-from mtmc.rewrite.plan import Plan, Setting, Stage, feeds, merged_ops
+from mtmc.rewrite.plan import Plan, Stage, feeds, merged_ops
 from mtmc.rewrite.products import PRODUCTS
 
 PAGE = """\
@@ -54,16 +56,63 @@ class Fuse:
     page = PAGE
 
     def legal(self, version: Version) -> list[Action]:
-        """One action for each pair of neighbours that one family covers together, and for small ones side by side."""
+        """Actions for the largest groups, for neighbours that one family covers together, for small ones side by side.
+
+        Neighbours that are alike, as in the layers of a network, have one action, which fuses them everywhere.
+        """
         flow = flow_of(version)
         working = [stage for stage in version.plan.stages if not version.is_free(stage)]
+        found: dict[Hashable, list[tuple[Stage, ...]]] = {}
+        for stages in self._neighbours(version, flow):
+            if (merged := self._merged(version, flow, *stages)) is not None:
+                found.setdefault(form(version.graph, merged[1]), []).append(stages)
+        near = [self._fuse(version, first, _apart_from(first, others)) for first, *others in found.values()]
+        return [*self._groups(version), *near, *self._side_by_side(version, flow, working)]
+
+    def _fuse(self, version: Version, stages: tuple[Stage, ...], others: Sequence[tuple[Stage, ...]]) -> Action:
+        """The action for some neighbours, and others like them."""
+        names = [stage.name for stage in stages]
+        sentence = f"fuse {', '.join(names[:-1])} and {names[-1]}{also(others)}"
+        keys = ("first", "second") if len(names) == 2 else ("first", "middle", "second")
+        return make_action(self.kind, version.region(*stages), sentence, **dict(zip(keys, names, strict=True)))
+
+    def _neighbours(self, version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
+        """Pairs of neighbours, then products with something between them that neither can take alone: attention's."""
+        yield from flow.pairs()
+        graph, working = version.graph, [stage for stage in version.plan.stages if not version.is_free(stage)]
+        products = [stage for stage in working if any(graph.by_name[op].target in PRODUCTS for op in stage.ops)]
+        for first in products:
+            for middle in (stage for stage in working if feeds(graph, first, stage)):
+                for second in (stage for stage in products if feeds(graph, middle, stage)):
+                    if len({first, middle, second}) == 3:
+                        yield first, middle, second
+
+    def _groups(self, version: Version) -> list[Action]:
+        """All groups at once, and those of three stages or more."""
+        groups = groups_of(version)
         actions = []
-        for first, second in flow.pairs():
-            if self._merged(version, flow, first, second):
-                region = version.region(first, second)
-                sentence = f"fuse {first.name} and {second.name}"
-                actions.append(make_action(self.kind, region, sentence, first=first.name, second=second.name))
-        return [*actions, *self._threes(version, flow, working), *self._side_by_side(version, flow, working)]
+        if len(groups) > 1:
+            saved = sum(len(group.stages) - 1 for group in groups)
+            stages = [stage for group in groups for stage in group.stages]
+            sentence = f"fuse all neighbours that gain by it, {len(groups)} kernels instead of {saved + len(groups)}"
+            actions.append(make_action(self.kind, _span(version, stages), sentence, groups=len(groups), saved=saved))
+        for first, *others in _by_form(version, groups):
+            if len(first.stages) > 2 and (len(groups) == 1 or 1 + len(others) < len(groups)):
+                names = f"{first.stages[0].name} to {first.stages[-1].name}"
+                sentence = f"fuse the {len(first.stages)} calls from {names}{also(others)}"
+                numbers = {"groups": 1, "saved": (len(first.stages) - 1) * (1 + len(others))}
+                actions.append(make_action(self.kind, _span(version, first.stages), sentence, **numbers))
+        return actions
+
+    def _chosen(self, version: Version, action: Action) -> list[Group]:
+        """The groups that an action of `_groups` is about."""
+        groups = groups_of(version)
+        if action.param("groups") != 1:
+            return groups
+        for alike in _by_form(version, groups):
+            if _span(version, alike[0].stages).name == action.region.name:
+                return alike
+        return []
 
     def _side_by_side(self, version: Version, flow: Flow, working: list[Stage]) -> list[Action]:
         """Small stages over the same shape of which none needs another: one launch instead of two."""
@@ -86,31 +135,36 @@ class Fuse:
         """Stages that nothing flows between, and the kernel they become."""
         if not flow.independent(stages[0], stages[1]):
             return None
-        merged = version.as_kernel(merged_ops(version.graph, stages), _settings(stages))
+        merged = version.as_kernel(merged_ops(version.graph, stages), settings_of(stages))
         return None if merged is None or merged.family not in SIDE_BY_SIDE else ([*stages], merged)
-
-    def _threes(self, version: Version, flow: Flow, working: list[Stage]) -> list[Action]:
-        """Products with something between them that neither can take alone: attention's."""
-        products = [stage for stage in working if any(version.graph.by_name[op].target in PRODUCTS for op in stage.ops)]
-        actions = []
-        for first in products:
-            for middle in (stage for stage in working if feeds(version.graph, first, stage)):
-                for second in (stage for stage in products if feeds(version.graph, middle, stage)):
-                    three = (first, middle, second)
-                    if len(set(three)) < 3 or self._merged(version, flow, *three) is None:
-                        continue
-                    names = dict(zip(("first", "middle", "second"), (stage.name for stage in three), strict=True))
-                    sentence = f"fuse {first.name}, {middle.name} and {second.name}"
-                    actions.append(make_action(self.kind, version.region(*three), sentence, **names))
-        return actions
 
     def rewrite(self, version: Version, action: Action) -> Plan | None:
         """The plan with both as one stage; settings of either are kept where the fused kernel has them."""
         params = dict(action.params)
+        if "groups" in params:
+            groups = self._chosen(version, action)
+            return fused(version, groups) if groups else None
         named = [version.stage(str(params[key])) for key in ("first", "middle", "second") if key in params]
         find = self._joined if params.get("apart") else self._merged
         merged = find(version, flow_of(version), *named)
-        return None if merged is None else version.plan.with_merged(version.graph, merged[0], merged[1])
+        if merged is None:
+            return None
+        done = replace(version, plan=version.plan.with_merged(version.graph, *merged))
+        return done.plan if params.get("apart") else self._everywhere(version, done, form(version.graph, merged[1]))
+
+    def _everywhere(self, version: Version, done: Version, wanted: Hashable) -> Plan:
+        """The plan of `done` with all neighbours of `version` fused that become a kernel of the wanted form."""
+        flow = flow_of(version)
+        for stages in self._neighbours(version, flow):
+            if not set(stages) <= set(done.plan.stages):
+                continue
+            merged = self._merged(version, flow, *stages)
+            if merged is None or form(version.graph, merged[1]) != wanted:
+                continue
+            again = self._merged(done, flow_of(done), *stages)  # what was fused meanwhile may stand between them
+            if again is not None:
+                done = replace(done, plan=done.plan.with_merged(done.graph, *again))
+        return done.plan
 
     def _merged(self, version: Version, flow: Flow, *stages: Stage) -> tuple[list[Stage], Stage] | None:
         """The stages that are fused (each feeds the next) and the kernel they become."""
@@ -120,21 +174,32 @@ class Fuse:
             if found is None:
                 return None
             parts += [stage for stage in found if stage not in parts]
-        merged = version.as_kernel(merged_ops(version.graph, parts), _settings(stages))
+        merged = version.as_kernel(merged_ops(version.graph, parts), settings_of(stages))
         return None if merged is None else (parts, merged)
 
 
-def flow_of(version: Version) -> Flow:
-    """What flows between a version's stages."""
-    return Flow(version.graph, version.plan, [stage for stage in version.plan.stages if version.is_free(stage)])
+def _apart_from(first: tuple[Stage, ...], others: Sequence[tuple[Stage, ...]]) -> list[tuple[Stage, ...]]:
+    """The others that share no stage with the first nor with each other."""
+    taken, found = set(first), []
+    for stages in others:
+        if not taken & set(stages):
+            taken |= set(stages)
+            found.append(stages)
+    return found
 
 
-def _settings(stages: Sequence[Stage]) -> dict[str, Setting]:
-    """The settings of all stages; those of an earlier one count more, those of a product most."""
-    settings: dict[str, Setting] = {}
-    for stage in (*reversed(stages), *(stage for stage in stages if stage.family in MULTIPLY)):
-        settings |= dict(stage.schedule)
-    return settings
+def _by_form(version: Version, groups: Sequence[Group]) -> list[list[Group]]:
+    """Groups that become kernels of one form together."""
+    found: dict[Hashable, list[Group]] = {}
+    for group in groups:
+        found.setdefault(form(version.graph, group.merged), []).append(group)
+    return list(found.values())
+
+
+def _span(version: Version, stages: Sequence[Stage]) -> Region:
+    """The lines from the first to the last of several stages."""
+    region = version.region(*stages)
+    return Region(f"{stages[0].name} to {stages[-1].name}", region.first_line, region.last_line)
 
 
 def _small(version: Version, stage: Stage) -> Shape | None:

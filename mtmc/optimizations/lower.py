@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtmc.action import Action
-from mtmc.optimizations.version import Version, make_action
+from mtmc.optimizations.version import Version, also, make_action
 from mtmc.rewrite.plan import Plan
 
 PAGE = """\
@@ -39,17 +39,22 @@ class Lower:
     page = PAGE
 
     def legal(self, version: Version) -> list[Action]:
-        """One action for each torch call that a family covers."""
+        """One action for each torch call that a family covers, and that of those like it."""
         actions = []
-        for stage in version.plan.stages:
-            if not stage.is_torch or version.is_free(stage) or version.as_kernel(stage.ops, {}) is None:
+        calls = [stage for stage in version.plan.stages if stage.is_torch and not version.is_free(stage)]
+        for stage, others in version.by_form(calls):
+            if version.as_kernel(stage.ops, {}) is None:
                 continue
-            sentence = f"lower {stage.name} to a Triton kernel"
+            sentence = f"lower {stage.name} to a Triton kernel{also(others)}"
             actions.append(make_action(self.kind, version.region(stage), sentence))
         return actions
 
     def rewrite(self, version: Version, action: Action) -> Plan | None:
-        """The plan with that call as a kernel."""
-        stage = version.stage(action.region.name)
-        kernel = version.as_kernel(stage.ops, {})
-        return None if kernel is None else version.plan.with_stage(stage, kernel)
+        """The plan with that call as a kernel, and those like it."""
+        plan = version.plan
+        for stage in version.like(version.stage(action.region.name)):
+            kernel = version.as_kernel(stage.ops, {})
+            if kernel is None:
+                return None
+            plan = plan.with_stage(stage, kernel)
+        return plan

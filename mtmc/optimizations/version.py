@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mtmc.action import Action, Region, Scalar
 from mtmc.errors import CoderError
 from mtmc.evaluate.hardware import Hardware
+from mtmc.optimizations.starts import started
+from mtmc.rewrite.alike import form
 from mtmc.rewrite.body import Body, NotCovered, build
 from mtmc.rewrite.families import family_of
 from mtmc.rewrite.graph import Graph
@@ -60,6 +62,19 @@ class Version:
                 return stage
         raise CoderError(f"there is no stage {name!r} in this version; it has {[s.name for s in self.plan.stages]}")
 
+    def by_form(self, stages: Sequence[Stage]) -> list[tuple[Stage, list[Stage]]]:
+        """The first stage of each form, with the others of that form (see `rewrite.alike`)."""
+        found: dict[Hashable, list[Stage]] = {}
+        for stage in stages:
+            found.setdefault(form(self.graph, stage), []).append(stage)
+        return [(first, others) for first, *others in found.values()]
+
+    def like(self, stage: Stage) -> list[Stage]:
+        """The stages of a stage's form, itself among them, in the plan's order."""
+        own = form(self.graph, stage)
+        near = [other for other in self.plan.stages if (other.family, len(other.ops)) == (stage.family, len(stage.ops))]
+        return [other for other in near if form(self.graph, other) == own]
+
     def is_free(self, stage: Stage) -> bool:
         """Whether a stage is a torch call that launches no kernel (a view)."""
         return stage.is_torch and self.graph.by_name[stage.ops[0]].target in FREE
@@ -81,9 +96,11 @@ class Version:
             return None
         if default.get("precision") == "ieee":
             default = {**default, "precision": self.fp32_products(family.name)[0]}
-        kept = {name: value for name, value in settings.items() if name in default}
-        for schedule in ({**default, **kept}, default):
-            stage = Stage(ops, family.name, tuple(sorted(schedule.items())))
+        plain = Stage(ops, family.name, tuple(sorted(default.items())))
+        best = started(self.graph, body, plain, self.hardware)
+        own = dict(best.schedule)
+        kept = {name: value for name, value in settings.items() if name in own}
+        for stage in (best.scheduled(kept), best, plain):
             if self.prints(stage):
                 return stage
         return None
@@ -98,6 +115,11 @@ class Version:
         except (NotCovered, NoExpression):
             return False
         return True
+
+
+def also(others: Sequence[object]) -> str:
+    """How a sentence goes on that is about more stages of one form."""
+    return f", so in {len(others)} more like it" if others else ""
 
 
 def make_action(kind: str, region: Region, sentence: str, **params: Scalar) -> Action:

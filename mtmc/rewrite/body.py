@@ -81,17 +81,17 @@ class Node:
 
     name: its variable. kind: "map", "reduce", "dot", "view" (the same elements under another shape), "window" (pooling or
     convolution; its operation is "max", "sum", "mean", "weighted sum", "convolution" or "transposed convolution"), "scan"
-    (its operation is "cumsum" or "cumprod") or "flip".
+    (its operation is "cumsum" or "cumprod"), "flip" or "join" (its operands one behind the other).
     operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "max", "min", "argmax", "argmin" or
     "deviations": the sum of squared distances to the mean, which is its second operand.
     operands: names of nodes or of values from outside, and numbers.
     shape: logical shape of the result (of a reduction: with the reduced dimensions removed, or 1 if keepdim).
-    dims: of the operand's shape that are reduced, scanned or flipped. flops: per element of the result (map) or of the
-    operand (reduce).
+    dims: of the operand's shape that are reduced, scanned, flipped or joined. flops: per element of the result (map) or
+    of the operand (reduce).
     """
 
     name: str
-    kind: Literal["map", "reduce", "dot", "view", "window", "scan", "flip"]
+    kind: Literal["map", "reduce", "dot", "view", "window", "scan", "flip", "join"]
     operation: str
     operands: tuple[Operand, ...]
     shape: Shape
@@ -243,6 +243,11 @@ class Builder:
         self.nodes[node.name] = node
         return node.name
 
+    def join(self, operands: tuple[str, ...], shape: Shape, dim: int, name: str) -> str:
+        """Add values from outside one behind the other along a dimension; returns its name."""
+        self.nodes[name] = Node(name, "join", "", operands, shape, self.compute(operands[0]), (dim,), flops=0)
+        return name
+
     def trailing(self, value: str, ones: int) -> Operand:
         """A value from outside read with `ones` size-1 dimensions appended. Raises: NotCovered if made in this kernel."""
         if ones == 0:
@@ -304,9 +309,7 @@ def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | No
 
 
 def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
-    made = [out for name in covered for out in graph.by_name[name].outputs]
-    outside = graph.results() | {ref for op in graph.ops if op.name not in covered for ref in op.refs()}
-    stores = [value for value in graph.values if value in set(made) & outside]
+    stores = graph.leaving(covered)
     missing = [value for value in stores if value not in builder.nodes]
     if missing:
         raise NotCovered(f"value {missing[0]} is used but no kernel gives it")

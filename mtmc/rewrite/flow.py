@@ -15,10 +15,13 @@ class Flow:
         self._stages = plan.stages
         self._place = {stage: at for at, stage in enumerate(plan.stages)}
         self._free = {self._place[stage] for stage in free}
-        ops = [[graph.by_name[name] for name in stage.ops] for stage in plan.stages]
-        self._reads = [{ref for op in each for ref in op.refs()} for each in ops]
-        makers = {out: at for at, each in enumerate(ops) for op in each for out in op.outputs}
-        self._after: list[set[int]] = [set() for _ in ops]
+        self._reads = [
+            graph.reads[stage.ops[0]].union(*(graph.reads[name] for name in stage.ops[1:])) for stage in plan.stages
+        ]
+        makers = {
+            out: at for at, stage in enumerate(plan.stages) for name in stage.ops for out in graph.by_name[name].outputs
+        }
+        self._after: list[set[int]] = [set() for _ in plan.stages]
         for at, reads in enumerate(self._reads):
             for maker in {makers[ref] for ref in reads if ref in makers} - {at}:
                 self._after[maker].add(at)
@@ -31,16 +34,30 @@ class Flow:
     def pairs(self) -> Iterator[tuple[Stage, Stage]]:
         """The pairs that `together` may allow, in the plan's order, each once."""
         for at, stage in enumerate(self._stages):
-            if at in self._free:
-                continue
-            near = {other for ref in self._reads[at] for other in self._readers.get(ref, ())} | self._after[at]
-            chain = [*self._after[at]]
-            while chain:
-                view = chain.pop()
-                if view in self._free:
-                    chain += self._after[view]
-                    near |= self._after[view]
-            yield from ((stage, self._stages[other]) for other in sorted(near - self._free) if other > at)
+            if at not in self._free:
+                yield from ((stage, self._stages[other]) for other in sorted(self._near(at)) if other > at)
+
+    def pairs_with(self, stage: Stage) -> Iterator[tuple[Stage, Stage]]:
+        """Those of `pairs` that a stage is one of, with earlier stages first."""
+        place = self._place[stage]
+        for at in sorted(self._before(place)):
+            yield self._stages[at], stage
+        yield from ((stage, self._stages[other]) for other in sorted(self._near(place)) if other > place)
+
+    def _near(self, at: int) -> set[int]:
+        """The stages that read what a stage reads or makes, straight or through views."""
+        near = {other for ref in self._reads[at] for other in self._readers.get(ref, ())} | self._after[at]
+        chain = [*self._after[at]]
+        while chain:
+            view = chain.pop()
+            if view in self._free:
+                chain += self._after[view]
+                near |= self._after[view]
+        return near - self._free
+
+    def _before(self, at: int) -> set[int]:
+        """The stages before one that it is near to."""
+        return {first for first in range(at) if first not in self._free and at in self._near(first)}
 
     def independent(self, first: Stage, second: Stage) -> bool:
         """Whether nothing flows from either to the other, on any way."""

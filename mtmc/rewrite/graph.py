@@ -8,7 +8,7 @@ at every variant. That is how generated files come to be right for any shape wit
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,6 +91,7 @@ class Graph:
     output: forward's result: a Ref, or tuples, lists and dicts of them.
     variants: labels, the full shapes first.
     found: how it was simplified (see `mtmc.rewrite.algebra`), a sentence each; () as captured.
+    by_name: the ops by name. producer: the name of the op that makes a value. reads: what an op reads, by its name.
     """
 
     inputs: tuple[str, ...]
@@ -104,18 +105,37 @@ class Graph:
     found: tuple[str, ...] = ()
     by_name: Mapping[str, Op] = field(init=False, repr=False, compare=False)
     producer: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    reads: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)
+    _readers: Mapping[str, Sequence[str]] = field(init=False, repr=False, compare=False)
+    _results: frozenset[str] = field(init=False, repr=False, compare=False)
+    _place: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {op.name: op for op in self.ops})
         object.__setattr__(self, "producer", {out: op.name for op in self.ops for out in op.outputs})
+        reads = {op.name: frozenset(op.refs()) for op in self.ops}
+        readers: dict[str, list[str]] = {}
+        for op in self.ops:
+            for ref in reads[op.name]:
+                readers.setdefault(ref, []).append(op.name)
+        object.__setattr__(self, "reads", reads)
+        object.__setattr__(self, "_readers", readers)
+        object.__setattr__(self, "_results", frozenset(_refs((self.output,))))
+        object.__setattr__(self, "_place", {value: at for at, value in enumerate(self.values)})
 
-    def results(self) -> set[str]:
+    def results(self) -> frozenset[str]:
         """Names of the values that forward returns."""
-        return set(_refs((self.output,)))
+        return self._results
 
-    def readers(self, value: str) -> list[str]:
+    def readers(self, value: str) -> Sequence[str]:
         """Names of the ops that read a value, in graph order."""
-        return [op.name for op in self.ops if value in set(op.refs())]
+        return self._readers.get(value, ())
+
+    def leaving(self, ops: Collection[str]) -> list[str]:
+        """The values that some ops make and another op or forward's result reads, in the order of `values`."""
+        made = {out for name in ops for out in self.by_name[name].outputs if out in self._place}
+        read = [out for out in made if out in self._results or any(by not in ops for by in self.readers(out))]
+        return sorted(read, key=self._place.__getitem__)
 
 
 def product(sizes: Shape) -> Size:

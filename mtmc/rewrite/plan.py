@@ -130,17 +130,20 @@ def in_order(graph: Graph, stages: list[Stage]) -> list[Stage]:
     """Stages sorted so that every value is made before it is read; otherwise in graph order of their last op."""
     position = {op.name: index for index, op in enumerate(graph.ops)}
     waiting = sorted(stages, key=lambda stage: position[stage.ops[-1]])
-    made: set[str] = set()
     made_by_ops = {out for op in graph.ops for out in op.outputs}
+    own = {stage: {out for name in stage.ops for out in graph.by_name[name].outputs} for stage in stages}
+    needs = {
+        stage: {ref for name in stage.ops for ref in graph.reads[name] if ref in made_by_ops} - own[stage]
+        for stage in stages
+    }
+    made: set[str] = set()
     ordered = []
     while waiting:
-        for stage in waiting:
-            own = {out for name in stage.ops for out in graph.by_name[name].outputs}
-            reads = {ref for name in stage.ops for ref in graph.by_name[name].refs()}
-            if (reads & made_by_ops) <= made | own:
+        for at, stage in enumerate(waiting):
+            if needs[stage] <= made:
                 ordered.append(stage)
-                made |= own
-                waiting.remove(stage)
+                made |= own[stage]
+                del waiting[at]
                 break
         else:
             raise ValueError(f"stages {[stage.name for stage in waiting]} wait for each other")

@@ -1,0 +1,124 @@
+"""groups: the largest sets of neighbouring stages that are better as one kernel, whatever the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from mtmc.optimizations.version import Version
+from mtmc.rewrite.flow import Flow
+from mtmc.rewrite.plan import Plan, Setting, Stage, merged_ops
+
+MULTIPLY = ("matmul", "convolution")
+"""Families of products, which take along what follows element by element."""
+MEMORY = ("pointwise", "rowwise", "windows", "scan")
+"""Families that memory limits: the fewer kernels, the better."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Stages that become one kernel. stages: without views between them, in the plan's order."""
+
+    stages: tuple[Stage, ...]
+    parts: tuple[Stage, ...]
+    merged: Stage
+
+
+def flow_of(version: Version) -> Flow:
+    """What flows between a version's stages."""
+    return Flow(version.graph, version.plan, [stage for stage in version.plan.stages if version.is_free(stage)])
+
+
+def settings_of(stages: Sequence[Stage]) -> dict[str, Setting]:
+    """The settings of all stages; those of an earlier one count more, those of a product most."""
+    settings: dict[str, Setting] = {}
+    for stage in (*reversed(stages), *(stage for stage in stages if stage.family in (*MULTIPLY, "attention"))):
+        settings |= dict(stage.schedule)
+    return settings
+
+
+def groups_of(version: Version) -> list[Group]:
+    """Every set of three stages or more, and of two, that can grow no further, in the plan's order.
+
+    Each grows from its first stage on, by one neighbour at a time: what memory limits (`MEMORY`) with its like, and what
+    goes element by element after a product that is a kernel already, or that no library call does as well: one of fp32
+    numbers. Left to `fuse` a pair at a time is what may harm: work before a product, a reduction after one.
+    """
+    return _Growing(version).groups()
+
+
+@dataclass
+class _Growing:
+    version: Version
+    _flow: Flow | None = None
+    _families: dict[tuple[str, ...], str | None] = field(default_factory=dict)
+    _members: dict[Stage, tuple[Stage, ...]] = field(default_factory=dict)
+
+    def groups(self) -> list[Group]:
+        plan = self.version.plan
+        self._members = {stage: (stage,) for stage in plan.stages}
+        for seed in plan.stages:
+            if seed in self._members and self._family(seed) is not None:
+                self._grow(seed)
+        found = []
+        for merged, parts in self._members.items():
+            stages = tuple(stage for stage in plan.stages if stage in parts and not self.version.is_free(stage))
+            if len(stages) > 1:
+                found.append(Group(stages, parts, merged))
+        return sorted(found, key=lambda group: plan.stages.index(group.stages[0]))
+
+    def _grow(self, stage: Stage) -> None:
+        while (merged := self._larger(stage)) is not None:
+            stage = merged
+
+    def _larger(self, stage: Stage) -> Stage | None:
+        """The stage with one neighbour more, after which it stands in the version's plan; None if none may join it."""
+        version = self.version
+        if self._flow is None:
+            self._flow = flow_of(version)
+        for first, second in self._flow.pairs_with(stage):
+            if not self._gladly(first, second):
+                continue
+            parts = self._flow.together(first, second)
+            if parts is None:
+                continue
+            merged = version.as_kernel(merged_ops(version.graph, parts), settings_of((first, second)))
+            if merged is None or not self._as_wished(first, second, merged):
+                continue
+            self.version = replace(version, plan=version.plan.with_merged(version.graph, parts, merged))
+            self._flow = None
+            self._members[merged] = tuple(member for part in parts for member in self._members.pop(part))
+            return merged
+        return None
+
+    def _gladly(self, first: Stage, second: Stage) -> bool:
+        """Whether two stages should be one, by the families they are of alone."""
+        one, two = self._family(first), self._family(second)
+        if one in MEMORY and two in MEMORY:
+            return True
+        return one in MULTIPLY and two == "pointwise" and (not first.is_torch or self._in_fp32(first, one))
+
+    def _as_wished(self, first: Stage, second: Stage, merged: Stage) -> bool:
+        one = self._family(first)
+        return merged.family == one if one in MULTIPLY else merged.family in MEMORY
+
+    def _in_fp32(self, stage: Stage, family: str) -> bool:
+        outputs = self.version.graph.by_name[stage.ops[-1]].outputs
+        return family == "matmul" and self.version.graph.values[outputs[0]].dtype == "float32"
+
+    def _family(self, stage: Stage) -> str | None:
+        """The family of a stage's kernel; None for a call that has none."""
+        if not stage.is_torch:
+            return stage.family
+        if stage.ops not in self._families:
+            alone = None if self.version.is_free(stage) else self.version.as_kernel(stage.ops, {})
+            self._families[stage.ops] = None if alone is None else alone.family
+        return self._families[stage.ops]
+
+
+def fused(version: Version, groups: Sequence[Group]) -> Plan:
+    """The version's plan with each group as one stage."""
+    plan = version.plan
+    for group in groups:
+        plan = plan.with_merged(version.graph, group.parts, group.merged)
+    return plan

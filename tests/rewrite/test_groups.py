@@ -1,0 +1,83 @@
+"""Whole groups of stages that become kernels at once, and stages that are alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtmc.action import Action
+from mtmc.evaluate.hardware import hardware
+from mtmc.optimizations import KINDS, legal_actions
+from mtmc.optimizations.version import Version
+from mtmc.rewrite.capture import capture
+from mtmc.rewrite.plan import Plan, root_plan
+from mtmc.rewrite.source import print_plan, root_regions
+from mtmc.task import Task, load_task
+
+SOURCE = """import torch
+from torch import nn
+rows, width = 64, 32
+VARIANTS = {"small": {"rows": 8}, "odd1": {"rows": 5, "width": 24}}
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(2)])
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+            x = torch.sigmoid(x) * x
+        return x.softmax(1)
+def get_inputs():
+    return [torch.randn(rows, width)]
+def get_init_inputs():
+    return [width]
+"""
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return load_task(SOURCE)
+
+
+def version(task: Task, plan: Plan) -> Version:
+    graph = capture(task)
+    at_root = plan == root_plan(graph)
+    regions = root_regions(task, graph, plan) if at_root else dict(print_plan(task, graph, plan).regions)
+    return Version(task, graph, plan, regions, hardware("H100"))
+
+
+def after(start: Version, beginning: str) -> tuple[Action, Version]:
+    """The first legal action whose sentence begins so, and the version it makes."""
+    action = next(action for action in legal_actions(start) if action.sentence.startswith(beginning))
+    plan = KINDS[action.kind].rewrite(start, action)
+    assert plan is not None
+    return action, version(start.task, plan)
+
+
+def test_everything_that_gains_is_fused_at_once(task: Task) -> None:
+    """Each product takes along what follows element by element; the softmax needs whole rows and stays apart."""
+    action, done = after(version(task, root_plan(capture(task))), "fuse all neighbours")
+    assert action.sentence == "fuse all neighbours that gain by it, 2 kernels instead of 6, lines 10-11"
+    assert action.param("saved") == 4
+    assert [stage.name for stage in done.plan.stages] == ["linear_sigmoid_mul", "linear_1_sigmoid_1_mul_1", "softmax"]
+
+
+def test_what_is_done_to_a_stage_is_done_to_all_like_it(task: Task) -> None:
+    start = version(task, root_plan(capture(task)))
+    _, paired = after(start, "fuse sigmoid and mul, so in 1 more like it")
+    assert [stage.name for stage in paired.plan.stages] == [
+        *("linear", "sigmoid_mul", "linear_1", "sigmoid_1_mul_1", "softmax")
+    ]
+    _, lowered = after(start, "lower linear to a Triton kernel, so in 1 more like it")
+    _, tiled = after(lowered, "apply a pipeline of 3 stages to the linear kernel, so in 1 more like it")
+    assert [stage.number("num_stages") for stage in tiled.kernels()] == [3, 3]
+
+
+def test_a_chain_of_like_calls_is_fused_in_pairs_that_share_none() -> None:
+    """sin(sin(sin(x))): the first pair and not the second, which would need a stage that is gone."""
+    source = SOURCE.replace("for layer in self.layers:", "for _ in range(2):")
+    source = source.replace("x = layer(x)", "x = torch.sin(x)").replace("torch.sigmoid(x) * x", "torch.sin(x)")
+    task = load_task(source)
+    _, done = after(version(task, root_plan(capture(task))), "fuse sin and sin_1, so in 1 more like it")
+    assert [stage.name for stage in done.plan.stages] == ["sin_sin_1", "sin_2_sin_3", "softmax"]
+    action, done = after(version(task, root_plan(capture(task))), "fuse the 5 calls from sin to softmax")
+    assert len(done.plan.stages) == 1 and action.param("saved") == 4
