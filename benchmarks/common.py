@@ -123,6 +123,17 @@ class Report:
         Path(f"{self._out}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
+def origin(path: Path, report: Report) -> dict[str, Any]:
+    """Where and how an earlier run measured, told and as data."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    here = found["machine"]
+    report.say(
+        f"Measured on {', '.join(here['gpus'])}, driver {here['driver']}, torch {here['torch']}, triton {here['triton']}, "
+        f"{here['date']}: `{found['command']}`.\n"
+    )
+    return {"machine": here, "command": found["command"]}
+
+
 class Deadline:
     """A limit on the wall time of a run, from the moment this is made. minutes: 0 for none."""
 

@@ -25,9 +25,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations, zip_longest
 from pathlib import Path
-from typing import Any
 
-from benchmarks.common import Deadline, Report, evaluated, failure, parser, settings_of, stream
+from benchmarks.common import Deadline, Report, evaluated, failure, origin, parser, settings_of, stream
 from benchmarks.figures import geometric_mean, header, row, spearman
 from mtmc.agents.rewriter import Rewriter
 from mtmc.errors import CoderError, ConfigError
@@ -266,17 +265,6 @@ def _read_pairs(paths: Sequence[Path]) -> list[Pair]:
     return list(found.values())
 
 
-def _origin(path: Path, report: Report) -> dict[str, Any]:
-    """Where and how an earlier run measured, told and as data."""
-    found = json.loads(path.read_text(encoding="utf-8"))
-    here = found["machine"]
-    report.say(
-        f"Measured on {', '.join(here['gpus'])}, driver {here['driver']}, torch {here['torch']}, triton {here['triton']}, "
-        f"{here['date']}: `{found['command']}`.\n"
-    )
-    return {"machine": here, "command": found["command"]}
-
-
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--prepare", type=Path, metavar="FOLDER", help="write versions and estimates; needs no GPU")
@@ -297,7 +285,7 @@ def main() -> None:
     if not arguments.measure and not arguments.merge:
         options.error("give --prepare FOLDER, --measure FOLDER or --merge JSON ...")
     with Report("Estimated against measured runtime", arguments.out) as report:
-        report.data["measured"] = [_origin(path, report) for path in arguments.merge]
+        report.data["measured"] = [origin(path, report) for path in arguments.merge]
         pairs = _read_pairs(arguments.merge)
         if arguments.estimates:
             pairs = with_estimates(pairs, read_prepared(arguments.estimates, arguments.tasks))

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.common import Deadline, Report, parser, settings_of
+from benchmarks.common import Deadline, Report, origin, parser, settings_of
 from benchmarks.figures import geometric_mean, header, row
 from mtmc.errors import MtmcError
 from mtmc.evaluate.hardware import hardware
@@ -220,6 +220,7 @@ def main() -> int:
     arguments = options.parse_args()
     with Report("Searches with measured runtimes", arguments.out) as report:
         if arguments.merge:
+            report.data["measured"] = [origin(path, report) for path in arguments.merge]
             return 0 if show(merged(arguments.merge), report) else 1
         rows: list[Row] = []
         with settings_of(arguments).open() as evaluator:

@@ -14,6 +14,8 @@ import triton
 import triton.language as tl
 from torch import nn
 
+TF32 = "tf32"  # "tf32x3", three products, where the library multiplies exactly although it may not
+
 
 @triton.jit
 def windows_kernel(
@@ -52,7 +54,7 @@ def product_kernel(
     for start in range(0, run, BLOCK_K):
         ks = start + tl.arange(0, BLOCK_K)
         a = tl.load(windows_ptr + begin + ks[None, :], mask=row_mask & (ks < run)[None, :], other=0.0)
-        b = tl.load(weight_ptr + ks[:, None] * filters + cols[None, :], mask=(ks < run)[:, None] & col_mask, other=0.0)
+        b = tl.load(weight_ptr + cols[None, :] * run + ks[:, None], mask=(ks < run)[:, None] & col_mask, other=0.0)
         total = tl.dot(a, b, total, input_precision=PRECISION)
     place = (rows // plane * filters)[:, None] + cols[None, :]
     tl.store(out_ptr + place * plane + (rows % plane)[:, None], total, mask=row_mask & col_mask)
@@ -71,7 +73,7 @@ def convolve(x, weight, stride):
     windows_kernel[grid](
         x, windows, channels, height, across, out_rows, kernel, stride, BLOCK_X=block_x, BLOCK_C=block_c, num_warps=4
     )
-    order = weight.permute(3, 2, 1, 0).contiguous()  # x, y, channel, filter
+    order = weight.permute(0, 3, 2, 1).contiguous()  # filter, x, y, channel: as the tensor cores read fp32 numbers
     out = torch.empty((n, filters, out_rows, out_across), device=x.device, dtype=x.dtype)
     pixels, run = n * out_rows * out_across, kernel * kernel * channels
     block_n = 128 if filters > 64 else max(16, triton.next_power_of_2(filters))
@@ -85,8 +87,8 @@ def convolve(x, weight, stride):
 
 
 def precision(x):
-    """fp32 numbers are multiplied in TF32 where the library does so: on a GPU, unless it is told not to."""
-    return "tf32" if x.is_cuda and torch.backends.cudnn.allow_tf32 else "ieee"
+    """fp32 numbers are multiplied in TF32 where the library may: on a GPU, unless it is told not to."""
+    return TF32 if x.is_cuda and torch.backends.cudnn.allow_tf32 else "ieee"
 
 
 class ModelNew(nn.Module):
