@@ -10,7 +10,7 @@ import torch
 
 from mtmc.task import builtin_names, integer_constants, load_task
 from mtmc.task.reference import flat_tensors, instantiate, weigh
-from mtmc.task.shapes import PREFERRED
+from mtmc.task.trials import PREFERRED
 
 WANTED = {
     "elementwise_chain",

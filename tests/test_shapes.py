@@ -9,8 +9,9 @@ import torch
 
 from mtmc.errors import TaskError
 from mtmc.task import Task, Variant, load_task, task_from_source
-from mtmc.task.reference import Meter, TooLargeError, instantiate, weigh
-from mtmc.task.shapes import ACCEPTED, PREFERRED, derive_held_out, derive_small
+from mtmc.task.reference import Meter, TooLargeError, instantiate, own_error, weigh
+from mtmc.task.shapes import HELD_OUT_LARGE, derive_held_out, derive_small
+from mtmc.task.trials import ACCEPTED, OWN_ERROR, PREFERRED
 
 
 def file(constants: str, inputs: str, forward: str, init: str = "", constructor: str = "pass") -> str:
@@ -240,3 +241,20 @@ def test_a_file_with_a_dataclass_can_be_loaded() -> None:
     )
     source = "from __future__ import annotations\n" + source + "\n@dataclass\nclass Two:\n    x: int = 2\n"
     assert task_from_source(source, "dataclass").small.constants == (("rows", 128),)
+
+
+def test_a_batch_too_small_for_its_norms_is_raised_and_held_out_shapes_are_as_exact() -> None:
+    layers = "nn.Linear(520, 520), nn.BatchNorm1d(520), nn.ReLU(), " * 5 + "nn.Linear(520, outs)"
+    source = file(
+        "batch, outs = 2, 64",
+        "torch.rand(batch, 520)",
+        "return self.layers(args[0])",
+        "outs",
+        f"self.layers = nn.Sequential({layers})",
+    )
+    small = derive_small(source, "norms")
+    assert dict(small.constants)["batch"] == 8
+    held_out = derive_held_out(source, small, "norms")
+    assert len(held_out) == HELD_OUT_LARGE and all(dict(each.constants)["batch"] % 2 for each in held_out)
+    assert own_error(source, Variant("declared"), "norms") > OWN_ERROR
+    assert all(50 * own_error(source, each, "norms", seed=5) < OWN_ERROR for each in (small, *held_out))

@@ -3,7 +3,7 @@
     base.py        Task, Variant
     load.py        from a built-in name, a path or a text; from a live module
     constants.py   the module-level integers of a file, and the same file with other values
-    shapes.py      small and odd shapes, derived by shrinking these integers
+    shapes.py      small and odd shapes, derived by shrinking these integers (points.py: to what; trials.py: trying it)
     reference.py   running a reference on the CPU, and what it weighs
     live*.py       a live module printed as a file
     exporting.py   torch.export, quietly

@@ -33,7 +33,8 @@ from mtmc.task.base import Task, Variant
 from mtmc.task.exporting import export_failure, library_folders, quiet_export
 from mtmc.task.live_source import print_module
 from mtmc.task.reference import flat_tensors, instantiate
-from mtmc.task.shapes import Live, derive_held_out, derive_small
+from mtmc.task.shapes import derive_held_out, derive_small
+from mtmc.task.trials import Live
 
 _log = logging.getLogger(__name__)
 
