@@ -17,6 +17,10 @@ STORE_NAME = "run.sqlite"
 WAL_PAGES = 4096
 """Pages of the write-ahead log (16 MiB) before SQLite moves them into the file, which takes a sync of the disk."""
 
+CHEAP_SECONDS = 0.001
+"""An edit or outcome that took less than this, and no money, is written with the next record, at the latest with the
+end of its batch: to lose it in a crash costs less than to write it by itself."""
+
 
 class Database:
     """An open database. Its methods may be called from several threads."""

@@ -1,14 +1,14 @@
 """The run's store: one SQLite file from which everything else in the run's folder can be rebuilt.
 
 Crash-safe: each record is one transaction in a write-ahead log, so a killed process loses at most the step it was in
-(and what was cheaper to find than to write, see `CHEAP_SECONDS`).
+(and what was cheaper to find than to write, see `database.CHEAP_SECONDS`).
 Idempotent: records are keyed by trial id and attempt, or by a source's hash, and writing one twice changes nothing.
 What a trial finds (its edits, its outcomes) is recorded as it comes; what it means (nodes, ends of trials) is recorded
 for a whole batch in one transaction. So a run that was killed finds its batch in flight, with all that was paid for.
 
 Tables: meta (schema version, task, settings), events (start, resume, finish), batches (each call of `Strategy.ask`),
-trials, attempts (each call of a coder), outcomes (each evaluation, once per source and gate), sources, nodes, and
-model_calls (see `mtmc.calls`).
+trials, attempts (each call of a coder), sources, nodes, outcomes (each evaluation, once per source and gate, see
+`mtmc.outcomes`) and model_calls (see `mtmc.calls`).
 LangGraph's checkpoint tables live in the same file and belong to LangGraph.
 """
 
@@ -23,19 +23,17 @@ from typing import Any
 
 from mtmc.action import Action, action_from_json, action_to_json
 from mtmc.calls import CallTable, add_table
-from mtmc.database import STORE_NAME, connect
+from mtmc.database import CHEAP_SECONDS, STORE_NAME, connect
 from mtmc.errors import RunError
 from mtmc.lock import FolderLock
 from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
-from mtmc.protocols import Depth, Trial
+from mtmc.outcomes import OutcomeTable
+from mtmc.protocols import Trial
 from mtmc.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
 from mtmc.task import Task, Variant
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
 
 SCHEMA_VERSION = 2
-CHEAP_SECONDS = 0.001
-"""An edit or outcome that took less than this, and no money, is written with the next record, at the latest with the
-end of its batch: to lose it in a crash costs less than to write it by itself."""
 
 ROOT_TRIAL = -1
 """Trial id of the root's own attempt, and the number of the batch that its outcome belongs to."""
@@ -73,11 +71,8 @@ END;
 """
 
 
-class Store(CallTable):
+class Store(CallTable, OutcomeTable):
     """The open store of one run: use `create`, `open` or `read`. Its methods may be called from several threads."""
-
-    _evaluated: set[tuple[str, str]] | None = None
-    """(hash, gate) of all outcomes, known to the one process that writes: most questions are about a new source."""
 
     @classmethod
     def create(cls, folder: Path, task: Task, settings: Mapping[str, Any], root: Attempt) -> Store:
@@ -201,62 +196,10 @@ class Store(CallTable):
         rows = self._all("SELECT cost FROM attempts ORDER BY trial_id, number")
         return [Cost(**json.loads(cost)) for (cost,) in rows]
 
-    def add_outcome(self, hash_: str, gate: Depth, batch: int, outcome: Outcome, seconds: float) -> None:
-        """Record what evaluation found of a source. seconds: what the evaluation took."""
-        text = json.dumps(outcome_to_json(outcome))
-        statement = "INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?, ?, ?)"
-        self._write(statement, hash_, gate, batch, seconds, text, may_wait=seconds < CHEAP_SECONDS)
-        if self._evaluated is not None:
-            self._evaluated.add((hash_, gate))
-
-    def outcome(self, hash_: str, gate: Depth) -> tuple[int, Outcome] | None:
-        """What evaluation found of a source and in which batch, or None if it was not evaluated."""
-        if self._evaluated is not None and (hash_, gate) not in self._evaluated:
-            return None
-        rows = self._all("SELECT batch, outcome FROM outcomes WHERE hash = ? AND gate = ?", hash_, gate)
-        return None if not rows else (rows[0][0], outcome_from_json(json.loads(rows[0][1])))
-
-    def recorded(self) -> list[tuple[str, str]]:
-        """(hash, gate) of each evaluation that is recorded."""
-        return [(hash_, gate) for hash_, gate in self._all("SELECT hash, gate FROM outcomes ORDER BY hash, gate")]
-
-    def evaluations_made(self) -> list[tuple[str, Depth, float, Outcome]]:
-        """Each evaluation: hash of the source, gate, wall seconds that it took, what was found."""
-        rows = self._all("SELECT hash, gate, seconds, outcome FROM outcomes ORDER BY hash, gate")
-        return [(hash_, gate, seconds, outcome_from_json(json.loads(text))) for hash_, gate, seconds, text in rows]
-
-    def verdicts(self) -> dict[str, Outcome]:
-        """What was found of each source in the end, by hash: by verification if it failed that, else by screening."""
-        found: dict[str, Outcome] = {}
-        for hash_, text in self._all("SELECT hash, outcome FROM outcomes ORDER BY hash, gate = 'verify'"):
-            outcome = outcome_from_json(json.loads(text))
-            if hash_ not in found or not outcome.ok:
-                found[hash_] = outcome
-        return found
-
     def hardware(self) -> str | None:
         """Name in the hardware table of the GPU that runtimes are for; None before the root is recorded."""
         name: str | None = self._meta("hardware")
         return name
-
-    def evaluations(self) -> int:
-        """How many evaluations are recorded, the root's included, verification not."""
-        [(count,)] = self._all("SELECT count(*) FROM outcomes WHERE gate = 'screen'")
-        return int(count)
-
-    def evaluations_of(self, batch_id: int) -> int:
-        """How many evaluations are recorded that a batch was the first to make, verification not counted."""
-        query = "SELECT count(*) FROM outcomes WHERE gate = 'screen' AND batch = ?"
-        [(count,)] = self._all(query, batch_id)
-        return int(count)
-
-    def evaluated_attempts(self) -> list[tuple[int, str, str | None, Outcome]]:
-        """All attempts that were evaluated, by trial and number: (trial id, source, plan, outcome of screening)."""
-        query = """
-            SELECT trial_id, source, plan, outcome FROM edits JOIN outcomes USING (hash)
-            WHERE gate = 'screen' ORDER BY trial_id, number"""
-        rows = self._all(query)
-        return [(trial, source, plan, outcome_from_json(json.loads(found))) for trial, source, plan, found in rows]
 
     def begin_batch(self, batch: Batch) -> None:
         """Record the trials of a batch before they start."""

@@ -1,0 +1,68 @@
+"""Outcomes: the table of a run's store that has what each evaluation found, once per source and gate."""
+
+from __future__ import annotations
+
+import json
+
+from mtmc.database import CHEAP_SECONDS, Database
+from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
+from mtmc.protocols import Depth
+
+
+class OutcomeTable(Database):
+    """A database with the table of outcomes."""
+
+    _evaluated: set[tuple[str, str]] | None = None
+    """(hash, gate) of all outcomes, known to the one process that writes: most questions are about a new source."""
+
+    def add_outcome(self, hash_: str, gate: Depth, batch: int, outcome: Outcome, seconds: float) -> None:
+        """Record what evaluation found of a source. seconds: what the evaluation took."""
+        text = json.dumps(outcome_to_json(outcome))
+        statement = "INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?, ?, ?)"
+        self._write(statement, hash_, gate, batch, seconds, text, may_wait=seconds < CHEAP_SECONDS)
+        if self._evaluated is not None:
+            self._evaluated.add((hash_, gate))
+
+    def outcome(self, hash_: str, gate: Depth) -> tuple[int, Outcome] | None:
+        """What evaluation found of a source and in which batch, or None if it was not evaluated."""
+        if self._evaluated is not None and (hash_, gate) not in self._evaluated:
+            return None
+        rows = self._all("SELECT batch, outcome FROM outcomes WHERE hash = ? AND gate = ?", hash_, gate)
+        return None if not rows else (rows[0][0], outcome_from_json(json.loads(rows[0][1])))
+
+    def recorded(self) -> list[tuple[str, str]]:
+        """(hash, gate) of each evaluation that is recorded."""
+        return [(hash_, gate) for hash_, gate in self._all("SELECT hash, gate FROM outcomes ORDER BY hash, gate")]
+
+    def evaluations_made(self) -> list[tuple[str, Depth, float, Outcome]]:
+        """Each evaluation: hash of the source, gate, wall seconds that it took, what was found."""
+        rows = self._all("SELECT hash, gate, seconds, outcome FROM outcomes ORDER BY hash, gate")
+        return [(hash_, gate, seconds, outcome_from_json(json.loads(text))) for hash_, gate, seconds, text in rows]
+
+    def verdicts(self) -> dict[str, Outcome]:
+        """What was found of each source in the end, by hash: by verification if it failed that, else by screening."""
+        found: dict[str, Outcome] = {}
+        for hash_, text in self._all("SELECT hash, outcome FROM outcomes ORDER BY hash, gate = 'verify'"):
+            outcome = outcome_from_json(json.loads(text))
+            if hash_ not in found or not outcome.ok:
+                found[hash_] = outcome
+        return found
+
+    def evaluations(self) -> int:
+        """How many evaluations are recorded, the root's included, verification not."""
+        [(count,)] = self._all("SELECT count(*) FROM outcomes WHERE gate = 'screen'")
+        return int(count)
+
+    def evaluations_of(self, batch_id: int) -> int:
+        """How many evaluations are recorded that a batch was the first to make, verification not counted."""
+        query = "SELECT count(*) FROM outcomes WHERE gate = 'screen' AND batch = ?"
+        [(count,)] = self._all(query, batch_id)
+        return int(count)
+
+    def evaluated_attempts(self) -> list[tuple[int, str, str | None, Outcome]]:
+        """All attempts that were evaluated, by trial and number: (trial id, source, plan, outcome of screening)."""
+        query = """
+            SELECT trial_id, source, plan, outcome FROM edits JOIN outcomes USING (hash)
+            WHERE gate = 'screen' ORDER BY trial_id, number"""
+        rows = self._all(query)
+        return [(trial, source, plan, outcome_from_json(json.loads(found))) for trial, source, plan, found in rows]
