@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
-from mtmc.rewrite.export import FRAME, SAME_VALUES, export_reference
+from mtmc.rewrite.export import FRAME, SAME_VALUES, copied, export_reference
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Tensor, Varying
 from mtmc.task import Task
 
@@ -181,8 +181,9 @@ class _Merger:
             assert isinstance(parent, torch.fx.Node)
             self.names[node.name] = f"{self.names[parent.name]}_{index}"
             return
-        if str(node.target) in SAME_VALUES:
-            self.names[node.name] = self._convert([node.args[0]]).name
+        same = copied(node) or (node.args[0] if str(node.target) in SAME_VALUES else None)
+        if same is not None:
+            self.names[node.name] = self._convert([same]).name
             return
         name = self._rename(node.name, _FUNCTIONAL_NORM.sub("batch_norm", node.name))
         if isinstance(node.meta.get("val"), (tuple, list)):

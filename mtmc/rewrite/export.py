@@ -39,6 +39,8 @@ def export_reference(task: Task, variant: Variant) -> tuple[ExportedProgram, Mod
             return _export(task, variant, fake=True)
         except DataDependentOutputException:  # A constructor that reads numbers out of tensors; forward may not.
             return _export(task, variant, fake=False)
+    except TaskError as error:
+        raise TaskError(f"task {task.name!r}: {error}") from error
     except Exception as error:
         raise TaskError(_why(task, variant, error)) from error
 
@@ -55,13 +57,63 @@ def _export(task: Task, variant: Variant, fake: bool) -> tuple[ExportedProgram, 
         with quiet_export(), FakeTensorMode() if fake else nullcontext(), torch.no_grad(), _converting():
             exec(compile(source, REFERENCE_FILE, "exec"), module.__dict__)
             model = module.Model(*getattr(module, variant.init_inputs)())
+            plain = _as_buffers(model) if fake else set()
             inputs = tuple(getattr(module, variant.inputs)())
             exported = torch.export.export(model, inputs, strict=False)
             if any(_mutates(node) for node in exported.graph.nodes):
                 exported = exported.run_decompositions({})
+            _refuse_state(exported, plain)
             return exported, model
     finally:
         sys.modules.pop(module.__name__, None)
+
+
+def _as_buffers(model: Module) -> set[str]:
+    """Make buffers of the tensors that modules keep as plain attributes, so that they can be followed; their paths.
+
+    Not of single numbers: those are known, without data too.
+    """
+    import torch
+
+    found = set()
+    for prefix, module in model.named_modules():
+        for name, value in list(vars(module).items()):
+            if isinstance(value, torch.Tensor) and value.dim():
+                delattr(module, name)
+                module.register_buffer(name, value, persistent=False)
+                found.add(f"{prefix}.{name}" if prefix else name)
+    return found
+
+
+def copied(node: Node) -> Node | None:
+    """What a copy into another tensor of the same shape and dtype leaves there; None for another op."""
+    import torch
+
+    if str(node.target) != "aten.copy.default":
+        return None
+    target, source = node.args[:2]
+    assert isinstance(target, torch.fx.Node) and isinstance(source, torch.fx.Node)
+    one, other = target.meta["val"], source.meta["val"]
+    return source if (one.shape, one.dtype) == (other.shape, other.dtype) else None
+
+
+def _refuse_state(program: ExportedProgram, plain: set[str]) -> None:
+    """Raises: TaskError where a result depends on what a plain tensor attribute held before the call.
+
+    It does not move with its module, and what a call leaves in it would have to be kept too. One that forward sets before it
+    reads it makes no difference to the results.
+    """
+    signature = program.graph_signature
+    needed = {str(name) for name in signature.user_outputs}
+    for node in reversed(program.graph.nodes):
+        if node.name in needed:
+            source = copied(node)
+            needed |= {each.name for each in ([source] if source else node.all_input_nodes) if node.op != "output"}
+    for name, path in signature.inputs_to_buffers.items():
+        if path in plain and name in needed:
+            raise TaskError(
+                f"forward reads what the plain tensor attribute {path!r} held before; register it as a buffer"
+            )
 
 
 @contextmanager
