@@ -57,6 +57,7 @@ _CONVOLUTION = (
     ((16, 32, 48, 64, 56), (2, 4, 6, 9, 8), (1, 5, 3, 7, 10)),
 )
 _HEADS = ("torch.randn(batch, heads, length, width)",) * 3
+_BOTH = "torch.cat((y.expand(z.shape[0], -1, -1, -1), z), 2)"
 
 TEXTS = {
     "attention": _text(
@@ -64,6 +65,12 @@ TEXTS = {
         ((4, 8, 512, 64), (2, 2, 24, 16), (1, 3, 37, 20)),
         "F.gelu((x @ y.transpose(2, 3) / width ** 0.5).softmax(-1) @ z)".replace("width", "x.shape[3]"),
         _HEADS,
+    ),
+    "dual": _text(
+        "batch heads prompt length width",
+        ((4, 8, 1024, 256, 64), (2, 1, 21, 24, 16), (1, 2, 35, 18, 20)),
+        f"F.scaled_dot_product_attention(x, {_BOTH}, {_BOTH})",
+        (_HEADS[0], "torch.randn(1, heads, prompt, width)", _HEADS[0]),
     ),
     "convolution": _text(
         *_CONVOLUTION,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from mtmc.optimizations.settings import Choice, Settings
+from mtmc.optimizations.starts import WITH_DESCRIPTORS
 from mtmc.optimizations.version import Version
-from mtmc.rewrite.families.product import analyse
+from mtmc.rewrite.families.product import analyse, describable
 from mtmc.rewrite.plan import Stage
 
 PAGE = """\
@@ -20,30 +21,26 @@ pointers, every thread copies its own 16 bytes (cp.async).
 
 ## When it pays
 Large tiles in fp16 and bf16, whose products go straight from shared memory to the tensor cores, in loops of several
-stages. It is a first step to what the libraries do on these GPUs. Not timed here.
+stages. It is a first step to what the libraries do on these GPUs. fp32 in three TF32 products gains as well: linear,
+2048 x 4096 x 2048, H200, 128 x 128 x 64 tiles 0.42 ms with pointers and 0.37 with descriptors, 64 x 64 x 32 tiles in
+two stages 0.65 and 0.46.
 
 ## When it harms
-- Three TF32 products: the operands must be cut in two in registers all the same, so fewer instructions are saved.
 - The rows of both operands must begin at multiples of 16 bytes: sizes like 1000 do in fp32, sizes like 1002 do not.
   Other shapes take the path with pointers in the same kernel.
 - Work on the left operand before the product needs masks again.
 """
 
-SINCE = ("sm_90", "sm_100")
-"""Targets with a tensor memory accelerator."""
-
 
 def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    if stage.family != "matmul" or version.hardware.target not in SINCE:
+    if stage.family != "matmul" or version.hardware.target not in WITH_DESCRIPTORS:
         return []
     body = version.body(stage)
     assert body is not None
-    found = analyse(version.graph, body)
-    size = 4 if version.graph.values[found.left].dtype == "float32" else 2
-    rows = (found.k, found.k if found.transposed else found.n)
     if dict(stage.schedule).get("operands") == "descriptors":
         return [({"operands": "pointers"}, f"read the operands of the {stage.name} kernel through pointers again")]
-    if any(length[0] * size % 16 for length in rows):
+    turned = dict(stage.schedule).get("right") == "turned"
+    if not describable(version.graph, analyse(version.graph, body), turned):
         return []
     return [({"operands": "descriptors"}, f"read the operands of the {stage.name} kernel through tensor descriptors")]
 

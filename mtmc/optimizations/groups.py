@@ -30,10 +30,13 @@ def flow_of(version: Version) -> Flow:
 
 
 def settings_of(stages: Sequence[Stage]) -> dict[str, Setting]:
-    """The settings of all stages; those of an earlier one count more, those of a product most."""
+    """The settings of all stages; those of an earlier one count more, those of a product most, and those of a kernel that
+    goes element by element only among its like: its warps suit no rows."""
     settings: dict[str, Setting] = {}
+    alone = all(stage.family == "pointwise" for stage in stages)
     for stage in (*reversed(stages), *(stage for stage in stages if stage.family in (*MULTIPLY, "attention"))):
-        settings |= dict(stage.schedule)
+        if alone or stage.family != "pointwise":
+            settings |= dict(stage.schedule)
     return settings
 
 

@@ -12,7 +12,7 @@ from mtmc.rewrite.graph import Graph, power_of_two_above
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Stage, plan_from_json
 
-_GROWS = ("block_m", "block_n", "block_k", "num_stages", "block_rows", "block_cols")
+_GROWS = ("block_m", "block_n", "block_k", "block_v", "num_stages", "block_rows", "block_cols")
 """Settings that ask for more shared memory or registers the larger they are."""
 
 PRODUCTS = ("matmul", "convolution", "attention")
@@ -26,10 +26,14 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
     """Shared memory of a stage with a product in bytes: `num_stages` copies of one tile of each operand.
 
     num_stages * (block_m * block_k + block_k * block_n) * bytes an element; for attention (block_m * width + num_stages *
-    block_n * (width + out_width)) * bytes, widths rounded up to powers of two; 0 for other families.
+    block_n * (width + out_width)) * bytes, widths rounded up to powers of two, or where heads are taken in slices
+    (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes; 0 for other families.
     """
     if stage.family not in PRODUCTS:
         return 0
+    if stage.family == "attention" and "block_v" in dict(stage.schedule):
+        m, n, k, v = (stage.number(name) for name in ("block_m", "block_n", "block_k", "block_v"))
+        return (stage.number("num_stages") * (m + n) * k + n * v) * _element_bytes(graph, stage)
     if stage.family == "attention":
         width, out_width = _widths(graph, stage)
         tiles = stage.number("num_stages") * stage.number("block_n") * (width + out_width)
@@ -41,12 +45,14 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
 def elements_a_thread(graph: Graph, stage: Stage) -> float:
     """Elements that each thread of a kernel holds at once: of the product's tile, of its rows, or of its block.
 
-    block_m * block_n / threads for a product, and block_m * out_width / threads more for attention; block_rows *
-    block_cols / threads for rows (the whole row, rounded up to a power of two, where it is held in registers).
+    block_m * block_n / threads for a product, and block_m * out_width / threads more for attention (block_v in
+    place of out_width where that is less); block_rows * block_cols / threads for rows (the whole row, rounded up to a power
+    of two, where it is held in registers).
     """
     threads = 32 * stage.number("num_warps")
     if stage.family in PRODUCTS:
         more = _widths(graph, stage)[1] if stage.family == "attention" else 0
+        more = min(more, int(dict(stage.schedule).get("block_v", more)))
         return stage.number("block_m") * (stage.number("block_n") + more) / threads
     if stage.family in ("rowwise", "scan"):
         columns = stage.number("block_cols")

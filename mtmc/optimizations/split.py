@@ -6,6 +6,7 @@ from mtmc.optimizations.settings import Choice, Settings
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.families.product import analyse
 from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.families.rowwise import walking
 from mtmc.rewrite.plan import Stage
 
 PAGE = """\
@@ -17,7 +18,7 @@ Several programs share what one had to do alone; a second small kernel puts thei
 Cuts the inner dimension of a product (split-K), the columns of a product that is reduced as it is made, or each row
 of a reduction. Each program writes its share, a second kernel adds the shares up in a fixed order, so results are the
 same every time (atomics would not give that). It costs the bytes of the shares, twice, and a launch (some 3.5 us).
-Where each element needs what its row was reduced to (a norm), the second kernel goes over the rows once more.
+Where each element needs what its row was reduced to (a norm, softmax), the second kernel goes over the rows once more.
 
 ## When it pays
 When there are fewer programs than multiprocessors. Sums of 64 rows of 2097152 fp32 numbers, H100 (132 SMs), blocks of
@@ -60,19 +61,19 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
             if count <= 8 or inner // count >= LEAST_INNER
         ]
     if stage.family == "rowwise":
-        block = stage.number("block_cols") or 1024
         body = version.body(stage)
         assert body is not None
         layout = lay_out(version.graph, body)
         rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
+        walk = walking(body, layout) if stage.setting("passes") == "registers" else {}
         return [
             (
-                {"split": count, "passes": "loop", "block_cols": block},
+                {**walk, "split": count, "passes": "loop"},
                 f"split each row of the {stage.name} kernel among {count} programs",
             )
             for count in SPLITS_ROW
             if count != stage.number("split")
-            and (count <= 4 or (columns // count >= LEAST_COLUMNS and rows * count <= MOST_PROGRAMS))
+            and (count == 1 or (rows * count <= MOST_PROGRAMS and (count <= 4 or columns // count >= LEAST_COLUMNS)))
         ]
     return []
 

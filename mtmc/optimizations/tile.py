@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from mtmc.optimizations.resources import elements_a_thread
 from mtmc.optimizations.settings import Choice, Settings
 from mtmc.optimizations.version import Version
+from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.graph import is_one, product
 from mtmc.rewrite.plan import Stage
 
 PAGE = """\
@@ -17,19 +20,28 @@ reads a quarter of what 32 x 32 reads. A larger tile needs more registers (bm * 
 shared memory (stages * (bm + bn) * bk * bytes of a number at most), and leaves fewer programs. For rows: how many
 rows, or columns, a program holds at a time.
 
+Attention with heads wider than 256: a program makes block_v columns of the result and works out all scores of its
+rows for them. Heads of 1024 in parts of 256 need the scores four times: 2.5 times the arithmetic of the two products.
+
 ## When it pays
 Products of large matrices. gelu(linear), 2048 x 4096 x 2048, tf32x3, H100:
 
     32 x 32 x 32,   4 warps 1.529 ms    64 x 64 x 64,   4 warps 0.507    128 x 64 x 32,  8 warps 0.479
     64 x 64 x 32,   4 warps 0.556       128 x 64 x 32,  4 warps 0.498    128 x 128 x 32, 8 warps 0.508
 
+H200, 3 stages, descriptors: 128 x 128 x 64 with 8 warps 0.37 ms, 128 x 64 x 32 with 4 warps 0.41, 64 x 64 x 32 0.45. A
+product starts with the one of the three that makes the fewest turns on the GPU's multiprocessors, weighed so.
+
 Transposes: a block of 64 x 64 (0.280 ms) reads and writes whole lines, one of 1 x 1024 does not (0.584). Rows of a
-few hundred elements want several rows a program.
+few hundred elements want several rows a program. Reductions over other than the last dimension: neighbours in memory
+are neighbouring rows, 32 of them are a line of 128 bytes.
 
 ## When it harms
 - Too large: 128 x 256 with 8 warps took 0.732 ms, 128 x 128 with 4 warps instead of 8 took 0.855: registers.
 - Too few programs: for 128 x 8192 x 8192, tiles of 128 x 128 took 0.489 ms, 64 x 64 x 64 took 0.268 (256 programs on
   132 SMs).
+- Several long rows a program: never faster for rows of 4096 and more (H200, softmax, norms, cross entropy; 2 rows
+  within 2%, 4 rows in walks 1.1 to 1.5 times slower).
 - Below 64 rows a product on Hopper and Blackwell is compiled to the older tensor core instruction.
 """
 
@@ -80,8 +92,24 @@ ATTENTION_TILES = (
 )
 """Queries a program of attention has, keys it looks at at a time, and the warps that suit them."""
 
+WIDE_ATTENTION_TILES = (
+    (64, 32, 32, 128, 4),
+    (64, 32, 32, 256, 8),
+    (64, 64, 32, 256, 8),
+    (64, 64, 64, 256, 8),
+    (128, 64, 32, 128, 8),
+    (128, 64, 64, 128, 8),
+    (128, 64, 32, 256, 16),
+    (64, 32, 32, 512, 16),
+)
+"""Of heads that are taken in slices: queries, keys, the slice of their width, columns of values, and warps."""
+
 ROW_BLOCKS = (1, 2, 4, 8, 16, 32)
 COLUMN_BLOCKS = (512, 1024, 2048, 4096, 8192)
+INTERLEAVED_ROWS = (16, 32, 64, 128)
+INTERLEAVED_COLUMNS = (16, 32, 64, 128)
+MOST_AT_ONCE = 8192
+"""Elements of several rows that a program has at once; more has never paid."""
 
 
 def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
@@ -101,6 +129,15 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
             )
             for m, n, k, warps in CONVOLUTION_TILES
         ]
+    if stage.family == "attention" and "block_v" in dict(stage.schedule):
+        return [
+            (
+                {"block_m": m, "block_n": n, "block_k": k, "block_v": v, "num_warps": warps},
+                f"retile the {stage.name} kernel to {m} queries, {n} keys and {v} columns of values at a time, {k} of the "
+                f"heads' width at a time, {warps} warps",
+            )
+            for m, n, k, v, warps in WIDE_ATTENTION_TILES
+        ]
     if stage.family == "attention":
         return [
             (
@@ -110,22 +147,34 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
             for m, n, warps in ATTENTION_TILES
         ]
     if stage.family in ("rowwise", "scan"):
-        return _row_offers(stage)
+        return _row_offers(version, stage)
     return []
 
 
-def _row_offers(stage: Stage) -> list[tuple[Choice, str]]:
+def _row_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+    """Rows and columns that a program has at a time: of long rows one or two, of interleaved ones whole lines of memory."""
     name, offers = stage.name, list[tuple[Choice, str]]()
-    offers += [
-        ({"block_rows": rows}, f"retile the {name} kernel to {rows} row{'s' * (rows > 1)} a program")
-        for rows in ROW_BLOCKS
-    ]
-    if stage.family == "scan" or stage.setting("passes") == "loop":
-        offers += [
-            ({"block_cols": cols}, f"retile the {name} kernel to read {cols} columns at a time")
-            for cols in COLUMN_BLOCKS
-        ]
+    walks = stage.family == "scan" or stage.setting("passes") == "loop"
+    interleaved = _interleaved(version, stage)
+    for rows in INTERLEAVED_ROWS if interleaved else ROW_BLOCKS:
+        changed = stage.scheduled({"block_rows": rows})
+        at_once = elements_a_thread(version.graph, changed) * 32 * stage.number("num_warps")
+        if rows == 1 or at_once <= MOST_AT_ONCE:
+            words = f"retile the {name} kernel to {rows} row{'s' * (rows > 1)} a program"
+            offers.append(({"block_rows": rows}, words))
+    for cols in (INTERLEAVED_COLUMNS if interleaved else COLUMN_BLOCKS) if walks else ():
+        offers.append(({"block_cols": cols}, f"retile the {name} kernel to read {cols} columns at a time"))
     return offers
+
+
+def _interleaved(version: Version, stage: Stage) -> bool:
+    """Whether neighbours in memory belong to neighbouring rows: a reduction or scan over other than the last dimension."""
+    body = version.body(stage)
+    assert body is not None
+    if stage.family == "rowwise":
+        return not is_one(lay_out(version.graph, body).inner)
+    scan = next(node for node in body.nodes if node.kind == "scan")
+    return not is_one(product(scan.shape[scan.dims[0] + 1 :]))
 
 
 Tile = Settings("tile", PAGE, _offer)

@@ -118,10 +118,18 @@ ROWS = {
         "m = 96", "m = 600000"
     ),
     "softmax": reference("torch.softmax(x, -1)"),
+    # Largest element and sum of exponentials in one walk, in more than one step and with lanes that see only -inf.
+    "softmax_over_several_blocks": reference(
+        "torch.softmax(torch.where(x > 1.5, x, -torch.inf), -1)", "torch.randn(n, 99 * m)"
+    ),
     "softmax_over_rows": reference("torch.softmax(x, 0)"),
     "softmax_in_the_middle": reference("torch.softmax(x, 1)", "torch.randn(n, m, 7)"),
     "log_softmax": reference("torch.log_softmax(x, -1)"),
     "layer_norm": reference("F.layer_norm(x, x.shape[-1:])"),
+    # Weight and bias are the same for all columns of a block.
+    "group_norm_of_long_channels": reference(
+        "self.norm(x)", "torch.randn(3, 4, 1024)", "self.norm = nn.GroupNorm(2, 4); nn.init.uniform_(self.norm.weight)"
+    ),
     "layer_norm_two_dims": reference("F.layer_norm(x, x.shape[-2:])", "torch.randn(n, m, 5)"),
     "layer_norm_module": reference("self.norm(x)", init="self.norm = nn.LayerNorm(m)"),
     "rms_norm": reference("F.rms_norm(x, x.shape[-1:], eps=1e-6)"),
@@ -203,6 +211,9 @@ PRODUCTS = {
     "split_from_the_start": reference("torch.relu(x @ y)", "torch.randn(n, m), torch.randn(m, 5)").replace(
         "m = 96", "m = 600000"
     ),
+    # Many rows: the right operand is turned. A long inner dimension besides: large tiles, and descriptors where they fit.
+    "turned_batches": reference("torch.bmm(x, y)", "torch.randn(2, 9 * m, k), torch.randn(2, k, m)"),
+    "turned_in_large_tiles": reference("torch.relu(x @ y)", "torch.randn(9 * m, 8 * k), torch.randn(8 * k, m)"),
     "linear": reference("self.f(x)", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
     "linear_no_bias": reference("self.f(x)", "torch.randn(n, k)", "self.f = nn.Linear(k, m, bias=False)"),
     "linear_3d": reference("F.relu(self.f(x))", "torch.randn(3, n, k)", "self.f = nn.Linear(k, m)"),

@@ -10,7 +10,9 @@ from mtmc.rewrite.capture import capture
 from mtmc.rewrite.families.softmax_product import analyse
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Plan, root_plan
+from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, load_task, task_from_source
+from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.test_plan import version
 
@@ -44,6 +46,10 @@ SHARED = "torch.randn(B, H, S, D), torch.randn(B, H // 2, T, D), torch.randn(B, 
 BEHIND = "torch.randn(B, S, H, D), torch.randn(B, T, H, D), torch.randn(B, T, H, E)"
 WRITTEN = "return torch.softmax((q @ k.transpose(-2, -1)) * D**-0.5, dim=-1) @ v"
 MASKED = "return torch.softmax((q @ k.transpose(-2, -1) / 3.0).masked_fill(m == 0, float('-inf')), dim=-1) @ v"
+WIDE = "torch.randn(B, H, S, 9 * D), torch.randn(B, H, T, 9 * D), torch.randn(B, H, T, 17 * E)"
+KEYS, VALUES = "torch.cat([p.expand(B, -1, -1, -1), k], dim=2)", "torch.cat([r.expand(B, -1, -1, -1), v], dim=-2)"
+BOTH = f"return scaled_dot_product_attention(q, {KEYS}, {VALUES}"
+PROMPT = ", torch.randn(1, H, 2 * D + 1, D), torch.randn(1, H, 2 * D + 1, E)"
 CASES = {
     "plain": ("return scaled_dot_product_attention(q, k, v)", QKV, ""),
     "causal": ("return scaled_dot_product_attention(q, k, v, is_causal=True)", QKV, ""),
@@ -61,6 +67,19 @@ CASES = {
     "written_out": (WRITTEN, QKV, ""),
     "written_out_masked": (MASKED, f"{QKV}, (torch.rand(1, 1, S, T) < 0.8).float()", ", m"),
     "work_after": ("return torch.relu(scaled_dot_product_attention(q, k, v)) * 2", QKV, ""),
+    "wide": ("return scaled_dot_product_attention(q, k, v)", WIDE, ""),
+    "wide_causal": ("return scaled_dot_product_attention(q, k, v, is_causal=True)", WIDE, ""),
+    "two_regions": (f"{BOTH})", f"{QKV}{PROMPT}", ", p, r"),
+    "two_regions_grouped": (
+        f"{BOTH}, is_causal=True, enable_gqa=True)", f"{SHARED}{PROMPT.replace('H', 'H // 2')}", ", p, r"
+    ),
+    "two_regions_masked": (
+        f"{BOTH}, attn_mask=m)", f"{QKV}{PROMPT}, torch.rand(S, 2 * D + 1 + T) < 0.8", ", p, r, m"
+    ),
+    "keys_in_two_regions": (
+        "return torch.softmax(q @ torch.cat([k, p], dim=-1), dim=-1) @ v",
+        "torch.randn(B, S, D), torch.randn(B, D, T), torch.randn(B, T + D, E), torch.randn(B, D, D)", ", p"
+    ),
     "half": ("return scaled_dot_product_attention(q, k, v)", QKV.replace(")", ", dtype=torch.float16)"), ""),
 }  # fmt: skip
 
@@ -77,7 +96,8 @@ def task_of(body: str, inputs: str = QKV) -> Task:
 @pytest.fixture(scope="module")
 def results() -> dict[str, str | None]:
     first, *others = CASES
-    ways = {first: [["lower", "tile", "precision"]]} | {name: [["fuse", "lower"]] for name in others}
+    ways = {name: [["fuse", "lower"]] for name in others}
+    ways |= {first: [["lower", "tile", "precision"]], "wide": [["lower", "tile"]]}
     return interpret([{"name": name, "source": source(name), "ways": ways[name]} for name in CASES])
 
 
@@ -102,16 +122,37 @@ def test_attention_that_is_written_out_is_fused_at_once() -> None:
     assert kernel.family == "attention" and kernel.ops == ("matmul", "mul", "softmax", "matmul_1")
 
 
+@pytest.mark.parametrize("name", ["two_regions_masked", "keys_in_two_regions"])
+def test_tensors_one_behind_the_other_are_read_where_they_lie(name: str) -> None:
+    task = task_from_source(source(name), "attention")
+    plan = apply(task, ["fuse", "lower"])
+    [kernel] = [stage for stage in plan.stages if not stage.is_torch]
+    assert "cat" in kernel.ops and kernel.family == "attention"
+    assert "torch.cat" not in print_plan(task, capture(task), plan).source
+
+
+def test_wide_heads_are_retiled_in_slices_that_fit() -> None:
+    task = task_from_source(source("wide"), "attention")
+    found = legal_actions(version(task, capture(task), apply(task, ["lower"])))
+    tiles = [dict(action.params) for action in found if action.kind == "tile"]
+    assert {tile["block_v"] for tile in tiles} >= {128, 256}
+
+
 @pytest.mark.parametrize(
     ("body", "inputs", "why"),
     [
         ("p = torch.softmax(q @ k.transpose(-2, -1), dim=-1)\n        return p, p @ v", QKV, "weights are needed too"),
         ("return torch.softmax(q @ k.transpose(-2, -1), dim=-2) @ v", QKV, "over the columns"),
-        ("return torch.softmax(q @ k.transpose(-2, -1), dim=-1) @ v", QKV.replace("D)", "8 * D)"), "wider than 256"),
+        (
+            "return scaled_dot_product_attention(q, torch.cat([k, v], 2), torch.cat([v[:, :, :3], k, v[:, :, 3:]], 2))",
+            QKV.replace("E", "D"), "regions of different sizes"
+        ),
+        ("return scaled_dot_product_attention(q, torch.cat([k, k], 3), v)", QKV.replace("S, D", "S, 2 * D"), "in the same"),
+        ("return torch.softmax(torch.cat([q, k], dim=2), dim=2)", QKV, "no keys or values"),
     ],
 )  # fmt: skip
 def test_what_is_another_thing_is_refused(body: str, inputs: str, why: str) -> None:
     graph = capture(task_of(body, inputs))
-    names = [op.name for op in graph.ops if "transpose" not in op.name]
+    names = [op.name for op in graph.ops if not op.name.startswith(("transpose", "slice"))]
     with pytest.raises(NotCovered, match=why):
         analyse(graph, build(graph, names, table))

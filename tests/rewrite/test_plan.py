@@ -98,7 +98,8 @@ def test_shared_bytes_by_hand(graph: Graph) -> None:
 
 def test_what_failed_for_lack_of_resources_is_not_offered_again(task: Task, graph: Graph) -> None:
     plan = fused(task, graph)
-    stage = plan.stages[0]
+    stage = plan.stages[0].scheduled({"num_stages": 2})
+    plan = plan.with_stage(plan.stages[0], stage)
     too_much = plan.with_stage(stage, stage.scheduled({"num_stages": 4}))
     failure = Outcome(
         "build_error", diagnosis=Diagnosis("build", RESOURCE_ERROR, f"{stage.name}_kernel needs 300000 bytes")
@@ -110,6 +111,16 @@ def test_what_failed_for_lack_of_resources_is_not_offered_again(task: Task, grap
     start = Version(task, graph, plan, dict(print_plan(task, graph, plan).regions), hardware("H100"), found)
     stages = [dict(action.params).get("num_stages") for action in legal_actions(start) if action.kind == "pipeline"]
     assert stages == [3]
+
+
+def test_a_large_product_starts_with_the_tile_that_makes_the_fewest_turns(task: Task, graph: Graph) -> None:
+    """On an H100 256 tiles of 128 x 128 are two turns of 132, as are those of 128 x 64 with two a multiprocessor; 64 x 64
+    with three takes three. An A100 has no descriptors, and its shared memory does not hold the three stages."""
+    for name, tile, stages in (("H100", (128, 128, 64), 3), ("A100", (64, 64, 32), 2)):
+        kernel = version(task, graph, root_plan(graph), name).as_kernel((graph.ops[0].name,), {})
+        assert kernel is not None
+        assert tuple(kernel.number(f"block_{axis}") for axis in "mnk") == tile
+        assert kernel.number("num_stages") == stages
 
 
 def test_fused_stages_can_always_be_put_in_order() -> None:

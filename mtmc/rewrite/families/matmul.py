@@ -5,13 +5,14 @@ over columns and never writes the product. `split_k` > 1 cuts the inner dimensio
 such reductions) the columns; either adds a second kernel that puts the shares together. With "persistent" there are so
 many programs, each for several tiles; with "stream_k" they also share the slices of the tiles that are left over, and a
 second kernel adds up the parts. With "operands" = "descriptors" tiles are read through tensor descriptors where the
-operands' rows begin at multiples of 16 bytes.
+operands' rows begin at multiples of 16 bytes. With "right" = "turned" the kernel gets a copy of a right operand [k, n] as
+[n, k], which is how the tensor cores read fp32 numbers.
 """
 
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.families.product import Product, analyse
+from mtmc.rewrite.families.product import Product, analyse, can_turn
 from mtmc.rewrite.families.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.families.product_kernel import ProductKernel
 from mtmc.rewrite.families.shares import shares
@@ -33,6 +34,8 @@ from mtmc.rewrite.plan import Stage
 LONG_INNER = 4096
 """Least inner dimension of each program that shares a tile by default: a shorter one is not worth the second kernel."""
 MAX_SPLIT = 64
+MANY_ROWS = 512
+"""Of the left operand: a copy takes as long as some 200 rows gain by it (H200, three TF32 products)."""
 ELEMENTS_A_WARP = 4096
 """Of a tile that a second kernel adds up: 128 for each thread."""
 
@@ -60,6 +63,7 @@ class Matmul:
             "precision": "ieee" if _is_fp32(graph, found) else "input",
             "split_k": _split_k(found),
             "split_n": _split_n(found),
+            **({"right": "turned"} if _should_turn(graph, body, found) else {}),
         }
 
     def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
@@ -114,6 +118,10 @@ class _Assembler:
         constants += [(key.upper(), str(stage.number(key))) for key in ("block_m", "block_n", "block_k")]
         if not kernel.found.reduces:
             constants.append(("GROUP_M", str(stage.number("group_m"))))
+        instead: tuple[tuple[str, str], ...] = ()
+        if kernel.turned:
+            right, instead = kernel.found.right, ((kernel.found.right, "turned"),)
+            lines.append(f"{INDENT}turned = {right}.transpose(-2, -1).contiguous()  # n, then k")
         if kernel.described:
             lines += self._descriptors()
             constants.append(("DESCRIBED", "described"))
@@ -121,7 +129,7 @@ class _Assembler:
         texts = [kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], self._doc())]
         warps, stages = stage.number("num_warps"), stage.number("num_stages")
         name = f"{self.name}_kernel"
-        launch = Launch(name, kernel.writer, stores, extra, self._grid(), tuple(constants), warps, stages)
+        launch = Launch(name, kernel.writer, stores, extra, self._grid(), tuple(constants), warps, stages, instead)
         lines += launch_lines(launch, self.scope, self.spare)
         if shares:
             texts.append(self._second(lines))
@@ -144,9 +152,9 @@ class _Assembler:
         found, stage = self.kernel.found, self.stage
         m, n, k = (stage.number(f"block_{axis}") for axis in "mnk")
         left, right, (left_tiles, right_tiles) = found.left, found.right, self.kernel.tables
-        sizes, block = (
-            (f"{self.n}, {self.k}", f"{n}, {k}") if found.transposed else (f"{self.k}, {self.n}", f"{k}, {n}")
-        )
+        right = "turned" if self.kernel.turned else right
+        last = self.kernel.inner_last
+        sizes, block = (f"{self.n}, {self.k}", f"{n}, {k}") if last else (f"{self.k}, {self.n}", f"{k}, {n}")
         lines = (
             "# rows of matrices must begin at multiples of 16 bytes",
             f"described = {left}.data_ptr() % 16 == 0 and ({self.k}) * {left}.element_size() % 16 == 0",
@@ -212,6 +220,11 @@ class _Assembler:
             launch_lines(Launch(writer.name, writer, stores, shares, grid, constants, warps), self.scope, self.spare)
         )
         return text
+
+
+def _should_turn(graph: Graph, body: Body, found: Product) -> bool:
+    """Whether a right operand [k, n] of fp32 numbers is read so often that a turned copy is worth its two passes."""
+    return _is_fp32(graph, found) and can_turn(body, found) and found.m[0] >= MANY_ROWS
 
 
 def _is_fp32(graph: Graph, found: Product) -> bool:

@@ -99,3 +99,21 @@ def _check_after(dot: Node, after: tuple[Node, ...], n: Size) -> bool:
         elif not same(product(node.shape), product(dot.shape)):
             raise NotCovered(f"{node.name} has another number of elements than the product")
     return reduces
+
+
+def can_turn(body: Body, found: Product) -> bool:
+    """Whether the kernel can be given a copy of the right operand with its inner dimension last."""
+    reads = [read for node in body.nodes for read in node.reads()]
+    return not found.transposed and reads.count(found.right) == 1
+
+
+def describable(graph: Graph, found: Product, turned: bool) -> bool:
+    """Whether the rows of both operands begin at multiples of 16 bytes, at the full shapes, and they are matrices.
+
+    turned: whether the kernel gets the right operand as [n, k], whatever it is.
+    """
+    tensors = [graph.values[value] for value in (found.left, found.right)]
+    size = 4 if tensors[0].dtype == "float32" else 2
+    rows = (found.k, found.k if found.transposed or turned else found.n)
+    matrices = not found.batch and all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors)
+    return matrices and not any(length[0] * size % 16 for length in rows)

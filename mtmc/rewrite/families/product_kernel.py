@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.families.pointwise import Variables, write_maps
-from mtmc.rewrite.families.product import Product, analyse
+from mtmc.rewrite.families.product import Product, analyse, can_turn
 from mtmc.rewrite.families.product_programs import described, own_slices, own_tiles, store_part
 from mtmc.rewrite.families.row_passes import IDENTITY
 from mtmc.rewrite.families.writer import Writer
@@ -31,6 +31,7 @@ class ProductKernel:
         schedule = dict(stage.schedule)
         self.persistent, self.streaming = int(schedule.get("persistent", 0)), int(schedule.get("stream_k", 0))
         self.described = schedule.get("operands") == "descriptors"
+        self.turned = schedule.get("right") == "turned"
         self._check()
         self.writer = Writer(graph, body, f"{name}_kernel")
         self.variables: Variables = {}
@@ -53,6 +54,8 @@ class ProductKernel:
                 raise NotCovered("a program for many tiles of a product that is split otherwise")
             if (self.persistent and self.streaming) or (self.streaming and found.batch):
                 raise NotCovered("slices of several products, or tiles that go to programs in two ways")
+        if self.turned and not can_turn(self.body, found):
+            raise NotCovered("a right operand that lies turned already, or is needed elsewhere as it lies")
         if self.described:
             tensors = [self.graph.values[value] for value in (found.left, found.right)]
             if found.batch or not all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors):
@@ -198,11 +201,18 @@ class ProductKernel:
         result = f"tl.where(row_mask & k_mask[None, :], {variables[found.before[-1].name]}, 0.0)"
         writer.line(f"a = {result}" + ("" if fp32 else f".to({writer.pointer(found.left)}.dtype.element_ty)"))
 
+    @property
+    def inner_last(self) -> bool:
+        """Whether the right operand, as the kernel gets it, is [n, k]."""
+        return self.found.transposed or self.turned
+
     def _base(self, value: str, tensor: Tensor) -> str:
         """Pointer to a tensor's matrix of this program's batch."""
         pointer = self.writer.pointer(value)
         if not self.found.batch or len(tensor.shape) <= 2:
             return pointer
+        if self.turned and value == self.found.right:
+            return f"{pointer} + batch * {self.n_n} * {self.n_k}"
         strides = [self.writer.stride(value, axis) for axis in range(len(self.found.batch))]
         if len(strides) == 1:
             return f"{pointer} + batch * {strides[0]}"
@@ -224,6 +234,8 @@ class ProductKernel:
 
     def _right_strides(self, tensor: Tensor) -> tuple[str, str]:
         """Strides of the right operand along k and along n."""
+        if self.turned:
+            return "", f" * {self.n_k}"
         rank = len(tensor.shape)
         axes = (rank - 1, rank - 2) if self.found.transposed else (rank - 2, rank - 1)
         return self._times(self.found.right, tensor, axes[0]), self._times(self.found.right, tensor, axes[1])

@@ -23,6 +23,8 @@ class TiledProduct(Protocol):
 
     @property
     def tables(self) -> tuple[str, ...]: ...
+    @property
+    def inner_last(self) -> bool: ...
     def tiles(self) -> str: ...
     def groups(self) -> tuple[Group, ...]: ...
     def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None: ...
@@ -91,7 +93,7 @@ def described(kernel: TiledProduct) -> None:
     writer.level += 1
     rows = "program" if kernel.found.reduces else "block_m"
     writer.line(f"a = {left}.load([{rows} * BLOCK_M, start])")
-    if kernel.found.transposed:
+    if kernel.inner_last:
         writer.line(f"b = tl.trans({right}.load([block_n * BLOCK_N, start]))")
     else:
         writer.line(f"b = {right}.load([start, block_n * BLOCK_N])")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mtmc.rewrite.families import row_online
 from mtmc.rewrite.families.pointwise import Variables, write_maps
 from mtmc.rewrite.families.row_kernel import RowKernel
 from mtmc.rewrite.families.row_passes import IDENTITY, put_together
@@ -37,14 +38,13 @@ def apply_split(kernel: RowKernel) -> Writer:
         for value in of_row:
             writer.store(value, variables[value], "rows", "row_mask")
         writer.level -= 1
-    first, last = kernel.span(writer)
-    writer.line(f"for start in range({first}, {last}, BLOCK_COLS):")
-    writer.level += 1
-    kernel.columns(writer, "start + tl.arange(0, BLOCK_COLS)[None, :]", last)
-    write_maps(writer, kernel.slice(kernel.full_stores, variables), groups, variables)
+    names = kernel.slice(kernel.full_stores, variables)
+    kernel.before_walk(writer, names, groups, variables)
+    kernel.walk(writer)
+    write_maps(writer, names, groups, variables)
     for node in kernel.full_stores:
         kernel.store_full(writer, node.name, groups)
-    writer.level -= 1
+    kernel.end_walk(writer)
     return writer
 
 
@@ -67,6 +67,11 @@ def _shares(kernel: RowKernel, writer: Writer) -> Variables:
             centres = f"{name}_centres + rows * SPLIT + shares"
             writer.line(f"{name}_means = tl.load({centres}, mask=row_mask, other=0.0)")
             put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols)
+        elif name in kernel.layout.online:
+            top = next(top for top in kernel.reductions if top.name == kernel.layout.online[name])
+            writer.line(f"{top.name}_share = tl.maximum({top.name}_share, {row_online.LOWEST})")
+            row_online.put_together(writer, top, node, f"{top.name}_share", f"{name}_share")
+            row_online.restore(writer, top, node)
         else:
             writer.line(f"{name} = tl.{node.operation}({name}_share, axis=1, keep_dims=True)")
         variables[name] = name
@@ -77,14 +82,13 @@ def combine_totals(kernel: RowKernel) -> Writer:
     """Adds up what each program of the first kernel found, over all rows."""
     writer = Writer(kernel.graph, kernel.body, f"{kernel.name}_total_kernel")
     variables: Variables = {}
-    writer.line("parts = tl.arange(0, BLOCK)")
     reductions = [node for node in kernel.totals if node.kind == "reduce"]
     for node in reductions:
         writer.line(f"{node.name}_acc = tl.zeros([BLOCK], tl.float32)")
     writer.line("for start in range(0, n_parts, BLOCK):")
+    writer.line("    parts = start + tl.arange(0, BLOCK)")
     for node in reductions:
-        address = f"{node.name}_parts + start + parts, mask=start + parts < n_parts, other=0.0"
-        writer.line(f"    {node.name}_acc += tl.load({address})")
+        writer.line(f"    {node.name}_acc += tl.load({node.name}_parts + parts, mask=parts < n_parts, other=0.0)")
     for node in reductions:
         writer.line(f"{node.name} = tl.sum({node.name}_acc)")
         variables[node.name] = node.name

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
+from mtmc.rewrite.families import row_online
 from mtmc.rewrite.families.pointwise import Variables, load_once, write_maps
 from mtmc.rewrite.families.row_passes import IDENTITY, Pass, accumulate, finish, start, whole
-from mtmc.rewrite.families.rows import lay_out, why_not_split
+from mtmc.rewrite.families.rows import lay_out, walks, why_not_split
 from mtmc.rewrite.families.writer import Writer
 from mtmc.rewrite.graph import Graph, is_one
 from mtmc.rewrite.plan import Stage
@@ -116,14 +117,15 @@ class RowKernel:
 
     def _passes(self, groups: tuple[Group, ...]) -> None:
         """One pass over the row for each level of reductions, and one more for full results that wait for the last."""
-        layout, stores = self.layout, self.full_stores
-        last = max([layout.level[node.name] - 1 for node in self.reductions] + [layout.level[n.name] for n in stores])
+        passes = walks(self.body, self.layout)
         self._row_maps(groups, 0)
-        for level in range(1 if self.split > 1 else last + 1):
-            reductions = [node for node in self.reductions if layout.level[node.name] == level + 1]
-            results = [node for node in stores if layout.level[node.name] == level] if self.split == 1 else []
-            if reductions or results:
-                self._one_pass(groups, reductions, results)
+        for level in range(1 if self.split > 1 else max(passes) + 1):
+            if level in passes:
+                reductions, results = passes[level]
+                if len(passes) > 1:  # what is read again should stay in the cache, what is not should leave it
+                    self.writer.policy = "evict_last" if level < max(passes) else "evict_first"
+                self._one_pass(groups, reductions, [] if self.split > 1 else results)
+                self.writer.policy = ""
             if self.split == 1:
                 self._row_maps(groups, level + 1)
 
@@ -144,27 +146,73 @@ class RowKernel:
         writer.line(f"last = tl.minimum(first + CHUNK, {cols})")
         return "first", "last"
 
-    def _one_pass(self, groups: tuple[Group, ...], reductions: list[Node], results: list[Node]) -> None:
-        writer = self.writer
-        for node in reductions:
-            start(writer, node)
+    def before_walk(self, writer: Writer, names: list[str], groups: tuple[Group, ...], variables: Variables) -> None:
+        """Load what the maps of a walk read of each row once, before it."""
+        for node in self.body.nodes:
+            if node.name not in names or node.kind != "map":
+                continue
+            for item in node.operands:
+                if not isinstance(item, str | Trailing):
+                    continue
+                value = item.value if isinstance(item, Trailing) else item
+                if value in variables or self.body.node(value) is not None:
+                    continue
+                if writer.access(item, node.shape, groups).mask == "row_mask":
+                    load_once(writer, item, node.shape, groups, variables)
+
+    def walk(self, writer: Writer) -> tuple[str, str]:
+        """Open a loop over a program's columns. Returns: the first one, and the one behind the last."""
         first, last = self.span(writer)
         writer.line(f"for start in range({first}, {last}, BLOCK_COLS):")
         writer.level += 1
+        writer.walks = not self.layout.lead
         self.columns(writer, "start + tl.arange(0, BLOCK_COLS)[None, :]", last)
+        return first, last
+
+    def end_walk(self, writer: Writer) -> None:
+        """Close it."""
+        writer.level -= 1
+        writer.walks = False
+
+    def _one_pass(self, groups: tuple[Group, ...], reductions: list[Node], results: list[Node]) -> None:
+        writer, online = self.writer, self._online(reductions)
+        others = [node for node in reductions if node.name not in online and node.name not in self.layout.online]
+        for top, total in online.values():
+            row_online.start(writer, top, total)
+        for node in others:
+            start(writer, node)
+        names = self.slice([*reductions, *results], self.variables)
+        self.before_walk(writer, names, groups, self.variables)
+        first, last = self.walk(writer)
         local = dict(self.variables)
-        write_maps(writer, self.slice([*reductions, *results], local), groups, local)
-        for node in reductions:
+        write_maps(writer, names, groups, local)
+        for top, total in online.values():
+            row_online.accumulate(writer, top, total, self._operand(top, groups, local))
+        for node in others:
             accumulate(writer, node, self._operand(node, groups, local), Pass(first, last))
         for node in results:
             self.store_full(writer, node.name, groups)
-        writer.level -= 1
-        for node in reductions:
+        self.end_walk(writer)
+        for top, total in online.values():
+            row_online.put_together(writer, top, total, f"{top.name}_acc", f"{total.name}_acc")
+            if self.split == 1:
+                row_online.restore(writer, top, total)
+        for node in others:
             finish(writer, node, Pass(first, last))
-            self.variables[node.name] = node.name
+        self.variables.update({node.name: node.name for node in reductions})
+
+    def _online(self, reductions: list[Node]) -> dict[str, tuple[Node, Node]]:
+        """Maxima that are found together with a sum of exponentials: name -> (maximum, sum)."""
+        named = {node.name: node for node in reductions}
+        return {
+            top: (named[top], named[total])
+            for total, top in self.layout.online.items()
+            if total in named and top in named
+        }
 
     def slice(self, wanted: list[Node], known: Variables) -> list[str]:
         """Full nodes that the wanted ones need and that are not at hand, in order."""
+        wanted = [node for node in wanted if node.name not in self.layout.online]  # its maximum reads what it needs
         needed = {read for node in wanted for read in (node.reads()[:1] if node.kind == "reduce" else (node.name,))}
         chosen = []
         for node in reversed(self.body.nodes):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mtmc.rewrite.body import Body, Node, NotCovered, Operand
+from mtmc.rewrite.families.row_online import top_of_exponentials
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
 from mtmc.rewrite.space import Group, split
 
@@ -17,6 +18,7 @@ class Layout:
     no lead: a batch norm has its channels as rows, the batch before them and the pixels behind them as columns.
     level: node -> number of reductions it waits for.
     place: node -> "full" (an element for each row and column), "row" or "total" (one for all rows).
+    online: sum of exp(x - m) -> m, the largest x: a walk over the row finds both in one pass, see `row_online`.
     """
 
     lead: Size
@@ -25,6 +27,7 @@ class Layout:
     inner: Size
     level: dict[str, int]
     place: dict[str, str]
+    online: dict[str, str] = field(default_factory=dict)
 
     @property
     def rows(self) -> Size:
@@ -63,6 +66,21 @@ def _parts(shape: tuple[Size, ...], dims: tuple[int, ...]) -> tuple[Size, Size, 
     return product(shape[:lead]), product(shape[lead : behind[0]]), inside, product(shape[behind[-1] + 1 :])
 
 
+def walks(body: Body, layout: Layout) -> dict[int, tuple[list[Node], list[Node]]]:
+    """Walks over a row that is not held in registers, by the number of reductions they wait for.
+
+    Returns: for each the reductions that it makes and the full results that it can write.
+    """
+    found: dict[int, tuple[list[Node], list[Node]]] = {}
+    for node in body.nodes:
+        place, level = layout.place[node.name], layout.level[node.name]
+        if place == "row" and node.kind == "reduce":
+            found.setdefault(level - 1, ([], []))[0].append(node)
+        elif place == "full" and node.name in body.stores:
+            found.setdefault(level, ([], []))[1].append(node)
+    return found
+
+
 def why_not_split(body: Body, layout: Layout) -> str | None:
     """Why rows cannot be cut among programs, or None if they can: all reductions must be ready after one pass."""
     if "total" in layout.place.values() or any(
@@ -96,6 +114,10 @@ def _place(graph: Graph, body: Body, layout: Layout, node: Node) -> None:
             layout.place[node.name] = "total"
         else:
             raise NotCovered(f"{node.name} reduces over other rows")
+        top = top_of_exponentials(body, node) if layout.place[node.name] == "row" else None
+        if top is not None and layout.place[top] == "row" and top not in layout.online.values():
+            layout.online[node.name] = top
+            level -= 1
         layout.level[node.name] = level + 1
         return
     places = {layout.place[read] for read in node.reads() if read in layout.place}

@@ -8,15 +8,18 @@ waits for another). `split` > 1 cuts each row among several programs and adds a 
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Body
+import math
+
+from mtmc.rewrite.body import Body, Trailing
 from mtmc.rewrite.families.row_combine import apply_split, combine_split, combine_totals
 from mtmc.rewrite.families.row_kernel import RowKernel
-from mtmc.rewrite.families.rows import Layout, lay_out, why_not_split
+from mtmc.rewrite.families.rows import Layout, lay_out, walks, why_not_split
 from mtmc.rewrite.families.shares import shares
 from mtmc.rewrite.families.writer import (
     INDENT,
     Launch,
     Printed,
+    Writer,
     allocation,
     contiguous_lines,
     kernel_text,
@@ -25,14 +28,19 @@ from mtmc.rewrite.families.writer import (
     scope_of,
     size_expression,
 )
-from mtmc.rewrite.graph import Graph, Varying, is_one
+from mtmc.rewrite.graph import Graph, Varying, is_one, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
 
 MAX_SPLIT = 1024
 
 MAX_REGISTER_COLUMNS = 16384
-"""A row longer than this is not held in registers: at 4 bytes and 16 warps that is 32 registers a thread."""
+"""A row longer than this is not held in registers: with 32 warps that is 16 elements a thread, and few programs fit."""
+CACHED_COLUMNS = 65536
+"""Rows up to this are found in the cache when they are read again, if a program is as large as a multiprocessor: 132 rows
+of fp32 numbers are 35 MB."""
+ALIGNMENT = 128
+"""Of a program's share of a split row, in elements: so that its loads begin where lines of the cache do."""
 
 
 class Rowwise:
@@ -52,15 +60,45 @@ class Rowwise:
         columns = max(layout.cols, default=1)
         inner = 32 if not is_one(layout.inner) else 1
         if columns <= MAX_REGISTER_COLUMNS // inner:
-            warps = 4 if columns * inner <= 2048 else 8
             rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
+            warps = register_warps(columns * rows)
             return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
-        schedule: dict[str, int | str] = {"passes": "loop", "block_rows": inner, "block_cols": 4096 // inner}
-        return {**schedule, "num_warps": 8, "split": _split(body, layout, inner)}
+        return {**walking(body, layout), "block_rows": inner, "split": _split(body, layout, inner)}
 
     def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel, or two where rows are split or a total over all rows is taken. Raises: NotCovered."""
         return _Assembler(graph, body, stage, name).print()
+
+
+def register_warps(elements: int) -> int:
+    """Warps that hold some elements in registers: about 16 a thread, four loads of 16 bytes on their way."""
+    return max(4, min(32, power_of_two_above(elements) // 512))
+
+
+def walking(body: Body, layout: Layout) -> dict[str, int | str]:
+    """How to walk over rows: with so many columns at a time that each thread has a few loads on their way, and with all
+    warps of a multiprocessor in one program where that lets the second walk find the row in the cache."""
+    inner = 32 if not is_one(layout.inner) else 1
+    columns, passes = max(layout.cols, default=1), walks(body, layout)
+    kept = sum(2 if node.operation == "deviations" or node.operation.startswith("arg") else 1 for node in passes[0][0])
+    block, warps = 4096 if kept <= 1 else 2048, 8
+    if inner == 1 and len(passes) > 1 and MAX_REGISTER_COLUMNS < columns <= CACHED_COLUMNS:
+        block, warps = 8192, 32
+    block = min(block, max(512, power_of_two_above(columns) // 4 * inner))
+    segment = _segment(body, layout)
+    if segment % 512 == 0:
+        block = math.gcd(block, segment)
+    return {"passes": "loop", "block_cols": block // inner, "num_warps": warps}
+
+
+def _segment(body: Body, layout: Layout) -> int:
+    """The fewest columns, one behind the other, for which full nodes read the same (a channel's pixels); 0 if none do."""
+    if not is_one(layout.inner) or layout.lead:
+        return 0
+    maps = [node for node in body.nodes if node.kind == "map" and layout.place[node.name] == "full"]
+    shared = [(node.shape, item.ones) for node in maps for item in node.operands if isinstance(item, Trailing)]
+    found = [product(shape[-ones:])[0] for shape, ones in shared if 0 < ones < len(shape)]
+    return min((count for count in found if count < layout.cols[0]), default=0)
 
 
 def _split(body: Body, layout: Layout, block_rows: int) -> int:
@@ -102,7 +140,8 @@ class _Assembler:
             for value in body.stores
             if not parts or (self.kernel.split == 1 and self.kernel.layout.place[value] != "total")
         )
-        constants, grid = self._constants(rows, cols), [_blocks(rows, block_rows)]
+        constants = self._constants(self.kernel.writer, rows, cols, scope, spare)
+        grid = [_blocks(rows, block_rows)]
         if self.kernel.split > 1:
             grid.append(str(self.kernel.split))
         doc = f"{', '.join(stage.ops)}: BLOCK_ROWS rows a program, " + (
@@ -123,16 +162,30 @@ class _Assembler:
             texts.append(self._second(lines, parts, (rows, cols), scope, spare))
         return printed(body, name, texts, lines, spare)
 
-    def _constants(self, rows: str, cols: str) -> list[tuple[str, str]]:
-        """Compile-time arguments of the kernel that goes over rows and columns."""
+    def _constants(
+        self, writer: Writer, rows: str, cols: str, scope: Scope, spare: dict[str, Varying]
+    ) -> list[tuple[str, str]]:
+        """Compile-time arguments of a kernel that goes over rows and columns."""
+        block = str(self.stage.number("block_cols") or 1024)
         constants = [("WIDE", f"{rows} * {cols} >= 2**31"), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
-        if self.kernel.loop:
-            constants.append(("BLOCK_COLS", str(self.stage.number("block_cols") or 1024)))
-        else:
-            constants.append(("BLOCK_COLS", f"triton.next_power_of_2({cols})"))
+        constants.append(("BLOCK_COLS", block if self.kernel.loop else f"triton.next_power_of_2({cols})"))
+        chunk = self._chunk(cols)
         if self.kernel.split > 1:
-            constants.append(("CHUNK", f"triton.cdiv({cols}, {self.kernel.split})"))
+            constants.append(("CHUNK", chunk))
+        if writer.segments:
+            sizes = [
+                size_expression(size, name, scope, spare)
+                for size, name in writer.sizes.items()
+                if name in writer.segments
+            ]
+            conditions = [f"({cols}) % ({size}) == ({size}) % {block} == 0" for size in sizes]
+            conditions += [f"{chunk} % {block} == 0"] * (self.kernel.split > 1)
+            constants.append(("ALIGNED", " and ".join(conditions)))
         return constants
+
+    def _chunk(self, cols: str) -> str:
+        """Expression of the number of columns of a program's share of a row."""
+        return f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
 
     def _second(
         self, lines: list[str], parts: list[str], sizes: tuple[str, str], scope: Scope, spare: dict[str, Varying]
@@ -142,18 +195,19 @@ class _Assembler:
         grid: tuple[str, ...] = ("1",)
         stores, extra, warps = self.body.stores, tuple(parts), 4
         if kernel.split > 1 and kernel.full_stores:
-            writer, constants = apply_split(kernel), [*self._constants(rows, cols), split]
+            writer = apply_split(kernel)
+            constants = [*self._constants(writer, rows, cols, scope, spare), split]
             grid = (_blocks(rows, self.stage.number("block_rows")), str(kernel.split))
             doc, warps = "Put the shares of each split row together, and use them.", self.stage.number("num_warps")
         elif kernel.split > 1:
             writer, together = combine_split(kernel), max(1, 1024 // kernel.split)
             constants = [("BLOCK_ROWS", str(together)), split]
             if any(node.operation == "deviations" for node in kernel.reductions):
-                constants.append(("CHUNK", f"triton.cdiv({cols}, {kernel.split})"))
+                constants.append(("CHUNK", self._chunk(cols)))
             grid = (_blocks(rows, together),)
             doc = "Put the shares of each split row together."
         else:
-            writer, constants = combine_totals(kernel), [("BLOCK", "1024")]
+            writer, constants, warps = combine_totals(kernel), [("BLOCK", "8192")], 16
             stores = tuple(value for value in self.body.stores if kernel.layout.place[value] == "total")
             extra = (*parts, "n_parts")
             doc = "Add up what the programs of the first kernel found."

@@ -9,22 +9,38 @@ from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
 
 MAX_BATCH_DIMS = 2
+MAX_REGIONS = 4
 MAX_WIDTH = 256
-"""Of a head: its tile of queries, keys and values must fit a multiprocessor together."""
+"""Of a head whose tiles of queries, keys and values fit a multiprocessor together; a wider one is taken in slices."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Columns whose keys lie in one tensor and whose values lie in one.
+
+    columns: how many. key, value: names of the tensors. own_keys, own_values: whether a tensor begins with this region,
+    else it holds the columns of all regions.
+    """
+
+    columns: Size
+    key: str
+    value: str
+    own_keys: bool
+    own_values: bool
 
 
 @dataclass(frozen=True)
 class SoftmaxProduct:
     """Attention's parts.
 
-    query, key, value: values from outside, [batch..., rows, width], [batch..., columns, width] and [batch..., columns,
-    out_width]; key is [batch..., width, columns] unless `transposed`. scores: the first product; between: maps on it
-    before the softmax; weights: what the second product takes; result: that product; after: maps on it.
+    query: a value from outside, [batch..., rows, width]. regions: where keys, [batch..., columns, width] (or [batch...,
+    width, columns] unless `transposed`), and values, [batch..., columns, out_width], lie: one, or several one behind the
+    other. scores: the first product; between: maps on it before the softmax; weights: what the second product takes;
+    result: that product; after: maps on it.
     """
 
     query: str
-    key: str
-    value: str
+    regions: tuple[Region, ...]
     transposed: bool
     batch: Shape
     rows: Size
@@ -42,6 +58,16 @@ class SoftmaxProduct:
         """Whether columns behind a row's own are masked, so that programs need not look at them."""
         return any(node.operation == CAUSAL for node in self.between)
 
+    @property
+    def wide(self) -> bool:
+        """Whether heads are taken in slices, at some shapes at least."""
+        return max((*self.width, *self.out_width)) > MAX_WIDTH
+
+    @property
+    def tensors(self) -> tuple[str, ...]:
+        """Queries, keys and values, each once."""
+        return tuple(dict.fromkeys((self.query, *(name for each in self.regions for name in (each.key, each.value)))))
+
 
 def is_softmax_product(body: Body) -> bool:
     """Whether a body has two products and an exponential between them."""
@@ -53,18 +79,24 @@ def is_softmax_product(body: Body) -> bool:
 def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     """The parts. Raises: NotCovered where the body is anything but attention with elementwise work around the scores and
     the result."""
+    if not is_softmax_product(body):
+        raise NotCovered("tensors one behind the other that are no keys or values")
     scores, result = (node for node in body.nodes if node.kind == "dot")
     query, key = scores.reads()
     weights, value = result.reads()
-    if any(body.node(each) is not None for each in (query, key, value)):
-        raise NotCovered("queries, keys or values that are made in the same kernel")
+    transposed, axis = scores.operation == "a @ b.T", len(scores.shape) - 2
+    pieces = [
+        _pieces(body, query, None),
+        _pieces(body, key, axis if transposed else axis + 1),
+        _pieces(body, value, axis),
+    ]
     logits, softmax = _softmax(body, weights, len(result.shape) - 1)
     names = [node.name for node in body.nodes]
     between = tuple(node for node in body.nodes[names.index(scores.name) + 1 :] if _leads_to(body, node.name, logits))
     # What stands before the first product and is no part of it: masks, made of tensors from outside.
     masks = tuple(node for node in body.nodes[: names.index(scores.name)] if _leads_to(body, node.name, logits))
     after = tuple(node for node in body.nodes if _reads_from(body, node.name, result.name))
-    known = {scores.name, result.name, *softmax, *(node.name for node in (*between, *masks, *after))}
+    known = {key, value, scores.name, result.name, *softmax, *(node.name for node in (*between, *masks, *after))}
     others = [node.name for node in body.nodes if node.name not in known]
     if others:
         raise NotCovered(f"{others[0]} is no part of the attention")
@@ -72,12 +104,36 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     _check_maps(after, result.shape, "after the product")
     if any(value not in {result.name, *(node.name for node in after)} for value in body.stores):
         raise NotCovered("the weights are needed too")
+    regions = _regions(graph, pieces[1], pieces[2], transposed)
     found = SoftmaxProduct(
-        query, key, value, scores.operation == "a @ b.T", scores.shape[:-2], scores.shape[-2], scores.shape[-1],
+        query, regions, transposed, scores.shape[:-2], scores.shape[-2], scores.shape[-1],
         graph.values[query].shape[-1], result.shape[-1], scores, (*masks, *between), logits, result, after,
     )  # fmt: skip
     _check_operands(graph, found)
     return found
+
+
+def _pieces(body: Body, value: str, axis: int | None) -> tuple[str, ...]:
+    """The tensors that an operand consists of, one behind the other along an axis. Raises: NotCovered where it is made in
+    the same kernel in another way."""
+    node = body.node(value)
+    if node is None:
+        return (value,)
+    if node.kind != "join" or node.dims != (axis,) or len(node.reads()) > MAX_REGIONS:
+        raise NotCovered("queries, keys or values that are made in the same kernel")
+    return node.reads()
+
+
+def _regions(graph: Graph, keys: tuple[str, ...], values: tuple[str, ...], transposed: bool) -> tuple[Region, ...]:
+    """The regions of columns. Raises: NotCovered where keys and values are cut at different places."""
+    key_sizes = tuple(graph.values[name].shape[-2 if transposed else -1] for name in keys)
+    value_sizes = tuple(graph.values[name].shape[-2] for name in values)
+    sizes = key_sizes if len(keys) > 1 else value_sizes
+    if len(keys) > 1 and len(values) > 1 and key_sizes != value_sizes:
+        raise NotCovered("keys and values in regions of different sizes")
+    count, own = len(sizes), (len(keys) > 1, len(values) > 1)
+    keys, values = (names if len(names) == count else names * count for names in (keys, values))
+    return tuple(Region(*each, *own) for each in zip(sizes, keys, values, strict=True))
 
 
 def _softmax(body: Body, weights: str, axis: int) -> tuple[str, list[str]]:
@@ -144,14 +200,12 @@ def _check_maps(nodes: tuple[Node, ...], shape: Shape, where: str) -> None:
 
 
 def _check_operands(graph: Graph, found: SoftmaxProduct) -> None:
-    q, k, v = (graph.values[name] for name in (found.query, found.key, found.value))
-    if len({q.dtype, k.dtype, v.dtype}) != 1:
+    tensors = [graph.values[name] for name in found.tensors]
+    if len({tensor.dtype for tensor in tensors}) != 1:
         raise NotCovered("queries, keys and values of different dtypes")
-    if not 1 <= len(found.batch) <= MAX_BATCH_DIMS or len({len(q.shape), len(k.shape), len(v.shape)}) != 1:
+    if not 1 <= len(found.batch) <= MAX_BATCH_DIMS or len({len(tensor.shape) for tensor in tensors}) != 1:
         raise NotCovered("attention with more or fewer than one or two batch dimensions")
-    if max((*found.width, *found.out_width)) > MAX_WIDTH:
-        raise NotCovered(f"heads wider than {MAX_WIDTH}")
-    for tensor in (k, v):
+    for tensor in tensors[1:]:
         for own, whole in zip(tensor.shape[:-2], found.batch, strict=True):
             if not is_one(own) and any(b % a for a, b in zip(own, whole, strict=True)):
                 raise NotCovered("heads of queries that are no multiple of the heads of keys")

@@ -6,6 +6,7 @@ sizes and grid, allocates the outputs and returns them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,11 @@ class Printed:
 
 
 class Writer:
-    """One kernel in the making."""
+    """One kernel in the making.
+
+    walks: whether it is in a walk over columns, BLOCK_COLS of them from `start` on. policy: how the cache should treat
+    what is loaded there for each row and column. segments: sizes by which such loads divide the column's number.
+    """
 
     def __init__(self, graph: Graph, body: Body, name: str) -> None:
         self.graph = graph
@@ -48,7 +53,9 @@ class Writer:
         self.given: dict[str, str] = {}
         self.used: set[str] = set()
         self.contiguous: set[str] = set()
-        self.wide = False
+        self.policy = ""
+        self.walks = False
+        self.segments: set[str] = set()
 
     # -- lines ---------------------------------------------------------------------------------------------------
     def line(self, text: str) -> None:
@@ -121,8 +128,22 @@ class Writer:
         address = f"{self.pointer(value)} + {offset}" if offset else self.pointer(value)
         other = ", other=0.0" if self.tensor(value).is_float else ", other=0"
         guard = f", mask={bare(reach.mask)}{other}" if reach.mask else ""
+        segment = self._segment(offset)
+        if self.policy and not segment and "row_mask" in reach.mask and "col_mask" in reach.mask:
+            guard += f', eviction_policy="{self.policy}"'
         cast = ".to(tl.float32)" if self.tensor(value).is_float else ""
-        self.line(f"{variable} = tl.load({address}{guard}){cast}")
+        if segment:
+            self.segments.add(segment)
+            first = _COLUMN.sub("start", address)
+            self.line("if ALIGNED:  # the columns at hand have it in common")
+            self.line(f"    {variable} = tl.load({first}, mask=row_mask{other}){cast}")
+            self.line("else:")
+        self.line(f"{INDENT * bool(segment)}{variable} = tl.load({address}{guard}){cast}")
+
+    def _segment(self, offset: str) -> str:
+        """In a walk over columns: the size by which an offset divides them, if nothing else of it depends on them."""
+        found = _SEGMENT.search(offset) if self.walks and len(_COLUMN.findall(offset)) == 1 else None
+        return found.group(1) if found else ""
 
     def store(self, value: str, variable: str, offset: str, mask: str) -> None:
         """Write the store of a result."""
@@ -172,10 +193,24 @@ def kernel_text(
 ) -> str:
     """The `@triton.jit` function. extra: names of further pointers (workspaces), passed after the outputs."""
     parameters = [f"{value}_ptr" for value in (*_inputs(writer), *outputs)]
-    parameters += [*extra, *writer.sizes.values(), *writer.strides.values(), *writer.numbers.values(), *writer.given]
+    divisors = _divisors(writer.lines)
+    sizes = [f"{name}: tl.constexpr" if name in divisors else name for name in writer.sizes.values()]
+    parameters += [*extra, *sizes, *writer.strides.values(), *writer.numbers.values()]
+    parameters += [f"{name}: tl.constexpr" if name in divisors else name for name in writer.given]
     parameters += [f"{name}: tl.constexpr" for name in constants]
     head = _wrapped(f"def {writer.name}(", parameters, "):")
     return "\n".join(["@triton.jit", *head, f'{INDENT}"""{doc}"""', *writer.lines])
+
+
+def _divisors(lines: Sequence[str]) -> set[str]:
+    """Names that a kernel divides integers by. They are compile-time arguments: a division by a known number is a
+    multiplication and a shift, and the compiler sees over which neighbours the quotient is the same."""
+    found = [_DIVISOR.findall(line) for line in lines]
+    return {name for names in found for divisor in names for name in _NAME.findall(divisor)}
+
+
+_COLUMN, _SEGMENT = re.compile(r"\bcols\b"), re.compile(r"\bcols\)? // (\w+)")
+_DIVISOR, _NAME = re.compile(r"(?://|%) (\w+|\([\w *]+\))"), re.compile(r"\b[a-z]\w*")
 
 
 def _inputs(writer: Writer) -> list[str]:

@@ -1,0 +1,76 @@
+"""starts: the schedule that a product's kernel starts with on a GPU, where that is known better than its family does.
+
+A search has some dozens of evaluations. From tiles of 64 x 64 it takes four of them in a row to come to the tile that
+serves large products best, and three of the steps gain little by themselves.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtmc.evaluate.hardware import Hardware
+from mtmc.optimizations.resources import shared_bytes
+from mtmc.rewrite.body import Body
+from mtmc.rewrite.families.product import Product, analyse, describable
+from mtmc.rewrite.graph import Graph, product
+from mtmc.rewrite.plan import Setting, Stage
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A product's tile: its sizes, warps and stages, how many fit a multiprocessor, and how fast it is among them."""
+
+    m: int
+    n: int
+    k: int
+    warps: int
+    stages: int
+    resident: int
+    speed: float
+
+
+_TILES = (_Tile(128, 128, 64, 8, 3, 1, 1.0), _Tile(128, 64, 32, 4, 3, 2, 0.9), _Tile(64, 64, 32, 4, 3, 3, 0.83))
+"""linear, 2048 x 4096 x 2048, fp32 in three TF32 products, on an H200: 0.371, 0.413 and 0.445 ms."""
+WITH_DESCRIPTORS = ("sm_90", "sm_100")
+"""Targets with a tensor memory accelerator."""
+LEAST_INNER = 256
+"""Of a product that fills the stages of these tiles."""
+
+
+def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
+    """A stage with the tile that suits its sizes at the full shapes; the stage itself where nothing better is known."""
+    if stage.family != "matmul" or hardware.target not in WITH_DESCRIPTORS or stage.number("split_k") > 1:
+        return stage
+    found = analyse(graph, body)
+    if found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
+        return stage
+    tile = min(_TILES, key=lambda tile: _turns(found, tile, hardware.sms))
+    blocks = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k}
+    chosen: dict[str, Setting] = {**blocks, "num_warps": tile.warps, "num_stages": tile.stages}
+    if found.reduces:
+        chosen["split_n"] = _shares(found, tile, hardware.sms)
+    if describable(graph, found, turned=dict(stage.schedule).get("right") == "turned"):
+        chosen["operands"] = "descriptors"
+    better = stage.scheduled(chosen)
+    return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage
+
+
+def _turns(found: Product, tile: _Tile, sms: int) -> float:
+    """Time for all tiles, in that of a multiplication and addition of the fastest one."""
+    places = sms * tile.resident
+    return -(-_tiles(found, tile) // places) * tile.resident * tile.m * tile.n / tile.speed
+
+
+def _tiles(found: Product, tile: _Tile) -> int:
+    batch = product(found.batch)[0] if found.batch else 1
+    return batch * -(-found.m[0] // tile.m) * -(-found.n[0] // tile.n)
+
+
+def _shares(found: Product, tile: _Tile, sms: int) -> int:
+    """Among how many programs the columns of a row of tiles are shared, each with at least one tile."""
+    across = -(-found.n[0] // tile.n)
+    down = _tiles(found, tile) // across
+    split = 1
+    while split * 2 <= across and down * split < 2 * sms * tile.resident:
+        split *= 2
+    return split
