@@ -192,6 +192,7 @@ class GpuEvaluator:
 
     def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], made: str = "") -> Outcome:
         """What a lane finds of a version that was built, or of a baseline."""
+        self._builds()
         waited = time.perf_counter()
         with self._lanes.one_for(source_hash(request.task.source)) as lane:
             queued = time.perf_counter() - waited
@@ -217,13 +218,12 @@ class GpuEvaluator:
             _log.warning("task %s: %s", task.name, warning)
 
     def _builds(self) -> Pool:
-        """The pool that builds. It is started when the device has told what candidates may ask of it."""
+        """The pool that builds. It is started when the device has told what candidates may ask of it, and before the lanes
+        are: Triton's launcher, which it compiles, is what their processes find in the cache and cannot write there."""
         with self._starting:
             if self._build is None:
                 settings = self._settings
                 facts = self._all[0].about()["facts"]
-                for lane in self._all:  # they calibrate while the builders start
-                    self._threads.submit(lane.warm_up)
                 real = self._fabric == "cuda"
                 warm = {"target_name": self._hardware.target, "multiprocessors": self._hardware.sms}
                 self._build = Pool(
@@ -238,6 +238,9 @@ class GpuEvaluator:
                         writable=(self._cache,),
                     )
                 )
+                self._build.run("mtmc.evaluate.gates.build:ready", {})
+                for lane in self._all:  # they calibrate while the first version is built
+                    self._threads.submit(lane.warm_up)
             return self._build
 
     def _lane_settings(self, device: Device) -> LaneSettings:

@@ -23,6 +23,7 @@ from mtmc.evaluate.measure.questions import ENDED
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool
+from mtmc.evaluate.pool.worker import Pool
 from mtmc.outcome import Outcome
 from mtmc.protocols import Depth, EvaluationRequest
 from mtmc.task import Task, Variant
@@ -314,3 +315,24 @@ torch._C._cuda_getCurrentRawStream = None  # builds for CPUs lack it
 load_compiler()
 """
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == ""
+
+
+def test_builders_are_ready_before_anything_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A baseline of eager mode builds nothing, and its process finds Triton's launcher in the builders' cache."""
+    done: list[str] = []
+    run = Pool.run
+
+    def noting(pool: Pool, function: str, *rest: Any, **more: Any) -> JobResult:
+        result = run(pool, function, *rest, **more)
+        done.append(function)
+        return result
+
+    def examine(*_: Any, **__: Any) -> None:
+        raise LookupError(done.copy())
+
+    monkeypatch.setattr(Pool, "run", noting)
+    monkeypatch.setattr(Lane, "warm_up", lambda self: None)
+    monkeypatch.setattr(Lane, "examine", examine)
+    settings = GpuSettings(builders=1, baselines=("eager",))
+    with GpuEvaluator(settings, fabric="host") as opened, pytest.raises(LookupError, match="build:ready"):
+        opened.baselines(dataclasses.replace(SMALL, name="never_seen"))
