@@ -23,7 +23,6 @@ from mtmc.evaluate.measure.questions import ENDED
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool
-from mtmc.evaluate.pool.worker import Pool
 from mtmc.outcome import Outcome
 from mtmc.protocols import Depth, EvaluationRequest
 from mtmc.task import Task, Variant

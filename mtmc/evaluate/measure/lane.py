@@ -81,7 +81,7 @@ class Lane:
         self._closed = False
         self._address = str(self._folder / "oracle")
         self._oracle: OracleProcess | None = None
-        self._calibrated = False
+        self._calibrated = self._filled = False
         self._pools = {locked: self._pool(locked) for locked in (True, False)}
         self._threads = ThreadPoolExecutor(settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
         self._ready: queue.SimpleQueue[_Process] = queue.SimpleQueue()
@@ -172,14 +172,17 @@ class Lane:
             self._oracle = OracleProcess(
                 self._settings.visible, self._settings.fabric, self._settings.hardware, self._folder, self._address
             )
-            self._calibrated = False
-            self._fill()
+            self._calibrated = self._filled = False
         return self._oracle
 
     def _running(self) -> OracleProcess:
         """The oracle, started and calibrated, and processes for it."""
         oracle, why = self._started(), ""
         for _ in range(ATTEMPTS):
+            if (
+                not self._filled
+            ):  # not before: what they find in the cache is there when the lane is asked for something
+                self._fill()
             if self._calibrated:
                 return oracle
             process = self._fresh(locked=True)  # nothing but the evaluator's own model runs in it
@@ -191,12 +194,14 @@ class Lane:
                 _log.info("GPU %s is ready: %s", self._settings.index, answer)
             else:
                 why = _why_not_started(answer, process.end)
+                self._filled = False  # the others, too, may have been made too early
                 _log.info("calibration failed: %s", why)
         if not self._calibrated:
             raise EvaluatorError(f"GPU {self._settings.index} could not be calibrated in {ATTEMPTS} attempts: {why}")
         return oracle
 
     def _fill(self) -> None:
+        self._filled = True
         while not self._ready.empty():
             self._ready.get()
         for _ in range(self._settings.spares):
