@@ -104,6 +104,6 @@ def _at_least(stage: Stage, other: Stage) -> bool:
     if (stage.ops, stage.family) != (other.ops, other.family):
         return False
     mine, theirs = dict(stage.schedule), dict(other.schedule)
-    if any(mine[name] != theirs[name] for name in mine if name in ("precision", "passes", "walk")):
+    if any(mine[name] != theirs.get(name) for name in mine if name in ("precision", "passes", "walk")):
         return False
     return all(int(mine[name]) >= int(theirs[name]) for name in _GROWS if name in mine)

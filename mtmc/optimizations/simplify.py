@@ -18,8 +18,9 @@ The same result with less work, by algebra that is exact up to rounding.
 Replaces ops of the reference by others that are equal for all (finite) inputs: the sum or mean over the features of a
 product becomes a product with the summed operand (M K multiply-adds instead of M N K); a pool of a pool becomes one
 pool; a batch norm in evaluation goes into the weights before it; what changes nothing (the maximum of one element,
-dropout that drops nothing, the same call twice) goes. Weights are summed or scaled in each call, so a version is right
-for any weights.
+dropout that drops nothing, the same call twice) goes; fp32 attention with heads wider than 256 becomes two products
+and a softmax, since one kernel would work out its scores several times. Weights are summed or scaled in each call, so
+a version is right for any weights.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features of 8192 inputs, 1024 rows, takes 1.4e11 flops

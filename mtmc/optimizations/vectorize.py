@@ -41,7 +41,7 @@ Tiles of 128 x 128 of a product want 8 warps: 0.508 ms, with 4 0.855.
   by are compile-time arguments for that reason; a weight of each channel is loaded once for a block of its pixels.
 """
 
-BLOCKS = {"pointwise": (256, 512, 1024, 2048, 4096), "windows": (128, 256, 512, 1024, 2048)}
+BLOCKS = {"pointwise": (256, 512, 1024, 2048, 4096), "windows": (64, 128, 256, 512, 1024)}
 WARPS = {
     "pointwise": (2, 4, 8),
     "windows": (2, 4, 8),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mtmc.action import Action, Region, Scalar
 from mtmc.errors import CoderError
 from mtmc.evaluate.hardware import Hardware
+from mtmc.optimizations.resources import shared_bytes
 from mtmc.optimizations.starts import started
 from mtmc.rewrite.alike import form
 from mtmc.rewrite.body import Body, NotCovered, build
@@ -101,7 +102,8 @@ class Version:
         own = dict(best.schedule)
         kept = {name: value for name, value in settings.items() if name in own}
         for stage in (best.scheduled(kept), best, plain):
-            if self.prints(stage):
+            fits = shared_bytes(self.graph, stage) <= self.hardware.shared_per_block or stage == plain
+            if fits and self.prints(stage):
                 return stage
         return None
 

@@ -234,6 +234,9 @@ PRODUCTS = {
     "work_before": reference("F.relu(x) @ y", "torch.randn(n, k), torch.randn(k, m)"),
     "work_before_with_bias": reference("(x + z) @ y", "torch.randn(n, k), torch.randn(k, m), torch.randn(k)"),
     "upper_triangle": reference("torch.triu(x @ y)", "torch.randn(n, k), torch.randn(k, m)"),
+    # Some tiles are cut off as a whole, some by a single element.
+    "lower_triangle_of_tiles": reference("torch.tril(x @ y, -1)", "torch.randn(9 * n, k), torch.randn(k, 9 * m)"),
+    "upper_triangle_of_tiles": reference("torch.triu(x @ y, 1)", "torch.randn(9 * n, k), torch.randn(k, 9 * m)"),
     "row_maximum": reference("torch.max(self.f(x), 1)[0]", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
     "row_sum": reference("F.gelu(self.f(x)).sum(1, keepdim=True)", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
     "row_mean_scaled": reference("(x @ y).mean(-1) * 2", "torch.randn(n, k), torch.randn(k, m)"),

@@ -32,6 +32,12 @@ WINDOWS = {
     ),
     "depthwise": reference("self.c(x)", IMAGE, "self.c = nn.Conv2d(4, 4, (3, 5), 2, (1, 2), groups=4)"),
     "depthwise_multiplied": reference("F.relu(self.c(x))", IMAGE, "self.c = nn.Conv2d(4, 8, 3, dilation=2, groups=4)"),
+    # Large enough at the full shapes for programs that stay in one plane.
+    "depthwise_by_planes": reference(
+        "F.relu(self.c(x)) * y",
+        "torch.randn(2, 4, n + 8, k), torch.randn(8, 1, 1)",
+        "self.c = nn.Conv2d(4, 8, 3, padding=1, groups=4)",
+    ),
     "depthwise_1d": reference("self.c(x)", LINE, "self.c = nn.Conv1d(3, 3, 4, padding='same', groups=3, bias=False)"),
 }
 

@@ -92,6 +92,10 @@ FITS = {
         reference("y = x.amax(1, keepdim=True); return F.gelu(y - y.mean(1, keepdim=True))"),
     ),
     "softmax of one": ("constants", reference("return x.amax(1, keepdim=True).softmax(1) + 1")),
+    "attention with wide heads": (
+        "attention",
+        reference("return F.scaled_dot_product_attention(x, x + 1, x.sin())", "torch.randn(rows, 2, cols, 11 * outs)"),
+    ),
     "between bounds": (
         "constants",
         reference("return torch.clamp(torch.minimum(x.exp(), x.new_tensor(0.0)), 0, 1) + 1"),
@@ -110,6 +114,16 @@ KEPT = {
         reference("return F.batch_norm(self.conv(x), None, None, training=True)", IMAGES, TURNED + ")"),
     ),
     "random numbers": ("identities", reference("return F.dropout(x, 0.5, True) + F.dropout(x, 0.5, True)")),
+    "narrow heads": (
+        "attention",
+        reference("return F.scaled_dot_product_attention(x, x, x)", "torch.randn(rows, 2, cols, outs)"),
+    ),
+    "scores that are masked": (
+        "attention",
+        reference(
+            "return F.scaled_dot_product_attention(x, x, x, is_causal=True)", "torch.randn(rows, cols, 11 * outs)"
+        ),
+    ),
     "bounds apart": ("constants", reference("return torch.clamp(torch.minimum(x, x.new_tensor(0.5)), 0, 1)")),
 }
 

@@ -67,9 +67,7 @@ CASES = {
     "written_out": (WRITTEN, QKV, ""),
     "written_out_masked": (MASKED, f"{QKV}, (torch.rand(1, 1, S, T) < 0.8).float()", ", m"),
     "work_after": ("return torch.relu(scaled_dot_product_attention(q, k, v)) * 2", QKV, ""),
-    "wide": ("return scaled_dot_product_attention(q, k, v)", WIDE, ""),
-    "wide_causal": ("return scaled_dot_product_attention(q, k, v, is_causal=True)", WIDE, ""),
-    "two_regions": (f"{BOTH})", f"{QKV}{PROMPT}", ", p, r"),
+    "wide": ("return scaled_dot_product_attention(q, k, v, is_causal=True)", WIDE, ""),
     "two_regions_grouped": (
         f"{BOTH}, is_causal=True, enable_gqa=True)", f"{SHARED}{PROMPT.replace('H', 'H // 2')}", ", p, r"
     ),

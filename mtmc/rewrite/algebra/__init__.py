@@ -4,6 +4,7 @@ identities.py  what changes nothing: reductions over one element, twice turned, 
 sums.py        the sum or mean over the results of a product, by way of a summed operand
 pools.py       a pool of a pool; the mean of neighbouring features of a linear layer
 norms.py       a batch norm in evaluation, in the weights of the layer before
+attention.py   attention with wide heads as two products and a softmax
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from mtmc.errors import CoderError
+from mtmc.rewrite.algebra.attention import ATTENTION
 from mtmc.rewrite.algebra.constants import CONSTANTS
 from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.identities import IDENTITIES
@@ -30,6 +32,7 @@ KINDS: dict[str, tuple[Rule, ...]] = {
     "sums": SUMS,
     "pools": POOLS,
     "norms": NORMS,
+    "attention": ATTENTION,
     "constants": CONSTANTS,
 }
 _MOST = 200

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Node, NotCovered, maps_into
+from mtmc.rewrite.body import Body, Index, Node, NotCovered, Number, maps_into
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
 
 REDUCTIONS = ("sum", "max", "min")
@@ -99,6 +100,20 @@ def _check_after(dot: Node, after: tuple[Node, ...], n: Size) -> bool:
         elif not same(product(node.shape), product(dot.shape)):
             raise NotCovered(f"{node.name} has another number of elements than the product")
     return reduces
+
+
+def triangle(found: Product) -> str:
+    """Where only a triangle of the product is kept: whether a tile has elements of it, as an expression; else ""."""
+    readers = [node for node in found.after if found.dot.name in node.reads()]
+    match = _TRIANGLE.fullmatch(readers[0].operation) if len(readers) == 1 and readers[0].kind == "map" else None
+    diagonal = readers[0].operands[-1] if match else None
+    if match is None or not isinstance(diagonal, Number) or readers[0].operands[1:3] != (Index(1), Index(2)):
+        return ""
+    corner = "block_n * BLOCK_N - BLOCK_M + 1" if match[1] == "<=" else "block_n * BLOCK_N + BLOCK_N - 1"
+    return f"{corner} - block_m * BLOCK_M {match[1]} {diagonal.value}"
+
+
+_TRIANGLE = re.compile(r"tl\.where\(\{1\} - \{2\} (<=|>=) \{3\}, \{0\}, 0\.0\)")
 
 
 def can_turn(body: Body, found: Product) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.families.pointwise import Variables, write_maps
-from mtmc.rewrite.families.product import Product, analyse, can_turn
+from mtmc.rewrite.families.product import Product, analyse, can_turn, triangle
 from mtmc.rewrite.families.product_programs import described, own_slices, own_tiles, store_part
 from mtmc.rewrite.families.row_passes import IDENTITY
 from mtmc.rewrite.families.writer import Writer
@@ -161,6 +161,10 @@ class ProductKernel:
             first, last = "first * BLOCK_K", "last"
         else:
             first, last = "0", self.n_k
+        needed = triangle(found)
+        if needed and not (self.persistent or self.streaming):
+            writer.line(f"last = tl.where({needed}, {last}, 0)  # nothing to add up where the whole tile is cut off")
+            last = "last"
         writer.line(f"for start in range({first}, {last}, BLOCK_K):")
         writer.level += 1
         writer.line("ks = start + tl.arange(0, BLOCK_K)")

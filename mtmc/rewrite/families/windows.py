@@ -1,6 +1,7 @@
 """windows: pooling of any kind and depthwise convolution: a few neighbours of each position, with elementwise work around.
 
 A program makes `block` elements of the result, whatever its shape, and goes over the taps of their windows one by one.
+With "walk" = "planes" they are of one plane (an image's channel), so that what belongs to the channel is read once.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ from mtmc.rewrite.families.writer import (
 from mtmc.rewrite.graph import Graph, Varying, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
-from mtmc.rewrite.space import Group
+from mtmc.rewrite.space import Group, bare
 
 MAX_UNROLLED = 32
 """Taps of a window that are written out by the compiler; more are gone through by a loop."""
+
+LARGE_PLANE = 1024
+"""Positions of a plane, of which the last program's share may be mostly empty."""
 
 CONVOLUTIONS = ("convolution", "transposed convolution")
 
@@ -53,13 +57,15 @@ class Windows:
         return any(node.kind == "window" and node.operation not in CONVOLUTIONS for node in body.nodes)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """512 elements a program, 4 warps: four elements a thread, each with its taps."""
-        return {"block": 512, "num_warps": 4}
+        """One element a thread: neighbours read neighbours at every tap. Plane by plane where weights belong to planes."""
+        found = analyse(graph, body)
+        large = product(found.outputs)[0] >= LARGE_PLANE and found.node.operation == "weighted sum"
+        return {"block": 128, "num_warps": 4, "walk": "planes" if large else "flat"}
 
     def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where there is more than elementwise work around the windows."""
         found = analyse(graph, body)
-        kernel = _Kernel(graph, body, found, name)
+        kernel = _Kernel(graph, body, found, name, dict(stage.schedule).get("walk") == "planes")
         kernel.write()
         return _launcher(graph, body, stage, name, kernel)
 
@@ -67,8 +73,8 @@ class Windows:
 class _Kernel:
     """The kernel in the making."""
 
-    def __init__(self, graph: Graph, body: Body, found: Windowed, name: str) -> None:
-        self.graph, self.body, self.found = graph, body, found
+    def __init__(self, graph: Graph, body: Body, found: Windowed, name: str, planes: bool) -> None:
+        self.graph, self.body, self.found, self.planes = graph, body, found, planes
         self.writer = Writer(graph, body, f"{name}_kernel")
         window = found.window
         self.checked = window.ceil or window.adaptive or any(any(size) for size in window.padding)
@@ -83,12 +89,7 @@ class _Kernel:
     def write(self) -> None:
         """Write all of it."""
         writer, found = self.writer, self.found
-        count = writer.argument("n_elements", f"{self.body.stores[0]}.numel()")
-        writer.line("block = tl.program_id(0)")
-        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-        writer.line("    block = block.to(tl.int64)")
-        writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
-        writer.line(f"mask = offs < {count}")
+        space = self._space()
         self._starts()
         name = found.node.name
         writer.line(f"{name} = tl.full([BLOCK], {self._neutral()}, tl.float32)")
@@ -100,10 +101,31 @@ class _Kernel:
         if found.node.operation == "mean":
             writer.line(f"{name} = {name} / {self._count()}")
         variables: Variables = {name: name}
-        space = Group("offs", product(found.node.shape), "mask")
-        write_maps(writer, [node.name for node in found.after], (space,), variables)
+        write_maps(writer, [node.name for node in found.after], space, variables)
         for value in self.body.stores:
             writer.store(value, variables[value], "offs", "mask")
+
+    def _space(self) -> tuple[Group, ...]:
+        """Which elements of the result a program has."""
+        writer, found = self.writer, self.found
+        index = "plane" if self.planes else "block"
+        writer.line(f"{index} = tl.program_id(0)")
+        if self.planes:
+            pixels = factor([outside for _, outside in self.names])
+            writer.line(f"blocks = tl.cdiv({bare(pixels)}, BLOCK)")
+            writer.line("pixel = plane % blocks * BLOCK + tl.arange(0, BLOCK)")
+            writer.line(f"mask = pixel < {bare(pixels)}")
+            writer.line("plane = plane // blocks")
+        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
+        writer.line(f"    {index} = {index}.to(tl.int64)")
+        if self.planes:
+            writer.line(f"offs = plane * {pixels} + pixel")
+            lead, inside = product(found.node.shape[: -len(found.axes)]), product(found.outputs)
+            return (Group("plane", lead, ""), Group("pixel", inside, "mask"))
+        count = writer.argument("n_elements", f"{self.body.stores[0]}.numel()")
+        writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
+        writer.line(f"mask = offs < {count}")
+        return (Group("offs", product(found.node.shape), "mask"),)
 
     def _neutral(self) -> str:
         return 'float("-inf")' if self.found.node.operation == "max" else "0.0"
@@ -111,7 +133,10 @@ class _Kernel:
     def _starts(self) -> None:
         """Which plane (image and channel) an element is of, and where its window begins."""
         writer, found = self.writer, self.found
-        places = digits("offs", ["", *[outside for _, outside in self.names]])
+        outsides = [outside for _, outside in self.names]
+        places = digits("offs", ["", *outsides])
+        if self.planes:
+            places = ["plane", *digits("pixel", ["", *outsides[1:]])]
         for axis, letter in enumerate(found.axes):
             (inside, outside), index = self.names[axis], places[axis + 1]
             if found.window.adaptive:
@@ -178,8 +203,8 @@ class _Kernel:
             for axis in found.axes:
                 tap = f"({tap})" if "+" in tap else tap
                 tap = f"{tap} * KERNEL_{axis.upper()} + tap_{axis}"
-            address = f"{writer.pointer(weight)} + {tap}"
-            writer.line(f"tap_weight = tl.load({address}, mask=mask, other=0.0).to(tl.float32)")
+            guard = "" if self.planes else ", mask=mask, other=0.0"
+            writer.line(f"tap_weight = tl.load({writer.pointer(weight)} + {tap}{guard}).to(tl.float32)")
             writer.line(f"{name} += {self._guarded(value, inside)} * tap_weight")
         else:
             writer.line(f"{name} += {self._guarded(value, inside)}")
@@ -224,13 +249,16 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel
     )
     wide = f"max({found.source}.numel(), {body.stores[0]}.numel()) >= 2**31"
     taps = [_extent(found, axis, scope, spare) for axis in range(len(found.axes))]
-    block = stage.number("block")
+    block, grid = stage.number("block"), f"triton.cdiv({body.stores[0]}.numel(), {stage.number('block')})"
+    if kernel.planes:
+        pixels = factor([f"out_{axis}" for axis in found.axes])
+        grid = f"{body.stores[0]}.numel() // {pixels} * triton.cdiv({bare(pixels)}, {block})"
     launch = Launch(
         f"{name}_kernel",
         kernel.writer,
         body.stores,
         (),
-        (f"triton.cdiv({body.stores[0]}.numel(), {block})",),
+        (grid,),
         (("WIDE", wide), *zip(extents, taps, strict=True), ("BLOCK", str(block))),
         stage.number("num_warps"),
     )
