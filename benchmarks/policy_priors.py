@@ -96,8 +96,12 @@ def measure(
     label: str, policy: Any, trees: Sequence[RecordedTree], budgets: Sequence[int], seeds: int, steps: int
 ) -> Measured:
     """Replay searches on all trees with one policy's priors. budgets: of each tree. steps: of the greedy line."""
+    from mtmc.rewrite.capture import capture
+
     found = Measured(label)
     for tree, budget in zip(trees, budgets, strict=True):
+        if tree.graph is not None:
+            capture(tree.task)  # as a search has done before it asks a policy
         started = time.perf_counter()
         priors: Priors = priors_of(tree, policy)
         seconds = time.perf_counter() - started

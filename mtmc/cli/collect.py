@@ -67,22 +67,14 @@ class _Teller:
 
 
 def _dataset(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
-    from mtmc.rl.dataset import write_dataset
     from mtmc.rl.formats import preferences, sft_examples, write_jsonl
-    from mtmc.rl.record import merged, record_run
 
     runs = [Path(run).expanduser() for run in arguments.runs]
     output = Path(arguments.output).expanduser()
     if arguments.format == "parquet":
-        records = [record_run(run) for run in runs]
-        tasks = [record.tasks[0]["task"] for record in records]
-        if len(set(tasks)) < len(tasks):
-            twice = next(run for run, task in zip(runs, tasks, strict=True) if tasks.count(task) > 1)
-            raise ConfigError(f"{twice} and another run are of one task: a data set has one tree a task, leave one out")
-        sizes = write_dataset(merged(records), output)
-        for name, size in sizes.items():
-            print(f"wrote {output / name}.parquet ({size} bytes)")
-        return 0
+        return _parquet(runs, arguments.benchmark, output)
+    if arguments.benchmark:
+        raise ConfigError("--benchmark is for --format parquet: examples are made of all runs that are named")
     if arguments.format not in FORMATS:
         raise ConfigError(f"there is no format {arguments.format!r}: use --format with one of {', '.join(FORMATS)}")
     made = sft_examples if arguments.format == "sft" else preferences
@@ -91,14 +83,41 @@ def _dataset(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     return 0
 
 
+def _parquet(folders: Sequence[Path], benchmark: str, output: Path) -> int:
+    """Runs, and whole data sets, as one data set without a benchmark's problems."""
+    from mtmc.rl.dataset import concatenated, is_dataset, read_tables, tables_of, without_graphs, write_tables
+    from mtmc.rl.record import merged, record_run
+
+    sets = [folder for folder in folders if is_dataset(folder)]
+    records = [record_run(folder) for folder in folders if folder not in sets]
+    tasks = [record.tasks[0]["task"] for record in records]
+    if len(set(tasks)) < len(tasks):
+        raise ConfigError("two of the runs are of one task: a data set has one tree a task, leave one out")
+    tables = concatenated([*([tables_of(merged(records))] if records else []), *map(read_tables, sets)])
+    if benchmark:
+        from mtmc.rl.benchmark import benchmark_keys
+
+        keys = benchmark_keys(Path(benchmark).expanduser())
+        tables, left_out = without_graphs(tables, keys)
+        for name, key in left_out.items():
+            print(f"left out {name}: it is the benchmark's {keys[key]}")
+        print(f"compared with {len(keys)} problems of the benchmark: {len(left_out)} of its graphs among the tasks")
+    for name, size in write_tables(tables, output).items():
+        print(f"wrote {output / name}.parquet ({tables[name].num_rows} rows, {size} bytes)")
+    return 0
+
+
 def _collect_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
 
 
 def _dataset_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="the folder of a run")
+    parser.add_argument("runs", metavar="RUN", nargs="+", help="the folder of a run, or for parquet of a data set")
     parser.add_argument("--output", "-o", metavar="PATH", required=True, help="a folder for parquet, else a file")
     parser.add_argument("--format", "-f", metavar="FORMAT", default="parquet", help=", ".join(FORMATS))
+    parser.add_argument(
+        "--benchmark", metavar="CHECKOUT", default="", help="leave out tasks that are problems of this KernelBench"
+    )
 
 
 def _settings_help() -> str:
@@ -127,7 +146,8 @@ DATASET = Command(
     run=_dataset,
     arguments=_dataset_arguments,
     summary="write runs as recorded trees, or as examples for others' trainers",
-    usage="RUN [RUN ...] -o PATH [--format parquet|sft|preference]",
+    usage="RUN [RUN ...] -o PATH [--format parquet|sft|preference] [--benchmark CHECKOUT]",
     description="Write any run in the format of recorded trees (parquet: a folder with three files), as prompts with\n"
-    "completions (sft), or as prompts with a chosen and a rejected answer (preference); both are JSON lines.",
+    "completions (sft), or as prompts with a chosen and a rejected answer (preference); both are JSON lines.\n"
+    "Several data sets, of machines that shared a collection, become one: of trees of one graph the first is kept.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,17 @@ def write_dataset(record: Record, folder: Path) -> dict[str, int]:
 
     Raises: RunError where the folder cannot be written, or pyarrow is missing.
     """
-    return write_tables({name: table_of(name, rows) for name, rows in record.tables.items()}, folder)
+    return write_tables(tables_of(record), folder)
+
+
+def tables_of(record: Record) -> dict[str, pyarrow.Table]:
+    """The rows of a record as tables of the data set's schema."""
+    return {name: table_of(name, rows) for name, rows in record.tables.items()}
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder holds a data set."""
+    return all((folder / f"{name}.parquet").is_file() for name in TABLES)
 
 
 def table_of(name: str, rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
@@ -126,6 +136,17 @@ def concatenated(parts: Sequence[dict[str, pyarrow.Table]]) -> dict[str, pyarrow
             seen |= marks
         kept.append({name: _only(table, keys) for name, table in part.items()})
     return {name: pa.concat_tables([part[name] for part in kept]).unify_dictionaries() for name in TABLES}
+
+
+def without_graphs(
+    tables: dict[str, pyarrow.Table], keys: Collection[str]
+) -> tuple[dict[str, pyarrow.Table], dict[str, str]]:
+    """The tables without the tasks whose graph has one of these keys (see `graphs.graph_key`), and those tasks: name ->
+    key."""
+    rows = tables["tasks"].select(["task", "name", "graph_key"]).to_pylist()
+    found = {row["name"]: row["graph_key"] for row in rows if row["graph_key"] in keys}
+    kept = [row["task"] for row in rows if row["name"] not in found]
+    return {name: _only(table, kept) for name, table in tables.items()}, found
 
 
 def version_text(task: Task, plan: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -115,7 +115,8 @@ def _way(edge: Edge, action: Action, tried: Mapping[Edge, Way], free: Mapping[Ed
 
 def _task_row(task: Task, settings: Mapping[str, Any], tree: Tree, store: Store) -> dict[str, Any]:
     key = source_hash(task.source)
-    graph, graph_key_ = _graph_of(task)
+    rewritten = _name(settings["coder"]) == "rewriter"  # only its plans are over the captured graph
+    graph, graph_key_ = _graph_of(task, {node.plan for node in tree if node.plan} if rewritten else ())
     root, best = tree.root, tree.best
     finished = [kind for _, kind, _ in store.events()][-1:] == ["finish"]
     return {
@@ -138,12 +139,14 @@ def _task_row(task: Task, settings: Mapping[str, Any], tree: Tree, store: Store)
     }
 
 
-def _graph_of(task: Task) -> tuple[str | None, str | None]:
-    from mtmc.agents.learned.graphs import graph_facts, graph_key
+def _graph_of(task: Task, plans: Collection[str]) -> tuple[str | None, str | None]:
+    """The graph with those that `plans` simplify it to, and its key."""
+    from mtmc.agents.learned.graphs import graph_key, with_simplified
     from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.plan import plan_from_json
 
     try:
-        facts = graph_facts(capture(task))
+        facts = with_simplified(capture(task), {plan_from_json(plan).simplified for plan in plans})
     except TaskError as error:
         _log.info("task %s is recorded without its graph: %s", task.name, error)
         return None, None

@@ -22,7 +22,7 @@ from mtmc.rl import worker
 from mtmc.rl.collect import collect, split_by_device, write_collection
 from mtmc.rl.dataset import read_tables
 from mtmc.rl.settings import CollectSettings
-from mtmc.rl.tasks import generate
+from mtmc.rl.tasks import generate, task_text
 from mtmc.rl.worker import Orders, Screening, grow, grow_task
 from mtmc.task import Task, task_from_source
 from tests.rl.recorded import TASK_TEXT, Drawn
@@ -145,6 +145,16 @@ def test_collect_from_the_command_line(
     runs = [str(run) for run in sorted(Path("trees/runs").iterdir())]
     assert main(["dataset", *runs, "-o", "again"]) == 0
     assert plain(Path("again")) == plain(Path("trees"))
+    assert main(["dataset", "again", "trees", runs[0], "-o", "whole"]) == 0  # of several trees of one task, one is kept
+    assert plain(Path("whole")) == plain(Path("trees"))
+    Path("checkout/level1").mkdir(parents=True)
+    Path("checkout/level1/1_same.py").write_text(task_text(0, 5))
+    assert main(["dataset", "trees", "-o", "others", "--benchmark", "checkout"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "left out g0_00005: it is the benchmark's level1/1_same" in said and "problems of the benchmark: 1 of" in said
+    )
+    assert {row["name"] for row in plain(Path("others"))["tasks"]} == {"g0_00006"}
     assert main(["dataset", runs[0], "-o", "edits.jsonl", "--format", "sft"]) == 0
     assert Path("edits.jsonl").read_text().count("\n") >= 1
     assert main(["dataset", runs[0], runs[0], "-o", "twice"]) == 2

@@ -15,7 +15,6 @@ is the heuristic policy's opinion (`mtmc.agents.heuristic`), so that a network s
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from functools import lru_cache
@@ -26,24 +25,30 @@ from numpy.typing import NDArray
 
 from mtmc.action import Action
 from mtmc.agents.heuristic import Heuristic
-from mtmc.agents.learned.fit import FIT_NAMES, SETTINGS, fit, settings_values
+from mtmc.agents.learned.fit import FIT_NAMES, SETTING_NAMES, fit, settings_values
 from mtmc.agents.learned.graphs import GraphFacts, graph_facts
-from mtmc.agents.learned.stages import OP_CLASSES, StageFacts, bytes_between, stage_facts
+from mtmc.agents.learned.stages import OP_CLASSES, StageFacts, stage_facts
+from mtmc.agents.learned.targets import Stages, Target
 from mtmc.evaluate.hardware import Hardware, hardware
 from mtmc.protocols import Observation
-from mtmc.rewrite.plan import Stage, plan_from_json
+from mtmc.rewrite.plan import Plan, Stage, plan_from_json
 
 if TYPE_CHECKING:
     from mtmc.rewrite.graph import Graph
 
-FEATURES_VERSION = 2
+FEATURES_VERSION = 3
 
-KINDS = ("fuse", "lower", "precision", "tile", "pipeline", "reorder", "vectorize", "split", "capture", "stop")
+KINDS = (
+    *("simplify", "fuse", "lower", "precision", "tile", "pipeline", "reorder", "vectorize", "split", "persist"),
+    *("descriptors", "layout", "capture", "stop"),
+)
 """Kinds with a number of their own; any other is `other`."""
 FAMILIES = ("pointwise", "rowwise", "matmul", "convolution", "attention", "windows", "scan")
 
 Vector = NDArray[np.float32]
 _NO_FACTS = StageFacts(0, 0, 0.0, (0,) * len(OP_CLASSES))
+_NO_GRAPH = GraphFacts((), (), ())
+_NO_PLAN = Plan(())
 
 _HARDWARE = ("sms", "dram_gbs", "l2_mib", "fp32_tflops", "tf32_tflops", "fp16_tflops", "shared_kib")
 _GRAPH = (
@@ -53,7 +58,8 @@ _GRAPH = (
 )
 _PLAN = (
     *("plan_known", "plan_stages", "plan_torch", *(f"plan_{name}" for name in FAMILIES), "plan_other"),
-    *("plan_largest", "plan_traffic", "plan_us", "plan_heaviest"),
+    *("plan_largest", "plan_traffic", "plan_us", "plan_heaviest", "plan_launches", "plan_forms", "plan_alike"),
+    *("plan_captured", "plan_simplified"),
 )
 _OUTCOME = (
     *(
@@ -79,15 +85,15 @@ _TARGET = (
     *(f"first_{name}" for name in _SIDE),
     *(f"second_{name}" for name in _SIDE),
     *("bytes_read", "bytes_written", "flops", "intensity", "m", "n", "k", "elements", "cols", "half"),
-    *("us", "us_share", "saved", "saved_share", "parts"),
+    *("us", "us_share", "all_us_share", "saved", "saved_share", "kernels", "kernels_share", "parts", "times"),
+    *("launches", "launches_share"),
 )
 _REPEATS = ("repeats", "kind_done", "region_done", "kind_was_last")
 
 ACTION_NAMES: tuple[str, ...] = (
     *(f"kind_{kind}" for kind in (*KINDS, "other")),
     *_TARGET,
-    *(f"{name}_{part}" for name in SETTINGS for part in ("value", "change")),
-    *("to_tf32x3", "to_ieee", "to_registers", "to_loop", "to_columns_first"),
+    *SETTING_NAMES,
     *FIT_NAMES,
     *_REPEATS,
     "heuristic",
@@ -132,16 +138,19 @@ class _Seen:
     def __init__(self, observation: Observation, graph: GraphFacts | None) -> None:
         self.observation = observation
         self.gpu: Hardware = hardware(observation.hardware)
-        self.graph = (graph or _captured(observation)) if observation.plan is not None else None
-        self.stages: tuple[Stage, ...] = _stages(observation.plan) if observation.plan is not None else ()
+        self.plan = _plan(observation.plan) if observation.plan is not None else _NO_PLAN
+        self.graph: GraphFacts | None = None
+        if observation.plan is not None:
+            self.graph = _captured(observation, self.plan) if graph is None else graph.simplified(self.plan.simplified)
+        self.stages: tuple[Stage, ...] = self.plan.stages
         self.facts = [_NO_FACTS if self.graph is None else stage_facts(self.graph, stage.ops) for stage in self.stages]
-        self.by_name = {stage.name: at for at, stage in enumerate(self.stages)}
+        self.among = Stages(self.graph or _NO_GRAPH, self.stages, self.facts)
         self.times = [_us(stage, facts, self.gpu) for stage, facts in zip(self.stages, self.facts, strict=True)]
         self.us = sum(self.times)
         self.whole = (
             _NO_FACTS if self.graph is None else stage_facts(self.graph, tuple(op.name for op in self.graph.ops))
         )
-        self.targets: dict[tuple[int, ...], tuple[StageFacts, list[float]]] = {}
+        self.targets: dict[Target, tuple[StageFacts, list[float]]] = {}
         self.done = [(_kind(step.action), step.action) for step in observation.history]
 
     def hardware_values(self) -> list[float]:
@@ -178,6 +187,11 @@ class _Seen:
             _ratio(traffic, self.whole.bytes),
             _log1(self.us) / 4,
             max(self.times, default=0.0) / self.us if self.us else 0.0,
+            _log1(sum(not self.among.is_free(at) for at in range(len(self.stages)))),
+            _log1(len(self.among.forms)),
+            _log1(max(self.among.forms.values(), default=0)),
+            float(self.plan.captured),
+            float(len(self.plan.simplified)),
         ]
 
     def outcome_values(self) -> list[float]:
@@ -212,29 +226,22 @@ class _Seen:
         return [len(history) / 4, *counts, best, (len(speedups) - 1 - speedups.index(best)) / 4]
 
     def action_values(self, action: Action) -> list[float]:
-        places = self._targets(action)
-        changed = self._changed(action, places)
+        target = self.among.target(action)
+        changed = self._changed(action, target.places)
         kind = _kind(action)
-        if places not in self.targets:  # many actions are about the same stage
-            facts = self._facts_together(places)
-            self.targets[places] = facts, self._target_values(places, facts)
-        facts, target = self.targets[places]
-        old = self.stages[places[0]] if places else None
+        if target not in self.targets:  # many actions are about the same stage
+            facts = self._facts_together(target.places)
+            self.targets[target] = facts, self._target_values(target, facts)
+        facts, values = self.targets[target]
+        old = self.stages[target.places[0]] if target.places else None
         return [
             *(float(kind == each) for each in (*KINDS, "other")),
-            *target,
+            *values,
+            *self._launches(action),
             *settings_values(old, changed),
             *fit(changed, facts, self.gpu),
             *self._repeats(action, kind),
         ]
-
-    def _targets(self, action: Action) -> tuple[int, ...]:
-        """Positions of the stages that an action is about, in its order."""
-        names = [action.region.name]
-        if action.kind == "fuse":
-            params = dict(action.params)
-            names = [str(params[name]) for name in ("first", "middle", "second") if name in params]
-        return tuple(self.by_name[name] for name in names if name in self.by_name)
 
     def _changed(self, action: Action, places: Sequence[int]) -> Stage | None:
         """The kernel with the settings that the action gives it; None where it is about no single kernel."""
@@ -258,12 +265,11 @@ class _Seen:
             *(_log1(count) for count in facts.classes),
         ]
 
-    def _target_values(self, places: Sequence[int], facts: StageFacts) -> list[float]:
+    def _target_values(self, target: Target, facts: StageFacts) -> list[float]:
+        places = target.places
         us = sum(self.times[place] for place in places)
-        saved = 0
-        if self.graph is not None:
-            pairs = itertools.pairwise(places)
-            saved = sum(bytes_between(self.graph, self.stages[a].ops, self.stages[b].ops) for a, b in pairs)
+        saved_us = 2 * target.bytes * target.times / self.gpu.dram_gbs / 1e3
+        kernels_us = target.kernels * self.gpu.launch_us
         sizes = (facts.m, facts.n, facts.k, facts.elements, facts.cols)
         return [
             *self._side_values(places[:1]),
@@ -275,11 +281,25 @@ class _Seen:
             *(_log1(size) / 4 for size in sizes),
             float(facts.width == 2 and bool(places)),
             _log1(us) / 4,
-            us / self.us if self.us else 0.0,
-            _log1(2 * saved / self.gpu.dram_gbs / 1e3) / 4,
-            2 * saved / self.gpu.dram_gbs / 1e3 / self.us if self.us else 0.0,
-            len(places) / 2,
+            self._share(us),
+            self._share(us * target.times),
+            _log1(saved_us) / 4,
+            self._share(saved_us),
+            _log1(target.kernels) / 2,
+            self._share(kernels_us),
+            _log1(len(places)) / 2,
+            _log(target.times) / 2,
         ]
+
+    def _share(self, us: float) -> float:
+        """Of the time that the version takes at least; 1 at most."""
+        return min(1.0, us / self.us) if self.us else 0.0
+
+    def _launches(self, action: Action) -> list[float]:
+        """What a CUDA graph replays, and its launches as a share of the version's runtime."""
+        count = dict(action.params).get("launches", 0)
+        number, ms = float(count) if isinstance(count, int) else 0.0, self.observation.outcome.runtime_ms
+        return [_log1(number) / 2, min(2.0, number * self.gpu.launch_us / ms / 1e3) if ms else 0.0]
 
     def _repeats(self, action: Action, kind: str) -> list[float]:
         same = [past for past_kind, past in self.done if past_kind == kind]
@@ -291,10 +311,11 @@ class _Seen:
         ]
 
 
-def _captured(observation: Observation) -> GraphFacts:
+def _captured(observation: Observation, plan: Plan) -> GraphFacts:
     from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.plan import graph_of
 
-    return _facts_of(capture(observation.task))
+    return _facts_of(graph_of(capture(observation.task), plan))
 
 
 @lru_cache(maxsize=64)
@@ -303,8 +324,8 @@ def _facts_of(graph: Graph) -> GraphFacts:
 
 
 @lru_cache(maxsize=4096)
-def _stages(plan: str) -> tuple[Stage, ...]:
-    return plan_from_json(plan).stages
+def _plan(text: str) -> Plan:
+    return plan_from_json(text)
 
 
 def _us(stage: Stage, facts: StageFacts, gpu: Hardware) -> float:

@@ -3,16 +3,42 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
 
 from mtmc.agents.learned.stages import StageFacts
 from mtmc.evaluate.hardware import Hardware
-from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.plan import Setting, Stage
+
+Schedule = tuple[tuple[str, Setting], ...]
 
 SETTINGS = (
-    *("block_m", "block_n", "block_k", "num_warps", "num_stages", "group_m", "split_k", "split_n", "split"),
-    *("block_rows", "block_cols", "block"),
+    *("block_m", "block_n", "block_k", "block_v", "num_warps", "num_stages", "group_m", "split_k", "split_n", "split"),
+    *("block_rows", "block_cols", "block", "persistent", "stream_k"),
 )
-"""Settings of schedules that are whole numbers, with a number of their own; block_cols is 0 for a row held whole."""
+"""Settings of schedules that are whole numbers, with a number of their own; block_cols is 0 for a row held whole. One that
+a schedule does not have counts as 0."""
+
+WORDS = (
+    *(
+        ("precision", "tf32"),
+        ("precision", "tf32x3"),
+        ("precision", "ieee"),
+        ("passes", "registers"),
+        ("passes", "loop"),
+    ),
+    *(("order", "mn"), ("order", "nm"), ("walk", "taps"), ("walk", "channels"), ("right", "turned")),
+    *(("operands", "descriptors"), ("layout", "channels_last")),
+)
+"""Settings that are words, and the words that have numbers of their own. A schedule without one has its other word."""
+
+SETTING_NAMES: tuple[str, ...] = (
+    *(f"{name}_{part}" for name in SETTINGS for part in ("value", "change")),
+    *(f"{part}_{word}" for _, word in WORDS for part in ("with", "to")),
+    *("settings_changed", "settings_other"),
+)
+"""NAME_value: log2(1 + new) / 4. NAME_change: log2 of (1 + new) over (1 + old) / 2. with_WORD: whether it is so after the
+action, to_WORD: and was not before. settings_changed: how many / 4; settings_other: those of them without a number here."""
 
 FIT_NAMES = (
     "fit_known",
@@ -29,27 +55,30 @@ programs that is filled. fit_thread: log2 of elements a thread / 4. fit_shared: 
 for. fit_steps: log2 of turns of the inner loop / 4. fit_waste: share of the tiles that lies outside of the result."""
 
 
-def settings_values(old: Stage | None, new: Stage | None) -> list[float]:
-    """Two numbers for each of `SETTINGS` (log2(1 + new) / 4, and log2 of new over old / 2), then what changes in words: to
-    tf32x3, to ieee, to registers, to a loop, to columns first. Zeros where there is no kernel."""
-    before, after = (dict(each.schedule) if each is not None else {} for each in (old, new))
+def settings_values(old: Stage | None, new: Stage | None) -> Sequence[float]:
+    """The numbers of `SETTING_NAMES`. Zeros where there is no kernel."""
+    if old is None or new is None:
+        return [0.0] * len(SETTING_NAMES)
+    return _settings_values(old.schedule, new.schedule)
+
+
+@lru_cache(maxsize=65536)
+def _settings_values(old: Schedule, new: Schedule) -> Sequence[float]:
+    before, after = dict(old), dict(new)
     values: list[float] = []
     for name in SETTINGS:
-        now, then = after.get(name), before.get(name)
-        known = isinstance(now, int) and isinstance(then, int)
-        values.append(math.log2(1 + int(now)) / 4 if known and now is not None else 0.0)
-        values.append(
-            math.log2((1 + int(now)) / (1 + int(then))) / 2 if known and now is not None and then is not None else 0.0
-        )
-    for name, word in (
-        ("precision", "tf32x3"),
-        ("precision", "ieee"),
-        ("passes", "registers"),
-        ("passes", "loop"),
-        ("order", "nm"),
-    ):
-        values.append(float(after.get(name) == word and before.get(name) != word))
-    return values
+        now, then = (_number(each.get(name)) for each in (after, before))
+        values += [math.log2(1 + now) / 4, math.log2((1 + now) / (1 + then)) / 2]
+    for name, word in WORDS:
+        so = after.get(name) == word
+        values += [float(so), float(so and before.get(name) != word)]
+    changed = [name for name, value in after.items() if before.get(name) != value]
+    known = {*SETTINGS, *(name for name, _ in WORDS)}
+    return [*values, len(changed) / 4, float(sum(name not in known for name in changed))]
+
+
+def _number(value: int | str | None) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def fit(stage: Stage | None, facts: StageFacts, gpu: Hardware) -> list[float]:
@@ -73,7 +102,12 @@ def _tiled(settings: dict[str, int], facts: StageFacts, gpu: Hardware, threads: 
     split = settings.get("split_k", 1)
     shared = settings.get("num_stages", 1) * (m * k + k * n) * facts.width / gpu.shared_per_block
     waste = 1.0 - facts.m * facts.n / (tiles * m * n)
-    return _numbers(tiles * split, gpu, m * n / threads, shared, max(1.0, facts.k / (k * split)), waste)
+    programs = settings.get("stream_k") or tiles * split
+    steps = max(1.0, facts.k * tiles / (k * programs))
+    numbers = _numbers(programs, gpu, m * n / threads, shared, steps, waste)
+    if persistent := settings.get("persistent"):  # fewer programs, as many tiles in the last round
+        numbers[FIT_NAMES.index("fit_programs")] = math.log2(min(programs, persistent)) / 4
+    return numbers
 
 
 def _rows(settings: dict[str, int], facts: StageFacts, gpu: Hardware, threads: int) -> list[float]:

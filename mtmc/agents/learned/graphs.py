@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -47,34 +47,76 @@ class OpFacts:
 class GraphFacts:
     """A task's graph at its full shapes. Compared by identity: there is one a task.
 
-    outputs: positions of the values that forward returns.
+    outputs: positions of the values that forward returns. after: the graph after kinds of simplification, in order (see
+    `mtmc.rewrite.algebra`), for those that are known.
     """
 
     values: tuple[ValueFacts, ...]
     ops: tuple[OpFacts, ...]
     outputs: tuple[int, ...]
+    after: Mapping[tuple[str, ...], GraphFacts] = field(default_factory=dict)
 
     @cached_property
     def by_name(self) -> dict[str, OpFacts]:
         """Its ops by name."""
         return {op.name: op for op in self.ops}
 
+    @cached_property
+    def readers(self) -> Mapping[int, frozenset[str]]:
+        """Position of a value -> names of the ops that read it; values that none reads are left out."""
+        found: dict[int, set[str]] = {}
+        for op in self.ops:
+            for at in op.reads:
+                found.setdefault(at, set()).add(op.name)
+        return {at: frozenset(names) for at, names in found.items()}
+
+    def leaving(self, ops: Collection[str]) -> set[int]:
+        """Positions of the values that some ops make and that another op or forward's result reads."""
+        inside = frozenset(ops)
+        made = {at for name in ops if name in self.by_name for at in self.by_name[name].makes}
+        return {at for at in made if at in self._returned or not self.readers.get(at, inside) <= inside}
+
+    @cached_property
+    def _returned(self) -> frozenset[int]:
+        return frozenset(self.outputs)
+
+    def simplified(self, kinds: Sequence[str]) -> GraphFacts:
+        """The graph after these kinds of simplification; this one where that is not known."""
+        return self.after.get(tuple(kinds), self)
+
     def to_json(self) -> str:
         """Compact JSON text; `graph_from_json` is its inverse."""
+        return json.dumps(self._plain(), separators=(",", ":"))
+
+    def _plain(self) -> dict[str, Any]:
         values = [[list(each.shape), each.dtype, each.role] for each in self.values]
         ops = [[op.name, op.target, list(op.reads), list(op.makes), op.numbers] for op in self.ops]
-        data = {"values": values, "ops": ops, "outputs": list(self.outputs)}
-        return json.dumps(data, separators=(",", ":"))
+        data: dict[str, Any] = {"values": values, "ops": ops, "outputs": list(self.outputs)}
+        if self.after:
+            data["after"] = [[list(kinds), graph._plain()] for kinds, graph in sorted(self.after.items())]
+        return data
 
 
 def graph_from_json(text: str) -> GraphFacts:
     """Inverse of `GraphFacts.to_json`. Raises: KeyError, ValueError on text of another form."""
-    data = json.loads(text)
+    return _from_plain(json.loads(text))
+
+
+def _from_plain(data: Mapping[str, Any]) -> GraphFacts:
     values = tuple(ValueFacts(tuple(shape), dtype, role) for shape, dtype, role in data["values"])
     ops = tuple(
         OpFacts(name, target, tuple(reads), tuple(makes), more) for name, target, reads, makes, more in data["ops"]
     )
-    return GraphFacts(values, ops, tuple(data["outputs"]))
+    after = {tuple(kinds): _from_plain(graph) for kinds, graph in data.get("after", ())}
+    return GraphFacts(values, ops, tuple(data["outputs"]), after)
+
+
+def with_simplified(graph: Graph, plans: Iterable[tuple[str, ...]]) -> GraphFacts:
+    """The facts of a captured graph and of what simplifying makes of it. plans: kinds of simplification, in order, each."""
+    from mtmc.rewrite.algebra import simplified
+
+    kinds = sorted({each for each in plans if each})
+    return replace(graph_facts(graph), after={each: graph_facts(simplified(graph, each)) for each in kinds})
 
 
 def graph_facts(graph: Graph) -> GraphFacts:

@@ -123,7 +123,6 @@ def stage_facts(graph: GraphFacts, ops: tuple[str, ...]) -> StageFacts:
     inside = [graph.by_name[name] for name in ops if name in graph.by_name]
     made = {at for op in inside for at in op.makes}
     read = {at for op in inside for at in op.reads} - made
-    outside = {at for op in graph.ops if op not in inside for at in op.reads} | set(graph.outputs)
     classes = [op_class(op) for op in inside]
     products = [
         _product(graph, op, kind)
@@ -135,8 +134,8 @@ def stage_facts(graph: GraphFacts, ops: tuple[str, ...]) -> StageFacts:
     largest = max(touched, key=lambda value: math.prod(value.shape), default=None)
     floats = [_BYTES[value.dtype] for value in touched if "float" in value.dtype and value.dtype in _BYTES]
     return StageFacts(
-        bytes_read=sum(_bytes(graph, at) for at in read),
-        bytes_written=sum(_bytes(graph, at) for at in made & outside),
+        bytes_read=sum(value_bytes(graph, at) for at in read),
+        bytes_written=sum(value_bytes(graph, at) for at in graph.leaving(ops)),
         flops=sum(2.0 * math.prod(each) for each in products) + sum(_numel(graph, op) for op in inside),
         classes=tuple(classes.count(kind) for kind in OP_CLASSES),
         m=m,
@@ -146,13 +145,6 @@ def stage_facts(graph: GraphFacts, ops: tuple[str, ...]) -> StageFacts:
         cols=0 if largest is None or not largest.shape else largest.shape[-1],
         width=max(floats, default=4),
     )
-
-
-def bytes_between(graph: GraphFacts, first: tuple[str, ...], second: tuple[str, ...]) -> int:
-    """Bytes of the values that the first ops make and the second read."""
-    made = {at for name in first if name in graph.by_name for at in graph.by_name[name].makes}
-    read = {at for name in second if name in graph.by_name for at in graph.by_name[name].reads}
-    return sum(_bytes(graph, at) for at in made & read)
 
 
 def _product(graph: GraphFacts, op: OpFacts, kind: OpClass) -> tuple[int, int, int]:
@@ -174,6 +166,7 @@ def _numel(graph: GraphFacts, op: OpFacts) -> int:
     return max((math.prod(graph.values[at].shape) for at in (*op.reads, *op.makes)), default=0)
 
 
-def _bytes(graph: GraphFacts, at: int) -> int:
+def value_bytes(graph: GraphFacts, at: int) -> int:
+    """Bytes of a value, by its position."""
     value = graph.values[at]
     return math.prod(value.shape) * _BYTES.get(value.dtype, 4)

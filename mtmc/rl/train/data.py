@@ -19,7 +19,8 @@ from mtmc.rl.trees import RecordedTree, trees_of
 
 @dataclass(frozen=True, eq=False)
 class Data:
-    """about: what a model card says of the trees: folders, hash, number of trees and of transitions, GPUs."""
+    """about: what a model card says of the trees: folders, hash, number of trees and of transitions; trees by their
+    GPU and the kind of their runtimes."""
 
     train: Forest
     validation: Forest
@@ -60,14 +61,18 @@ def data_hash(folders: Sequence[Path]) -> str:
 
 
 def _about(paths: Sequence[Path], splits: dict[str, list[RecordedTree]]) -> dict[str, Any]:
-    hardware = Counter(tree.hardware for trees in splits.values() for tree in trees)
+    whose = Counter((tree.hardware, _runtimes(tree)) for trees in splits.values() for tree in trees)
     return {
         "folders": [path.name for path in paths],
         "hash": data_hash(paths),
         "trees": {split: len(trees) for split, trees in splits.items()},
         "transitions": {split: sum(map(_known, trees)) for split, trees in splits.items()},
-        "hardware": dict(sorted(hardware.items())),
+        "hardware": dict(sorted(whose.items())),
     }
+
+
+def _runtimes(tree: RecordedTree) -> str:
+    return f"{tree.root.outcome.runtime_kind or 'unknown'} runtimes"
 
 
 def _known(tree: RecordedTree) -> int:

@@ -1,0 +1,112 @@
+"""Benchmark runs that differ in their policy or strategy, problem by problem: is one at least as good as the other?
+
+    PYTHONPATH=. python benchmarks/policy_transfer.py heuristic=bench/h compact=bench/c greedy=bench/g \\
+        --out results/policy_transfer
+
+Each LABEL=FOLDER is what `mtmc bench` wrote; several folders, of machines that shared the problems, with commas. Compared
+are the speedups over eager of what is handed back, on the problems for which all runs have one; the reference itself counts
+as 1. "over" is the geometric mean of the quotient of two runs' speedups with its 95% interval, problems drawn anew. Better,
+worse: problems that differ by more than 2%.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.common import Report
+from benchmarks.figures import header, row
+from mtmc.bench.row import Row, row_from_json
+from mtmc.errors import ConfigError
+
+DRAWS, BAND = 2000, 0.02
+Floats = NDArray[np.float64]
+
+
+def read(text: str) -> tuple[str, dict[str, Row]]:
+    """Label and rows by problem of "LABEL=FOLDER[,FOLDER ...]". Raises: ConfigError."""
+    label, equals, folders = text.partition("=")
+    if not equals:
+        raise ConfigError(f"{text!r} names no run: write LABEL=FOLDER")
+    rows: dict[str, Row] = {}
+    for folder in folders.split(","):
+        path = Path(folder).expanduser() / "bench.json"
+        if not path.is_file():
+            raise ConfigError(f"there is no {path}: name a folder that mtmc bench wrote")
+        found = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        rows |= {each.id: each for each in map(row_from_json, found)}
+    return label, rows
+
+
+def shared(runs: Mapping[str, Mapping[str, Row]]) -> list[str]:
+    """The problems that have a speedup in every run. Raises: ConfigError for none."""
+    every = [{name for name, each in rows.items() if each.speedup() is not None} for rows in runs.values()]
+    names = sorted(set.intersection(*every))
+    if not names:
+        raise ConfigError("no problem has a speedup in all runs: name runs of the same problems")
+    return names
+
+
+def quotient(over: Floats, under: Floats, rng: np.random.Generator) -> tuple[float, float, float]:
+    """Geometric mean of over / under and its 95% interval. Both: [problems]."""
+    logs = np.log(over / under)
+    drawn = logs[rng.integers(len(logs), size=(DRAWS, len(logs)))].mean(axis=1)
+    low, high = np.exp(np.percentile(drawn, [2.5, 97.5]))
+    return float(np.exp(logs.mean())), float(low), float(high)
+
+
+def tell(report: Report, runs: Mapping[str, Mapping[str, Row]], names: Sequence[str], seed: int) -> None:
+    """The tables, and the same as data."""
+    rng = np.random.default_rng(seed)
+    speedups = {label: np.asarray([rows[name].speedup() for name in names]) for label, rows in runs.items()}
+    base = next(iter(runs))
+    report.say(header("run", "over eager", f"over {base}", "better", "worse", "evaluations", "GPU seconds"))
+    summary: dict[str, Any] = {}
+    for label, values in speedups.items():
+        mean, low, high = quotient(values, speedups[base], rng)
+        ratio = values / speedups[base]
+        better, worse = int((ratio > 1 + BAND).sum()), int((ratio < 1 / (1 + BAND)).sum())
+        evaluations = float(np.mean([runs[label][name].evaluations for name in names]))
+        seconds = sum(runs[label][name].gpu_seconds for name in names)
+        overall = float(np.exp(np.log(values).mean()))
+        cells = (f"{overall:.3f}x", f"{mean:.3f}x [{low:.3f}, {high:.3f}]", better, worse)
+        report.say(row(label, *map(str, cells), f"{evaluations:.1f}", f"{seconds:.0f}"))
+        summary[label] = {"over_eager": overall, "over_first": [mean, low, high], "better": better, "worse": worse}
+    report.say("\n" + header("problem", *runs))
+    for at, name in enumerate(names):
+        report.say(row(name, *(f"{values[at]:.3f}x" for values in speedups.values())))
+    report.data["runs"] = summary
+    report.data["speedups"] = {
+        label: dict(zip(names, values.tolist(), strict=True)) for label, values in speedups.items()
+    }
+
+
+def main() -> None:
+    """See the text of this file."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "runs", nargs="+", metavar="LABEL=FOLDER", help="the first one is what the others are held against"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the intervals")
+    parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json")
+    arguments = parser.parse_args()
+    runs = dict(map(read, arguments.runs))
+    names = shared(runs)
+    with Report("Searches that differ in their policy", arguments.out) as report:
+        hardware = sorted({each.hardware for rows in runs.values() for each in rows.values() if each.hardware})
+        left = {label: len(rows) - len(names) for label, rows in runs.items()}
+        without = ", ".join(f"{label} {count}" for label, count in left.items())
+        report.say(
+            f"{len(names)} problems on {', '.join(hardware)}; problems without a speedup in all runs: {without}.\n"
+        )
+        tell(report, runs, names, arguments.seed)
+
+
+if __name__ == "__main__":
+    main()
