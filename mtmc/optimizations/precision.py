@@ -47,6 +47,7 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     return [
         ({"precision": way}, f"compute the {stage.name} kernel's product {words[way]}")
         for way in version.fp32_products(stage.family)
+        if stage.setting("precision") != "tf32"  # the fastest there is
     ]
 
 

@@ -27,8 +27,8 @@ class Version:
 
     regions: lines of each stage in its source. hardware: the GPU it is for.
     excluded: stages that are known to ask for more than the target has (see `optimizations.resources`).
-    measured: whether the reference is run on the GPU. There the library computes convolutions of fp32 numbers in TF32,
-    unless it is told otherwise, and a version may do the same; on a CPU they are exact.
+    rough: whether the reference's own error at full shapes, where it was measured, is that of TF32, as it is where the
+    library convolves so. A version may do the same then, and would not pass where the library is exact.
     """
 
     task: Task
@@ -37,13 +37,13 @@ class Version:
     regions: Mapping[Stage, Region]
     hardware: Hardware
     excluded: tuple[Stage, ...] = ()
-    measured: bool = False
+    rough: bool = False
 
     def fp32_products(self, family: str) -> tuple[str, ...]:
         """Ways to compute a product of fp32 numbers as exactly as the reference does, the fastest first."""
         if not self.hardware.target.startswith("sm_"):
             return ("ieee",)
-        own = ("tf32",) if family == "convolution" and self.measured else ()
+        own = ("tf32",) if family == "convolution" and self.rough else ()
         return (*own, "tf32x3", "ieee")
 
     def kernels(self) -> list[Stage]:

@@ -67,6 +67,11 @@ class Calibration:
 
     precisions: tuple[Precision | None, ...]
 
+    @property
+    def error(self) -> float | None:
+        """The largest norm-wise error of the reference itself, None where it is not known."""
+        return max((each.own for each in self.precisions if each is not None), default=None)
+
 
 class Reference:
     """The task's `Model` at one set of shapes: as it is, in float64, and in float64 with each weight off by a rounding.

@@ -182,6 +182,8 @@ class Oracle:
             if request.depth == "verify" and request.profile:
                 metrics |= witness(examination.profile(reference, number, PROFILED_CALLS), samples)
         metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": time.perf_counter() - ended}
+        if reference.calibration is not None and (error := reference.calibration.error) is not None:
+            metrics["reference_error"] = error
         warnings = list(grounds.admission.warnings)
         return {"status": "ok", **found, "warnings": warnings, "metrics": {**found.pop("metrics"), **metrics}}
 
