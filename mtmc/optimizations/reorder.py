@@ -30,7 +30,7 @@ that nothing spills. A walk finds the maximum and the sum of exponentials togeth
 maximum grows), and mean and deviations together. Where a row is walked over twice, the first walk asks the cache to
 keep it (evict_last), the second to let it go (evict_first); for rows of 64 to 256 KiB a program then has 32 warps, so
 that few rows are in flight and the second walk still finds them: 1056 programs of 8 warps with 128 KiB each do not fit
-the 50 MiB.
+the 50 MiB. Rows in registers can be read as what the cache forgets first, which leaves it to the results.
 
 ## When it harms
 Rows of 16384 elements and more in registers, 64 a thread: one program of 16 warps fills a multiprocessor, which then
@@ -88,7 +88,16 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     assert body is not None
     layout = lay_out(version.graph, body)
     if stage.setting("passes") == "registers":
-        return [(walking(body, layout), f"walk over each row of the {stage.name} kernel in passes")]
+        walk = (walking(body, layout), f"walk over each row of the {stage.name} kernel in passes")
+        if not set(body.stores) & {name for name, place in layout.place.items() if place == "full"}:
+            return [walk]
+        gone = dict(stage.schedule).get("cache") == "let go"
+        words = (
+            "treat what the {} kernel has read like all else"
+            if gone
+            else "let the cache forget what the {} kernel has read"
+        )
+        return [walk, ({"cache": "keep" if gone else "let go"}, words.format(stage.name))]
     elements = power_of_two_above(max(layout.cols, default=1)) * stage.number("block_rows")
     if stage.number("split") > 1 or elements > MAX_REGISTER_ELEMENTS:
         return []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mtmc.optimizations.resources import elements_a_thread
 from mtmc.optimizations.settings import Choice, Settings
 from mtmc.optimizations.version import Version
@@ -51,26 +53,24 @@ WARPS = {
     "convolution": (4, 8),
     "attention": (4, 8),
 }
-ROWS = ("rowwise", "scan")
-FEWEST_EACH, MOST_EACH = 4, 64
-"""Elements of rows that a thread may get: one load of 16 bytes, and a quarter of what its registers hold."""
+EACH = {"pointwise": (4, 16), "windows": (1, 4), "rowwise": (4, 64), "scan": (4, 64)}
+"""Elements that a thread may get: from one load of 16 bytes on (of windows, a load at every tap)."""
 
 
 def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     offers: list[tuple[Choice, str]] = []
-    if stage.family in BLOCKS:
-        offers += [
-            ({"block": block}, f"vectorize the {stage.name} kernel: {block} elements a program")
-            for block in BLOCKS[stage.family]
-        ]
+    for block in BLOCKS.get(stage.family, ()):
+        offers.append(({"block": block}, f"vectorize the {stage.name} kernel: {block} elements a program"))
     if stage.family == "matmul":
         offers += _turns(version, stage)
     for warps in WARPS.get(stage.family, ()):
-        each = elements_a_thread(version.graph, stage) * stage.number("num_warps") / warps
-        if stage.family in ROWS and warps != 4 and not FEWEST_EACH <= each <= MOST_EACH:
-            continue
         offers.append(({"num_warps": warps}, f"vectorize the {stage.name} kernel: {warps} warps a program"))
-    return offers
+    fewest, most = EACH.get(stage.family, (0, math.inf))
+    return [
+        (choice, sentence)
+        for choice, sentence in offers
+        if fewest <= elements_a_thread(version.graph, stage.scheduled(choice)) <= most
+    ]
 
 
 def _turns(version: Version, stage: Stage) -> list[tuple[Choice, str]]:

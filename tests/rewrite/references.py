@@ -130,6 +130,9 @@ ROWS = {
     "group_norm_of_long_channels": reference(
         "self.norm(x)", "torch.randn(3, 4, 1024)", "self.norm = nn.GroupNorm(2, 4); nn.init.uniform_(self.norm.weight)"
     ),
+    "group_norm_of_odd_channels": reference(
+        "self.norm(x)", "torch.randn(3, 6, 1077)", "self.norm = nn.GroupNorm(2, 6); nn.init.uniform_(self.norm.weight)"
+    ),
     "layer_norm_two_dims": reference("F.layer_norm(x, x.shape[-2:])", "torch.randn(n, m, 5)"),
     "layer_norm_module": reference("self.norm(x)", init="self.norm = nn.LayerNorm(m)"),
     "rms_norm": reference("F.rms_norm(x, x.shape[-1:], eps=1e-6)"),

@@ -15,7 +15,7 @@ WAYS = {
         ["lower"],
         ["fuse", "lower"],
         ["fuse", "lower", "walk over"],
-        ["lower", "fuse", "retile"],
+        ["lower", "fuse", "retile", "let the cache"],
         ["lower", "split"],
     ],
     "products": [

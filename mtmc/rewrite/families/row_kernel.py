@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
 from mtmc.rewrite.families import row_online
 from mtmc.rewrite.families.pointwise import Variables, load_once, write_maps
-from mtmc.rewrite.families.row_passes import IDENTITY, Pass, accumulate, finish, start, whole
+from mtmc.rewrite.families.row_passes import IDENTITY, Pass, accumulate, finish, pick, picked, start, whole
 from mtmc.rewrite.families.rows import lay_out, walks, why_not_split
 from mtmc.rewrite.families.writer import Writer
 from mtmc.rewrite.graph import Graph, is_one
@@ -21,10 +21,19 @@ class RowKernel:
         self.layout = lay_out(graph, body)
         self.split = stage.number("split")
         self.loop = stage.setting("passes") == "loop" or self.split > 1
+        self.once = dict(stage.schedule).get("cache") == "let go"
         self.totals = [node for node in body.nodes if self.place(node) == "total"]
         self.reductions = [node for node in body.nodes if node.kind == "reduce" and self.place(node) == "row"]
+        self.picked = self._picked()
+        """Reductions of which one element of each row is all there is -> what they would sum up."""
         self.variables: Variables = {}
         self.writer = Writer(graph, body, f"{name}_kernel")
+
+    def _picked(self) -> dict[str, Node]:
+        if self.split > 1 or self.layout.lead or not is_one(self.layout.inner):
+            return {}
+        found = {node.name: picked(self.body, node) for node in self.reductions}
+        return {name: node for name, node in found.items() if node is not None}
 
     def place(self, node: Node) -> str:
         """Where a node's values lie: "full", "row" or "total"."""
@@ -44,7 +53,9 @@ class RowKernel:
         if self.loop:
             self._passes(groups)
         else:
+            self.writer.policy = "evict_first" if self.once else ""
             self._once(groups)
+            self.writer.policy = ""
         if self.split > 1:
             self._store_partials()
         else:
@@ -97,9 +108,11 @@ class RowKernel:
         """All nodes in order, each row read once and held in registers."""
         for node in self.body.nodes:
             place = self.place(node)
-            if place == "total":
+            if place == "total" or node in self.picked.values():
                 continue
-            if node.kind == "reduce":
+            if node.name in self.picked:
+                self._pick(node, groups)
+            elif node.kind == "reduce":
                 value = self._operand(node, groups, self.variables)
                 whole(self.writer, node, value, self.variables, self.writer.size(self.layout.cols))
             else:
@@ -107,6 +120,10 @@ class RowKernel:
                 write_maps(self.writer, [node.name], chosen, self.variables)
             if place == "full" and node.name in self.body.stores:
                 self.store_full(self.writer, node.name, groups)
+
+    def _pick(self, node: Node, groups: tuple[Group, ...]) -> None:
+        cols = self.writer.size(self.layout.cols)
+        pick(self.writer, node, self.picked[node.name], groups, self.variables, cols)
 
     def _operand(self, node: Node, groups: tuple[Group, ...], variables: Variables) -> str:
         """The variable a reduction reads, loaded if it comes straight from outside."""
@@ -175,6 +192,10 @@ class RowKernel:
         writer.walks = False
 
     def _one_pass(self, groups: tuple[Group, ...], reductions: list[Node], results: list[Node]) -> None:
+        for node in reductions:
+            if node.name in self.picked:
+                self._pick(node, groups)
+        reductions = [node for node in reductions if node.name not in self.picked]
         writer, online = self.writer, self._online(reductions)
         others = [node for node in reductions if node.name not in online and node.name not in self.layout.online]
         for top, total in online.values():

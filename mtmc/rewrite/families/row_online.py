@@ -47,8 +47,8 @@ def accumulate(writer: Writer, top: Node, total: Node, value: str) -> None:
     """Write what a walk does with one piece of the rows."""
     new, old, each, acc = f"{top.name}_new", f"{top.name}_acc", f"{total.name}_each", f"{total.name}_acc"
     writer.comment("the largest so far, and the sum of exponentials of the distances to it")
-    writer.line(f"{new} = tl.where(mask, {value}, {LOWEST})")
-    writer.line(f"{each} = tl.where(mask, tl.exp(-tl.abs({new} - {old})), 0.0)")
+    writer.line(f'{new} = tl.where(mask, {value}, float("-inf"))')
+    writer.line(f"{each} = tl.exp(-tl.abs({new} - {old}))")
     writer.line(f"{acc} = tl.where({new} > {old}, {acc} * {each} + 1.0, {acc} + {each})")
     writer.line(f"{old} = tl.maximum({old}, {new})")
 

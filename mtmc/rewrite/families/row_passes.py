@@ -12,14 +12,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Node
-from mtmc.rewrite.families.pointwise import Variables
+from mtmc.rewrite.body import Body, Node, Trailing
+from mtmc.rewrite.families.pointwise import Variables, load_once
 from mtmc.rewrite.families.writer import Writer
+from mtmc.rewrite.space import Group, bare
 
 IDENTITY = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")', "deviations": "0.0"}
 """What a reduction starts from, and what stands for elements outside the bounds."""
 
 _COMBINE = {"sum": "{0} + {1}", "max": "tl.maximum({0}, {1})", "min": "tl.minimum({0}, {1})"}
+
+
+_PICKED = "tl.where({cols} == {1}, {0}, 0.0)"
+
+
+def picked(body: Body, node: Node) -> Node | None:
+    """What a reduction sums up, where that is one element of each row, straight from outside; else None."""
+    found = body.node(node.reads()[0])
+    if node.operation != "sum" or found is None or found.operation != _PICKED or found.name in body.stores:
+        return None
+    value, _ = found.operands
+    return found if isinstance(value, str) and body.node(value) is None else None
+
+
+def pick(writer: Writer, node: Node, found: Node, groups: tuple[Group, ...], variables: Variables, cols: str) -> None:
+    """Load that element alone: no look at all others is needed."""
+    value, item = found.operands
+    assert isinstance(value, str) and isinstance(item, str | Trailing)
+    place, inside = load_once(writer, item, found.shape, groups, variables), f"{node.name}_inside"
+    writer.line(f"{inside} = row_mask & ({place} >= 0) & ({place} < {cols})")
+    chosen = tuple(Group(place if group.index == "cols" else group.index, group.size, "") for group in groups)
+    offset = bare(writer.access(value, found.shape, chosen).offset)
+    address = f"{writer.pointer(value)} + {offset}"
+    writer.line(f"{node.name} = tl.load({address}, mask={inside}, other=0.0).to(tl.float32)")
+    variables[node.name] = node.name
 
 
 @dataclass(frozen=True)

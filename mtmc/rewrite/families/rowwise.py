@@ -3,7 +3,8 @@
 The reduced dimensions must be neighbours; what stands before them are the outer, behind them the inner dimensions. A row
 is one (outer, inner) index, a column runs over the reduced dimensions. Two ways to go through a row: held in registers
 ("registers": a program loads its rows once) or in several passes over a long row ("loop": one pass for each reduction that
-waits for another). `split` > 1 cuts each row among several programs and adds a second kernel.
+waits for another). `split` > 1 cuts each row among several programs and adds a second kernel. With "cache" = "let go" rows
+that are held in registers are read as what the cache may forget first.
 """
 
 from __future__ import annotations
@@ -181,6 +182,8 @@ class _Assembler:
             conditions = [f"({cols}) % ({size}) == ({size}) % {block} == 0" for size in sizes]
             conditions += [f"{chunk} % {block} == 0"] * (self.kernel.split > 1)
             constants.append(("ALIGNED", " and ".join(conditions)))
+            long = [f"({cols}) % ({size}) == 0 and ({size}) >= {block}" for size in sizes]
+            constants.append(("LONG", " and ".join(long)))
         return constants
 
     def _chunk(self, cols: str) -> str:

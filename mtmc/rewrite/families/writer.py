@@ -135,8 +135,15 @@ class Writer:
         if segment:
             self.segments.add(segment)
             first = _COLUMN.sub("start", address)
+            last = _COLUMN.sub("last_col", address)
             self.line("if ALIGNED:  # the columns at hand have it in common")
             self.line(f"    {variable} = tl.load({first}, mask=row_mask{other}){cast}")
+            self.line("elif LONG:  # or there is one border between them")
+            self.line(f"    {variable}_first = tl.load({first}, mask=row_mask{other}){cast}")
+            self.line("    last_col = tl.minimum(start + BLOCK_COLS, n_cols) - 1")
+            self.line(f"    {variable}_last = tl.load({last}, mask=row_mask{other}){cast}")
+            border = f"cols < (start // {segment} + 1) * {segment}"
+            self.line(f"    {variable} = tl.where({border}, {variable}_first, {variable}_last)")
             self.line("else:")
         self.line(f"{INDENT * bool(segment)}{variable} = tl.load({address}{guard}){cast}")
 
