@@ -28,13 +28,19 @@ WORDS = (
         ("passes", "loop"),
     ),
     *(("order", "mn"), ("order", "nm"), ("walk", "taps"), ("walk", "channels"), ("right", "turned")),
-    *(("operands", "descriptors"), ("layout", "channels_last")),
+    *(
+        ("walk", "flat"),
+        ("operands", "descriptors"),
+        ("layout", "channels_last"),
+        ("cache", "keep"),
+        ("cache", "let go"),
+    ),
 )
 """Settings that are words, and the words that have numbers of their own. A schedule without one has its other word."""
 
 SETTING_NAMES: tuple[str, ...] = (
     *(f"{name}_{part}" for name in SETTINGS for part in ("value", "change")),
-    *(f"{part}_{word}" for _, word in WORDS for part in ("with", "to")),
+    *(f"{part}_{word.replace(' ', '_')}" for _, word in WORDS for part in ("with", "to")),
     *("settings_changed", "settings_other"),
 )
 """NAME_value: log2(1 + new) / 4. NAME_change: log2 of (1 + new) over (1 + old) / 2. with_WORD: whether it is so after the
