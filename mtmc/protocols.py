@@ -55,12 +55,21 @@ class Workbench(Protocol):
 
 
 @dataclass(frozen=True)
+class Gain:
+    """What an action gained where it was tried: mean of log2 of the speedups over the parents, of so many tries."""
+
+    tries: int
+    mean: float
+
+
+@dataclass(frozen=True)
 class Observation:
     """What a policy sees of a node.
 
     history: the steps from the root to this node, oldest first.
     hardware: name in the hardware table (`mtmc.evaluate.hardware`) of the GPU that runtimes are for.
     bench: None where nothing but the observation can be used.
+    elsewhere: what actions have gained on other versions of this run so far, by their keys.
     """
 
     task: Task
@@ -70,6 +79,7 @@ class Observation:
     history: tuple[Step, ...]
     hardware: str
     bench: Workbench | None = field(default=None, compare=False, repr=False)
+    elsewhere: Mapping[str, Gain] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,13 @@ import pytest
 
 from mtmc.action import STOP, Action, Region
 from mtmc.agents.macro import POLICIES, Heuristic, Uniform
+from mtmc.agents.mixing import experienced
 from mtmc.errors import ConfigError
 from mtmc.outcome import Outcome
-from mtmc.protocols import Observation, Step
+from mtmc.protocols import Gain, Observation, Step
+from mtmc.search.experience import Experience
 from mtmc.task import Task, Variant
+from mtmc.tree import NO_PARENT, KernelNode, Tree
 
 TASK = Task("t", "", Variant("full"), Variant("small"))
 
@@ -94,3 +97,28 @@ def test_temperature_flattens_and_must_be_positive() -> None:
     assert max(flat) < max(sharp)
     with pytest.raises(ConfigError, match="temperature is 0"):
         Heuristic(temperature=0)
+
+
+def test_what_an_action_has_gained_elsewhere_counts_by_hand() -> None:
+    """Three tries that doubled the speed: 4 ln 2 * 1 * 3/4, a factor of 8; one failure (-2, clipped to -1): 1/4."""
+    elsewhere = {ACTIONS[1].key: Gain(3, 1.0), ACTIONS[6].key: Gain(1, -2.0)}
+    known = experienced(replace(seen(), elsewhere=elsewhere), ACTIONS, 4.0)
+    assert known == pytest.approx([0, math.log(8), 0, 0, 0, 0, -math.log(4), 0])
+    before, after = Heuristic().prior(seen(), ACTIONS), Heuristic().prior(replace(seen(), elsewhere=elsewhere), ACTIONS)
+    assert after[1] / after[0] == pytest.approx(8 * before[1] / before[0])
+    assert Heuristic(experience=0.0).prior(replace(seen(), elsewhere=elsewhere), ACTIONS) == before
+    with pytest.raises(ConfigError, match="experience cannot be -1"):
+        Heuristic(experience=-1)
+
+
+def test_experience_is_the_mean_gain_over_the_parents_by_action() -> None:
+    """0.5 ms after 1 ms and 0.125 after 0.5: log2 gains 1 and 2 of `fuse`; a crash of `lower` counts -2."""
+    tree = Tree("t")
+    tree.add(KernelNode(0, NO_PARENT, None, "root", None, Outcome("ok", 1.0), -1, 0))
+    known = Experience(tree)
+    found = (("fuse", 0, Outcome("ok", 0.5)), ("fuse", 1, Outcome("ok", 0.125)), ("lower", 0, Outcome("crash")))
+    for number, (kind, parent, outcome) in enumerate(found, 1):
+        tree.add(KernelNode(number, parent, action(kind), str(number), None, outcome, number, 0))
+        known.note(tree, tree[number])
+    assert known.gains == {action("fuse").key: Gain(2, 1.5), action("lower").key: Gain(1, -2.0)}
+    assert Experience(tree).gains == known.gains

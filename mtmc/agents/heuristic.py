@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.action import STOP_KIND, Action
+from mtmc.agents.mixing import check_experience, experienced
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation
 
@@ -58,16 +59,19 @@ class Heuristic:
     there are too few programs, sharing the last tiles where they leave the chip half empty; a CUDA graph where launches
     are most of the time; stop near the roofline.
 
-    temperature: of the softmax over the logits; 1 as they are, larger is flatter.
+    temperature: of the softmax over the logits; 1 as they are, larger is flatter. experience: how much it counts what an
+    action has gained on other versions of the run, 0 for nothing, see `mixing.experienced`.
     """
 
     temperature: float = 1.0
+    experience: float = 4.0
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
             raise ConfigError(
                 f"temperature is {self.temperature}; it must be above 0 (1 leaves the priors as they are)"
             )
+        check_experience("heuristic", self.experience)
 
     def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
         """Softmax of the actions' logits; actions of one kind on one region share that kind's weight."""
@@ -75,9 +79,11 @@ class Heuristic:
         for action in actions:
             group = (action.kind, action.region.name)
             counts[group] = counts.get(group, 0) + 1
+        known = experienced(observation, actions, self.experience)
         logits = [
-            (_logit(observation, action) - math.log(counts[(action.kind, action.region.name)])) / self.temperature
-            for action in actions
+            (_logit(observation, action) - math.log(counts[(action.kind, action.region.name)]) + more)
+            / self.temperature
+            for action, more in zip(actions, known, strict=True)
         ]
         top = max(logits)
         weights = [math.exp(logit - top) for logit in logits]

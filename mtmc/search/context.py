@@ -17,6 +17,7 @@ from mtmc.errors import ConfigError
 from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import Coder, Depth, Evaluator, Policy, Step, Strategy
 from mtmc.search.budget import Budget, Spent
+from mtmc.search.experience import Experience
 from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.models import Models
 from mtmc.search.replay import replay, tell_node, tell_trial
@@ -107,7 +108,7 @@ class Run:
 
     state: the strategy's. failures: versions of ended batches that failed for lack of resources. batch_id: of the batch
     in flight, or of the next one. pending: a batch that a killed process has left in flight. before: seconds spent
-    before this process. finished: why the search has ended.
+    before this process. finished: why the search has ended. experience: of the tree's actions.
     """
 
     store: Store
@@ -127,6 +128,7 @@ class Run:
     before: float = 0.0
     finished: str | None = None
     started: float = field(default_factory=time.monotonic)
+    experience: Experience = field(init=False)
     _actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
     _busy: KeyedLocks = field(default_factory=KeyedLocks)
 
@@ -205,6 +207,7 @@ def rebuild(run: Run) -> None:
     Raises: RunError if the strategy asks for other trials than it did, see `replay`.
     """
     run.tree = run.store.tree()
+    run.experience = Experience(run.tree)
     run.before = run.store.seconds()
     run.started = time.monotonic()
     deterministic = run.parts.coder.deterministic

@@ -23,7 +23,9 @@ def legal_actions(run: Run, node: KernelNode) -> tuple[tuple[Action, ...], tuple
     hardware = run.parts.evaluator.hardware
     steps = history(run.tree, node.id)
     bench = NodeBench(run, node)
-    observation = Observation(run.task, node.source, node.plan, node.outcome, steps, hardware, bench)
+    observation = Observation(
+        run.task, node.source, node.plan, node.outcome, steps, hardware, bench, run.experience.gains
+    )
     actions = tuple(run.parts.coder.actions(observation, run.failures))
     if not actions:
         return (), ()

@@ -141,6 +141,7 @@ def _land(run: Run, flight: Flight) -> KernelNode | None:
         cost=_cost(flight.attempts),
     )
     run.tree.add(node)
+    run.experience.note(run.tree, node)
     return node
 
 

@@ -86,13 +86,17 @@ def test_untrained_it_is_the_heuristic_and_small(trees: list[RecordedTree], tmp_
 
 def test_the_mixture_by_hand() -> None:
     others = [0.5, 0.25, 0.25]
-    found = mixed_prior([0.0, 2 * math.log(3.0), -1e9], others, temperature=2.0, weight=0.4, floor=0.06)
+    found = mixed_prior([0.0, 2 * math.log(3.0), -1e9], others, temperature=2.0, weight=0.4, floor=0.06, more=[0.0] * 3)
     # softmax 1/4, 3/4, 0; mixed 0.6 * own + 0.4 * others; 0.94 of it, and 0.02 each
     expected = [0.02 + 0.94 * mixed for mixed in (0.15 + 0.2, 0.45 + 0.1, 0.1)]
     assert found == pytest.approx(expected)
     assert sum(found) == pytest.approx(1.0)
-    assert mixed_prior([0.0, -1e9], [1.0, 0.0], 1.0, 0.0, 0.05)[1] == pytest.approx(0.025)  # the floor alone
-    assert mixed_prior([0.0, 5.0], [0.5, 0.5], 1.0, 1.0, 0.1) == pytest.approx([0.5, 0.5])
+    assert mixed_prior([0.0, -1e9], [1.0, 0.0], 1.0, 0.0, 0.05, [0.0, 0.0])[1] == pytest.approx(
+        0.025
+    )  # the floor alone
+    assert mixed_prior([0.0, 5.0], [0.5, 0.5], 1.0, 1.0, 0.1, [0.0, 0.0]) == pytest.approx([0.5, 0.5])
+    tripled = mixed_prior([0.0, 0.0], [0.5, 0.5], 1.0, 0.5, 0.2, [math.log(3.0), 0.0])
+    assert tripled == pytest.approx([0.1 + 0.8 * 0.75, 0.1 + 0.8 * 0.25])
 
 
 def test_bad_settings_and_weights_are_one_clear_error(tmp_path: Path) -> None:

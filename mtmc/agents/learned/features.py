@@ -127,7 +127,7 @@ def action_features(
     if not wanted:
         return np.zeros((0, len(ACTION_NAMES)), np.float32)
     seen = _Seen(observation, graph)
-    opinions = Heuristic().prior(observation, actions)
+    opinions = Heuristic(experience=0.0).prior(observation, actions)
     rows = [[*seen.action_values(actions[at]), math.log(opinions[at] * len(actions))] for at in wanted]
     return np.asarray(rows, np.float32)
 

@@ -16,7 +16,7 @@ from mtmc.agents.heuristic import Heuristic
 from mtmc.agents.learned.lm.base import PACKAGED, device_of, load_base, needed
 from mtmc.agents.learned.lm.prompt import PromptSettings
 from mtmc.agents.learned.lm.tokens import Texts
-from mtmc.agents.mixing import check_mixing, mixed_prior
+from mtmc.agents.mixing import check_mixing, experienced, mixed_prior
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation
 
@@ -32,7 +32,8 @@ class Lm:
     adapter: a folder that `mtmc train policy=lm` wrote; empty: the one that comes with mtmc; none: the base as it is.
     base: the base model, see `mtmc.agents.learned.lm.base`; empty: the one that the adapter was trained on.
     temperature: of the softmax; 1 as trained, larger is flatter. heuristic: share of the heuristic's prior in the mixture,
-    0 to 1. floor: share that is spread evenly, so that no legal action has prior zero. See `mtmc.agents.mixing`.
+    0 to 1. floor: share that is spread evenly, so that no legal action has prior zero. experience: how much
+    it counts what an action has gained on other versions of the run. See `mtmc.agents.mixing`.
     device: auto (a GPU where there is one), cpu, cuda or cuda:1.
     """
 
@@ -41,11 +42,12 @@ class Lm:
     temperature: float = 1.0
     heuristic: float = 0.0
     floor: float = 0.05
+    experience: float = 4.0
     device: str = "auto"
 
     def __post_init__(self) -> None:
         """Raises: ConfigError for a setting out of its range."""
-        check_mixing("lm", self.temperature, self.heuristic, self.floor)
+        check_mixing("lm", self.temperature, self.heuristic, self.floor, self.experience)
 
     def check(self) -> None:
         """Whether it can be used at all, before a search begins; the model is not loaded for it.
@@ -73,8 +75,9 @@ class Lm:
         """
         self.check()
         logits = _reader(self.adapter, self.base, self.device).logits(observation, actions)
-        opinions = Heuristic().prior(observation, actions)
-        return mixed_prior(logits, opinions, self.temperature, self.heuristic, self.floor)
+        opinions = Heuristic(experience=0.0).prior(observation, actions)
+        more = experienced(observation, actions, self.experience)
+        return mixed_prior(logits, opinions, self.temperature, self.heuristic, self.floor, more)
 
 
 @dataclass(frozen=True, eq=False)
