@@ -1,4 +1,4 @@
-"""layout: the library's convolutions, and what stands between them, on tensors that lie channels last."""
+"""layout: the library's convolutions, and the kernels that read their results, on tensors that lie channels last."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ from dataclasses import replace
 
 from mtmc.action import Action, Region
 from mtmc.optimizations.version import Version, make_action
-from mtmc.rewrite.families.channels_last import FORMATS, full_loads, is_last
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.families import FAMILIES
+from mtmc.rewrite.families.channels_last import FORMATS, is_last, turned
 from mtmc.rewrite.graph import Ref
 from mtmc.rewrite.plan import Plan, Stage
+from mtmc.rewrite.source import print_stage
 
 PAGE = """\
 # layout
 
-Tensors lie channels last in memory (NHWC) where the library convolves them, and where elementwise kernels go over them.
+Tensors lie channels last in memory (NHWC) where the library convolves them, and where kernels go over its results.
 
 ## What it does
 cuDNN's fast convolutions want channels next to each other: of a tensor that lies channels first it makes a copy in the
 other order before, and of the result one after, in each call. Here the input is turned once, the weights (which are
-small) in each call, and results stay as they are: the elementwise kernels between two convolutions walk over memory in
-its own order. What needs channels first (a reduction, a view, a kernel of another family) gets a copy.
+small) in each call, and results stay as they are, forward's too: the kernels behind a convolution walk over memory in
+its own order. A reduction over the channels then reads neighbours, one over space keeps the channels side by side.
+What needs channels first (a group norm, a view, a product) gets a copy.
 
 ## When it pays
 Convolutions with some 16 channels or more, best several in a row. 3 x 3, 32 x 64 x 128 x 128 to 128 channels, fp32,
-H100: 0.75 ms channels first, 0.45 on tensors that lie channels last, 0.15 to turn the input. Fuse the elementwise
-kernels first. Where the layers are small, `capture` afterwards: turning weights is a short kernel each.
+H100: 0.75 ms channels first, 0.45 on tensors that lie channels last, 0.15 to turn the input. Fuse the kernels behind
+the convolution first: what is a torch call takes either order, but slowly. Where the layers are small, `capture`
+afterwards: turning weights is a short kernel each.
 
 ## When it harms
-- One convolution between reductions or views: turned before and back after, which the library did as well.
+- One convolution between views, products or group norms: turned before and back after, as the library does itself.
 - Few channels, depthwise and grouped convolutions: the library has other kernels for them.
 - Large weights on small images: they are turned in each call, since nobody can tell whether they have changed.
 """
@@ -46,6 +51,8 @@ _CONVOLUTIONS = frozenset(
 _GROUPS_AT = 6
 """Where the number of groups stands among the arguments of all of them."""
 LEAST_CHANNELS = 16
+FAMILIES_LAST = ("pointwise", "rowwise", "windows")
+"""Families whose kernels can go over tensors that lie channels last."""
 
 
 class Layout:
@@ -80,10 +87,12 @@ def _turned(version: Version) -> Plan:
         changed = stage
         if _convolves(version, stage):
             changed = stage.scheduled({"layout": "channels_last"})
-        elif stage.family == "pointwise" and reads & last:
+        elif reads & last and not stage.is_torch:
             changed = _turned_kernel(version, stage, last)
-        if is_last(changed) or (stage.is_torch and reads & last):
+        if stage.is_torch and (is_last(changed) or reads & last):
             last |= {value for op in stage.ops for value in version.graph.by_name[op].outputs}
+        elif is_last(changed):
+            last |= set(print_stage(version.graph, changed, changed.name).last)
         stages.append(changed)
     return replace(version.plan, stages=tuple(stages))
 
@@ -91,8 +100,16 @@ def _turned(version: Version) -> Plan:
 def _turned_kernel(version: Version, stage: Stage, last: set[str]) -> Stage:
     """The kernel over memory in channels-last order, if it reads a tensor that lies so and can be written so."""
     body = version.body(stage)
-    changed = stage.scheduled({"layout": "channels_last"})
-    if body is None or not set(full_loads(version.graph, body)) & last or not version.prints(changed):
+    if body is None or is_last(stage) or stage.family not in FAMILIES_LAST:
+        return stage
+    try:
+        graph, body = turned(version.graph, body)
+    except NotCovered:
+        return stage
+    # rows and columns are others then, so their blocks are chosen anew
+    blocks = FAMILIES[stage.family].default(graph, body) if stage.family == "rowwise" else {}
+    changed = stage.scheduled({**blocks, "layout": "channels_last"})
+    if not version.prints(changed) or not set(print_stage(version.graph, changed, changed.name).last) & last:
         return stage
     return changed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mtmc.optimizations.settings import Choice, Settings
 from mtmc.optimizations.version import Version
-from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.families.rows import rows_of
 from mtmc.rewrite.families.rowwise import register_warps, walking
 from mtmc.rewrite.graph import power_of_two_above
 from mtmc.rewrite.plan import Stage
@@ -86,7 +86,7 @@ def _planes(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
 def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     body = version.body(stage)
     assert body is not None
-    layout = lay_out(version.graph, body)
+    layout = rows_of(version.graph, body, stage)
     if stage.setting("passes") == "registers":
         walk = (walking(body, layout), f"walk over each row of the {stage.name} kernel in passes")
         if not set(body.stores) & {name for name, place in layout.place.items() if place == "full"}:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from mtmc.outcome import Outcome
 from mtmc.rewrite.body import build
-from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.families.rows import rows_of
 from mtmc.rewrite.families.softmax_product import analyse
 from mtmc.rewrite.graph import Graph, power_of_two_above
 from mtmc.rewrite.ops import table
@@ -57,7 +57,7 @@ def elements_a_thread(graph: Graph, stage: Stage) -> float:
     if stage.family in ("rowwise", "scan"):
         columns = stage.number("block_cols")
         if stage.family == "rowwise" and stage.setting("passes") == "registers":
-            layout = lay_out(graph, build(graph, stage.ops, table))
+            layout = rows_of(graph, build(graph, stage.ops, table), stage)
             columns = power_of_two_above(max(1, max(layout.cols, default=1)))
         if stage.family == "rowwise":
             columns = max(columns, stage.number("split"))  # the shares of a row are read at once

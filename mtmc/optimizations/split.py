@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtmc.optimizations.settings import Choice, Settings
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.families.product import analyse
-from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.families.rows import rows_of
 from mtmc.rewrite.families.rowwise import walking
 from mtmc.rewrite.plan import Stage
 
@@ -63,7 +63,7 @@ def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     if stage.family == "rowwise":
         body = version.body(stage)
         assert body is not None
-        layout = lay_out(version.graph, body)
+        layout = rows_of(version.graph, body, stage)
         rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
         walk = walking(body, layout) if stage.setting("passes") == "registers" else {}
         return [

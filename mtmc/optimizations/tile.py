@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtmc.optimizations.resources import elements_a_thread
 from mtmc.optimizations.settings import Choice, Settings
 from mtmc.optimizations.version import Version
-from mtmc.rewrite.families.rows import lay_out
+from mtmc.rewrite.families.rows import rows_of
 from mtmc.rewrite.graph import is_one, product
 from mtmc.rewrite.plan import Stage
 
@@ -172,7 +172,7 @@ def _interleaved(version: Version, stage: Stage) -> bool:
     body = version.body(stage)
     assert body is not None
     if stage.family == "rowwise":
-        return not is_one(lay_out(version.graph, body).inner)
+        return not is_one(rows_of(version.graph, body, stage).inner)
     scan = next(node for node in body.nodes if node.kind == "scan")
     return not is_one(product(scan.shape[scan.dims[0] + 1 :]))
 

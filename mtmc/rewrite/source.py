@@ -197,21 +197,19 @@ class _ForwardPrinter:
         turned = {value: f"{self.expressions[value]}.contiguous(memory_format={memory})" for value in given}
         return {**self.expressions, **turned}
 
-    def _taken(self, stage: Stage, printed: Printed) -> list[str]:
+    def _taken(self, printed: Printed) -> list[str]:
         """The tensors that a launcher is given. Kernels rely on the order in memory that the reference's tensors have; one
         that goes over channels-last tensors sees to those of the full shape itself."""
-        shape, last = self.graph.values[printed.results[0]].shape, is_last(stage)
         taken = []
         for value in printed.tensors:
-            fits = value not in self.turned or (last and self.graph.values[value].shape == shape)
+            fits = value not in self.turned or value in printed.last
             taken.append(self.expressions[value] + ("" if fits else ".contiguous()"))
-        if last:
-            self.turned |= set(printed.results)
+        self.turned |= set(printed.last) & set(printed.results)
         return taken
 
     def launch(self, stage: Stage, printed: Printed) -> None:
         scope = self.scope(printed.tensors)
-        arguments = self._taken(stage, printed)
+        arguments = self._taken(printed)
         try:
             arguments += [scope.number(number) for _, number in printed.numbers]
         except NoExpression as error:

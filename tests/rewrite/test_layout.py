@@ -8,7 +8,7 @@ from mtmc.evaluate.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture
-from mtmc.rewrite.plan import Plan, root_plan
+from mtmc.rewrite.plan import Plan, graph_of, root_plan
 from mtmc.rewrite.source import print_plan, root_regions
 from mtmc.task import Task, task_from_source
 from tests.rewrite.interpreting import interpret
@@ -59,6 +59,35 @@ CASES = {
         ["lower relu", "keep"],
     ),
     "a_reduction_behind": (source("return torch.exp(y).sum((2, 3))"), ["lower exp", "lower sum", "keep"]),
+    "the_least_channel": (source("return torch.tanh(torch.min(y, 1, keepdim=True)[0])"), ["fuse min_1 and", "keep"]),
+    "a_softmax_of_channels": (
+        source("return torch.softmax(torch.relu(y), 1).sum(1)", "Conv3d(channels, 32, 3)", 3),
+        ["fuse the", "keep"],
+    ),
+    "statistics_of_a_batch": (
+        source("return torch.nn.functional.batch_norm(y, None, None, self.row, self.row, True) * 2"),
+        ["fuse batch_norm and", "keep"],
+    ),
+    "means_of_a_channel": (source("return torch.relu(y).mean((2, 3)).flatten(1) * self.row"), ["fuse the", "keep"]),
+    "a_bias_behind": (
+        source("return torch.tanh(y) * self.scale", "ConvTranspose2d(channels, 32, 3, stride=2)"),
+        ["simplify: the bias", "fuse the 3", "keep"],
+    ),
+    "a_mask": (source("return y * 2 > 0.5"), ["fuse mul and", "keep"]),
+    "a_pool_with_work_around": (
+        source("return torch.tanh(torch.nn.functional.max_pool2d(torch.relu(y) * 2, 3, 2, 1) * self.scale)"),
+        ["fuse the", "keep"],
+    ),
+    "means_of_windows_that_reach_over": (
+        source("return torch.nn.functional.avg_pool2d(y, 3, 2, 1, ceil_mode=True, count_include_pad=False).sum(1)"),
+        ["lower avg_pool2d", "lower sum", "keep"],
+    ),
+    "a_pool_of_volumes": (
+        source(
+            "return torch.nn.functional.adaptive_avg_pool3d(y, (2, 3, 1)) * self.scale", "Conv3d(channels, 32, 3)", 3
+        ),
+        ["fuse adaptive", "keep"],
+    ),
     "a_view_behind": (source("return torch.relu(y).flatten(1).cumsum(1) * 2"), ["lower relu", "lower mul", "keep"]),
     "three_dimensions": (
         source("return torch.relu(y) * self.scale", "Conv3d(channels, 32, 3)", 3),
@@ -78,8 +107,9 @@ def test_values_stay_the_same() -> None:
 
 def version(task: Task, plan: Plan | None = None, gpu: str = "H100") -> Version:
     graph = capture(task)
+    at_root = plan is None
     plan = plan or root_plan(graph)
-    at_root = plan == root_plan(graph)
+    graph = graph_of(graph, plan)
     regions = root_regions(task, graph, plan) if at_root else dict(print_plan(task, graph, plan).regions)
     return Version(task, graph, plan, regions, hardware(gpu))
 
@@ -116,7 +146,11 @@ def test_elementwise_kernels_stay_channels_last_and_others_get_a_copy() -> None:
     kept = turned(source("return torch.tanh(y * self.scale)"), "fuse mul and tanh")
     assert "x.contiguous(memory_format=torch.channels_last)" in kept and ".contiguous()" not in kept
     assert "scale_ptr + offs % size_1" in kept  # one number a channel, and channels are innermost
-    first = turned(source("return torch.exp(y).sum((2, 3))"), "lower sum")
-    assert "launch_sum_1(exp.contiguous())" in first
+    rows = turned(source("return torch.tanh(torch.amin(y, 1))"), "fuse amin and tanh")
+    assert "conv2d_ptr + rows * n_cols + cols," in rows and ".contiguous()" not in rows  # a row is a pixel's channels
+    pooled = turned(source("return torch.nn.functional.max_pool2d(y, 2).sum((2, 3))"), "lower max_pool2d", "lower sum")
+    assert "* n_channels + at_channel" in pooled and ".contiguous()" not in pooled
+    first = turned(source("return torch.exp(y).sum(3)"), "lower sum")
+    assert "launch_sum_1(exp.contiguous())" in first  # channels and rows of pixels would be left in another order
     crossing = turned(source("return torch.exp(y) * y.mean(2, keepdim=True)"), "fuse exp and mul")
     assert "launch_exp_mul(conv2d.contiguous(), mean.contiguous())" in crossing  # means lie channels first

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, Index, NotCovered, Trailing
-from mtmc.rewrite.families.channels_last import FORMATS, full_loads, is_last, turned
+from mtmc.rewrite.families.channels_last import as_it_lies, handed_over, is_last, lying_last
 from mtmc.rewrite.families.writer import (
-    INDENT,
     Launch,
     Printed,
     Writer,
-    allocation,
-    contiguous_lines,
     kernel_text,
     launch_lines,
     printed,
@@ -41,8 +38,7 @@ class Pointwise:
     def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where results differ in their number of elements."""
         space = _space(graph, body)
-        last = is_last(stage)
-        writer = Writer(*(turned(graph, body) if last else (graph, body)), f"{name}_kernel")
+        writer = Writer(*as_it_lies(graph, body, stage), f"{name}_kernel")
         count = writer.preset(space, "n_elements")
         group = Group("offs", space, "mask")
         writer.line("block = tl.program_id(0)")
@@ -123,13 +119,5 @@ def _assemble(graph: Graph, body: Body, stage: Stage, name: str, writer: Writer,
         (("WIDE", f"{count} >= 2**31"), ("BLOCK", str(block))),
         stage.number("num_warps"),
     )
-    lines = []
-    if is_last(stage):
-        memory = FORMATS[len(graph.values[body.stores[0]].shape)]
-        full = full_loads(graph, body)
-        lines = [f"{INDENT}{value} = {value}.contiguous(memory_format={memory})" for value in full]
-        writer.contiguous -= set(full)
-    lines += contiguous_lines(writer)
-    lines += [allocation(graph, body, value, scope, spare) for value in body.stores]
-    lines += launch_lines(launch, scope, spare)
-    return printed(body, name, [text], lines, spare)
+    lines = [*handed_over(graph, body, stage, writer, scope, spare), *launch_lines(launch, scope, spare)]
+    return printed(body, name, [text], lines, spare, lying_last(graph, body) if is_last(stage) else ())

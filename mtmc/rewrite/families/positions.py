@@ -131,8 +131,11 @@ def size_lines(found: Windowed, scope: Scope, spare: dict[str, Varying]) -> list
     return [f"{INDENT}out_{axis} = {formula.text(at)}" for at, axis in enumerate(found.axes)]
 
 
-def allocations(graph: Graph, found: Windowed, stores: Sequence[str], lead: Sequence[str]) -> list[str]:
-    """The launcher's lines that allocate the results. lead: expressions of the dimensions before the spatial ones."""
+def allocations(
+    graph: Graph, found: Windowed, stores: Sequence[str], lead: Sequence[str], memory: str = ""
+) -> list[str]:
+    """The launcher's lines that allocate the results. lead: expressions of the dimensions before the spatial ones.
+    memory: the memory format, "" for the usual one."""
     if any(graph.values[value].shape != found.node.shape for value in stores):
         raise NotCovered("a result of another shape than the windows'")
     shape = ", ".join((*lead, *(f"out_{axis}" for axis in found.axes)))
@@ -140,7 +143,8 @@ def allocations(graph: Graph, found: Windowed, stores: Sequence[str], lead: Sequ
     for value in stores:
         dtype, like = graph.values[value].dtype, graph.values[found.source].dtype
         own = f"{found.source}.dtype" if dtype == like else f"torch.{dtype}"
-        lines.append(f"{INDENT}{value} = torch.empty(({shape}), device={found.source}.device, dtype={own})")
+        end = f", memory_format={memory}" if memory else ""
+        lines.append(f"{INDENT}{value} = torch.empty(({shape}), device={found.source}.device, dtype={own}{end})")
     return lines
 
 

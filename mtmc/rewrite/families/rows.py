@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mtmc.rewrite.body import Body, Node, NotCovered, Operand
+from mtmc.rewrite.families.channels_last import as_it_lies
 from mtmc.rewrite.families.row_online import top_of_exponentials
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
+from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, split
 
 
@@ -51,6 +53,11 @@ def lay_out(graph: Graph, body: Body) -> Layout:
     for node in body.nodes:
         _place(graph, body, layout, node)
     return layout
+
+
+def rows_of(graph: Graph, body: Body, stage: Stage) -> Layout:
+    """Rows and columns of a stage's body, in the order that its tensors have in memory. Raises: NotCovered."""
+    return lay_out(*as_it_lies(graph, body, stage))
 
 
 def _parts(shape: tuple[Size, ...], dims: tuple[int, ...]) -> tuple[Size, Size, Size, Size]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 
 from mtmc.rewrite.body import Body, Trailing
+from mtmc.rewrite.families.channels_last import as_it_lies, handed_over, is_last, lying_last
 from mtmc.rewrite.families.row_combine import apply_split, combine_split, combine_totals
 from mtmc.rewrite.families.row_kernel import RowKernel
 from mtmc.rewrite.families.rows import Layout, lay_out, walks, why_not_split
@@ -21,8 +22,6 @@ from mtmc.rewrite.families.writer import (
     Launch,
     Printed,
     Writer,
-    allocation,
-    contiguous_lines,
     kernel_text,
     launch_lines,
     printed,
@@ -125,7 +124,7 @@ class _Assembler:
 
     def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
         self.graph, self.body, self.stage, self.name = graph, body, stage, name
-        self.kernel = RowKernel(graph, body, stage, name)
+        self.kernel = RowKernel(*as_it_lies(graph, body, stage), stage, name)
         self.kernel.write()
 
     def print(self) -> Printed:
@@ -149,8 +148,7 @@ class _Assembler:
             "several passes over each row." if self.kernel.loop else "each row held in registers."
         )
         texts = [kernel_text(self.kernel.writer, first_stores, parts, [key for key, _ in constants], doc)]
-        lines = contiguous_lines(self.kernel.writer)
-        lines += [allocation(graph, body, value, scope, spare) for value in body.stores]
+        lines = handed_over(graph, body, stage, self.kernel.writer, scope, spare)
         like = body.loads[0]
         count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({_blocks(rows, block_rows)},)"
         lines += [f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.float32)" for part in parts]
@@ -161,7 +159,8 @@ class _Assembler:
         lines += launch_lines(launch, scope, spare)
         if parts:
             texts.append(self._second(lines, parts, (rows, cols), scope, spare))
-        return printed(body, name, texts, lines, spare)
+        last = lying_last(graph, body) if is_last(stage) else ()
+        return printed(body, name, texts, lines, spare, last)
 
     def _constants(
         self, writer: Writer, rows: str, cols: str, scope: Scope, spare: dict[str, Varying]

@@ -2,11 +2,13 @@
 
 A program makes `block` elements of the result, whatever its shape, and goes over the taps of their windows one by one.
 With "walk" = "planes" they are of one plane (an image's channel), so that what belongs to the channel is read once.
+Where operand and result lie channels last, neighbours among the elements are channels of one place.
 """
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Body
+from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.families.channels_last import FORMATS, as_it_lies, is_last, lying_last, turning_lines
 from mtmc.rewrite.families.pointwise import Variables, write_maps
 from mtmc.rewrite.families.positions import (
     Windowed,
@@ -65,7 +67,9 @@ class Windows:
     def print(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where there is more than elementwise work around the windows."""
         found = analyse(graph, body)
-        kernel = _Kernel(graph, body, found, name, dict(stage.schedule).get("walk") == "planes")
+        if is_last(stage) and len(found.shape) != len(found.axes) + 2:
+            raise NotCovered("windows over other dimensions than those behind the channels")
+        kernel = _Kernel(graph, body, found, name, stage)
         kernel.write()
         return _launcher(graph, body, stage, name, kernel)
 
@@ -73,9 +77,10 @@ class Windows:
 class _Kernel:
     """The kernel in the making."""
 
-    def __init__(self, graph: Graph, body: Body, found: Windowed, name: str, planes: bool) -> None:
-        self.graph, self.body, self.found, self.planes = graph, body, found, planes
-        self.writer = Writer(graph, body, f"{name}_kernel")
+    def __init__(self, graph: Graph, body: Body, found: Windowed, name: str, stage: Stage) -> None:
+        self.body, self.found, self.last = body, found, is_last(stage)
+        self.planes = dict(stage.schedule).get("walk") == "planes"
+        self.writer = Writer(*as_it_lies(graph, body, stage), f"{name}_kernel")
         window = found.window
         self.checked = window.ceil or window.adaptive or any(any(size) for size in window.padding)
         """Whether windows reach over the edges."""
@@ -135,7 +140,12 @@ class _Kernel:
         writer, found = self.writer, self.found
         outsides = [outside for _, outside in self.names]
         places = digits("offs", ["", *outsides])
-        if self.planes:
+        if self.last:
+            *places, channel = digits(
+                "offs", ["", *outsides, writer.argument("n_channels", f"{found.source}.shape[1]")]
+            )
+            writer.line(f"at_channel = {channel}")
+        elif self.planes:
             places = ["plane", *digits("pixel", ["", *outsides[1:]])]
         for axis, letter in enumerate(found.axes):
             (inside, outside), index = self.names[axis], places[axis + 1]
@@ -147,7 +157,7 @@ class _Kernel:
                 stride, padding = (text_of(writer, size[axis]) for size in (found.window.stride, found.window.padding))
                 index = f"({index})" if stride != "1" else index
                 writer.line(f"from_{letter} = {shifted(times(index, stride), padding)}")
-        writer.line(f"planes = {places[0]}")
+        writer.line(f"{'at_image' if self.last else 'planes'} = {places[0]}")
         if found.node.operation == "weighted sum":
             weight = found.node.reads()[1]
             writer.line(f"channels = planes % {writer.argument('n_channels', f'{weight}.shape[0]')}")
@@ -174,14 +184,13 @@ class _Kernel:
     def _add(self, inside: str) -> None:
         """Read one tap and add it."""
         writer, found = self.writer, self.found
-        lead = product(found.shape[: -len(found.axes)])
-        groups: tuple[Group, ...] = (Group("planes", lead, inside),) if lead else ()
-        groups += tuple(Group(axis, size, inside) for axis, size in zip(found.axes, found.inputs, strict=True))
+        groups = self._inside(inside)
         variables: Variables = {}
         value = found.source
-        if self.graph.values[value].contiguous:
-            offset = "planes"
-            for axis, (size, _) in zip(found.axes, self.names, strict=True):
+        if writer.tensor(value).contiguous:
+            places = [(axis, size) for axis, (size, _) in zip(found.axes, self.names, strict=True)]
+            offset = "at_image" if self.last else "planes"
+            for axis, size in (*places, *((("at_channel", "n_channels"),) if self.last else ())):
                 offset = f"({offset}) * {size} + {axis}" if "+" in offset else f"{offset} * {size} + {axis}"
             writer.contiguous.add(value)
             guard = f"mask={inside}, other=0.0"
@@ -189,7 +198,9 @@ class _Kernel:
         else:
             writer.load(found.source, found.shape, groups, value)
         if found.before:
-            variables[(found.source, found.shape)] = value
+            first = writer.body.node(found.before[0].name)
+            assert first is not None
+            variables[(found.source, first.shape)] = value
             write_maps(writer, [node.name for node in found.before], groups, variables)
             value = variables[found.before[-1].name]
         name, operation = found.node.name, found.node.operation
@@ -208,6 +219,14 @@ class _Kernel:
             writer.line(f"{name} += {self._guarded(value, inside)} * tap_weight")
         else:
             writer.line(f"{name} += {self._guarded(value, inside)}")
+
+    def _inside(self, mask: str) -> tuple[Group, ...]:
+        """The space of the operand's elements that one tap reads."""
+        found, lead = self.found, self.found.shape[: -len(self.found.axes)]
+        axes = tuple(Group(axis, size, mask) for axis, size in zip(found.axes, found.inputs, strict=True))
+        if self.last:
+            return (Group("at_image", lead[0], mask), *axes, Group("at_channel", lead[1], mask))
+        return (Group("planes", product(lead), mask), *axes) if lead else axes
 
     def _guarded(self, value: str, inside: str) -> str:
         """What is loaded outside of the bounds is 0, but work on it may make something else of it."""
@@ -234,11 +253,13 @@ class _Kernel:
 def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel) -> Printed:
     found, spare = kernel.found, dict[str, Varying]()
     scope = scope_of(graph, body)
-    lines = contiguous_lines(kernel.writer) + size_lines(found, scope, spare)
+    last = lying_last(graph, body) if kernel.last else ()
+    lines = turning_lines(graph, body, kernel.writer) if last else []
+    lines += contiguous_lines(kernel.writer) + size_lines(found, scope, spare)
     lead = [f"{found.source}.shape[{axis}]" for axis in range(len(found.shape) - len(found.axes))]
     if found.node.operation == "weighted sum":
         lead[1] = f"{found.node.reads()[1]}.shape[0]"
-    lines += allocations(graph, found, body.stores, lead)
+    lines += allocations(graph, found, body.stores, lead, FORMATS[len(found.shape)] if last else "")
     extents = [f"KERNEL_{axis.upper()}" for axis in found.axes]
     text = kernel_text(
         kernel.writer,
@@ -263,7 +284,7 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel
         stage.number("num_warps"),
     )
     lines += launch_lines(launch, scope_with_results(graph, body), spare)
-    return printed(body, name, [text], lines, spare)
+    return printed(body, name, [text], lines, spare, last)
 
 
 def _extent(found: Windowed, axis: int, scope: Scope, spare: dict[str, Varying]) -> str:

@@ -24,7 +24,7 @@ class Printed:
 
     text: the kernel functions and the launcher. launcher: its name. tensors: values it takes, in order.
     numbers: (parameter, value at every variant) that it takes besides, because no tensor at hand gives them.
-    results: the values it returns, in order.
+    results: the values it returns, in order. last: those of tensors and results that lie channels last.
     """
 
     text: str
@@ -32,6 +32,7 @@ class Printed:
     tensors: tuple[str, ...]
     numbers: tuple[tuple[str, Varying], ...]
     results: tuple[str, ...]
+    last: tuple[str, ...] = ()
 
 
 class Writer:
@@ -275,13 +276,20 @@ def allocation(graph: Graph, body: Body, value: str, scope: Scope, spare: dict[s
     return f"{INDENT}{value} = torch.empty({shape}, device={like}.device, dtype={dtype})"
 
 
-def printed(body: Body, name: str, kernels: Sequence[str], lines: Sequence[str], spare: dict[str, Varying]) -> Printed:
-    """A stage from its kernels and the lines of its launcher up to the last launch."""
+def printed(
+    body: Body,
+    name: str,
+    kernels: Sequence[str],
+    lines: Sequence[str],
+    spare: dict[str, Varying],
+    last: tuple[str, ...] = (),
+) -> Printed:
+    """A stage from its kernels and the lines of its launcher up to the last launch. last: what lies channels last."""
     head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
-    last = f"{INDENT}return {', '.join(body.stores)}"
-    launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines, last])
+    end = f"{INDENT}return {', '.join(body.stores)}"
+    launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines, end])
     text = "\n\n\n".join([*kernels, launcher])
-    return Printed(text, f"launch_{name}", body.loads, tuple(spare.items()), body.stores)
+    return Printed(text, f"launch_{name}", body.loads, tuple(spare.items()), body.stores, last)
 
 
 def contiguous_lines(writer: Writer) -> list[str]:
