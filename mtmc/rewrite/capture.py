@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import TaskError
 from mtmc.rewrite.export import FRAME, SAME_VALUES, copied, export_reference
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Tensor, Varying
+from mtmc.rewrite.side_by_side import beside
 from mtmc.task import Task
 
 if TYPE_CHECKING:
@@ -65,30 +66,41 @@ def capture(task: Task) -> Graph:
 
 @lru_cache(maxsize=32)
 def _capture(task: Task) -> Graph:
-    exports = [export_reference(task, task.full)]
-    labels = [task.full.label]
-    for variant in (task.small, *task.held_out)[: MAX_VARIANTS - 1]:
+    full = export_reference(task, task.full)
+    exports, labels = [full], [task.full.label]
+    for variant in (task.small, *task.held_out):
+        if len(exports) == MAX_VARIANTS:
+            break
         try:
-            exports.append(export_reference(task, variant))
-            labels.append(variant.label)
+            found = export_reference(task, variant)
         except TaskError as error:
             log.warning("variant %s of task %s is left out of the capture: %s", variant.label, task.name, error)
-    while len(exports) > 1:
+            continue
         try:
-            return _merge(exports, labels)
+            _merge([full, found], [task.full.label, variant.label])
         except _NotAlike as difference:
-            log.warning("task %s: variant %s takes another path (%s)", task.name, labels[-1], difference)
-            exports.pop()
-            labels.pop()
+            log.warning("task %s: variant %s takes another path (%s)", task.name, variant.label, difference)
+            continue
+        exports.append(found)
+        labels.append(variant.label)
     return _merge(exports, labels)
 
 
 def _merge(exports: list[tuple[ExportedProgram, Module]], labels: list[str]) -> Graph:
+    """One graph of exports. Raises: _NotAlike where one of them differs from the first."""
     programs = [program for program, _ in exports]
     columns = [list(program.graph.nodes) for program in programs]
-    if len({len(column) for column in columns}) > 1:
-        raise _NotAlike("another number of ops")
+    for place, column in enumerate(columns):
+        if list(map(_called, column)) != list(map(_called, columns[0])):
+            aligned = beside(columns[0], column)
+            if aligned is None:
+                raise _NotAlike("other ops")
+            columns[place] = aligned
     return _Merger(programs, [model for _, model in exports], labels).graph(list(zip(*columns, strict=True)))
+
+
+def _called(node: Node) -> str:
+    return str(node.target) if node.op == "call_function" else node.op
 
 
 class _Merger:
@@ -111,8 +123,6 @@ class _Merger:
         inputs: dict[str, str] = {}
         for nodes in rows:
             node = nodes[0]
-            if len({str(each.target) for each in nodes if each.op == "call_function"}) > 1:
-                raise _NotAlike(f"{node.target} against {nodes[-1].target}")
             if node.op == "placeholder":
                 argument = arguments.get(node.name, node.name)
                 name = self._rename(node.name, parameters.get(node.name, argument).replace(".", "_"))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+import torch
 
 from mtmc.errors import TaskError
 from mtmc.rewrite.capture import capture
@@ -55,3 +58,63 @@ def test_a_tensor_attribute_that_is_read_before_it_is_set_is_refused(forward: st
         TaskError, match="task 'cell': forward reads what the plain tensor attribute 'hidden' held before"
     ):
         capture(cell(forward))
+
+
+SHUFFLE = """
+import torch
+from torch import nn
+
+batch, groups, each, height, width = 8, 4, 6, 16, 16
+VARIANTS = {
+    "small": {"batch": 2, "each": 1, "height": 3, "width": 5},
+    "odd1": {"batch": 3, "each": 5, "height": 9, "width": 7},
+}
+
+
+class Model(nn.Module):
+    def __init__(self, groups):
+        super().__init__()
+        self.groups = groups
+
+    def forward(self, x):
+        batch, channels, height, width = x.shape
+        x = x.view(batch, self.groups, channels // self.groups, height, width).transpose(1, 2)
+        FORWARD
+
+
+def get_inputs():
+    return [torch.randn(batch, groups * each, height, width)]
+
+
+def get_init_inputs():
+    return [groups]
+"""
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x.contiguous().view(batch, channels, height, width).add(1).relu_()",
+        "return x.reshape(batch, channels, height, width).add(1).relu_()",
+        "return torch.relu(x.contiguous().view(batch, channels, height, width))",
+    ],
+)
+def test_copies_that_some_shapes_do_not_need_leave_no_variant_out(forward: str) -> None:
+    """With one channel in a group a transpose is contiguous, and torch makes no copy."""
+    task = task_from_source(SHUFFLE.replace("FORWARD", forward), "shuffle")
+    graph = capture(task)
+    assert graph.variants == ("full", "small", "odd1")
+    made: dict[str, Any] = {}
+    exec(print_plan(task, graph, root_plan(graph)).source, made)
+    exec(task.source, reference := {})
+    for shape in ((2, 4, 3, 5), (3, 20, 6, 7), (1, 8, 1, 2)):
+        x = torch.randn(shape)
+        assert torch.equal(made["ModelNew"](4)(x.clone()), reference["Model"](4)(x.clone()))
+
+
+def test_a_variant_that_takes_another_path_leaves_out_no_other_one() -> None:
+    branch = "return x.exp() if batch == 2 else x.tanh() + height"
+    task = task_from_source(SHUFFLE.replace("FORWARD", branch), "branch")
+    graph = capture(task)
+    assert graph.variants == ("full", "odd1")
+    assert "tanh + tanh.shape[3]" in print_plan(task, graph, root_plan(graph)).source
