@@ -20,10 +20,11 @@ Tensors lie channels last in memory (NHWC) where the library convolves them, and
 
 ## What it does
 cuDNN's fast convolutions want channels next to each other: of a tensor that lies channels first it makes a copy in the
-other order before, and of the result one after, in each call. Here the input is turned once, the weights (which are
-small) in each call, and results stay as they are, forward's too: the kernels behind a convolution walk over memory in
-its own order. A reduction over the channels then reads neighbours, one over space keeps the channels side by side.
-What needs channels first (a group norm, a view, a product) gets a copy.
+other order before, and of the result one after, in each call. Here the input is turned once, by a kernel that reads
+along the places and writes along the channels; the weights, which are small, are turned in each call too. Results stay
+as they are, forward's too: the kernels behind a convolution walk over memory in its own order. A reduction over the
+channels then reads neighbours, one over space keeps the channels side by side. What needs channels first (a group
+norm, a view, a product) gets a copy.
 
 ## When it pays
 Convolutions with some 16 channels or more, best several in a row. 3 x 3, 32 x 64 x 128 x 128 to 128 channels, fp32,

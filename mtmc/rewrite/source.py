@@ -17,6 +17,7 @@ from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered, build
 from mtmc.rewrite.captured import Captured
 from mtmc.rewrite.families import FAMILIES
+from mtmc.rewrite.families.channels_copy import LAUNCHER, TEXT
 from mtmc.rewrite.families.channels_last import FORMATS, is_last
 from mtmc.rewrite.families.writer import Printed
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref
@@ -113,7 +114,8 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
         ]
     else:
         lines = [f'{lines[0]}"""', ""]
-    lines += imports(task.source, [text for _, text in kernels])
+    copies = [TEXT] if printer.copies else []
+    lines += imports(task.source, [text for _, text in kernels] + copies)
     kept = kept_lines(task.source, drop_model=True)
     lines += ["", *kept] if kept else []
     regions: dict[Stage, Region] = {}
@@ -122,6 +124,8 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
         first = len(lines) + 1
         lines += text.splitlines()
         regions[stage] = Region(stage.name, first, len(lines))
+    for text in copies:
+        lines += ["", "", *text.splitlines()]
     if printer.captured is not None:
         lines += ["", "", *printer.captured.helper()]
     head = renamed("\n".join(model_head(task.source))).splitlines()
@@ -150,6 +154,8 @@ class _ForwardPrinter:
         self.taken = set(names) | {"self"}
         self.turned: set[str] = set()
         """Values that may lie channels last, where the reference's do not."""
+        self.copies = False
+        """Whether a convolution's operand is copied channels last."""
 
     def scope(self, likely: tuple[str, ...] = ()) -> Scope:
         """Everything in reach: the likely values first, then inputs, parameters, then numbers on the module."""
@@ -192,9 +198,12 @@ class _ForwardPrinter:
     def _channels_last(self, op: Op) -> dict[str, str]:
         """The expressions for a convolution, whose operand and weight are given channels last."""
         memory = FORMATS[len(self.graph.values[op.outputs[0]].shape)]
-        given = [value for value in list(op.refs())[:2] if value not in self.turned]
+        operand, weight = list(op.refs())[:2]
+        turned = {weight: f"{self.expressions[weight]}.contiguous(memory_format={memory})"}
+        if operand not in self.turned:
+            self.copies = True
+            turned[operand] = f"{LAUNCHER}({self.expressions[operand]})"
         self.turned |= set(op.outputs)
-        turned = {value: f"{self.expressions[value]}.contiguous(memory_format={memory})" for value in given}
         return {**self.expressions, **turned}
 
     def _taken(self, printed: Printed) -> list[str]:

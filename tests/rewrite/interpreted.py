@@ -26,7 +26,7 @@ from mtmc.evaluate.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture
-from mtmc.rewrite.plan import Plan, root_plan
+from mtmc.rewrite.plan import Plan, graph_of, root_plan
 from mtmc.rewrite.source import print_plan, root_regions
 from mtmc.task import Task, task_from_source
 from mtmc.task.constants import apply_constants
@@ -56,7 +56,7 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
             if plan.to_json() in tried:  # one op has nothing to be fused with
                 continue
             tried.add(plan.to_json())
-            problem = differences(task, print_plan(task, capture(task), plan).source, folder)
+            problem = differences(task, print_plan(task, graph_of(capture(task), plan), plan).source, folder)
             if problem:
                 return f"{way}: {problem}"
     except MtmcError as error:
@@ -66,12 +66,13 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
 
 def apply(task: Task, way: list[str]) -> Plan:
     """The plan after the way's actions."""
-    graph = capture(task)
-    plan = root_plan(graph)
+    start = capture(task)
+    plan = root_plan(start)
     for wanted in way:
         for _ in range(40):
+            graph = graph_of(start, plan)
             regions = root_regions(task, graph, plan)
-            if plan != root_plan(graph):
+            if plan != root_plan(start):
                 regions = dict(print_plan(task, graph, plan).regions)
             version = Version(task, graph, plan, regions, hardware("H100"))
             found = [a for a in legal_actions(version) if a.kind == wanted or a.sentence.startswith(wanted)]

@@ -96,6 +96,10 @@ FITS = {
         "attention",
         reference("return F.scaled_dot_product_attention(x, x + 1, x.sin())", "torch.randn(rows, 2, cols, 11 * outs)"),
     ),
+    "a bias behind a convolution": (
+        "biases",
+        reference("y = self.conv(x); return y.tanh() + y.sum(1, keepdim=True)", IMAGES, TURNED + ")"),
+    ),
     "between bounds": (
         "constants",
         reference("return torch.clamp(torch.minimum(x.exp(), x.new_tensor(0.0)), 0, 1) + 1"),
@@ -124,6 +128,8 @@ KEPT = {
             "return F.scaled_dot_product_attention(x, x, x, is_causal=True)", "torch.randn(rows, cols, 11 * outs)"
         ),
     ),
+    "a bias that no kernel takes up": ("biases", reference("return self.conv(x)[:, 1:].tanh()", IMAGES, TURNED + ")")),
+    "a bias of the result": ("biases", reference("return self.conv(x)", IMAGES, TURNED + ")")),
     "bounds apart": ("constants", reference("return torch.clamp(torch.minimum(x, x.new_tensor(0.5)), 0, 1)")),
 }
 

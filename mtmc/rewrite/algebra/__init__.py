@@ -5,6 +5,7 @@ sums.py        the sum or mean over the results of a product, by way of a summed
 pools.py       a pool of a pool; the mean of neighbouring features of a linear layer
 norms.py       a batch norm in evaluation, in the weights of the layer before
 attention.py   attention with wide heads as two products and a softmax
+biases.py      the bias of a library convolution, added by the kernel behind it
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 
@@ -19,6 +20,7 @@ from functools import lru_cache, reduce
 
 from mtmc.errors import CoderError
 from mtmc.rewrite.algebra.attention import ATTENTION
+from mtmc.rewrite.algebra.biases import BIASES
 from mtmc.rewrite.algebra.constants import CONSTANTS
 from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.identities import IDENTITIES
@@ -33,6 +35,7 @@ KINDS: dict[str, tuple[Rule, ...]] = {
     "pools": POOLS,
     "norms": NORMS,
     "attention": ATTENTION,
+    "biases": BIASES,
     "constants": CONSTANTS,
 }
 _MOST = 200
