@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from evaluate_sources import HONEST, TASK, changed, line_of
+from torch._subclasses.fake_tensor import FakeTensor
 
 from mtmc.evaluate.estimates.resources import read_resources
+from mtmc.evaluate.gates.fake import FakeMode, constructed
 from mtmc.evaluate.pool.worker import Pool
 
 
@@ -262,3 +264,55 @@ def test_other_targets(build_pool: Pool, target: str, extension: str) -> None:
     kernel = build_pool.run("evaluate_jobs:build_for", arguments).value["kernels"][0]
     assert Path(kernel["files"][extension]).stat().st_size > 1000
     assert kernel["warp_size"] == (64 if target == "gfx942" else 32)
+
+
+COPYING = """
+import copy
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        layer = nn.Linear(width, 8)
+        self.layers = nn.ModuleList(copy.deepcopy(layer) for _ in range(2))
+        self.decays = READ
+        self.register_buffer("scale", torch.ones(8))
+        self.first, self.plain = self.layers[0], self.layers[1].weight * 2
+
+    def forward(self, x):
+        return self.layers[1](x) * self.scale + self.first(x) + x @ self.plain.t()
+"""
+
+
+@pytest.mark.parametrize("read", ["1.0", "[x.item() for x in torch.linspace(0, 1, 3)]", "torch.ones(3).nonzero()"])
+def test_a_constructor_may_copy_layers_and_read_numbers_out_of_tensors(build_pool: Pool, read: str) -> None:
+    source = COPYING.replace("READ", read)
+    assert build(build_pool, source) == {"launches": [], "kernels": [], "autotuned": {}}
+    assert build_for_gpu(build_pool, source)["launches"] == []
+
+
+def test_a_forward_that_reads_numbers_is_refused_however_it_was_constructed(build_pool: Pool) -> None:
+    source = COPYING.replace("READ", "float(torch.ones(2).sum())")
+    source = source.replace("* self.scale", "* self.scale.sum().item()")
+    assert failure(build_pool, source)["kind"] == "DataDependent"
+
+
+def test_parameters_and_what_is_shared_stay_so_without_their_data() -> None:
+    class Tied(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.left, self.right = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4, dtype=torch.bfloat16)
+            self.right.weight = self.left.weight
+            self.register_buffer("places", torch.arange(6).view(2, 3).t())
+            self.register_buffer("nothing", None)
+            self.decay = torch.ones(2).sum().item()
+
+    with FakeMode():
+        model = constructed(Tied, Tied, "cpu")
+    assert model.decay == 2.0 and model.nothing is None
+    assert all(isinstance(each, FakeTensor) for each in [*model.parameters(), *model.buffers()])
+    assert model.right.weight is model.left.weight and len(list(model.parameters())) == 3
+    assert model.right.bias.dtype == torch.bfloat16
+    assert (model.places.shape, model.places.stride(), model.places.dtype) == ((3, 2), (1, 3), torch.int64)

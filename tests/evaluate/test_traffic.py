@@ -220,7 +220,8 @@ def ops():
     image, index = torch.rand(2, 8, 16, 16), torch.zeros(10, dtype=torch.int64)
     q, table = torch.rand(2, 4, 64, 32), torch.rand(1000, 16)
     recurrent = nn.LSTM(16, 32, batch_first=True)
-    sequence = torch.rand(4, 10, 16)
+    sequence, states = torch.rand(4, 10, 16), [torch.rand(1, 4, 32), torch.rand(1, 4, 32)]
+    weights, flags = list(recurrent.parameters()), (True, 1, 0.0, False, False, True)
     return {
         "addmm": lambda: F.linear(x, y, row[:128]),
         "bmm": lambda: torch.bmm(q[0], q[0].transpose(1, 2)),
@@ -245,6 +246,7 @@ def ops():
         "embedding": lambda: F.embedding(index, table),
         "masked fill": lambda: x.masked_fill(y > 2, 0.0),
         "lstm": lambda: recurrent(sequence),
+        "lstm as an op": lambda: torch.ops.aten.lstm.input(sequence, states, weights, *flags),
         "cast": lambda: x.to(torch.float16),
     }
 
@@ -566,6 +568,8 @@ def test_recurrent_layer_is_one_call_of_dependent_steps(counted: dict[str, Any])
     assert record["op"] == "aten.lstm"
     assert record["dot_flops"] == 2 * (4 * 10) * (4 * 32) * (16 + 32)
     assert record["kernels"] == 10
+    own = only(counted, "lstm as an op")
+    assert all(own[key] == record[key] for key in record if key not in ("reads", "writes"))
 
 
 def test_forward_of_ops_and_launches_in_order(counted: dict[str, Any]) -> None:

@@ -58,7 +58,7 @@ def torch_modes(storages: Storages, log: list[Record], paused: list[bool]) -> tu
         def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if storages.fake and func is torch.Tensor.data_ptr:
                 return storages.address(args[0])
-            name = getattr(func, "__name__", "")
+            name = getattr(func, "__name__", "").partition(".")[0]  # of an overload: "lstm.input"
             if paused or name not in (*_ONE_KERNEL, *_RECURRENT):
                 return func(*args, **(kwargs or {}))
             paused.append(True)

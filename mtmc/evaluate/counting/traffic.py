@@ -55,9 +55,10 @@ from mtmc.evaluate.counting.torch_ops import torch_modes
 def fake_tensors() -> Iterator[Any]:
     """Make every tensor created inside fake: full shapes, no memory. Build the model and its inputs in here."""
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+    from mtmc.evaluate.gates.fake import FakeMode
+
+    with FakeMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         yield mode
 
 

@@ -55,9 +55,9 @@ def warm(
     Raises: EvaluatorError for an unknown target, or where launchers cannot be built.
     """
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
 
     from mtmc.evaluate.gates import stand_in
+    from mtmc.evaluate.gates.fake import FakeMode
     from mtmc.evaluate.gates.warmup import compile_small_kernel
 
     torch.set_num_threads(1)
@@ -65,7 +65,7 @@ def warm(
     install_driver(target(target_name), multiprocessors, facts)
     compile_small_kernel()
     device = _prepare_for_gpu(target_name) if for_gpu else "cpu"
-    with FakeTensorMode(), torch.no_grad():
+    with FakeMode(), torch.no_grad():
         torch.nn.functional.gelu(torch.nn.Linear(8, 8)(torch.randn(2, 8))).softmax(-1).sum()
         if device != "cpu":
             torch.nn.Linear(8, 8).to(device)(torch.randn(2, 8, device=device)).contiguous()[1:]
@@ -102,14 +102,15 @@ def build(
     Raises: TaskError if the reference itself fails.
     """
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from mtmc.evaluate.gates.fake import FakeMode
 
     device = _prepare_for_gpu(target_name) if for_gpu else "cpu"
     compiler = Compiler(COMPILE_THREADS) if for_gpu else None
     trace = Trace(target(target_name), compiler, device)
     trace.install()
     shapes = (task.full, *(variant for variant in variants if variant != task.full))
-    with FakeTensorMode(), torch.no_grad():
+    with FakeMode(), torch.no_grad():
         for variant in shapes:
             failure = _forward(task, variant, source, trace, device)
             if failure is not None:

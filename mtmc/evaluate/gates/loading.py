@@ -98,17 +98,23 @@ def construct(
     module stays in the mode its constructor leaves it in.
     device: where it is made, by that device's own random numbers; what its constructor makes elsewhere is moved there.
     moved: move what the constructor sets to one value throughout, see `mtmc.evaluate.gates.neutral`.
+    On fake tensors a constructor may read values, see `mtmc.evaluate.gates.fake`.
     Raises: whatever the constructor raises.
     """
     import torch
 
+    from mtmc.evaluate.gates.fake import constructed
     from mtmc.evaluate.gates.neutral import move_neutral, moving_initializers
 
     def make() -> Any:
         with moving_initializers(seed) if moved else contextlib.nullcontext():
             return getattr(module, class_name)(*arguments)
 
-    model = _made_on(device, seed, make)
+    def make_real() -> Any:
+        seed_torch(seed)
+        return make()
+
+    model = constructed(lambda: _made_on(device, seed, make), make_real, device)
     if state is not None:
         model.load_state_dict(torch.load(io.BytesIO(state), map_location=device, weights_only=True))
     if moved:

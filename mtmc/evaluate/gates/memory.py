@@ -70,14 +70,14 @@ def estimate(task: Task, variant: Variant, folder: Path) -> Footprint | None:
     None if the reference reads values of its tensors, which fake ones do not have. What libraries allocate for
     themselves (the workspace of a convolution) is not in it.
     """
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from mtmc.evaluate.gates.fake import FakeMode
 
     live = _Live()
     said = logging.getLogger("torch._subclasses.fake_tensor")
     level = said.level
     said.setLevel(logging.CRITICAL + 1)  # it prints the trace of every failure, and the real run reports those
     try:
-        with FakeTensorMode(), live, torch.no_grad():
+        with FakeMode(), live, torch.no_grad():
             module = load_reference(task, variant, folder)
             model = construct_reference(module, _without_state(task), init_inputs(module, variant, 0), 0)
             inputs = draw_inputs(module, variant, 0)
