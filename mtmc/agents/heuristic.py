@@ -25,7 +25,7 @@ _KIND_WEIGHT = {
     "split": 0.4,
     "persist": 0.3,
     "descriptors": 0.5,
-    "layout": 1.5,
+    "layout": 3.0,
     "capture": 0.3,
     STOP_KIND: 0.2,
 }
@@ -36,6 +36,9 @@ _NEAR_ROOF = 0.85
 
 _WELL_FILLED = 0.8
 """Part of the places for programs that have one, all waves together, below which the last tiles are worth sharing."""
+
+_TOO_EARLY = -1.5
+"""For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
 
 _LAUNCH_MS, _LAUNCHING = 3.5e-3, 0.5
 """What a launch costs, and the part of a runtime made of it from which on one CUDA graph is worth trying."""
@@ -55,7 +58,7 @@ class Heuristic:
     """What an expert would try first.
 
     Fusion while there is something to fuse; three TF32 products for an fp32 product; channels last around the library's
-    convolutions, which saves a fifth of one or more; then tiles that fill the chip, then pipelining; splitting only where
+    convolutions once what stands behind them is fused; then tiles that fill the chip, then pipelining; splitting only where
     there are too few programs, sharing the last tiles where they leave the chip half empty; a CUDA graph where launches
     are most of the time; stop near the roofline.
 
@@ -80,8 +83,9 @@ class Heuristic:
             group = (action.kind, action.region.name)
             counts[group] = counts.get(group, 0) + 1
         known = experienced(observation, actions, self.experience)
+        early = _is_early(actions)
         logits = [
-            (_logit(observation, action) - math.log(counts[(action.kind, action.region.name)]) + more)
+            (_logit(observation, action, early) - math.log(counts[(action.kind, action.region.name)]) + more)
             / self.temperature
             for action, more in zip(actions, known, strict=True)
         ]
@@ -91,9 +95,16 @@ class Heuristic:
         return [weight / total for weight in weights]
 
 
-def _logit(observation: Observation, action: Action) -> float:
+def _is_early(actions: Sequence[Action]) -> bool:
+    """Whether there is still something to fuse behind the library's convolutions, which pays whatever their layout."""
+    return any(action.kind == "fuse" and "conv" not in action.region.name for action in actions)
+
+
+def _logit(observation: Observation, action: Action, early: bool) -> float:
     logit = math.log(_KIND_WEIGHT.get(action.kind, 0.5))
     metrics = observation.outcome.metrics
+    if action.kind == "layout" and early:
+        return logit + _TOO_EARLY
     if action.kind == STOP_KIND:
         return logit + (3.0 if metrics.get("roofline", 0.0) >= _NEAR_ROOF else 0.0)
     if any(step.action.key == action.key for step in observation.history):

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from mtmc.action import Action, Region
 from mtmc.optimizations.groups import Group, flow_of, fused, groups_of, settings_of
+from mtmc.optimizations.layout import kept
 from mtmc.optimizations.version import Version, also, make_action
 from mtmc.rewrite.alike import form
 from mtmc.rewrite.flow import Flow
@@ -140,6 +141,10 @@ class Fuse:
 
     def rewrite(self, version: Version, action: Action) -> Plan | None:
         """The plan with both as one stage; settings of either are kept where the fused kernel has them."""
+        plan = self._plan(version, action)
+        return plan and kept(version, plan)
+
+    def _plan(self, version: Version, action: Action) -> Plan | None:
         params = dict(action.params)
         if "groups" in params:
             groups = self._chosen(version, action)

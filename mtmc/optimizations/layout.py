@@ -81,6 +81,16 @@ class Layout:
         return _turned(version)
 
 
+def kept(version: Version, plan: Plan) -> Plan:
+    """A child's plan, channels last like its parent's: what was fused or lowered anew takes tensors as they lie.
+
+    version: the parent, with the child's graph.
+    """
+    if not any(stage.is_torch and is_last(stage) for stage in version.plan.stages):
+        return plan
+    return _turned(replace(version, plan=plan))
+
+
 def _turned(version: Version) -> Plan:
     stages, last = list[Stage](), set[str]()  # and the values that lie channels last
     for stage in version.plan.stages:

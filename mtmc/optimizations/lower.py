@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mtmc.action import Action
+from mtmc.optimizations.layout import kept
 from mtmc.optimizations.version import Version, also, make_action
 from mtmc.rewrite.plan import Plan
 
@@ -57,4 +58,4 @@ class Lower:
             if kernel is None:
                 return None
             plan = plan.with_stage(stage, kernel)
-        return plan
+        return kept(version, plan)

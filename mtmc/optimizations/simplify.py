@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mtmc.action import Action
 from mtmc.errors import CoderError
+from mtmc.optimizations.layout import kept
 from mtmc.optimizations.version import Version, make_action
 from mtmc.rewrite.algebra import KINDS, Simplified, simplify
 from mtmc.rewrite.plan import Plan, Stage, in_order
@@ -59,7 +62,9 @@ class Simplify:
     def rewrite(self, version: Version, action: Action) -> Plan | None:
         """The plan over the simplified graph; kernels stay as they are, what is new starts as torch calls."""
         rules = str(dict(action.params)["rules"])
-        return self._plan(version, rules, simplify(version.graph, rules))
+        found = simplify(version.graph, rules)
+        plan = self._plan(version, rules, found)
+        return plan and kept(replace(version, graph=found.graph), plan)
 
     def _plan(self, version: Version, rules: str, found: Simplified) -> Plan | None:
         """The child's plan, None where there is nothing to do, a kernel in the way, or a number that cannot be written."""

@@ -11,7 +11,7 @@ body.py      the parts of the ops that one kernel covers, in order
 space.py     where in memory an element of a kernel's iteration space lies, for any operand
 plan.py      Plan: an ordered list of stages, each a torch call or a kernel of a family with its schedule
 families/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, attention: what each may cover and how it
-             prints; channels_last.py: elementwise work on tensors whose channels are innermost
+             prints; channels_last.py: of tensors whose channels are innermost
 source.py    Plan -> the text of a kernel version
 captured.py  the text of a forward that is replayed as one CUDA graph
 """

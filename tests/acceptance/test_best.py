@@ -11,8 +11,9 @@ from mtmc.search import SearchResult, search
 from mtmc.task import builtin_names, load_task
 from tests.rewrite.interpreting import interpret
 
-EVALUATIONS = {"matmul_max": 12}
-"""By task, 4 for the others: the leanest version of a reduced product is not its fastest, so it is found later."""
+EVALUATIONS = 4
+TURNED = {"matmul_max"}
+"""A product whose right operand is turned first: a kernel and two passes more, which the tensor cores pay back."""
 
 SINGLE = {"softmax", "layernorm", "groupnorm", "row_sum", "logsumexp", "cross_entropy", "linear", "batched_matmul"}
 """Tasks of one op: there is nothing to fuse."""
@@ -28,7 +29,7 @@ def evaluator() -> Iterator[LabEvaluator]:
 
 @pytest.fixture(scope="module")
 def results(evaluator: LabEvaluator) -> dict[str, SearchResult]:
-    return {name: search(name, budget=EVALUATIONS.get(name, 4), evaluator=evaluator, batch=2) for name in NAMES}
+    return {name: search(name, budget=EVALUATIONS, evaluator=evaluator, batch=2) for name in NAMES}
 
 
 def test_best_versions_run_on_their_own_at_small_and_odd_shapes(results: dict[str, SearchResult]) -> None:
@@ -38,7 +39,7 @@ def test_best_versions_run_on_their_own_at_small_and_odd_shapes(results: dict[st
     assert interpret(cases) == dict.fromkeys(results)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in SINGLE])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in SINGLE | TURNED])
 def test_trees_of_several_ops_hold_a_version_with_fewer_kernels_and_less_traffic(
     results: dict[str, SearchResult], name: str
 ) -> None:

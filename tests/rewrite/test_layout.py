@@ -71,7 +71,7 @@ CASES = {
     "means_of_a_channel": (source("return torch.relu(y).mean((2, 3)).flatten(1) * self.row"), ["fuse the", "keep"]),
     "a_bias_behind": (
         source("return torch.tanh(y) * self.scale", "ConvTranspose2d(channels, 32, 3, stride=2)"),
-        ["simplify: the bias", "fuse the 3", "keep"],
+        ["keep", "simplify: the bias", "fuse the 3"],
     ),
     "a_mask": (source("return y * 2 > 0.5"), ["fuse mul and", "keep"]),
     "a_pool_with_work_around": (
@@ -129,17 +129,23 @@ def test_where_it_is_legal(first: str, gpu: str, legal: bool) -> None:
     assert ("layout" in {action.kind for action in legal_actions(start)}) is legal
 
 
-def turned(text: str, *before: str) -> str:
-    """The source after some actions (by their sentences' beginnings) and the layout."""
+def turned(text: str, *before: str, last: bool = True) -> str:
+    """The source after some actions (by their sentences' beginnings) and the layout (which may also come first)."""
     task = task_from_source(text, "layout")
     now = version(task)
-    for beginning in (*before, "keep tensors channels last"):
+    for beginning in (*before, "keep tensors channels last") if last else ("keep tensors channels last", *before):
         action = next(action for action in legal_actions(now) if action.sentence.startswith(beginning))
         plan = KINDS[action.kind].rewrite(now, action)
         assert plan is not None
         now = version(task, plan)
     assert "layout" not in {action.kind for action in legal_actions(now)}
     return print_plan(task, now.graph, now.plan).source
+
+
+def test_what_is_done_afterwards_stays_channels_last() -> None:
+    text = source("return torch.tanh(torch.amin(torch.relu(y), 1))")
+    way = ("simplify: the bias of conv2d", "fuse the 4 calls")
+    assert turned(text, *way) == turned(text, *way, last=False)
 
 
 def test_elementwise_kernels_stay_channels_last_and_others_get_a_copy() -> None:

@@ -2,7 +2,13 @@
 
     table.py     the ops, a row each
     program.py   a task before it is text
-    compose.py   draws a program
+    draft.py     one in the making
+    groups.py    draws one step from the table
+    compose.py   draws a program: of all ops, or of one of the kinds below
+    image.py     a convolution and what follows it
+    blocks.py    the same block several times
+    spare.py     work that algebra can leave out
+    large.py     over a middle or several dimensions, scans, losses, pools with overlap
     sizes.py     draws its sizes
     text.py      prints it
 

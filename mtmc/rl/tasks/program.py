@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
 
 Dims = tuple[str, ...]
-"""Sizes of a value by name ("rows"), or a part of one ("height // 2")."""
+"""Sizes of a value by name ("rows"), or what comes of one step by step ("(height - 2) // 2", see
+`then`), or a number ("1")."""
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+_SIGNS: Mapping[str, Callable[[int, int], int]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+}
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 
 
@@ -27,7 +36,8 @@ class Step:
 
     op: its name. text: the expression. reads: names of the values it reads. result: what it makes.
     flops: per element of the result. inner: size that a product sums over, "" for anything else; times: how often
-    (taps of a window). passes: kernels that eager mode takes.
+    (taps of a window). passes: kernels that eager mode takes. across: size of a product's features or filters, "" for
+    the last size of the result.
     """
 
     op: str
@@ -38,13 +48,14 @@ class Step:
     inner: str = ""
     times: int = 1
     passes: int = 1
+    across: str = ""
 
 
 @dataclass(frozen=True)
 class Program:
     """A whole task without its sizes.
 
-    kind: "single", "subgraph" or "network". dtype: a key of `DTYPES`. outputs: names of the values that forward returns.
+    kind: see `compose`. dtype: a key of `DTYPES`. outputs: names of the values that forward returns.
     modules: attribute -> constructor expression. arguments: of the constructor, sizes by name. weights: sizes of the
     parameters, for the bytes they take.
     """
@@ -58,29 +69,43 @@ class Program:
     arguments: tuple[str, ...] = ()
     weights: tuple[Dims, ...] = ()
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[str, ...]:
         """Names of all sizes, in order of appearance."""
         values = [*self.inputs, *(step.result for step in self.steps)]
         names = [base(dim) for value in values for dim in value.dims]
         names += [base(dim) for dims in self.weights for dim in dims]
-        return tuple(dict.fromkeys(names))
+        return tuple(name for name in dict.fromkeys(names) if not name.isdigit())
 
-    @property
+    @cached_property
     def values(self) -> dict[str, Value]:
         """Every value by name."""
         return {value.name: value for value in (*self.inputs, *(step.result for step in self.steps))}
 
 
 def base(dim: str) -> str:
-    """The name in a size: "height" of "height // 2"."""
-    return dim.split(" // ")[0]
+    """The name in a size: "height" of "(height - 2) // 2"."""
+    return _words(dim)[0]
+
+
+def then(dim: str, *changes: str) -> str:
+    """A size that comes of another: then("height", "- 2", "// 2") is "(height - 2) // 2"."""
+    for change in changes:
+        dim = f"({dim}) {change}" if " " in dim else f"{dim} {change}"
+    return dim
 
 
 def size_of(dim: str, sizes: Mapping[str, int]) -> int:
     """A size as a number: "height // 2" with {"height": 30} is 15."""
-    name, *divisors = dim.split(" // ")
-    number = sizes[name]
-    for divisor in divisors:
-        number //= int(divisor)
+    if dim in sizes:  # nearly always, and sizes are drawn by many tries
+        return sizes[dim]
+    name, *changes = _words(dim)
+    number = int(name) if name.isdigit() else sizes[name]
+    for sign, by in zip(changes[::2], changes[1::2], strict=True):
+        number = _SIGNS[sign](number, int(by))
     return number
+
+
+@lru_cache(maxsize=1024)
+def _words(dim: str) -> tuple[str, ...]:
+    return tuple(dim.replace("(", "").replace(")", "").split())

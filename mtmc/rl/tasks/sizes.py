@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from mtmc.rl.tasks.program import BYTES, Dims, Program, base, size_of
 
@@ -31,7 +32,21 @@ _FULL: Mapping[str, Sequence[int]] = {
     "batch": (2, 4, 8, 12, 16, 32, 48, 64, 128),
     "channels": (4, 8, 16, 32, 64, 96, 128, 256),
     "height": (14, 16, 28, 32, 48, 56, 64, 96, 112, 128, 224),
+    "maps": (16, 32, 48, 64, 96, 128, 256),
+    "depth": (8, 12, 16, 24, 32, 48),
+    "span": (320, 384, 512, 768, 1024),
+    "length": (128, 250, 512, 1024, 2000, 4096, 8192, 16384, 65536),
 }
+_BRIEF: Mapping[str, Sequence[int]] = {
+    **_FULL,
+    "rows": (8, 16, 32, 64, 100, 128, 256),
+    "cols": (32, 64, 96, 128, 200, 256, 512),
+    "features": (32, 64, 96, 128, 256),
+    "batch": (2, 4, 8),
+    "channels": (4, 8, 16, 32),
+    "height": (8, 14, 16, 28),
+}
+"""Of programs whose time is that of their launches."""
 _SMALL: Mapping[str, Sequence[int]] = {
     "rows": (20, 24, 28, 36, 40, 44),
     "cols": (48, 56, 64, 72, 80, 88, 96, 104),
@@ -39,6 +54,10 @@ _SMALL: Mapping[str, Sequence[int]] = {
     "batch": (2, 3),
     "channels": (8, 12, 16),
     "height": (8, 10, 14, 18),
+    "maps": (4, 8, 12),
+    "depth": (5, 7, 8, 9),
+    "span": (48, 56, 64, 72),
+    "length": (34, 38, 46, 58),
 }
 _ODD: Mapping[str, Sequence[int]] = {
     "rows": (3, 5, 7, 11, 13, 31),
@@ -47,7 +66,21 @@ _ODD: Mapping[str, Sequence[int]] = {
     "batch": (1, 4, 6),
     "channels": (4, 20, 24),
     "height": (6, 9, 12, 15, 16),
+    "maps": (4, 12, 16, 20),
+    "depth": (5, 6, 9, 10, 11),
+    "span": (17, 33, 37, 51),
+    "length": (23, 29, 41, 47),
 }
+
+_ROLES = {
+    "width": "height",
+    "filters": "channels",
+    "kernels": "maps",
+    "high": "depth",
+    "wide": "depth",
+    "keys": "rows",
+}
+"""What a size is drawn as that has no numbers of its own."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +111,7 @@ def work_of(program: Program, sizes: Mapping[str, int]) -> Work:
         moved = sum(_numel(values[name].dims, sizes) for name in step.reads) + step.passes * made
         if step.inner:
             inner = size_of(step.inner, sizes)
-            moved += inner * size_of(step.result.dims[1 if step.times > 1 else -1], sizes) * step.times
+            moved += inner * size_of(step.across or step.result.dims[-1], sizes) * step.times
             flops_us = 2.0 * made * inner * step.times / TFLOPS[program.dtype] / 1e6
         else:
             flops_us = made * step.flops / POINT_TFLOPS / 1e6
@@ -101,8 +134,9 @@ def full_sizes(program: Program, rng: random.Random) -> dict[str, int] | None:
     """
     target = math.exp(rng.uniform(math.log(LEAST_US), math.log(MOST_US)))
     best: tuple[float, dict[str, int]] | None = None
+    table = _BRIEF if program.kind == "short" else _FULL
     for _ in range(TRIES):
-        sizes = {name: rng.choice(_FULL[role(name)]) for name in program.sizes}
+        sizes = {name: rng.choice(table[role(name)]) for name in program.sizes}
         work = work_of(program, sizes)
         if work.memory > MOST_BYTES or not LEAST_US <= work.us <= MOST_US or not _sensible(program, sizes):
             continue
@@ -123,15 +157,16 @@ def variants(program: Program, rng: random.Random) -> dict[str, dict[str, int]]:
 def role(name: str) -> str:
     """The kind of size behind a name: "features" of "features2", "height" of "width"."""
     stem = name.rstrip("0123456789")
-    return {"width": "height", "filters": "channels", "keys": "rows"}.get(stem, stem)
+    return _ROLES.get(stem, stem)
 
 
 def _distinct(names: Sequence[str], table: Mapping[str, Sequence[int]], rng: random.Random) -> dict[str, int]:
     taken: dict[str, int] = {}
     for name in names:
         choices = [number for number in table[role(name)] if number not in taken.values()]
-        step = 4 if role(name) == "channels" else 1
-        taken[name] = rng.choice(choices) if choices else max(taken.values()) + step
+        whole = 4 if role(name) in ("channels", "maps") else 1  # channels come in groups of 4
+        more = count(max(table[role(name)]) + whole, whole)
+        taken[name] = rng.choice(choices or [next(number for number in more if number not in taken.values())])
     return taken
 
 
