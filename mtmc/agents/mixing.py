@@ -33,7 +33,8 @@ def mixed_prior(
         ((1 - weight) * mine / total + weight * other) * math.exp(extra)
         for mine, other, extra in zip(own, others, more, strict=True)
     ]
-    return [floor / count + (1 - floor) * each / sum(mixed) for each in mixed]
+    whole = sum(mixed)
+    return [floor / count + (1 - floor) * each / whole for each in mixed]
 
 
 def experienced(observation: Observation, actions: Sequence[Action], strength: float) -> list[float]:

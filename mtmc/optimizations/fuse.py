@@ -195,10 +195,8 @@ def _apart_from(first: tuple[Stage, ...], others: Sequence[tuple[Stage, ...]]) -
 
 def _by_form(version: Version, groups: Sequence[Group]) -> list[list[Group]]:
     """Groups that become kernels of one form together."""
-    found: dict[Hashable, list[Group]] = {}
-    for group in groups:
-        found.setdefault(form(version.graph, group.merged), []).append(group)
-    return list(found.values())
+    of = {group.merged: group for group in groups}
+    return [[of[stage] for stage in (first, *others)] for first, others in version.by_form(list(of))]
 
 
 def _span(version: Version, stages: Sequence[Stage]) -> Region:

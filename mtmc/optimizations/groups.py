@@ -17,7 +17,7 @@ MEMORY = ("pointwise", "rowwise", "windows", "scan")
 
 @dataclass(frozen=True)
 class Group:
-    """Stages that become one kernel. stages: without views between them, in the plan's order."""
+    """Stages that become one kernel, `merged`. parts: all of them. stages: without the views, in the plan's order."""
 
     stages: tuple[Stage, ...]
     parts: tuple[Stage, ...]

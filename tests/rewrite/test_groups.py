@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.action import Action
-from mtmc.evaluate.hardware import hardware
-from mtmc.optimizations import KINDS, legal_actions
-from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture
-from mtmc.rewrite.plan import Plan, root_plan
-from mtmc.rewrite.source import print_plan, root_regions
+from mtmc.rewrite.plan import root_plan
 from mtmc.task import Task, load_task
+from tests.rewrite.stepping import after, version
 
 SOURCE = """import torch
 from torch import nn
@@ -36,21 +32,6 @@ def get_init_inputs():
 @pytest.fixture(scope="module")
 def task() -> Task:
     return load_task(SOURCE)
-
-
-def version(task: Task, plan: Plan) -> Version:
-    graph = capture(task)
-    at_root = plan == root_plan(graph)
-    regions = root_regions(task, graph, plan) if at_root else dict(print_plan(task, graph, plan).regions)
-    return Version(task, graph, plan, regions, hardware("H100"))
-
-
-def after(start: Version, beginning: str) -> tuple[Action, Version]:
-    """The first legal action whose sentence begins so, and the version it makes."""
-    action = next(action for action in legal_actions(start) if action.sentence.startswith(beginning))
-    plan = KINDS[action.kind].rewrite(start, action)
-    assert plan is not None
-    return action, version(start.task, plan)
 
 
 def test_everything_that_gains_is_fused_at_once(task: Task) -> None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mtmc.action import Action
 from mtmc.agents.learned import features
 from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES, action_features, observation_features
 from mtmc.agents.learned.fit import SETTINGS, WORDS, settings_values
@@ -15,15 +14,14 @@ from mtmc.agents.learned.forms import form
 from mtmc.agents.learned.graphs import GraphFacts, graph_from_json, with_simplified
 from mtmc.agents.learned.stages import stage_facts
 from mtmc.agents.learned.targets import Stages, Target
-from mtmc.evaluate.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation
 from mtmc.rewrite.capture import capture
-from mtmc.rewrite.plan import Plan, Stage, graph_of, root_plan
-from mtmc.rewrite.source import print_plan, root_regions
+from mtmc.rewrite.plan import Stage, root_plan
 from mtmc.task import Task, load_task
+from tests.rewrite.stepping import after, version
 
 SOURCE = """import torch
 from torch import nn
@@ -54,21 +52,6 @@ def task() -> Task:
 @pytest.fixture(scope="module")
 def root(task: Task) -> Version:
     return version(task, root_plan(capture(task)))
-
-
-def version(task: Task, plan: Plan) -> Version:
-    graph = graph_of(capture(task), plan)
-    at_root = plan == root_plan(graph)
-    regions = root_regions(task, graph, plan) if at_root else dict(print_plan(task, graph, plan).regions)
-    return Version(task, graph, plan, regions, hardware("H100"))
-
-
-def rewritten(version_: Version, beginning: str) -> tuple[Action, Version]:
-    """The first legal action whose sentence begins so, and the version that it makes."""
-    action = next(action for action in legal_actions(version_) if action.sentence.startswith(beginning))
-    plan = KINDS[action.kind].rewrite(version_, action)
-    assert plan is not None
-    return action, version(version_.task, plan)
 
 
 def seen(version_: Version) -> Observation:
@@ -127,7 +110,7 @@ def test_one_group_is_what_lies_between_its_ends() -> None:
 
 
 def test_stages_that_are_alike_are_those_the_rewriter_takes_together(root: Version) -> None:
-    _, fused = rewritten(root, "fuse all neighbours")
+    _, fused = after(root, "fuse all neighbours")
     for each in (root, fused):
         stages = stages_of(each)
         working = [at for at in range(len(stages.stages)) if not stages.is_free(at)]
@@ -140,9 +123,9 @@ def test_stages_that_are_alike_are_those_the_rewriter_takes_together(root: Versi
 
 def test_every_setting_that_is_offered_has_a_number(root: Version) -> None:
     """Of kernels of products, rows and elements: no setting is told by `settings_other` alone."""
-    fused = rewritten(root, "fuse all neighbours")[1]
-    lowered = rewritten(rewritten(fused, "lower softmax")[1], "compute")[1]
-    for each in (root, fused, lowered, rewritten(root, "lower sigmoid")[1]):
+    fused = after(root, "fuse all neighbours")[1]
+    lowered = after(after(fused, "lower softmax")[1], "compute")[1]
+    for each in (root, fused, lowered, after(root, "lower sigmoid")[1]):
         actions = legal_actions(each)
         rows = action_features(seen(each), actions, facts_of(each))
         assert np.isfinite(rows).all() and np.abs(rows).max() < 16
@@ -163,7 +146,7 @@ def test_settings_by_hand() -> None:
 
 
 def test_a_simplified_version_is_told_by_its_own_graph(root: Version) -> None:
-    action, simpler = rewritten(root, "simplify")
+    action, simpler = after(root, "simplify")
     assert simpler.plan.simplified == (action.param("rules"),)
     recorded, observation = facts_of(simpler), seen(simpler)
     assert recorded.simplified(simpler.plan.simplified).ops != recorded.ops
