@@ -19,6 +19,8 @@ _DEVICE_MAP = 0x02  # CU_MEMHOSTREGISTER_DEVICEMAP
 _WAIT_GEQ = 0x0  # CU_STREAM_WAIT_VALUE_GEQ
 ROOM_BYTES = 4 << 30
 """For the contexts of the processes that wait for the next candidates, and the oracle's next draws."""
+MOST_CYCLES = 3_000_000
+"""Cycles in a millisecond, above those of any GPU."""
 FLUSH_FACTOR = 2
 """Bytes written to flush the last-level cache, as a multiple of its size."""
 
@@ -104,6 +106,12 @@ class CudaFabric:
         """See `Fabric.signal`."""
         stream = torch.cuda.current_stream().cuda_stream
         _checked(self._driver.cuStreamWriteValue32(stream, self._flags + 4 * word, serial, 0))
+
+    def signal_after(self, word: int, serial: int, milliseconds: float) -> None:
+        """See `Fabric.signal_after`: a stream of its own sleeps meanwhile, on one multiprocessor."""
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda._sleep(int(milliseconds * MOST_CYCLES))
+            self.signal(word, serial)
 
     def mark(self) -> Any:
         """See `Fabric.mark`."""

@@ -52,6 +52,10 @@ class Fabric(Protocol):
         """The flag becomes `serial` when all work enqueued so far is done."""
         ...
 
+    def signal_after(self, word: int, serial: int, milliseconds: float) -> None:
+        """The flag becomes `serial` after at least so long, whatever this process's host and stream wait for."""
+        ...
+
     def mark(self) -> Any:
         """A point in the present stream."""
         ...

@@ -46,7 +46,10 @@ SPARE_OUTPUT = 1 << 20
 
 
 class Grounds:
-    """One task on one device. Raises (constructor): TaskError if the task is not admitted."""
+    """One task on one device. Raises (constructor): TaskError if the task is not admitted.
+
+    gateable: see `ReferenceClock.possible`.
+    """
 
     def __init__(self, task: Task, fabric: Fabric, folder: Path, draw_seed: Callable[[], int]) -> None:
         self.task = task
@@ -54,6 +57,7 @@ class Grounds:
         self._fabric = fabric
         self._draw_seed = draw_seed
         self.admission: Admission = admit(task, str(fabric.device), folder)
+        self.gateable: bool | None = None
         self._references: dict[tuple[int, bool], tuple[Reference, int]] = {}
         self._calibrations: dict[tuple[int, bool], Calibration] = {}
         if self.admission.variant == self.variants[0].label:

@@ -54,6 +54,11 @@ class HostFabric:
         assert self._flags is not None
         self._flags.words[word] = serial
 
+    def signal_after(self, word: int, serial: int, milliseconds: float) -> None:
+        """See `Fabric.signal_after`: blocks, as there is no device to do it."""
+        time.sleep(milliseconds / 1e3)
+        self.signal(word, serial)
+
     def mark(self) -> Any:
         """See `Fabric.mark`."""
         return time.perf_counter()

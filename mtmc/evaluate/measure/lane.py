@@ -35,6 +35,7 @@ _log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
 """Times that an examination is begun, where the oracle or the candidate's process fails by itself."""
+CLOSED = "this evaluator is closed; open a new one to evaluate more"
 IDLE_S = 86400.0
 END_S = 10.0
 """Seconds for a killed process to be gone: a GPU takes a while to give up a context."""
@@ -111,6 +112,8 @@ class Lane:
                 try:
                     answer, process = self._examined(fields)
                 except OracleLost as lost:
+                    if self._closed:
+                        raise EvaluatorError(CLOSED) from lost
                     why = str(lost)
                     _log.warning("the oracle of GPU %s was lost (%s); started anew", self._settings.index, why)
                     self._drop_oracle()
@@ -166,7 +169,7 @@ class Lane:
 
     def _started(self) -> OracleProcess:
         if self._closed:
-            raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
+            raise EvaluatorError(CLOSED)
         if self._oracle is None:
             self._pools[True].start()
             self._oracle = OracleProcess(

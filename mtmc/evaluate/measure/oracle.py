@@ -166,7 +166,7 @@ class Oracle:
         assert truth is not None
         examination.ask_for(truth, number, "full shapes, first call")
         checked = time.perf_counter()
-        eager = ReferenceClock(self._fabric, self._flags, reference.model)
+        eager = ReferenceClock(self._fabric, self._flags, reference.model, grounds.gateable)
         assert self._overhead is not None
         judged = self._fabric.asynchronous and not request.made
 
@@ -176,6 +176,7 @@ class Oracle:
         patience = PATIENCE[request.depth]
         samples = timed(take, patience, self._overhead) if judged else take(patience)
         ended = time.perf_counter()
+        grounds.gateable = eager.possible
         found = runtime(samples, eager.times, grounds.work, self._overhead, self._hardware)
         if judged:
             believe(samples, found, self._overhead, self._hardware)

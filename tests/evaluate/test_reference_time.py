@@ -1,0 +1,98 @@
+"""When a reference has a time of its own: its host code must return while the device waits at the gate."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from mtmc.evaluate.measure.flags import OWN_GATE, Flags
+from mtmc.evaluate.measure.reference_time import ReferenceClock
+
+QUEUE = 1024
+
+
+class _Device:
+    """A device that takes `QUEUE` launches while it waits; the next one holds the host up until the gate is open."""
+
+    asynchronous = True
+
+    def __init__(self) -> None:
+        self.flags = Flags()
+        self.queued = 0
+        self.shut, self.opens = False, False
+
+    def launch(self, kernels: int) -> None:
+        self.queued += kernels
+        if self.shut and self.queued > QUEUE:
+            assert self.opens, "the host waits for ever"
+            self._open()
+
+    def wait(self, word: int, serial: int) -> None:
+        assert word == OWN_GATE
+        self.shut, self.queued, self.serial = True, 0, serial
+
+    def signal_after(self, word: int, serial: int, milliseconds: float) -> None:
+        assert (word, serial) == (OWN_GATE, self.serial) and milliseconds > 0
+        self.opens = True
+
+    def synchronize(self) -> None:
+        if self.shut:
+            assert self.opens or self.flags.words[OWN_GATE] >= self.serial, "the device waits for ever"
+            self._open()
+        self.queued = 0
+
+    def _open(self) -> None:
+        self.flags.words[OWN_GATE] = self.serial
+        self.shut = self.opens = False
+
+    def flush(self) -> None: ...
+
+    def mark(self) -> float:
+        return 0.0
+
+    def elapsed_ms(self, first: float, last: float) -> float:
+        return 1.5
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> _Device:
+    monkeypatch.setattr(torch.cuda, "get_sync_debug_mode", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
+    return _Device()
+
+
+def _truth(changed: bool = False) -> Any:
+    return SimpleNamespace(inputs=(), changed_inputs=changed)
+
+
+@pytest.mark.parametrize(("kernels", "times"), [(300, [1.5, 1.5]), (QUEUE, [1.5, 1.5]), (3072, [])])
+def test_a_reference_of_more_launches_than_a_queue_has_no_time(
+    device: _Device, kernels: int, times: list[float]
+) -> None:
+    clock = ReferenceClock(device, device.flags, lambda: device.launch(kernels))  # type: ignore[arg-type]
+    clock.tick(_truth())
+    clock.tick(_truth())
+    assert clock.times == times
+    assert clock.possible is bool(times)
+
+
+def test_what_is_known_is_not_asked_again(device: _Device) -> None:
+    calls: list[int] = []
+    clock = ReferenceClock(device, device.flags, lambda: calls.append(1), possible=True)  # type: ignore[arg-type]
+    clock.tick(_truth())
+    assert len(calls) == 1 and clock.times == [1.5]
+
+
+def test_a_reference_that_waits_or_changes_its_inputs_has_no_time(device: _Device) -> None:
+    def waits() -> None:
+        raise RuntimeError("called a synchronizing CUDA operation")
+
+    for clock, truth in (
+        (ReferenceClock(device, device.flags, waits), _truth()),  # type: ignore[arg-type]
+        (ReferenceClock(device, device.flags, lambda: None), _truth(changed=True)),  # type: ignore[arg-type]
+    ):
+        clock.tick(truth)
+        assert clock.possible is False and clock.times == []
