@@ -140,4 +140,4 @@ def _convolves(version: Version, stage: Stage) -> bool:
 def _channels(version: Version, stage: Stage) -> tuple[int, int]:
     """Channels of a convolution's operand and of its result, at the full shapes."""
     op = version.graph.by_name[stage.ops[0]]
-    return version.graph.values[next(op.refs())].shape[1][0], version.graph.values[op.outputs[0]].shape[1][0]
+    return version.graph.values[op.refs()[0]].shape[1][0], version.graph.values[op.outputs[0]].shape[1][0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 Size = tuple[int, ...]
@@ -65,10 +66,13 @@ class Op:
     outputs: tuple[str, ...]
     line: int | None
 
-    def refs(self) -> Iterator[str]:
+    def refs(self) -> tuple[str, ...]:
         """Names of the values it reads, in order, repeats included."""
-        yield from _refs(self.args)
-        yield from _refs(tuple(self.kwargs.values()))
+        return self._read
+
+    @cached_property
+    def _read(self) -> tuple[str, ...]:
+        return (*_refs(self.args), *_refs(tuple(self.kwargs.values())))
 
 
 def _refs(item: Any) -> Iterator[str]:
@@ -126,6 +130,11 @@ class Graph:
     def results(self) -> frozenset[str]:
         """Names of the values that forward returns."""
         return self._results
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """The values that an op reads or forward gives."""
+        return self._results.union(*self.reads.values())
 
     def readers(self, value: str) -> Sequence[str]:
         """Names of the ops that read a value, in graph order."""

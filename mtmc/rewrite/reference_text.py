@@ -6,6 +6,7 @@ import ast
 import io
 import tokenize
 from collections.abc import Sequence
+from functools import lru_cache
 
 from mtmc.errors import CoderError
 from mtmc.syntax import parse
@@ -32,12 +33,14 @@ def _forward_of(model: ast.ClassDef) -> ast.FunctionDef:
     raise CoderError("class Model has no method forward")
 
 
-def forward_signature(source: str) -> tuple[str, list[str]]:
+@lru_cache(maxsize=64)
+def forward_signature(source: str) -> tuple[str, tuple[str, ...]]:
+    """forward's arguments as text without annotations, and their names without self. Raises: CoderError."""
     arguments = _forward_of(_model_class(source)).args
     names = [item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
     for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
         item.annotation = None  # annotations may name what the file no longer imports
-    return ast.unparse(arguments), names
+    return ast.unparse(arguments), tuple(names)
 
 
 def _span(node: ast.stmt) -> tuple[int, int]:

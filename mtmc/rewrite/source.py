@@ -61,7 +61,7 @@ def root_regions(task: Task, graph: Graph, plan: Plan) -> dict[Stage, Region]:
     return regions
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def print_stage(graph: Graph, stage: Stage, name: str) -> Printed:
     """A kernel stage as text; kept, since neighbouring versions share most of their stages. Raises: NotCovered."""
     return FAMILIES[stage.family].print(graph, build(graph, stage.ops, table), stage, name)
@@ -144,13 +144,12 @@ class _ForwardPrinter:
     def __init__(self, task: Task, graph: Graph, captured: bool = False) -> None:
         self.graph = graph
         signature, names = forward_signature(task.source)
-        self.expressions = _input_expressions(graph, names)
-        self.captured = Captured(task, graph, signature, self.expressions) if captured else None
+        expressions, self.attributes = _reach(task, graph)
+        self.expressions = dict(expressions)
+        arguments = input_expressions(task, graph)
+        self.captured = Captured(task, graph, signature, arguments) if captured else None
         head = self.captured.launching_head() if self.captured else f"def forward({signature}):"
         self.lines: list[tuple[Stage | None, str]] = [(None, INDENT + head)]
-        for value, path in graph.parameters.items():
-            self.expressions[value] = attribute_text(path)
-        self.attributes = {attribute_text(path): values for path, values in graph.attributes.items()}
         self.taken = set(names) | {"self"}
         self.turned: set[str] = set()
         """Values that may lie channels last, where the reference's do not."""
@@ -188,11 +187,10 @@ class _ForwardPrinter:
                 f"op {op.target} (line {op.line} of the reference) takes a number that the rewriter cannot express for "
                 f"other shapes: {error}"
             ) from error
-        used = {ref for other in self.graph.ops for ref in other.refs()} | self.graph.results()
-        if gives_one(op, used):
+        if gives_one(op, self.graph.used):
             target = self.name(op.outputs[0])
         else:
-            target = ", ".join(self.name(value) if value in used else "_" for value in op.outputs)
+            target = ", ".join(self.name(value) if value in self.graph.used else "_" for value in op.outputs)
         self._add(stage, f"{target} = {text}")
 
     def _channels_last(self, op: Op) -> dict[str, str]:
@@ -252,7 +250,7 @@ class _ForwardPrinter:
         return repr(item)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=4096)
 def forward_scope(task: Task, graph: Graph, tensors: tuple[str, ...] = ()) -> Scope:
     """What numbers may be expressed by where a kernel is launched.
 
@@ -291,13 +289,23 @@ def attribute_text(path: str) -> str:
     return text
 
 
+@lru_cache(maxsize=64)
+def _reach(task: Task, graph: Graph) -> tuple[Mapping[str, str], Mapping[str, tuple[float, ...]]]:
+    """How forward's text names its arguments and the parameters, by value; and the numbers on the module, by their text.
+
+    Raises: CoderError, see `input_expressions`.
+    """
+    parameters = {value: attribute_text(path) for value, path in graph.parameters.items()}
+    attributes = {attribute_text(path): values for path, values in graph.attributes.items()}
+    return input_expressions(task, graph) | parameters, attributes
+
+
 def input_expressions(task: Task, graph: Graph) -> dict[str, str]:
-    """What forward calls each of the graph's inputs. Raises: CoderError where one is a structure."""
-    return _input_expressions(graph, forward_signature(task.source)[1])
+    """What forward calls each of the graph's inputs.
 
-
-def _input_expressions(graph: Graph, names: list[str]) -> dict[str, str]:
-    """forward's arguments by value. Raises: CoderError where an argument is a structure that is not a flat list."""
+    Raises: CoderError where an argument is a structure that is not a flat list.
+    """
+    _, names = forward_signature(task.source)
     if len(names) >= len(graph.inputs) and all(graph.argument_of[value] in names for value in graph.inputs):
         return {value: graph.argument_of[value] for value in graph.inputs}
     found = {}

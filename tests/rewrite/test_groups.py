@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from mtmc.optimizations import legal_actions
 from mtmc.rewrite.capture import capture
 from mtmc.rewrite.plan import root_plan
 from mtmc.task import Task, load_task
@@ -62,3 +63,12 @@ def test_a_chain_of_like_calls_is_fused_in_pairs_that_share_none() -> None:
     assert [stage.name for stage in done.plan.stages] == ["sin_sin_1", "sin_2_sin_3", "softmax"]
     action, done = after(version(task, root_plan(capture(task))), "fuse the 5 calls from sin to softmax")
     assert len(done.plan.stages) == 1 and action.param("saved") == 4
+
+
+def test_what_is_computed_from_no_tensor_stays_a_torch_call() -> None:
+    """log(2.0) of a number that forward makes a tensor of: no operand tells on which device a kernel would run."""
+    source = SOURCE.replace("return x.softmax(1)", "return (x * torch.log(torch.tensor(2.0))).softmax(1)")
+    task = load_task(source)
+    start = version(task, root_plan(capture(task)))
+    sentences = [action.sentence for action in legal_actions(start)]
+    assert not [sentence for sentence in sentences if "lower log " in sentence or "clone and log" in sentence]

@@ -27,7 +27,7 @@ def _added_behind(graph: Graph, op: Op) -> Finding | None:
         return None
     result, bias = op.outputs[0], op.args[2]
     shape, channels = graph.values[result].shape, graph.values[bias.name].shape
-    rank = len(graph.values[next(op.refs())].shape)
+    rank = len(graph.values[op.refs()[0]].shape)
     grouped = argument(op, 6, "groups", 1) != 1  # a depthwise convolution is a kernel that adds the bias itself
     if grouped or result in graph.results() or len(channels) != 1 or rank < 3 or shape[1] != channels[0]:
         return None

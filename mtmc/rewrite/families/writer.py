@@ -262,7 +262,9 @@ def scope_of(graph: Graph, body: Body) -> Scope:
 
 
 def allocation(graph: Graph, body: Body, value: str, scope: Scope, spare: dict[str, Varying]) -> str:
-    """The launcher's line that allocates an output."""
+    """The launcher's line that allocates an output. Raises: NotCovered where no tensor is read that tells the device."""
+    if not body.loads:
+        raise NotCovered(f"{value} is computed from no tensor")
     tensor = graph.values[value]
     for load in body.loads:
         other = graph.values[load]
