@@ -35,8 +35,8 @@ class _Device:
         self.shut, self.queued, self.serial = True, 0, serial
 
     def signal_after(self, word: int, serial: int, milliseconds: float) -> None:
-        assert (word, serial) == (OWN_GATE, self.serial) and milliseconds > 0
-        self.opens = True
+        assert word == OWN_GATE and milliseconds > 0 and not self.shut, "a first launch waits for the device"
+        self.serial, self.opens = serial, True
 
     def synchronize(self) -> None:
         if self.shut:
