@@ -73,11 +73,12 @@ def test_splitting_pays_only_with_few_programs() -> None:
 
 
 def test_a_graph_is_worth_trying_where_launches_are_most_of_the_time() -> None:
-    """64 launches of 3.5 us are 0.22 ms: of a runtime of 0.3 ms most, of one of 1 ms a fifth."""
-    actions = [*ACTIONS, action("capture", "forward", launches=64)]
+    """32 launches of 8 us are 0.26 ms: of a runtime of 0.3 ms most, of one of 1 ms a quarter."""
+    actions = [*ACTIONS, action("capture", "forward", launches=32), action("fuse", "all", saved=8)]
     short = replace(seen(), outcome=Outcome("ok", 0.3, metrics={"roofline": 0.2}))
     priors, long = Heuristic().prior(short, actions), Heuristic().prior(seen(), actions)
-    assert long[-1] < 0.1 * priors[-1] and priors[-1] < priors[0]  # fusing goes first all the same
+    assert long[-2] < 0.1 * priors[-2]
+    assert priors[0] < priors[-2] < priors[-1]  # fusing whole groups goes first all the same
 
 
 def test_the_last_tiles_are_shared_where_they_leave_the_chip_half_empty() -> None:

@@ -121,6 +121,24 @@ def test_random_numbers_and_fixed_dtypes_have_no_precision(tmp_path: Path) -> No
         assert not reference(tmp_path, forward).timed(1).exact
 
 
+def test_a_network_that_makes_much_of_the_librarys_rounding_has_a_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sin(1000 y) of a convolution in TF32 is far off in float32, and not in float64 unless that is cut to TF32 as well."""
+    forward = """from mtmc.evaluate.gates.tf32 import cut_to_tf32
+        x, w = inputs[0], self.layer.weight
+        x, w = (cut_to_tf32(x), cut_to_tf32(w)) if x.dtype == torch.float32 else (x, w)
+        return (1000 * nn.functional.conv1d(x, w)).sin()"""
+    rough = (forward, "[torch.randn(rows, 3, cols)]", "self.layer = nn.Conv1d(3, 4, 3)")
+    assert not reference(tmp_path, *rough).timed(1).exact
+    monkeypatch.setattr(reference_module, "library_precision", lambda device, narrowest: Tf32Convolutions())
+    value = only(reference(tmp_path, *rough).timed(1))
+    assert isinstance(value, Calibrated) and value.precision is not None
+    assert value.precision.own > 0.1 > 0.01 > value.precision.rounding
+    noise = "return inputs[0] + nn.functional.conv1d(inputs[0], self.layer.weight).sum() + torch.randn(cols)"
+    assert not reference(tmp_path, noise, *rough[1:]).timed(1).exact  # other random numbers are another function still
+
+
 def test_leaves_that_are_no_floats(tmp_path: Path) -> None:
     truth = reference(tmp_path, "return inputs[0].max(-1), 7").timed(1)
     values, indices, seven = truth.outputs

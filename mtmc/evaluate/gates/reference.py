@@ -262,7 +262,8 @@ class Reference:
         model, inputs = self._construct(), self.draw(seed)
         own = flatten(self.run(inputs, seed, model))[0]
         weights = list(model.parameters())
-        widening = 8 // _narrowest([inputs, weights])
+        narrowest = _narrowest([inputs, weights])
+        widening = 8 // narrowest
         needed = widening * (gauge.peak([inputs, weights, own]) + held(own)) + held(inputs) + held(own)
         del model, inputs, weights
         release(self._device)
@@ -275,13 +276,21 @@ class Reference:
             exact = self._run_twin(self._twin(rounded=False), map_tensors(self.draw(seed), widen), seed)
             rounded = self._run_twin(self._twin(rounded=True), self._rounded(self.draw(seed), seed), seed)
             found = list(map(_measure, own, exact, rounded))
+            alike = all(same for same, _ in found) or self._alike_in_the_library(own, exact, narrowest, seed)
         except (TaskError, torch.OutOfMemoryError) as error:
             _log.warning("%s: no float64 oracle: %s", where, error)
             return nothing
-        if not all(same for same, _ in found):
+        if not alike:
             _log.warning("%s: no float64 oracle, as it gives another result there", where)
             return nothing
         return Calibration(tuple(precision for _, precision in found))
+
+    def _alike_in_the_library(self, own: list[Any], exact: list[Any], narrowest: int, seed: int) -> bool:
+        """Whether float64 is as sensitive to what the library may round as the reference is far from it: deep networks
+        make much of TF32's rounding, and are the same function all the same."""
+        with library_precision(self._device, narrowest):
+            rounded = self._run_twin(self._twin(rounded=True), self._rounded(self.draw(seed), seed), seed)
+        return all(same for same, _ in map(_measure, own, exact, rounded))
 
 
 def _measure(own: Any, exact: Any, rounded: Any) -> tuple[bool, Precision | None]:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 DEVICE = "cuda:0"
+_RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 
 
 def install() -> str:
@@ -26,8 +27,11 @@ def install() -> str:
         setattr(torch.cuda, name, value)
     if device == DEVICE:
         torch.nn.RNNBase.flatten_parameters = lambda self: None  # type: ignore[method-assign]
-        for name in ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell"):
+        for name in _RECURRENT:
             setattr(torch._VF, name, _on_the_cpu(getattr(torch._VF, name)))
+            packet = getattr(torch.ops.aten, name)  # what a version calls where its reference has a module
+            for overload in packet.overloads():
+                setattr(packet, overload, _on_the_cpu(getattr(packet, overload)))
     tensor: Any = torch.Tensor
     tensor.record_stream = lambda self, stream: None
     tensor.pin_memory = lambda self, device=None: self
