@@ -11,12 +11,13 @@ import torch
 from torch import nn
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.gates import reference as reference_module
+from mtmc.evaluate.gates import calibrating
+from mtmc.evaluate.gates.calibrating import Calibration
 from mtmc.evaluate.gates.compare import Calibrated, Expected, Precision, calibrated, check_output, flatten
 from mtmc.evaluate.gates.distributions import shift, widen_range
 from mtmc.evaluate.gates.loading import construct, draw_inputs, load_module
 from mtmc.evaluate.gates.neutral import move_neutral, perturb
-from mtmc.evaluate.gates.reference import Calibration, Reference, Truth
+from mtmc.evaluate.gates.reference import Reference, Truth
 from mtmc.evaluate.gates.tf32 import Tf32Convolutions, library_precision
 from mtmc.task import Task, Variant
 
@@ -106,11 +107,26 @@ def test_without_memory_for_float64_the_tolerance_decides_alone(
     # Inputs 960, weights 64 x 41 x 4, outputs 6 x 64 x 4: in float64 twice that and the output again, beside the float32.
     held = 960 + 64 * 41 * 4 + 1536
     needed = 2 * (held + 1536) + 960 + 1536
-    monkeypatch.setattr(reference_module, "free_bytes", lambda device: needed - 1)
+    monkeypatch.setattr(calibrating, "free_bytes", lambda device: needed - 1)
     truth = reference(tmp_path, *LINEAR).timed(1)
     assert only(truth).precision is None and not truth.exact  # type: ignore[union-attr]
-    monkeypatch.setattr(reference_module, "free_bytes", lambda device: needed)
+    monkeypatch.setattr(calibrating, "free_bytes", lambda device: needed)
     assert reference(tmp_path, *LINEAR).timed(1).exact
+
+
+def test_float32_does_for_numbers_of_16_bits_where_float64_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = (LINEAR[0], LINEAR[1].replace("cols)", "cols).half()"), LINEAR[2] + ".half()")
+    exact = reference(tmp_path, *half).calibrate(1)
+    held = (960 + 64 * 41 * 4 + 1536) // 2
+    monkeypatch.setattr(
+        calibrating, "free_bytes", lambda device: 2 * (held + 768) + 480 + 768
+    )  # float64 takes 4 times that
+    nearly = reference(tmp_path, *half).calibrate(1)
+    assert exact.error is not None and nearly.error == pytest.approx(exact.error, rel=1e-3) and nearly != exact
+    monkeypatch.setattr(calibrating, "free_bytes", lambda device: 2 * (held + 768) + 480 + 768 - 1)
+    assert reference(tmp_path, *half).calibrate(1).error is None
 
 
 def test_random_numbers_and_fixed_dtypes_have_no_precision(tmp_path: Path) -> None:
@@ -131,7 +147,7 @@ def test_a_network_that_makes_much_of_the_librarys_rounding_has_a_precision(
         return (1000 * nn.functional.conv1d(x, w)).sin()"""
     rough = (forward, "[torch.randn(rows, 3, cols)]", "self.layer = nn.Conv1d(3, 4, 3)")
     assert not reference(tmp_path, *rough).timed(1).exact
-    monkeypatch.setattr(reference_module, "library_precision", lambda device, narrowest: Tf32Convolutions())
+    monkeypatch.setattr(calibrating, "library_precision", lambda device, narrowest: Tf32Convolutions())
     value = only(reference(tmp_path, *rough).timed(1))
     assert isinstance(value, Calibrated) and value.precision is not None
     assert value.precision.own > 0.1 > 0.01 > value.precision.rounding

@@ -17,11 +17,12 @@ import torch
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.gates.blocks import block_size, blocks, same_bits
+from mtmc.evaluate.gates.calibrating import Calibration
 from mtmc.evaluate.gates.compare import Precision, describe, error_bound, flatten
 from mtmc.evaluate.gates.distance import distance, tolerance, within_tolerance
 from mtmc.evaluate.gates.loading import map_tensors
 from mtmc.evaluate.gates.memory import Footprint, Gauge, estimate, free_bytes, held, in_units, release
-from mtmc.evaluate.gates.reference import Calibration, Reference
+from mtmc.evaluate.gates.reference import Reference
 from mtmc.task import Task, Variant
 from mtmc.task.reference import flat_tensors
 

@@ -17,23 +17,16 @@ import torch
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.gates.blocks import fingerprint
+from mtmc.evaluate.gates.calibrating import Calibration, calibrate, measured, narrowest_bytes
 from mtmc.evaluate.gates.candidate import differ
-from mtmc.evaluate.gates.compare import Calibrated, Expected, Precision, calibrated, describe, flatten
+from mtmc.evaluate.gates.compare import Calibrated, Expected, describe, flatten
 from mtmc.evaluate.gates.distributions import Distribution, redistributed
 from mtmc.evaluate.gates.loading import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
-from mtmc.evaluate.gates.memory import Gauge, free_bytes, held, in_units, release
+from mtmc.evaluate.gates.memory import release
 from mtmc.evaluate.gates.neutral import perturb
 from mtmc.evaluate.gates.tf32 import library_precision
-from mtmc.evaluate.gates.twins import (
-    default_float64,
-    round_parameters,
-    round_randomly,
-    same_function,
-    widen,
-    widen_model,
-)
+from mtmc.evaluate.gates.twins import computing_in, round_parameters, round_randomly, widen, widen_model
 from mtmc.task import Task, Variant
-from mtmc.task.reference import flat_tensors
 from mtmc.task.seeding import seed_torch
 
 _log = logging.getLogger(__name__)
@@ -58,21 +51,6 @@ class Truth:
         return all(output.exact for output in self.outputs if not isinstance(output, str))
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """What float64 says of a reference at one set of shapes, good for any weights and inputs drawn there.
-
-    precisions: one per leaf of its result, None for one that is no floating tensor; all None where there is no twin.
-    """
-
-    precisions: tuple[Precision | None, ...]
-
-    @property
-    def error(self) -> float | None:
-        """The largest norm-wise error of the reference itself, None where it is not known."""
-        return max((each.own for each in self.precisions if each is not None), default=None)
-
-
 class Reference:
     """The task's `Model` at one set of shapes: as it is, in float64, and in float64 with each weight off by a rounding.
 
@@ -95,10 +73,10 @@ class Reference:
         Raises: TaskError if the task does not load or construct.
         """
         self._task, self._variant, self._seed = task, variant, seed
-        self._device, self._moved = device, moved
+        self.device, self._moved = device, moved
         self._module = load_reference(task, variant, folder)
         self.arguments = init_inputs(self._module, variant, seed, device)
-        self.model = self._construct()
+        self.model = self.construct()
         self.calibration = calibration
         self._twins: tuple[Any, Any] | None = None
         self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
@@ -106,7 +84,7 @@ class Reference:
 
     def draw(self, seed: int) -> list[Any]:
         """Inputs as the task draws them, on the device. Raises: TaskError."""
-        return draw_inputs(self._module, self._variant, seed, self._device)
+        return draw_inputs(self._module, self._variant, seed, self.device)
 
     def run(self, inputs: list[Any], seed: int, model: Any = None) -> Any:
         """The reference's result (or that of `model`), with random numbers from `seed`. Raises: TaskError."""
@@ -164,25 +142,39 @@ class Reference:
         Without a float64 twin, or the memory to run it, all precisions are None. Raises: TaskError.
         """
         if self.calibration is None:
-            self.calibration = self._calibrate(seed)
-            release(self._device)
+            where = f"task {self._task.name} at the {self._variant.label} shapes"
+            self.calibration = calibrate(self, seed, where)
+            release(self.device)
         return self.calibration
 
     def other_model(self, seed: int) -> Any:
         """A second model with the parameters of another, see `perturb`. Raises: TaskError."""
-        model = self._construct()
+        model = self.construct()
         perturb(model, seed)
         return model
 
-    def _construct(self) -> Any:
-        return construct_reference(self._module, self._task, self.arguments, self._seed, self._device, self._moved)
+    def construct(self) -> Any:
+        """A new model with the same weights. Raises: TaskError."""
+        return construct_reference(self._module, self._task, self.arguments, self._seed, self.device, self._moved)
 
-    def _twin(self, rounded: bool) -> Any:
-        model = self._construct()
+    def widened(self, rounded: bool, wide: torch.dtype = torch.float64) -> Any:
+        """A new model in a wider dtype. rounded: each weight off by a rounding of its own dtype. Raises: TaskError."""
+        model = self.construct()
         if rounded:
             round_parameters(model, self._seed)
-        widen_model(model)
+        widen_model(model, wide)
         return model
+
+    def run_wide(self, model: Any, inputs: list[Any], seed: int, wide: torch.dtype = torch.float64) -> list[Any]:
+        """Leaves of what a model in a wider dtype makes of inputs in that dtype. Raises: TaskError."""
+        with computing_in(wide):
+            return flatten(self.run(inputs, seed, model))[0]
+
+    def rounded(self, inputs: list[Any], seed: int, wide: torch.dtype = torch.float64) -> list[Any]:
+        """Inputs in a wider dtype, each moved by up to half a unit in its last place."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        moved: list[Any] = map_tensors(inputs, lambda tensor: widen(round_randomly(tensor, generator), wide))
+        return moved
 
     def _truth(self, inputs: list[Any], seed: int, distribution: Distribution) -> Truth:
         own_inputs = map_tensors(inputs, torch.clone)
@@ -216,7 +208,7 @@ class Reference:
     ) -> list[Expected | Calibrated | str]:
         oracle = self._oracle(inputs, seed)
         if distribution not in self._exact:
-            self._exact[distribution] = oracle is not None and all(same for same, _ in map(_measure, own, *oracle))
+            self._exact[distribution] = oracle is not None and all(same for same, _ in measured(own, *oracle))
         exact = self._exact[distribution]
         if not exact:
             _log.warning("task %s has no float64 oracle: KernelBench's tolerance decides alone", self._task.name)
@@ -235,77 +227,15 @@ class Reference:
         None for a reference that mixes in tensors of a fixed dtype, and so cannot run in float64.
         """
         if self._twins is None:
-            self._twins = self._twin(rounded=False), self._twin(rounded=True)
+            self._twins = self.widened(rounded=False), self.widened(rounded=True)
         try:
-            exact = self._run_twin(self._twins[0], map_tensors(inputs, widen), seed)
-            with library_precision(self._device, _narrowest([inputs, list(self.model.parameters())])):
-                rounded = self._run_twin(self._twins[1], self._rounded(inputs, seed), seed)
+            exact = self.run_wide(self._twins[0], map_tensors(inputs, widen), seed)
+            with library_precision(self.device, narrowest_bytes([inputs, list(self.model.parameters())])):
+                rounded = self.run_wide(self._twins[1], self.rounded(inputs, seed), seed)
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
             return None
         return exact, rounded
-
-    def _rounded(self, inputs: list[Any], seed: int) -> list[Any]:
-        """float64 inputs, each moved by up to half a unit in the last place."""
-        generator = torch.Generator(self._device).manual_seed(seed)
-        moved: list[Any] = map_tensors(inputs, lambda tensor: widen(round_randomly(tensor, generator)))
-        return moved
-
-    def _run_twin(self, model: Any, inputs: list[Any], seed: int) -> list[Any]:
-        with default_float64():
-            return flatten(self.run(inputs, seed, model))[0]
-
-    def _calibrate(self, seed: int) -> Calibration:
-        """As `_oracle`, with one twin in memory at a time, and on models of its own, so that a reference that counts
-        its calls is where it was."""
-        gauge = Gauge(self._device)
-        model, inputs = self._construct(), self.draw(seed)
-        own = flatten(self.run(inputs, seed, model))[0]
-        weights = list(model.parameters())
-        narrowest = _narrowest([inputs, weights])
-        widening = 8 // narrowest
-        needed = widening * (gauge.peak([inputs, weights, own]) + held(own)) + held(inputs) + held(own)
-        del model, inputs, weights
-        release(self._device)
-        nothing = Calibration((None,) * len(own))
-        where = f"task {self._task.name} at the {self._variant.label} shapes"
-        if needed > free_bytes(self._device):
-            _log.warning("%s: float64 would need about %s: only small shapes have an oracle", where, in_units(needed))
-            return nothing
-        try:
-            exact = self._run_twin(self._twin(rounded=False), map_tensors(self.draw(seed), widen), seed)
-            rounded = self._run_twin(self._twin(rounded=True), self._rounded(self.draw(seed), seed), seed)
-            found = list(map(_measure, own, exact, rounded))
-            alike = all(same for same, _ in found) or self._alike_in_the_library(own, exact, narrowest, seed)
-        except (TaskError, torch.OutOfMemoryError) as error:
-            _log.warning("%s: no float64 oracle: %s", where, error)
-            return nothing
-        if not alike:
-            _log.warning("%s: no float64 oracle, as it gives another result there", where)
-            return nothing
-        return Calibration(tuple(precision for _, precision in found))
-
-    def _alike_in_the_library(self, own: list[Any], exact: list[Any], narrowest: int, seed: int) -> bool:
-        """Whether float64 is as sensitive to what the library may round as the reference is far from it: deep networks
-        make much of TF32's rounding, and are the same function all the same."""
-        with library_precision(self._device, narrowest):
-            rounded = self._run_twin(self._twin(rounded=True), self._rounded(self.draw(seed), seed), seed)
-        return all(same for same, _ in map(_measure, own, exact, rounded))
-
-
-def _measure(own: Any, exact: Any, rounded: Any) -> tuple[bool, Precision | None]:
-    """Whether float64 gave the same function's value for one leaf, and the precision of a floating one."""
-    if not isinstance(own, torch.Tensor) or not own.is_floating_point() or own.numel() == 0:
-        return getattr(exact, "shape", None) == getattr(own, "shape", None), None
-    if exact.shape != own.shape:
-        return False, None
-    precision = calibrated(own, exact, rounded)
-    return same_function(precision.own, precision.rounding), precision
-
-
-def _narrowest(value: Any) -> int:
-    """Bytes of an element of the narrowest floating dtype in nested lists, 8 if there is none."""
-    return min((tensor.element_size() for tensor in flat_tensors(value) if tensor.is_floating_point()), default=8)
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:

@@ -1,4 +1,7 @@
-"""The reference in float64: itself, and with inputs and weights each off by a rounding of their own dtype."""
+"""The reference in float64: itself, and with inputs and weights each off by a rounding of their own dtype.
+
+Where float64 does not fit, float32 does as well for numbers of 16 bits (see `calibrating`): the dtype is a parameter.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +24,18 @@ def same_function(own_error: float, rounding_error: float) -> bool:
     return own_error < OTHER_FUNCTION or rounding_error > OTHER_FUNCTION
 
 
-def widen(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy, in float64 where the tensor is floating."""
-    return tensor.double() if tensor.is_floating_point() else tensor.clone()
+def widen(tensor: torch.Tensor, wide: torch.dtype = torch.float64) -> torch.Tensor:
+    """A copy, in the wide dtype where the tensor is floating."""
+    return tensor.to(wide, copy=True) if tensor.is_floating_point() else tensor.clone()
 
 
-def widen_model(model: Any) -> None:
-    """Put parameters, buffers, and the plain tensors that modules keep as attributes into float64."""
-    model.double()
+def widen_model(model: Any, wide: torch.dtype = torch.float64) -> None:
+    """Put parameters, buffers, and the plain tensors that modules keep as attributes into the wide dtype."""
+    model.to(wide)
     for module in model.modules():
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor):
-                setattr(module, name, widen(value))
+                setattr(module, name, widen(value, wide))
 
 
 def round_parameters(model: Any, seed: int) -> None:
@@ -55,11 +58,13 @@ def round_randomly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Te
 
 
 @contextlib.contextmanager
-def default_float64() -> Iterator[None]:
-    """While open, torch makes floating tensors in float64."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
+def computing_in(wide: torch.dtype) -> Iterator[None]:
+    """While open, torch makes floating tensors in this dtype, and convolutions keep all of its bits."""
+    before, rough = torch.get_default_dtype(), torch.backends.cudnn.allow_tf32
+    torch.set_default_dtype(wide)
+    torch.backends.cudnn.allow_tf32 = False
     try:
         yield
     finally:
         torch.set_default_dtype(before)
+        torch.backends.cudnn.allow_tf32 = rough

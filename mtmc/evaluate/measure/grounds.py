@@ -13,12 +13,14 @@ import torch
 from mtmc.errors import TaskError
 from mtmc.evaluate.estimates.roofline import tensor_rate
 from mtmc.evaluate.gates.admission import Admission, admit
+from mtmc.evaluate.gates.calibrating import Calibration
 from mtmc.evaluate.gates.compare import flatten
 from mtmc.evaluate.gates.loading import map_tensors
-from mtmc.evaluate.gates.reference import Calibration, Reference, Truth
+from mtmc.evaluate.gates.reference import Reference, Truth
 from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure.arena import aligned, place
 from mtmc.evaluate.measure.fabric import Fabric
+from mtmc.evaluate.measure.flops import counted
 from mtmc.task import Task, Variant
 
 
@@ -104,18 +106,15 @@ class Grounds:
 
     def _work(self) -> Work:
         """What a forward at the full shapes has to do."""
-        from torch.utils.flop_counter import FlopCounterMode
-
         reference, seed = self.reference(0)[0], self._draw_seed()
         inputs = reference.draw(seed)
-        counter = FlopCounterMode(display=False)
-        with counter:
+        with counted() as products:
             outputs = flatten(reference.run(inputs, seed))[0]
         floating = [tensor for tensor in tensors_of(inputs) if tensor.is_floating_point()]
         name = str(floating[0].dtype).removeprefix("torch.") if floating else "float32"
         weights = {id(tensor): tensor for tensor in [*reference.model.parameters(), *reference.model.buffers()]}
         sizes = [_bytes(tensors_of(part)) for part in (inputs, list(weights.values()), outputs)]
-        return Work(sizes[0], sizes[1], sizes[2], int(counter.get_total_flops()), name)
+        return Work(sizes[0], sizes[1], sizes[2], products.total, name)
 
     def _sizes(self) -> tuple[int, int]:
         """Bytes of the input and output pieces: those of the largest set of shapes."""
