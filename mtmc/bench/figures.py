@@ -34,7 +34,7 @@ class LevelFigures:
     """One level, or all together.
 
     correct, triton: problems, see `Row`. fast_1, fast_2: over eager, of all problems, 0 to 1. over: by baseline.
-    roofline: mean over the problems where it is known. failed: problems without a result.
+    roofline: mean over the problems where it is known and whose work is done. failed: problems without a result.
     """
 
     level: str
@@ -56,6 +56,10 @@ class LevelFigures:
 SLOWER = 0.98
 """A speedup below this is a loss: less than that is the spread of a measurement."""
 
+DISSOLVED = 10.0
+"""Fraction of the roofline above which a version does not do the work that the reference states: algebra has shown that its
+result needs next to none. (A product of fp32 numbers in TF32, where the reference has those, reaches 3.)"""
+
 
 def fast_p(rows: Sequence[Row], p: float, baseline: str = EAGER) -> float:
     """Fraction of all problems that are correct and faster than `p` times the baseline, 0 to 1; 0 without problems.
@@ -76,6 +80,11 @@ def geometric_mean(values: Sequence[float]) -> float | None:
     return math.exp(sum(math.log(value) for value in values) / len(values)) if values else None
 
 
+def dissolved(row: Row) -> bool:
+    """Whether the version that is handed back had next to nothing to do, see `DISSOLVED`."""
+    return row.correct and row.roofline is not None and row.roofline > DISSOLVED
+
+
 def speedups(rows: Iterable[Row], baseline: str) -> Speedups:
     """What is gained over a baseline, where that is known."""
     known = [gain for row in rows if (gain := row.speedup(baseline)) is not None]
@@ -93,7 +102,9 @@ def level_figures(level: str, rows: Sequence[Row]) -> LevelFigures:
         fast_1=fast_p(rows, 1.0),
         fast_2=fast_p(rows, 2.0),
         over={name: speedups(rows, name) for name in BASELINES},
-        roofline=mean([row.roofline for row in rows if row.roofline is not None and row.correct]),
+        roofline=mean(
+            [row.roofline for row in rows if row.roofline is not None and row.correct and not dissolved(row)]
+        ),
         evaluations=sum(row.evaluations for row in rows),
         gpu_seconds=sum(row.gpu_seconds for row in rows),
         seconds=sum(row.seconds for row in rows),

@@ -33,7 +33,9 @@ def speedups_png(rows: Sequence[Row], kind: str, path: Path) -> Path | None:
     if not eager:
         return None
     figure, axes = new_figure(8.6, 4.8)
-    for styled, over in ((eager, "eager"), (compiled, "torch.compile, the faster mode")):
+    modes = {name for row in rows for name in row.baselines_ms if name in COMPILED}
+    named = "torch.compile, the faster mode" if len(modes) > 1 else "torch.compile"
+    for styled, over in ((eager, "eager"), (compiled, named)):
         for level, values in styled.items():
             colour = LINE_COLOURS[list(eager).index(level) % len(LINE_COLOURS)]
             label = f"{level} over {over} ({len(values)})"

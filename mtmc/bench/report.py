@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mtmc.bench.figures import BASELINES, LevelFigures, Speedups, by_level
+from mtmc.bench.figures import BASELINES, LevelFigures, Speedups, by_level, dissolved, speedups
 from mtmc.bench.plot import speedups_png
 from mtmc.bench.row import EAGER, Row, row_to_json
 from mtmc.export.report import table
@@ -50,6 +50,7 @@ def markdown(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, An
         f"# Benchmark: {settings.get('suite')}, {settings.get('dtype')}",
         about(rows, left, settings),
         figures_table(rows),
+        without_dissolved(rows),
         WORDS if rows else "",
         "![Sorted speedups](bench.png)" if picture else "",
         *(problems_section(level, [row for row in rows if row.level == level]) for level in _levels(rows)),
@@ -95,6 +96,22 @@ def figures_table(rows: Sequence[Row]) -> str:
     names = [name for name in columns[0] if any(column[name] != NONE for column in columns)]
     body = [[name, *(column[name] for column in columns)] for name in names]
     return table(["", *(each.level for each in levels)], body, [False, *(True for _ in levels)])
+
+
+def without_dissolved(rows: Sequence[Row]) -> str:
+    """The geometric means without the problems whose work dissolves, a line a level that has some."""
+    lines = []
+    for level in _levels(rows):
+        inside = [row for row in rows if row.level == level]
+        gone, rest = [row for row in inside if dissolved(row)], [row for row in inside if not dissolved(row)]
+        over = {SHORT.get(name, name): speedups(rest, name).geometric for name in BASELINES}
+        told = ", ".join(f"{factor(value)} over {name}" for name, value in over.items() if value is not None)
+        if gone and told:
+            lines.append(
+                f"{level} without {', '.join(row.name for row in gone)}, whose result takes next to none of the work "
+                f"that the reference does: geometric mean {told}."
+            )
+    return "\n".join(lines)
 
 
 def figures_column(figures: LevelFigures) -> dict[str, str]:

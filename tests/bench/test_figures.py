@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtmc.bench.figures import by_level, fast_p, geometric_mean, level_figures, mean, speedups
+from mtmc.bench.report import without_dissolved
 from mtmc.bench.row import AUTOTUNE, COMPILE, EAGER, Failure
 from tests.bench.faults import row
 
@@ -58,3 +59,12 @@ def test_several_levels_have_a_column_for_all() -> None:
     assert [each.problems for each in both] == [6, 1, 7]
     assert both[2].over[EAGER].geometric == pytest.approx((4 * 2 * 1 * 0.5 * 2) ** 0.2)
     assert by_level([]) == []
+
+
+def test_means_without_the_problems_whose_work_dissolves_are_told_apart() -> None:
+    """A version at 100 times the roofline does not do the reference's work: 4, 2, 1 and 0.5 without it, 2 ** 0.5."""
+    rows = [*ROWS, row("constant", 300.0, roofline=100.0)]
+    assert level_figures("level1", rows).roofline == pytest.approx(0.6)
+    told = without_dissolved(rows)
+    assert told.startswith("level1 without constant, whose") and "geometric mean 1.41x over eager" in told
+    assert without_dissolved(ROWS) == ""
