@@ -131,6 +131,11 @@ class _Merger:
                     self._constant(name, constants[node.name])
                 if node.name in signature.user_inputs and name in self.values:
                     inputs[name] = argument
+            elif node.op == "get_attr":
+                raise TaskError(
+                    "forward runs calls in a mode of their own (torch.autocast) or under a condition of a tensor's value "
+                    "(torch.cond): leave that out, cast tensors with .to, choose with torch.where"
+                )
             elif node.op == "call_function":
                 self._call(nodes)
             elif node.op == "output":
@@ -162,7 +167,7 @@ class _Merger:
             raise TaskError(
                 f"forward makes a constant tensor of {tensors[0].numel()} elements; register it as a buffer in __init__"
             )
-        if any(tensor.tolist() != tensors[0].tolist() for tensor in tensors):
+        if any(repr(tensor.tolist()) != repr(tensors[0].tolist()) for tensor in tensors):  # NaN is no other number here
             raise _NotAlike("another constant tensor")
         self.ops.append(Op(name, CONSTANT, (tensors[0].tolist(), str(tensors[0].dtype)), {}, (name,), None))
 
@@ -172,6 +177,10 @@ class _Merger:
         found = [node.meta["val"] if pick is None else node.meta["val"][pick] for node in nodes]
         if not all(isinstance(value, torch.Tensor) for value in found):
             return
+        if any(isinstance(size, torch.SymInt) for value in found for size in value.shape):
+            raise TaskError(
+                f"the size of {name} depends on the values of tensors (masked_select, nonzero): choose with torch.where"
+            )
         if len({value.dim() for value in found}) > 1:
             raise _NotAlike(f"{name} has another number of dimensions")
         shape = tuple(zip(*[tuple(int(size) for size in value.shape) for value in found], strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -84,7 +85,7 @@ def call_text(op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph
 
     if op.target == CONSTANT:
         device = f", device={scope.tensors[0][0]}.device" if scope.tensors else ""
-        return f"torch.tensor({op.args[0]!r}, dtype={op.args[1]}{device})"
+        return f"torch.tensor({_numbers(op.args[0])}, dtype={op.args[1]}{device})"
     if op.target in _NORMS:
         kind = "instance_norm" if "instance" in op.target else "batch_norm"
         found = [op.args[at] if at is not None else None for at in _NORMS[op.target]]
@@ -124,9 +125,14 @@ def _argument(item: Any, expressions: Mapping[str, str], scope: Scope, op: Op, b
     if isinstance(item, torch.device):
         tensors = [expressions[ref] for ref in op.refs()] or [name for name, _ in scope.tensors]
         return f"{tensors[0]}.device" if tensors else f"torch.{item!r}"
-    if isinstance(item, float) and item in (float("inf"), float("-inf")):
-        return f'float("{item}")'
-    return repr(item)
+    return _numbers(item)
+
+
+def _numbers(item: Any) -> str:
+    """A number, or nested lists of numbers, as text."""
+    if isinstance(item, list):
+        return "[" + ", ".join(_numbers(part) for part in item) + "]"
+    return f'float("{item}")' if isinstance(item, float) and not math.isfinite(item) else repr(item)
 
 
 def _target_shape(shape: tuple[Any, ...], text: Callable[[Any], str]) -> str:

@@ -118,3 +118,30 @@ def test_a_variant_that_takes_another_path_leaves_out_no_other_one() -> None:
     graph = capture(task)
     assert graph.variants == ("full", "odd1")
     assert "tanh + tanh.shape[3]" in print_plan(task, graph, root_plan(graph)).source
+
+
+PLAIN = CELL.replace(
+    "self.hidden = torch.tanh(x + self.hidden)\n        return self.hidden * 2", "return x @ start.t()"
+)
+
+
+@pytest.mark.parametrize(
+    ("inside", "mend"),
+    [
+        (
+            "with torch.autocast('cpu', dtype=torch.bfloat16):\n            x = x @ x.t() @ x\n        x = x.float()",
+            "cast tensors with .to",
+        ),
+        ("x = x + x[x > 0].sum() + torch.masked_select(start, start > 0).max()", "choose with torch.where"),
+    ],
+)
+def test_what_cannot_be_taken_apart_is_refused_with_the_mend(inside: str, mend: str) -> None:
+    with pytest.raises(TaskError, match=mend):
+        capture(task_from_source(PLAIN.format(forward=inside), "cast"))
+
+
+def test_nan_is_a_constant_like_another() -> None:
+    task = task_from_source(PLAIN.format(forward="x = torch.where(x < -3, torch.tensor(float('nan')), x)"), "nan")
+    graph = capture(task)
+    assert len(graph.variants) > 1
+    assert 'float("nan")' in print_plan(task, graph, root_plan(graph)).source
