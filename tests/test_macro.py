@@ -72,8 +72,8 @@ def test_splitting_pays_only_with_few_programs() -> None:
     assert few > 5 * many
 
 
-def test_a_graph_is_worth_trying_where_launches_are_most_of_the_time() -> None:
-    """32 launches of 8 us are 0.26 ms: of a runtime of 0.3 ms most, of one of 1 ms a quarter."""
+def test_a_graph_is_worth_trying_where_launches_are_a_good_part_of_the_time() -> None:
+    """32 launches of 3.5 us are 0.11 ms: of a runtime of 0.3 ms a third, of one of 1 ms a ninth."""
     actions = [*ACTIONS, action("capture", "forward", launches=32), action("fuse", "all", saved=8)]
     short = replace(seen(), outcome=Outcome("ok", 0.3, metrics={"roofline": 0.2}))
     priors, long = Heuristic().prior(short, actions), Heuristic().prior(seen(), actions)

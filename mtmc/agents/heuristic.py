@@ -40,9 +40,9 @@ _WELL_FILLED = 0.8
 _TOO_EARLY = -1.5
 """For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
 
-_LAUNCH_MS, _LAUNCHING = 8e-3, 0.5
-"""What the host takes for a launch (10 microseconds on an H200's host, in networks whose kernels are short; see results/),
-and the part of a runtime made of it from which on one CUDA graph is worth trying."""
+_LAUNCH_MS, _LAUNCHING = 3.5e-3, 0.2
+"""What a launch costs, and the part of a runtime made of it from which on one CUDA graph, which halves that, is worth
+trying."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Heuristic:
     Fusion while there is something to fuse; three TF32 products for an fp32 product; channels last around the library's
     convolutions once what stands behind them is fused; then tiles that fill the chip, then pipelining; splitting only where
     there are too few programs, sharing the last tiles where they leave the chip half empty; a CUDA graph where launches
-    are most of the time; stop near the roofline.
+    are a good part of the time; stop near the roofline.
 
     temperature: of the softmax over the logits; 1 as they are, larger is flatter. experience: how much it counts what an
     action has gained on other versions of the run, 0 for nothing, see `mixing.experienced`.

@@ -54,7 +54,6 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
     store = Store.read(result.run_dir)
     try:
         made, cost = store.evaluations_made(), spent_cost(store)
-        legal = [store.legal(node.id)[0] for node in tree]
         gpu = store.hardware() or ""
     finally:
         store.close()
@@ -87,9 +86,8 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
         steps=tuple(node.action.sentence for node in tree.path(best.id) if node.action is not None),
         finished=result.finished or "",
     )
-    lowered = {action.region.name for actions in legal for action in actions if action.kind == "lower"}
     versions = [(node.source, node.outcome) for node in tree if node is not tree.root]
-    return replace(row, why=explained(row, versions, _library_steps(task, best, lowered) if captured else None))
+    return replace(row, why=explained(row, versions, _library_steps(task, best) if captured else None))
 
 
 def has_kernel(source: str) -> bool:
@@ -172,9 +170,9 @@ def launches(metrics: Mapping[str, float]) -> float | None:
     return max(metrics["activities"] - 1, 0.0) if "activities" in metrics else None
 
 
-def _library_steps(task: Task, best: KernelNode, lowered: set[str]) -> tuple[dict[str, int], int] | None:
-    """The library ops that a version still calls and that could not be lowered anywhere in the run, by name with their
-    number; and how many steps it has. Views cost nothing and count as neither. None for a version without a plan."""
+def _library_steps(task: Task, best: KernelNode) -> tuple[dict[str, int], int] | None:
+    """The library ops that a version still calls and that no kernel family covers, by name with their number; and how many
+    steps it has. Views cost nothing and count as neither. None for a version without a plan."""
     from mtmc.rewrite.capture import capture
     from mtmc.rewrite.ops import FREE
     from mtmc.rewrite.plan import graph_of, plan_from_json
@@ -183,10 +181,23 @@ def _library_steps(task: Task, best: KernelNode, lowered: set[str]) -> tuple[dic
         plan = plan_from_json(best.plan or "")
         graph: Graph = graph_of(capture(task), plan)
         steps = [each for each in plan.stages if not each.is_torch or graph.by_name[each.ops[0]].target not in FREE]
-        calls = [each.ops[0] for each in steps if each.is_torch and each.ops[0] not in lowered]
+        calls = [each.ops[0] for each in steps if each.is_torch and not _covered(graph, each.ops[0])]
         return dict(Counter(graph.by_name[call].target.split(".")[1] for call in calls)), len(steps)
     except (MtmcError, ValueError, KeyError, IndexError):  # of another coder: it has no plan, or none of this kind
         return None
+
+
+def _covered(graph: Graph, op: str) -> bool:
+    """Whether one of the kernel families takes an op by itself."""
+    from mtmc.rewrite.body import NotCovered, build
+    from mtmc.rewrite.families import family_of
+    from mtmc.rewrite.ops import table
+
+    try:
+        family_of(build(graph, (op,), table))
+    except NotCovered:
+        return False
+    return True
 
 
 def _roofline(outcome: Outcome, best_ms: float | None) -> float | None:
