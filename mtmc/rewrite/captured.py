@@ -10,10 +10,9 @@ import re
 from collections.abc import Mapping, Sequence
 
 from mtmc.errors import CoderError
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Ref
 from mtmc.task import Task
-
-INDENT = "    "
 
 _HELPER = '''\
 class Graphs:

@@ -20,6 +20,7 @@ from mtmc.rewrite.families import FAMILIES
 from mtmc.rewrite.families.channels_copy import LAUNCHER, TEXT
 from mtmc.rewrite.families.channels_last import FORMATS, is_last
 from mtmc.rewrite.families.writer import Printed
+from mtmc.rewrite.folding import INDENT, LONGEST, folded
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Plan, Stage
@@ -27,10 +28,6 @@ from mtmc.rewrite.reference_text import dropped_lines, forward_signature, import
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.torch_call import call_text, gives_one
 from mtmc.task import Task
-
-INDENT = "    "
-LONGEST = 120
-"""Characters of a line, as far as its parts allow."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,11 @@ def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[s
 
 
 def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPrinter) -> Printout:
-    lines = [f'"""{task.name}: a kernel version made by mtmc. Needs only torch and triton; right for any shape.']
+    title, promise = (
+        f'"""{task.name}: a kernel version made by mtmc.',
+        "Needs only torch and triton; right for any shape.",
+    )
+    lines = [f"{title} {promise}"] if len(title) + len(promise) < LONGEST - len('"""') else [title, "", promise]
     if printer.graph.found:
         lines += [
             "",
@@ -113,7 +114,7 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
             "",
         ]
     else:
-        lines = [f'{lines[0]}"""', ""]
+        lines = [*lines[:-1], f'{lines[-1]}"""', ""]
     copies = [TEXT] if printer.copies else []
     lines += imports(task.source, [text for _, text in kernels] + copies)
     kept = kept_lines(task.source, drop_model=True)
@@ -122,7 +123,7 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
     for stage, text in kernels:
         lines += ["", ""]
         first = len(lines) + 1
-        lines += text.splitlines()
+        lines += [part for line in text.splitlines() for part in folded(line)]
         regions[stage] = Region(stage.name, first, len(lines))
     for text in copies:
         lines += ["", "", *text.splitlines()]
@@ -225,9 +226,7 @@ class _ForwardPrinter:
         self._add(stage, f"{target} = {printed.launcher}({', '.join(arguments)})")
 
     def _add(self, stage: Stage, text: str) -> None:
-        line = INDENT * 2 + text
-        wraps = len(line) > LONGEST and line.endswith(")") and is_last(stage)
-        self.lines += [(stage, part) for part in (wrapped_call(line) if wraps else [line])]
+        self.lines += [(stage, part) for part in folded(INDENT * 2 + text)]
 
     def finish(self) -> None:
         self.lines.append((None, f"{INDENT * 2}return {self._result(self.graph.output)}"))
@@ -260,20 +259,6 @@ def forward_scope(task: Task, graph: Graph, tensors: tuple[str, ...] = ()) -> Sc
     printer = _ForwardPrinter(task, graph)
     printer.expressions |= {value: value for value in tensors if value not in printer.expressions}
     return printer.scope(tensors)
-
-
-def wrapped_call(line: str) -> list[str]:
-    """`    name = function(a, b)` with one argument a line."""
-    head, _, rest = line.partition("(")
-    indent = " " * (len(line) - len(line.lstrip()))
-    parts, depth = [""], 0
-    for character in rest[:-1]:
-        depth += (character in "([") - (character in ")]")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [f"{head}(", *[f"{indent}{INDENT}{part.strip()}," for part in parts], f"{indent})"]
 
 
 def attribute_text(path: str) -> str:

@@ -1,14 +1,15 @@
-"""No sequence of legal actions gives a version that does not build or is wrong (25 walks; the benchmark does 1,000)."""
+"""No sequence of legal actions gives a version that does not build or is wrong (24 walks; the benchmark does 1,000)."""
 
 from __future__ import annotations
 
-from benchmarks.random_walks import summary, walk
+from benchmarks.random_walks import Walk, summary, walk
 from benchmarks.walk_tasks import TEXTS, walk_task
 from mtmc.evaluate import LabSettings
 from mtmc.outcome import Outcome
 from mtmc.task import builtin_names, load_task
 
-WALKS = 18
+LEFT_OUT = {"batched_matmul", "matmul_max"}
+"""Slow to interpret, and their kinds are taken elsewhere."""
 DEPTH = 5
 DEPTH_OF_OTHERS = 3
 SEED = 2
@@ -16,16 +17,15 @@ SEED = 2
 
 
 def test_random_walks_over_legal_actions_end_in_right_versions() -> None:
-    names = builtin_names()
-    results, known = [], dict[str, Outcome]()
+    seeds = {name: seed for seed, name in enumerate(builtin_names()) if name not in LEFT_OUT}
+    results: list[Walk] = []
+    known: dict[str, Outcome] = {}
     with LabSettings(workers=1, check_variants=1).open() as evaluator:
-        for index in range(WALKS):
-            task = load_task(names[index % len(names)])
-            results.append(walk(task, index, DEPTH, evaluator, known))
+        results += [walk(load_task(name), seed, DEPTH, evaluator, known) for name, seed in seeds.items()]
         results += [walk(walk_task(name), SEED, DEPTH_OF_OTHERS, evaluator, known) for name in TEXTS]
     found = summary(results)
     assert found["problems"] == []
-    assert found["versions"] > WALKS  # the walks went somewhere
+    assert found["versions"] > len(seeds)  # the walks went somewhere
     assert set(found["kinds"]) >= {
         "lower",
         "fuse",

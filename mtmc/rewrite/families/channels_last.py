@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from mtmc.rewrite.body import Body, Index, Node, NotCovered, Operand, Trailing
-from mtmc.rewrite.families.writer import INDENT, Writer, allocation, contiguous_lines
+from mtmc.rewrite.families.writer import Writer, allocation, contiguous_lines
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Shape, Tensor, Varying, is_one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope

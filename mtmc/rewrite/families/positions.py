@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Node, NotCovered, Window, maps_into
-from mtmc.rewrite.families.writer import INDENT, Writer, size_expression
+from mtmc.rewrite.families.writer import Writer, size_expression
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Shape, Size, Varying, product, same
 from mtmc.rewrite.sizes import Scope
 

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Trailing
+from mtmc.rewrite.folding import INDENT, folded
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.space import Access, Group, access, bare
-
-INDENT = "    "
 
 
 @dataclass(frozen=True)
@@ -244,7 +243,8 @@ def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> lis
     if launch.num_stages is not None:
         arguments.append(f"num_stages={launch.num_stages}")
     grid = ", ".join(launch.grid) + ("," if len(launch.grid) == 1 else "")
-    return _wrapped(f"{INDENT}{launch.kernel}[({grid})](", arguments, ")")
+    *before, start = folded(f"{INDENT}{launch.kernel}[({grid})]")
+    return [*before, *_wrapped(f"{start}(", arguments, ")")]
 
 
 def size_expression(size: Size, name: str, scope: Scope, spare: dict[str, Varying]) -> str:
