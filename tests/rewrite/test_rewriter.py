@@ -12,14 +12,11 @@ WAYS = {
     "elementwise": [["lower"], ["lower", "fuse"]],
     "broadcast": [["lower"], ["lower", "fuse"]],
     "rows": [
-        ["lower"],
-        ["fuse", "lower"],
         ["fuse", "lower", "walk over"],
         ["lower", "fuse", "retile", "let the cache"],
         ["lower", "split"],
     ],
     "products": [
-        ["lower"],
         ["fuse", "lower"],
         ["lower", "fuse", "split"],
         ["lower", "fuse", "tile", "precision", "columns first"],
