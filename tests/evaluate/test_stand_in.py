@@ -1,0 +1,33 @@
+"""A build without a GPU: recurrent layers run on fake tensors, as a module and as the ATen calls of a version."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import torch
+from mtmc.evaluate.gates import stand_in
+from mtmc.evaluate.gates.fake import FakeMode
+
+device = stand_in.install()  # a CPU build of torch has no fake tensors on a GPU
+with FakeMode(), torch.no_grad():
+    for module, call, states in (
+        (torch.nn.GRU(8, 16, 2), torch.ops.aten.gru.input, 1),
+        (torch.nn.LSTM(8, 16, 2), torch.ops.aten.lstm.input, 2),
+        (torch.nn.RNN(8, 16, 2), torch.ops.aten.rnn_tanh.input, 1),
+    ):
+        module = module.to(device)
+        x, state = torch.zeros(5, 3, 8, device=device), [torch.zeros(2, 3, 16, device=device)] * states
+        first, _ = module(x)
+        result = call(x, state if states == 2 else state[0], list(module.parameters()), True, 2, 0.0, False, False, False)
+        for output in (first, result[0]):
+            assert output.shape == (5, 3, 16) and str(output.device) == device, (output.shape, output.device)
+        assert len(result) == 1 + states
+print("fine")
+"""
+
+
+def test_recurrent_layers_need_no_device() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert done.stdout == "fine\n", done.stderr[-2000:]
