@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mtmc.evaluate.measure.flops import attention_backward_flops, attention_flops, counted
+from mtmc.evaluate.measure.flops import attention_backward_flops, attention_flops, flop_counter
 
 
 @pytest.mark.parametrize("heads", [8, 2])
@@ -14,14 +14,14 @@ def test_attention_is_counted_whatever_heads_are_shared(heads: int) -> None:
     k, v = torch.randn(2, heads, 32, 4), torch.randn(2, heads, 32, 4)
     assert attention_flops(q.shape, k.shape, v.shape) == 2 * 2 * 8 * 16 * 32 * (4 + 4)
     assert attention_backward_flops(q.shape, q.shape, k.shape, v.shape) == 2 * 2 * 8 * 16 * 32 * (3 * 4 + 2 * 4)
-    with counted() as forward:
+    with flop_counter() as forward:
         torch.nn.functional.scaled_dot_product_attention(q.detach(), k, v, enable_gqa=heads != 8)
-    assert forward.total == 2 * 2 * 8 * 16 * 32 * (4 + 4)
+    assert forward.get_total_flops() == 2 * 2 * 8 * 16 * 32 * (4 + 4)
 
 
 def test_a_product_and_attention_with_its_gradients_add_up() -> None:
     q, k, v = (torch.randn(2, 8, 16, 4, requires_grad=True) for _ in range(3))
-    with counted() as found:
+    with flop_counter() as found:
         (torch.nn.functional.scaled_dot_product_attention(q, k, v) @ torch.randn(4, 3)).sum().backward()
     attention = 2 * 2 * 8 * 16 * 16
-    assert found.total == attention * (4 + 4) + attention * (3 * 4 + 2 * 4) + 2 * (2 * 2 * 8 * 16 * 4 * 3)
+    assert found.get_total_flops() == attention * (4 + 4) + attention * (3 * 4 + 2 * 4) + 2 * (2 * 2 * 8 * 16 * 4 * 3)

@@ -5,10 +5,11 @@ torch's own formulas refuse fewer heads of keys than of queries (grouped-query a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch.utils.flop_counter import FlopCounterMode
 
 _FORWARD = (
     *("_scaled_dot_product_flash_attention", "_scaled_dot_product_efficient_attention"),
@@ -34,16 +35,12 @@ def attention_backward_flops(
     return 2 * batch * heads * rows * key[2] * (3 * depth + 2 * value[3])
 
 
-@contextmanager
-def counted() -> Iterator[SimpleNamespace]:
-    """While open, forwards are counted; `total` of what is given has the flops afterwards."""
+def flop_counter() -> FlopCounterMode:
+    """torch's counter, for the forwards that run while it is open; `get_total_flops` has their sum."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
 
     mapping: dict[Any, Callable[..., int]] = {}
     for names, formula in ((_FORWARD, attention_flops), (_BACKWARD, attention_backward_flops)):
         mapping |= {getattr(torch.ops.aten, name): formula for name in names if hasattr(torch.ops.aten, name)}
-    counter, found = FlopCounterMode(display=False, custom_mapping=mapping), SimpleNamespace(total=0)
-    with counter:
-        yield found
-    found.total = int(counter.get_total_flops())
+    return FlopCounterMode(display=False, custom_mapping=mapping)

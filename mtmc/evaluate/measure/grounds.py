@@ -20,7 +20,7 @@ from mtmc.evaluate.gates.reference import Reference, Truth
 from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure.arena import aligned, place
 from mtmc.evaluate.measure.fabric import Fabric
-from mtmc.evaluate.measure.flops import counted
+from mtmc.evaluate.measure.flops import flop_counter
 from mtmc.task import Task, Variant
 
 
@@ -108,13 +108,13 @@ class Grounds:
         """What a forward at the full shapes has to do."""
         reference, seed = self.reference(0)[0], self._draw_seed()
         inputs = reference.draw(seed)
-        with counted() as products:
+        with flop_counter() as products:
             outputs = flatten(reference.run(inputs, seed))[0]
         floating = [tensor for tensor in tensors_of(inputs) if tensor.is_floating_point()]
         name = str(floating[0].dtype).removeprefix("torch.") if floating else "float32"
         weights = {id(tensor): tensor for tensor in [*reference.model.parameters(), *reference.model.buffers()]}
         sizes = [_bytes(tensors_of(part)) for part in (inputs, list(weights.values()), outputs)]
-        return Work(sizes[0], sizes[1], sizes[2], products.total, name)
+        return Work(sizes[0], sizes[1], sizes[2], int(products.get_total_flops()), name)
 
     def _sizes(self) -> tuple[int, int]:
         """Bytes of the input and output pieces: those of the largest set of shapes."""
