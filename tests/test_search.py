@@ -27,6 +27,7 @@ from mtmc.search.canonical import canonical_json
 from mtmc.search.context import Settings
 from mtmc.search.result import evaluation_order
 from mtmc.search.strategies import STRATEGIES, Mcts
+from mtmc.search.verification import not_slower
 from mtmc.store import Store
 from mtmc.task import Task
 from mtmc.tree import source_hash
@@ -277,7 +278,9 @@ class Judge:
         word, _, rest = request.source.strip().partition(" ")
         if word == "root":
             return [Outcome("ok", 8.0, runtime_kind="measured")]
-        if word == "ok" or (word == "cheat" and request.depth == "screen"):
+        if word == "busy" and request.depth == "verify":  # the host was, when it was screened
+            return [Outcome("ok", 2.5, runtime_kind="measured", metrics={"eager_ms": 2.0})]
+        if word in ("ok", "busy") or (word == "cheat" and request.depth == "screen"):
             return [Outcome("ok", float(rest), runtime_kind="measured")]
         if word == "cheat":
             return [Outcome("wrong_result", diagnosis=Diagnosis("verify", "StaleOutput", "not computed"))]
@@ -395,6 +398,16 @@ def test_of_a_batch_the_fastest_that_stands_is_verified_and_none_after_it() -> N
     assert verified == ["cheat 1.0", "ok 2.0"]
     assert [node.outcome.status for node in result.tree] == ["ok", "ok", "rejected", "ok", "ok"]
     assert result.best.source == "ok 2.0", "the earlier of two that are equally fast"
+
+
+def test_what_is_slower_than_the_reference_when_verified_is_not_handed_back() -> None:
+    result, _, _ = play({"tile": ["busy 1.0"], "fuse": ["ok 7.0"]}, batch=2)
+    diagnosis = result.tree[1].outcome.diagnosis
+    assert result.tree[1].outcome.status == "rejected" and diagnosis is not None
+    assert (diagnosis.kind, diagnosis.message) == ("NotFaster", "when verified it took 2.5 ms, the reference 2 ms")
+    assert result.best.source == "ok 7.0"
+    assert not_slower(Outcome("ok", 9.0), Outcome("ok", 8.0)).status == "rejected", "where it is not timed in turn"
+    assert not_slower(Outcome("ok", 8.0), Outcome("ok", 8.0)).ok
 
 
 def test_an_evaluator_without_that_gate_is_not_asked_to_verify() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.gates import calibrating
@@ -127,6 +128,34 @@ def test_float32_does_for_numbers_of_16_bits_where_float64_does_not_fit(
     assert exact.error is not None and nearly.error == pytest.approx(exact.error, rel=1e-3) and nearly != exact
     monkeypatch.setattr(calibrating, "free_bytes", lambda device: 2 * (held + 768) + 480 + 768 - 1)
     assert reference(tmp_path, *half).calibrate(1).error is None
+
+
+ATTENTION = (
+    "return nn.functional.scaled_dot_product_attention(*inputs, is_causal=True, enable_gqa=True)",
+    "[torch.randn(1, heads, 16, 8).half() for heads in (4, 2, 2)]",
+)
+
+
+def test_a_twin_repeats_the_heads_of_grouped_queries_and_float32_does_where_float64_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[torch.dtype, int]] = []
+    attend = nn.functional.scaled_dot_product_attention
+
+    class Watched(TorchFunctionMode):
+        def __torch_function__(self, func: object, types: object, args: tuple = (), kwargs: object = None) -> object:  # type: ignore[type-arg]
+            named: dict[str, torch.Tensor] = dict(kwargs or {})  # type: ignore[call-overload]
+            if func is attend and "key" in named:
+                seen.append((named["key"].dtype, named["key"].shape[1]))
+                if named["key"].dtype == torch.float64:
+                    raise torch.OutOfMemoryError("all scores at once")
+            return func(*args, **named)  # type: ignore[operator]
+
+    exact = reference(tmp_path, *ATTENTION).calibrate(1)
+    with Watched():
+        nearly = reference(tmp_path, *ATTENTION).calibrate(1)
+    assert seen == [(torch.float64, 4), (torch.float32, 4), (torch.float32, 4)]
+    assert exact.error is not None and nearly.error == pytest.approx(exact.error, rel=1e-3)
 
 
 def test_random_numbers_and_fixed_dtypes_have_no_precision(tmp_path: Path) -> None:

@@ -87,12 +87,12 @@ def calibrate(reference: Twinned, seed: int, where: str) -> Calibration:
             continue
         try:
             return _asked(reference, seed, own, wide, narrowest)
-        except torch.OutOfMemoryError as error:
+        except (TaskError, torch.OutOfMemoryError) as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
-            release(reference.device)
-        except (TaskError, _AnotherFunction) as error:
+        except _AnotherFunction as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
             break
+        release(reference.device)  # not before the error is gone, whose frames hold what it had
     _log.warning("%s: only small shapes have an oracle", where)
     return Calibration((None,) * len(own))
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 OTHER_FUNCTION = 0.05
 """Norm-wise difference of the reference from its float64 twin that rounding does not make in a stable function."""
@@ -64,7 +65,27 @@ def computing_in(wide: torch.dtype) -> Iterator[None]:
     torch.set_default_dtype(wide)
     torch.backends.cudnn.allow_tf32 = False
     try:
-        yield
+        with _RepeatedHeads():
+            yield
     finally:
         torch.set_default_dtype(before)
         torch.backends.cudnn.allow_tf32 = rough
+
+
+class _RepeatedHeads(TorchFunctionMode):
+    """Attention of grouped queries as that of repeated keys and values, which it is by its definition: for wide dtypes
+    only the latter has a kernel that does not hold all scores at once."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func is torch.nn.functional.scaled_dot_product_attention and named.pop("enable_gqa", False):
+            named = (
+                dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | named
+            )
+            args = ()
+            for name in ("key", "value"):
+                groups = named["query"].shape[-3] // named[name].shape[-3]
+                named[name] = named[name].repeat_interleave(groups, dim=-3)
+        return func(*args, **named)
