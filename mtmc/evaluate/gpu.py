@@ -201,7 +201,7 @@ class GpuEvaluator:
                 source=request.source,
                 depth=request.depth,
                 check_variants=self._settings.check_variants,
-                limit_s=COMPILE_S if made else self._settings.timeout_s,
+                limit_s=COMPILE_S if made.startswith("compile") else self._settings.timeout_s,
                 made=made,
                 profile=self._settings.profile,
             )

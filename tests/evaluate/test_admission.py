@@ -68,6 +68,8 @@ def test_memory_is_that_of_all_copies(tmp_path: Path) -> None:
 def test_a_task_that_does_not_fit_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
     with pytest.raises(TaskError, match=r"at its small shapes needs about 655360\.0 GiB of memory and .* are free"):
         admitted(tmp_path, "return inputs[0].relu()", "[torch.randn(2**20, 2**25)]")
+    with pytest.raises(TaskError, match=r"outputs 4096\.0 GiB"):  # a view of 4 MiB, handed over as what it stands for
+        admitted(tmp_path, "return inputs[0].expand(2**20, -1)", "[torch.randn(1, 2**20)]")
 
 
 @pytest.mark.parametrize(

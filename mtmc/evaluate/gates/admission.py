@@ -21,7 +21,7 @@ from mtmc.evaluate.gates.calibrating import Calibration
 from mtmc.evaluate.gates.compare import Precision, describe, error_bound, flatten
 from mtmc.evaluate.gates.distance import distance, tolerance, within_tolerance
 from mtmc.evaluate.gates.loading import map_tensors
-from mtmc.evaluate.gates.memory import Footprint, Gauge, estimate, free_bytes, held, in_units, release
+from mtmc.evaluate.gates.memory import Footprint, Gauge, dense, estimate, free_bytes, held, in_units, release
 from mtmc.evaluate.gates.reference import Reference
 from mtmc.task import Task, Variant
 from mtmc.task.reference import flat_tensors
@@ -103,7 +103,7 @@ def _first_run(task: Task, variant: Variant, device: str, folder: Path, where: s
     peak = gauge.peak([inputs, weights, outputs])
     if weighed is not None and torch.device(device).type == "cpu":
         peak = weighed.peak
-    footprint = Footprint(held(inputs), held(weights), held(outputs), peak)
+    footprint = Footprint(held(inputs), held(weights), dense(outputs), peak)
     mine = held([inputs, weights, outputs])
     del inputs, weights
     return reference, outputs, _require(footprint, device, where, mine)

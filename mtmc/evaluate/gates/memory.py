@@ -21,7 +21,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes of one forward. peak: the most that is held at once, inputs, weights and outputs included."""
+    """Bytes of one forward. peak: the most that is held at once, inputs, weights and outputs included.
+
+    outputs: as they lie when each is dense, which is how they are handed over: an expanded view may stand for terabytes.
+    """
 
     inputs: int
     weights: int
@@ -88,7 +91,7 @@ def estimate(task: Task, variant: Variant, folder: Path) -> Footprint | None:
         return None
     finally:
         said.setLevel(level)
-    return Footprint(held(inputs), held([*model.parameters(), *model.buffers()]), held(outputs), live.peak)
+    return Footprint(held(inputs), held([*model.parameters(), *model.buffers()]), dense(outputs), live.peak)
 
 
 class Gauge:
@@ -112,6 +115,11 @@ def held(value: Any) -> int:
     """Bytes of the distinct storages behind the tensors in nested lists, tuples and dicts."""
     storages = {tensor.untyped_storage()._cdata: tensor.untyped_storage().nbytes() for tensor in flat_tensors(value)}
     return sum(storages.values())
+
+
+def dense(value: Any) -> int:
+    """Bytes of the tensors in nested lists, tuples and dicts, each written out in full."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in flat_tensors(value))
 
 
 def free_bytes(device: str) -> int:

@@ -121,7 +121,7 @@ class Lane:
                 kind = "" if answer["status"] == "ok" else answer["diagnosis"]["kind"]
                 if kind == NO_START:  # made while the candidate before it held all of the device's memory, say
                     why = _why_not_started(answer, process)
-                    _log.info("a process for candidates did not start: %s", why)
+                    _log.warning("a process for candidates of GPU %s did not start: %s", self._settings.index, why)
                 elif kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
                     doubted = True
                     _log.info("examined a second time: %s", answer["diagnosis"]["message"])
@@ -154,8 +154,13 @@ class Lane:
         """A process that no candidate has been in."""
         if not locked:
             return self._spawn(locked=False)
-        process = self._ready.get()
-        self._refill()
+        for _ in range(self._settings.spares + 1):
+            process = self._ready.get()
+            self._refill()
+            if not process.end.done():
+                break
+            why = _why_not_started({"diagnosis": {"message": "it ended before it was needed"}}, process.end)
+            _log.warning("a process for candidates of GPU %s: %s", self._settings.index, why)
         return process
 
     def close(self) -> None:
