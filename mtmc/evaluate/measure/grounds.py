@@ -50,7 +50,7 @@ SPARE_OUTPUT = 1 << 20
 class Grounds:
     """One task on one device. Raises (constructor): TaskError if the task is not admitted.
 
-    gateable: see `ReferenceClock.possible`.
+    gateable: see `ReferenceClock.gateable`.
     """
 
     def __init__(self, task: Task, fabric: Fabric, folder: Path, draw_seed: Callable[[], int]) -> None:

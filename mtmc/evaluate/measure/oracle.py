@@ -176,7 +176,7 @@ class Oracle:
         patience = PATIENCE[request.depth]
         samples = timed(take, patience, self._overhead) if judged else take(patience)
         ended = time.perf_counter()
-        grounds.gateable = eager.possible
+        grounds.gateable = eager.gateable
         found = runtime(samples, eager.times, grounds.work, self._overhead, self._hardware)
         if judged:
             believe(samples, found, self._overhead, self._hardware)

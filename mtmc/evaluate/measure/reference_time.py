@@ -20,23 +20,37 @@ PATIENCE = 4.0
 
 class ReferenceClock:
     """Times a reference a call at a time. Its work is enqueued behind the oracle's own gate, so that its host code does
-    not count; a reference that waits for the device, changes its inputs, or launches more than a stream that stands still
-    takes (a thousand kernels; recurrent nets have more) has no time here.
+    not count. Where that cannot be, since it waits for the device or launches more than a stream that stands still takes
+    (a thousand kernels; recurrent nets have more), its host code counts too, as it does for a version like that. One that
+    changes its inputs has no time here.
 
-    possible: whether it has one; None before the first call, where that is not known yet.
+    gateable: whether its work can be enqueued; None before the first call, where that is not known yet.
     """
 
-    def __init__(self, fabric: Fabric, flags: Flags, model: Any, possible: bool | None = None) -> None:
+    def __init__(self, fabric: Fabric, flags: Flags, model: Any, gateable: bool | None = None) -> None:
         self._fabric, self._flags, self._model = fabric, flags, model
-        self.possible = possible
+        self.gateable = gateable
         self.times: list[float] = []
 
     def tick(self, truth: Truth) -> None:
         """One more call on a truth's inputs, if there are not enough."""
-        if self.possible is None:
-            self.possible = not truth.changed_inputs and self._returns(truth)
-        if not self.possible or len(self.times) >= MOST:
+        if truth.changed_inputs or len(self.times) >= MOST:
             return
+        if self.gateable is None:
+            self.gateable = self._returns(truth)
+        self.times.append(self._gated(truth) if self.gateable else self._open(truth))
+
+    def _open(self, truth: Truth) -> float:
+        """Milliseconds from the call to the end of its work."""
+        self._fabric.flush()
+        self._fabric.synchronize()
+        started = time.perf_counter()
+        self._model(*truth.inputs)
+        self._fabric.synchronize()
+        return (time.perf_counter() - started) * 1e3
+
+    def _gated(self, truth: Truth) -> float:
+        """Milliseconds between the device's marks before and after its work."""
         words = self._flags.words
         serial = int(words[OWN_GATE]) + 1
         self._fabric.flush()
@@ -47,7 +61,7 @@ class ReferenceClock:
         last = self._fabric.mark()
         words[OWN_GATE] = serial
         self._fabric.synchronize()
-        self.times.append(self._fabric.elapsed_ms(first, last))
+        return self._fabric.elapsed_ms(first, last)
 
     def _returns(self, truth: Truth) -> bool:
         """Whether the reference's host code returns while the device waits at the gate."""
