@@ -85,6 +85,8 @@ def call_text(op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph
 
     if op.target == CONSTANT:
         device = f", device={scope.tensors[0][0]}.device" if scope.tensors else ""
+        if not isinstance(op.args[0], (list, tuple)):  # filled on the device: a copy from the host would wait for it
+            return f"torch.full((), {_numbers(op.args[0])}, dtype={op.args[1]}{device})"
         return f"torch.tensor({_numbers(op.args[0])}, dtype={op.args[1]}{device})"
     if op.target in _NORMS:
         kind = "instance_norm" if "instance" in op.target else "batch_norm"
