@@ -73,7 +73,11 @@ def compare(evaluator: Evaluator, kv_heads: int, source: str, report: Report) ->
     if not verified.ok:
         report.say(f"\n**{kv_heads} heads of keys and values: {failure(verified)}**")
         return False
-    baselines = {name: outcome.runtime_ms for name, outcome in evaluator.baselines(task).items()}
+    found = evaluator.baselines(task)
+    for name, outcome in found.items():
+        if not outcome.ok:
+            report.say(f"\n{name} with {kv_heads} heads of keys and values: {failure(outcome)}\n")
+    baselines = {name: outcome.runtime_ms for name, outcome in found.items()}
     eager = verified.metrics.get("eager_ms", baselines.get("eager") or math.nan)
     _, needed = flops(SIZES)
     assert verified.runtime_ms is not None
