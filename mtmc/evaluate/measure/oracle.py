@@ -52,7 +52,7 @@ from mtmc.tree import source_hash
 
 _log = logging.getLogger(__name__)
 
-CONNECT_S = 120.0
+CONNECT_S = 60.0
 """Seconds until a candidate's process must have connected: a cold disk is slow."""
 ENDING_S = 5.0
 """Seconds that a process which closed its line has to end: Python's last words, the device's context."""
