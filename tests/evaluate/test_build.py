@@ -118,6 +118,7 @@ def test_reading_a_value_on_the_host_is_explained(build_pool: Pool) -> None:
         ("torch.empty_like(x)", "torch.empty_like(y)", "NameError"),
         ("x.shape[1], BLOCK=block)", "x.shape[1], x.shape[1], BLOCK=block)", "TypeError"),
         ("BLOCK=block)", "BLOCK=block, BLOCKS=3)", "KeyError"),
+        ("[(x.shape[0],)]", "[(1, x.shape[0] * 256)]", "ValueError"),  # more than a GPU takes on that axis
     ],
 )
 def test_host_errors_are_build_errors_with_their_line(build_pool: Pool, old: str, new: str, kind: str) -> None:

@@ -17,6 +17,8 @@ from mtmc.evaluate.gates.compiling import Compiler, Pending, tunable_failures
 from mtmc.evaluate.gates.prebuilt import know
 from mtmc.evaluate.gates.target import Target
 
+MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
+"""Of each axis of a grid (CUDA C++ programming guide, technical specifications per compute capability)."""
 _BASE_ADDRESS = 1 << 40
 """Pretended start of every storage: non-zero, and aligned to all that a compiler cares about."""
 
@@ -208,12 +210,13 @@ class Trace:
         bound.apply_defaults()
         values = dict(bound.arguments)
         self._check_devices(values)
-        size = tuple(grid(values)) if callable(grid) else tuple(grid)
+        size = [int(n) for n in (grid(values) if callable(grid) else grid)]
+        _check_grid(size)
         constexprs = {param.name for param in jitted.params if param.is_constexpr}
         return {
             "kernel": jitted.__name__,
             "compiled": 0,
-            "grid": [int(n) for n in size] + [1] * (3 - len(size)),
+            "grid": size + [1] * (3 - len(size)),
             "arguments": {n: _describe(v) for n, v in values.items() if n not in constexprs},
             "constexprs": {n: _describe(v) for n, v in values.items() if n in constexprs},
         }
@@ -276,3 +279,13 @@ def _describe(value: Any) -> Any:
         return value
     inner = getattr(value, "value", None)
     return inner if isinstance(inner, bool | int | float | str) else str(value)
+
+
+def _check_grid(size: list[int]) -> None:
+    """Raises: ValueError for a grid that no CUDA driver takes: a launch fails there with "invalid argument"."""
+    for axis, (count, most) in enumerate(zip(size, MOST_PROGRAMS, strict=False)):
+        if count > most:
+            raise ValueError(
+                f"a grid of {tuple(size)} programs: axis {axis} has {count}, a GPU takes at most {most} there; put the "
+                "larger number on axis 0"
+            )
