@@ -99,8 +99,9 @@ def test_a_reference_that_waits_is_timed_by_the_host_and_one_that_changes_its_in
         time.sleep(0.002)
 
     clock = ReferenceClock(device, device.flags, waits)  # type: ignore[arg-type]
+    assert not clock.enqueues(_truth()), "nor are the calls of its versions"
     clock.tick(_truth())
     assert clock.gateable is False and len(clock.times) == 1 and clock.times[0] >= 2.0
     clock = ReferenceClock(device, device.flags, waits)  # type: ignore[arg-type]
     clock.tick(_truth(changed=True))
-    assert clock.gateable is None and clock.times == []
+    assert clock.enqueues(_truth(changed=True)) and clock.gateable is None and clock.times == []

@@ -167,11 +167,12 @@ class Oracle:
         examination.ask_for(truth, number, "full shapes, first call")
         checked = time.perf_counter()
         eager = ReferenceClock(self._fabric, self._flags, reference.model, grounds.gateable)
+        ahead = eager.enqueues(truth)
         assert self._overhead is not None
         judged = self._fabric.asynchronous and not request.made
 
         def take(patience: Patience) -> Samples:
-            return examination.time(reference.timed, number, patience, eager.tick, ahead=True)
+            return examination.time(reference.timed, number, patience, eager.tick, ahead)
 
         patience = PATIENCE[request.depth]
         samples = timed(take, patience, self._overhead) if judged else take(patience)

@@ -21,7 +21,7 @@ PATIENCE = 4.0
 class ReferenceClock:
     """Times a reference a call at a time. Its work is enqueued behind the oracle's own gate, so that its host code does
     not count. Where that cannot be, since it waits for the device or launches more than a stream that stands still takes
-    (a thousand kernels; recurrent nets have more), its host code counts too, as it does for a version like that. One that
+    (a thousand kernels; recurrent nets have more), its host code counts too, and that of the versions. One that
     changes its inputs has no time here.
 
     gateable: whether its work can be enqueued; None before the first call, where that is not known yet.
@@ -32,13 +32,18 @@ class ReferenceClock:
         self.gateable = gateable
         self.times: list[float] = []
 
+    def enqueues(self, truth: Truth) -> bool:
+        """Whether a version's calls are to be enqueued as well: like is compared with like, so that a version gains
+        nothing by host code that counts for the reference and not for it."""
+        if self.gateable is None and not truth.changed_inputs:
+            self.gateable = self._returns(truth)
+        return self.gateable is not False
+
     def tick(self, truth: Truth) -> None:
         """One more call on a truth's inputs, if there are not enough."""
         if truth.changed_inputs or len(self.times) >= MOST:
             return
-        if self.gateable is None:
-            self.gateable = self._returns(truth)
-        self.times.append(self._gated(truth) if self.gateable else self._open(truth))
+        self.times.append(self._gated(truth) if self.enqueues(truth) else self._open(truth))
 
     def _open(self, truth: Truth) -> float:
         """Milliseconds from the call to the end of its work."""
