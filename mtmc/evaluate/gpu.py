@@ -24,7 +24,6 @@ from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.devices import Device, visible_devices
 from mtmc.evaluate.failures import failed_job, taken
-from mtmc.evaluate.gates.audit import audit
 from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
 from mtmc.evaluate.measure.lane import Lane, LaneSettings
@@ -169,9 +168,6 @@ class GpuEvaluator:
         self._finalizer()
 
     def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
-        refused = audit(request.source, request.task.source)
-        if refused is not None:
-            return refused
         started = time.perf_counter()
         built = self._built(request)
         if isinstance(built, Outcome):

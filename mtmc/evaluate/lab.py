@@ -1,6 +1,6 @@
 """The lab evaluator: audit, build, check and estimate on a machine without a GPU.
 
-Each version goes through the gates in order and stops at the first that it fails; each gate but the audit is a job in
+Each version goes through the gates in order and stops at the first that it fails; each gate is a job in
 a worker process (`mtmc.evaluate.pool.worker`). Runtimes are estimates and say so (`Outcome.runtime_kind`). Results are
 compared at small shapes and work is counted at the full ones, so a version that does less there than its task takes
 (`mtmc.evaluate.counting.floor`) is rejected. This module runs in the caller's process and loads neither torch nor triton.
@@ -22,7 +22,6 @@ from mtmc.evaluate.counting.floor import UNKNOWN, least_bits
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import taken
-from mtmc.evaluate.gates.audit import audit
 from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.target import target
 from mtmc.evaluate.hardware import for_target, hardware
@@ -129,9 +128,6 @@ class LabEvaluator:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
-        refused = audit(request.source, request.task.source)
-        if refused is not None:
-            return refused
         self._build.start()  # both kinds of worker warm up while the first one is waited for
         self._admit(request.task)
         target_name = {"target_name": self._settings.target}

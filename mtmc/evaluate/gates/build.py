@@ -1,4 +1,5 @@
-"""The build gate: every Triton kernel that a forward at the full shapes launches, compiled for the target.
+"""The build gate: every Triton kernel that a forward at the full shapes launches, compiled for the target. The audit of
+the text comes first in the same job.
 
 The forward runs on fake tensors (shapes and types, no data), and each launch is caught, recorded and compiled for a
 GPU that is not there (`mtmc.evaluate.gates.trace`). What comes back: the launches in order, with grid and arguments, and for
@@ -16,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtmc.evaluate.gates.audit import audit
 from mtmc.evaluate.gates.compiling import Compiler, launchers
 from mtmc.evaluate.gates.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.gates.loading import (
@@ -93,18 +95,24 @@ def ready() -> dict[str, Any]:
 def build(
     task: Task, source: str, target_name: str, variants: Sequence[Variant] = (), for_gpu: bool = False
 ) -> dict[str, Any]:
-    """Compile a candidate's kernels at the task's full shapes, in the present folder.
+    """Audit a candidate, then compile its kernels at the task's full shapes, in the present folder.
+
+    The audit is here since reading a large file takes a second, which would hold up the process that all lanes share.
 
     variants: further shapes whose kernels go into the cache. for_gpu: compile all that a process on a GPU launches.
     Returns: {"launches": [...], "kernels": [...], "autotuned": {...}} as `Trace` describes them, for a GPU with
     "prebuilt": {"device" of the fake tensors, "kernels" (distinct ones in the cache), "launchers" (built, not needed,
-    or why not), "fingerprint"}; or {"failure": {"status", "diagnosis"}} where the candidate does not build.
+    or why not), "fingerprint"}; or {"failure": {"status", "diagnosis"}} where the candidate is refused or does not build.
     Raises: TaskError if the reference itself fails.
     """
     import torch
 
     from mtmc.evaluate.gates.fake import FakeMode
 
+    refused = audit(source, task.source)
+    if refused is not None:
+        assert refused.diagnosis is not None
+        return {"failure": {"status": refused.status, "diagnosis": asdict(refused.diagnosis)}}
     device = _prepare_for_gpu(target_name) if for_gpu else "cpu"
     compiler = Compiler(COMPILE_THREADS) if for_gpu else None
     trace = Trace(target(target_name), compiler, device)
