@@ -41,6 +41,8 @@ SUMMARY = "collect.json"
 FIXED = ("seed", "evaluations", "depth", "blind", "complete", "focus", "batch", "evaluator")
 """Settings that a collection keeps when it goes on; more tasks, other jobs and more minutes are allowed."""
 TREES_PER_GPU = 3
+MOST_FAILED = 8
+"""Trees that may fail one after another: the evaluator may have failed with one of them, not with all."""
 SPARE = 0.25
 """Share of tasks that are kept at hand for those that are refused."""
 
@@ -68,8 +70,8 @@ def collect(
     evaluator: settings of one (with `open`), or an evaluator. recorded_as: its name and settings. told: called as trees
     end, from this thread.
 
-    Raises: ConfigError for a folder with a collection of other settings; RunError where a process dies by itself (the
-    same command goes on); EvaluatorError.
+    Raises: ConfigError for a folder with a collection of other settings; RunError where a process dies by itself, or
+    `MOST_FAILED` trees fail one after another (the same command goes on); EvaluatorError where there is no evaluator.
     """
     _check_folder(settings, recorded_as, out)
     started = time.time()
@@ -122,7 +124,8 @@ def _grow_all(orders: Orders, jobs: int, told: OnTold) -> None:
 def _hand_out(
     pool: ProcessPoolExecutor, jobs: int, coming: Iterator[tuple[int, Generated]], orders: Orders, told: OnTold
 ) -> None:
-    taken, under_way = 0, dict[Future[Told], str]()
+    """Raises: RunError where nothing but failures comes back."""
+    taken, failed, under_way = 0, 0, dict[Future[Told], str]()
     while True:
         while len(under_way) < jobs and taken + len(under_way) < orders.settings.tasks and not _late(orders):
             number, generated = next(coming, (0, None))
@@ -140,6 +143,9 @@ def _hand_out(
             ended = future.result()
             taken += ended.ended not in ("refused", "failed")
             told(ended)
+            failed = failed + 1 if ended.ended == "failed" else 0
+            if failed >= MOST_FAILED:
+                raise RunError(f"{failed} trees failed one after another, the last with: {ended.reason}")
 
 
 def _most(settings: CollectSettings) -> int:

@@ -81,15 +81,14 @@ class Screening:
 def grow(orders: Orders, generated: Generated, number: int) -> Told:
     """Grow and record the tree of one task, or what is left of it. number: of the task, which chooses its evaluator.
 
-    A bug that one task brings out ends no other's tree: it is told as the reason. Raises: EvaluatorError.
+    A bug that one task brings out, of the evaluator's too, ends no other's tree: it is told as the reason.
     """
     started = time.monotonic()
     try:
         return _grow(orders, generated, number, started)
-    except EvaluatorError:
-        raise
     except Exception as error:
-        _log.exception("the tree of %s failed", generated.name)
+        if not isinstance(error, EvaluatorError):  # who has the evaluator has told it
+            _log.exception("the tree of %s failed", generated.name)
         return Told(
             generated.name, "failed", seconds=time.monotonic() - started, reason=f"{type(error).__name__}: {error}"
         )

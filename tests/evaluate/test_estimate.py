@@ -145,6 +145,13 @@ def test_data_shared_between_waves_is_read_again_where_l2_is_too_small() -> None
     assert estimate_launch(small, PLAIN, H100).dram_bytes == pytest.approx(16e6)
 
 
+def test_first_programs_that_read_nothing_say_nothing_of_the_others() -> None:
+    """Of a triangle's tiles the first may lie outside: what 128 programs read together goes on in proportion."""
+    record = launch(264, 264_000_000, 0, unique_read=100_000_000, program_read=1_000_000)
+    record |= {"window_read": {"1": 0, "64": 0, "128": 64_000_000}, "num_warps": 32}
+    assert estimate_launch(record, PLAIN, H100).dram_bytes == pytest.approx(132e6, rel=0.05)
+
+
 def test_rows_read_again_miss_l2_where_running_programs_hold_too_many() -> None:
     """Two passes over rows of 16 KB. 16 programs an SM x 132: 34.6 MB, between 26.2 (all found) and 52.4 MB (none)."""
     rows = 16384

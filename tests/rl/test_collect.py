@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,11 +20,11 @@ from mtmc.evaluate.gpu import GpuSettings
 from mtmc.outcome import Outcome
 from mtmc.rl import collect as collecting
 from mtmc.rl import worker
-from mtmc.rl.collect import collect, split_by_device, write_collection
+from mtmc.rl.collect import _hand_out, collect, split_by_device, write_collection
 from mtmc.rl.dataset import read_tables
 from mtmc.rl.settings import CollectSettings
-from mtmc.rl.tasks import generate, task_text
-from mtmc.rl.worker import Orders, Screening, grow, grow_task
+from mtmc.rl.tasks import Generated, generate, task_text
+from mtmc.rl.worker import Orders, Screening, Told, grow, grow_task
 from mtmc.task import Task, task_from_source
 from tests.rl.recorded import TASK_TEXT, Drawn
 
@@ -120,8 +121,23 @@ def test_a_bug_in_one_tree_is_told_and_ends_no_other(tmp_path: Path, monkeypatch
         raise EvaluatorError("no GPU")
 
     monkeypatch.setattr(worker, "_admitted", gone)
-    with pytest.raises(EvaluatorError):
-        grow(orders(tmp_path), generate(0, 6), 0)
+    assert grow(orders(tmp_path), generate(0, 6), 0).reason == "EvaluatorError: no GPU"
+
+
+def test_a_collection_ends_where_every_tree_fails(tmp_path: Path) -> None:
+    class Failing:
+        def submit(self, function: object, given: Orders, generated: Generated, number: int) -> Future[Told]:
+            future: Future[Told] = Future()
+            ended = "failed" if number not in (0, 2) else "finished"
+            future.set_result(Told(generated.name, ended, reason="no GPU"))  # type: ignore[arg-type]
+            return future
+
+    seen: list[Told] = []
+    coming = enumerate(generate(0, index) for index in range(40))
+    with pytest.raises(RunError, match="8 trees failed one after another, the last with: no GPU"):
+        many = replace(SETTINGS, tasks=40)
+        _hand_out(Failing(), 1, coming, orders(tmp_path, settings=many), seen.append)  # type: ignore[arg-type]
+    assert len(seen) == 3 + 8, "one that failed between two others ended nothing"
 
 
 def test_collect_from_the_command_line(

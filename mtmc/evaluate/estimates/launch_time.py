@@ -116,7 +116,8 @@ def _window(curve: Mapping[str, float], programs: int, own: float) -> float:
     above = min((pair for pair in known if pair[0] >= programs), default=None)
     if above is None:
         before = max((pair for pair in known if 2 * pair[0] <= below[0]), default=below)
-        power = math.log(below[1] / before[1]) / math.log(below[0] / before[0]) if before[0] < below[0] else 1.0
+        rises = before[0] < below[0] and 0 < before[1] <= below[1]  # the first programs may read nothing: masked tails
+        power = math.log(below[1] / before[1]) / math.log(below[0] / before[0]) if rises else 1.0
         return below[1] * float((programs / below[0]) ** power)
     if above[0] == below[0]:
         return below[1]
