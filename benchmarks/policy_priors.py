@@ -9,6 +9,7 @@ For each tree of the test split and each seed an MCTS is replayed (`mtmc.rl.repl
 included) until the best version has 95% of the best known speedup; where that is not reached, the budget counts. What
 stands in brackets is a 95% interval: trees are drawn anew, with all their seeds. "fewer" is the ratio of the mean
 evaluations, on the same trees. Greedy: the policy alone, without a search, the most probable action at each step.
+`hindsight` has the recorded worth of every action as its prior: about what is left for any policy to gain.
 
 --decoys adds, for each version, up to 32 actions of the tree's other versions, which fail: no action space.
 Trees whose root is good enough itself are left out.
@@ -19,8 +20,9 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +32,12 @@ from numpy.typing import NDArray
 from benchmarks.common import Report
 from benchmarks.figures import header, row
 from mtmc.errors import ConfigError
+from mtmc.rl.forest import forest_of
 from mtmc.rl.replays import REACHED, Curve, Priors, priors_of, replay_search
 from mtmc.rl.train.data import data_hash
 from mtmc.rl.train.open_space import open_space
 from mtmc.rl.train.validate import LEAST_GAIN
+from mtmc.rl.train.warm import Warm, worth
 from mtmc.rl.trees import RecordedTree, load_trees
 from mtmc.search.components import make, registry
 from mtmc.search.strategies import Greedy, Mcts
@@ -41,6 +45,7 @@ from mtmc.search.strategies import Greedy, Mcts
 DRAWS = 2000
 """Of the bootstrap."""
 ALWAYS = ("uniform", "heuristic")
+HINDSIGHT = "hindsight"
 SHOWN = 32
 """Evaluations that the picture shows at most."""
 
@@ -92,10 +97,35 @@ def made(text: str) -> tuple[str, Any]:
     return label, make("policy", name, given)
 
 
+def asked(policy: Any) -> Callable[[RecordedTree], Priors]:
+    """The priors that a policy gives."""
+
+    def priors(tree: RecordedTree) -> Priors:
+        return priors_of(tree, policy)
+
+    return priors
+
+
+def hindsight(tree: RecordedTree) -> Priors:
+    """Priors of one who knows the tree: softmax of what each action is worth (`mtmc.rl.train.warm.worth`), as taught."""
+    taught, forest = Warm(), forest_of([tree])
+    logits = taught.sharpness * worth(forest, taught.discount, taught.failure)
+    found: list[list[float]] = []
+    for first, last in pairwise(forest.start.tolist()):
+        powers = np.exp(np.nan_to_num(logits[first:last] - np.nanmax(logits[first:last], initial=-np.inf), nan=-np.inf))
+        found.append((powers / powers.sum()).tolist() if powers.sum() > 0 else [0.0] * (last - first))
+    return found
+
+
 def measure(
-    label: str, policy: Any, trees: Sequence[RecordedTree], budgets: Sequence[int], seeds: int, steps: int
+    label: str,
+    priors_for: Callable[[RecordedTree], Priors],
+    trees: Sequence[RecordedTree],
+    budgets: Sequence[int],
+    seeds: int,
+    steps: int,
 ) -> Measured:
-    """Replay searches on all trees with one policy's priors. budgets: of each tree. steps: of the greedy line."""
+    """Replay searches on all trees with one way to priors. budgets: of each tree. steps: of the greedy line."""
     from mtmc.rewrite.capture import capture
 
     found = Measured(label)
@@ -103,7 +133,7 @@ def measure(
         if tree.graph is not None:
             capture(tree.task)  # as a search has done before it asks a policy
         started = time.perf_counter()
-        priors: Priors = priors_of(tree, policy)
+        priors = priors_for(tree)
         seconds = time.perf_counter() - started
         found.prior_ms.append(1e3 * seconds / max(1, sum(bool(each) for each in priors)))
         found.curves.append([replay_search(tree, Mcts(), priors, budget, seed) for seed in range(seeds)])
@@ -213,7 +243,8 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, help="write OUT.md, OUT.json and OUT.png")
     arguments = parser.parse_args()
-    policies = [made(text) for text in (*ALWAYS, *arguments.policy)]
+    policies = [(label, asked(policy)) for label, policy in map(made, (*ALWAYS, *arguments.policy))]
+    policies.append((HINDSIGHT, hindsight))
     trees = read(arguments)
     budgets = [arguments.budget or len(tree.nodes) for tree in trees]
     with Report("Evaluations that a search needs, by its priors", arguments.out) as report:

@@ -53,8 +53,9 @@ def test_the_benchmark_from_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(sys, "argv", ["policy_priors.py", *words])
     policy_priors.main()
     data: dict[str, Any] = json.loads(out.with_suffix(".json").read_text())
-    assert [row["label"] for row in data["policies"]] == ["uniform", "heuristic", "sure"]
+    assert [row["label"] for row in data["policies"]] == ["uniform", "heuristic", "sure", "hindsight"]
     assert all(row["reached"] == 1.0 for row in data["policies"])
+    assert data["policies"][-1]["mean"] == min(row["mean"] for row in data["policies"])
     assert data["trees"] == ["by-hand", "detour"]
     assert out.with_suffix(".png").stat().st_size > 10_000
     assert "no action space" in out.with_suffix(".md").read_text()
