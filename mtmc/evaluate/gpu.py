@@ -49,6 +49,8 @@ BASELINES: Mapping[str, str] = {
 MOST_SPARES, SPARE_MIB = 6, 12288
 """Processes for candidates that wait on each GPU: at most so many, and one for so much of its memory (a CUDA context
 takes half a GiB). Making one takes about half a second, so several are in the making while one is at work."""
+BUILD = "mtmc.evaluate.gates.build:build"
+"""The job that audits and builds a version."""
 COMPILE_S = 900.0
 """Seconds that a baseline may take to compile and to be timed."""
 
@@ -183,7 +185,7 @@ class GpuEvaluator:
             "variants": plan(request.task, request.depth, self._settings.check_variants).variants,
             "for_gpu": self._fabric == "cuda",
         }
-        result = self._builds().run("mtmc.evaluate.gates.build:build", arguments)
+        result = self._builds().run(BUILD, arguments)
         return taken("build", result, request.source, self._settings.timeout_s, self._settings.memory_mib)
 
     def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], made: str = "") -> Outcome:

@@ -95,24 +95,33 @@ def ready() -> dict[str, Any]:
 def build(
     task: Task, source: str, target_name: str, variants: Sequence[Variant] = (), for_gpu: bool = False
 ) -> dict[str, Any]:
-    """Audit a candidate, then compile its kernels at the task's full shapes, in the present folder.
+    """Audit a candidate, then compile its kernels, see `compiled`.
 
     The audit is here since reading a large file takes a second, which would hold up the process that all lanes share.
+    Returns: as `compiled`; {"failure"} for what is refused, too. Raises: TaskError if the reference itself fails.
+    """
+    refused = audit(source, task.source)
+    if refused is not None:
+        assert refused.diagnosis is not None
+        return {"failure": {"status": refused.status, "diagnosis": asdict(refused.diagnosis)}}
+    return compiled(task, source, target_name, variants, for_gpu)
+
+
+def compiled(
+    task: Task, source: str, target_name: str, variants: Sequence[Variant] = (), for_gpu: bool = False
+) -> dict[str, Any]:
+    """Compile a candidate's kernels at the task's full shapes, in the present folder.
 
     variants: further shapes whose kernels go into the cache. for_gpu: compile all that a process on a GPU launches.
     Returns: {"launches": [...], "kernels": [...], "autotuned": {...}} as `Trace` describes them, for a GPU with
     "prebuilt": {"device" of the fake tensors, "kernels" (distinct ones in the cache), "launchers" (built, not needed,
-    or why not), "fingerprint"}; or {"failure": {"status", "diagnosis"}} where the candidate is refused or does not build.
+    or why not), "fingerprint"}; or {"failure": {"status", "diagnosis"}} where the candidate does not build.
     Raises: TaskError if the reference itself fails.
     """
     import torch
 
     from mtmc.evaluate.gates.fake import FakeMode
 
-    refused = audit(source, task.source)
-    if refused is not None:
-        assert refused.diagnosis is not None
-        return {"failure": {"status": refused.status, "diagnosis": asdict(refused.diagnosis)}}
     device = _prepare_for_gpu(target_name) if for_gpu else "cpu"
     compiler = Compiler(COMPILE_THREADS) if for_gpu else None
     trace = Trace(target(target_name), compiler, device)
