@@ -74,6 +74,8 @@ def captured(source: str) -> Plan | None:
         ("torch.relu(layer(x))", "nn.functional.dropout(layer(x), 0.5, False)", True),
         ("torch.relu(layer(x))", "layer(x) + torch.rand_like(x)", False),
         ("torch.relu(layer(x))", "layer(x) @ torch.linalg.inv(layer.weight)", False),
+        ("torch.relu(layer(x))", "layer(x) * torch.log(torch.tensor(2.0))", True),  # filled on the device
+        ("torch.relu(layer(x))", "layer(x) * torch.tensor([1.0, 2.0]).max()", False),  # copied from the host
         ("return x, x * 2", "return {'x': x, 'y': x * 2}", False),
         ("for _ in range(4)", "for _ in range(1)", False),  # fewer launches than copies
         ("rows = 64", "rows = 262144", False),  # copies of 17 MB
