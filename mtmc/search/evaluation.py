@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from mtmc.outcome import Outcome
+from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest
 from mtmc.search.context import Run
 from mtmc.search.strategies.common import derive_seed
@@ -25,7 +25,19 @@ def outcome_of(run: Run, source: str, gate: Depth, batch: int) -> tuple[int, Out
         seed = derive_seed(run.settings.seed, gate, hash_)
         started = time.perf_counter()
         [outcome] = run.parts.evaluator.evaluate([EvaluationRequest(run.task, source, seed, gate)])
-        if gate == "verify" and not outcome.ok:
-            outcome = replace(outcome, status="rejected")
+        if gate == "verify":
+            outcome = verified(outcome, run.tree.root.outcome)
         run.store.add_outcome(hash_, gate, batch, outcome, time.perf_counter() - started)
         return batch, outcome
+
+
+def verified(outcome: Outcome, root: Outcome) -> Outcome:
+    """What a verification found, rejected where the version did not pass, or (NotFaster) took longer than the reference:
+    than what that took in turn with it, or than the root where it was not timed so."""
+    if not outcome.ok:
+        return replace(outcome, status="rejected")
+    reference_ms = outcome.metrics.get("eager_ms", root.runtime_ms)
+    if outcome.runtime_ms is None or reference_ms is None or outcome.runtime_ms <= reference_ms:
+        return outcome
+    message = f"when verified it took {outcome.runtime_ms:.4g} ms, the reference {reference_ms:.4g} ms"
+    return replace(outcome, status="rejected", runtime_ms=None, diagnosis=Diagnosis("verify", "NotFaster", message))

@@ -9,9 +9,7 @@ it is timed in turn where that can be done: what was faster once, on a busy host
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from mtmc.outcome import Diagnosis, Outcome
 from mtmc.search.context import Flight, Run
 from mtmc.search.evaluation import outcome_of
 
@@ -24,20 +22,9 @@ def verify_best(run: Run, flights: Sequence[Flight]) -> None:
         attempt = flight.attempts[flight.attempt]
         assert attempt.source is not None
         _, verified = outcome_of(run, attempt.source, "verify", run.batch_id)
-        verified = not_slower(verified, run.tree.root.outcome)
         if verified.ok:
             return
         flight.outcome, flight.gate = verified, "verify"
-
-
-def not_slower(verified: Outcome, root: Outcome) -> Outcome:
-    """A verification's outcome, rejected (NotFaster) where the version took longer than the reference: than what that
-    took in turn with it, or than the root where it was not timed so."""
-    reference_ms = verified.metrics.get("eager_ms", root.runtime_ms)
-    if not verified.ok or verified.runtime_ms is None or reference_ms is None or verified.runtime_ms <= reference_ms:
-        return verified
-    message = f"when verified it took {verified.runtime_ms:.4g} ms, the reference {reference_ms:.4g} ms"
-    return replace(verified, status="rejected", runtime_ms=None, diagnosis=Diagnosis("verify", "NotFaster", message))
 
 
 def contenders(flights: Sequence[Flight], best_ms: float | None) -> list[Flight]:
