@@ -22,6 +22,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from mtmc.rl.forest import forest_of
 from mtmc.rl.replays import REACHED, Curve, Priors, priors_of, replay_search
 from mtmc.rl.train.data import data_hash
 from mtmc.rl.train.open_space import open_space
+from mtmc.rl.train.ragged import log_softmax_np
 from mtmc.rl.train.validate import LEAST_GAIN
 from mtmc.rl.train.warm import Warm, worth
 from mtmc.rl.trees import RecordedTree, load_trees
@@ -97,24 +99,14 @@ def made(text: str) -> tuple[str, Any]:
     return label, make("policy", name, given)
 
 
-def asked(policy: Any) -> Callable[[RecordedTree], Priors]:
-    """The priors that a policy gives."""
-
-    def priors(tree: RecordedTree) -> Priors:
-        return priors_of(tree, policy)
-
-    return priors
-
-
 def hindsight(tree: RecordedTree) -> Priors:
     """Priors of one who knows the tree: softmax of what each action is worth (`mtmc.rl.train.warm.worth`), as taught."""
     taught, forest = Warm(), forest_of([tree])
     logits = taught.sharpness * worth(forest, taught.discount, taught.failure)
-    found: list[list[float]] = []
-    for first, last in pairwise(forest.start.tolist()):
-        powers = np.exp(np.nan_to_num(logits[first:last] - np.nanmax(logits[first:last], initial=-np.inf), nan=-np.inf))
-        found.append((powers / powers.sum()).tolist() if powers.sum() > 0 else [0.0] * (last - first))
-    return found
+    batch = forest.batch(np.arange(len(forest.ok)))
+    found = np.zeros(len(logits))
+    found[batch.edges] = np.exp(log_softmax_np(logits[batch.edges], batch.counts[batch.counts > 0]))
+    return [found[first:last].tolist() for first, last in pairwise(forest.start.tolist())]
 
 
 def measure(
@@ -243,7 +235,7 @@ def main() -> None:
     )
     parser.add_argument("--out", type=Path, help="write OUT.md, OUT.json and OUT.png")
     arguments = parser.parse_args()
-    policies = [(label, asked(policy)) for label, policy in map(made, (*ALWAYS, *arguments.policy))]
+    policies = [(label, partial(priors_of, policy=policy)) for label, policy in map(made, (*ALWAYS, *arguments.policy))]
     policies.append((HINDSIGHT, hindsight))
     trees = read(arguments)
     budgets = [arguments.budget or len(tree.nodes) for tree in trees]

@@ -9,7 +9,7 @@ from mtmc.errors import CoderError
 from mtmc.evaluate.estimates.roofline import DRAM_EFFICIENCY, GRAPHED_SHARE
 from mtmc.optimizations.version import Version, make_action
 from mtmc.rewrite.captured import can_be_captured
-from mtmc.rewrite.graph import CONSTANT, Op, Ref
+from mtmc.rewrite.graph import CONSTANT, Op, Ref, is_number
 from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import input_expressions
 
@@ -112,7 +112,7 @@ def _gain_us(version: Version, launches: int) -> float:
 def _replays(version: Version, op: Op) -> bool:
     """Whether a torch call does the same each time that a graph of it is replayed."""
     graph, name = version.graph, op.target.split(".")[1].rstrip("_")
-    if op.target == CONSTANT and isinstance(op.args[0], (list, tuple)):  # several numbers come from the host's memory
+    if op.target == CONSTANT and not is_number(op):  # several numbers come from the host's memory
         covered = {name for stage in version.kernels() for name in stage.ops}
         return not graph.results() & set(op.outputs) and covered.issuperset(graph.readers(op.outputs[0]))
     if name in _NEVER:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Shape, Size, Tensor, Varying, is_one
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, Varying, is_number, is_one
 
 Compute = Literal["float", "int", "bool"]
 """What a value is inside a kernel: all floating dtypes are computed in fp32."""
@@ -325,7 +325,7 @@ def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
 def _folded(graph: Graph, item: Operand) -> Operand:
     """A tensor that forward makes of a single number is that number."""
     op = graph.by_name.get(graph.producer.get(item, "")) if isinstance(item, str) else None
-    if op is not None and op.target == CONSTANT and isinstance(op.args[0], (int, float)):
+    if op is not None and is_number(op):
         return Number(float(op.args[0]) if graph.values[op.outputs[0]].is_float else op.args[0])
     return item
 

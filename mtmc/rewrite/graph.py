@@ -154,6 +154,11 @@ def product(sizes: Shape) -> Size:
     return tuple(math.prod(column) for column in zip(*sizes, strict=True))
 
 
+def is_number(op: Op) -> bool:
+    """Whether an op makes a tensor of a single number, which a kernel may hold and a device can fill."""
+    return op.target == CONSTANT and isinstance(op.args[0], (int, float))
+
+
 def is_one(size: Size) -> bool:
     """Whether a size is 1 at every variant."""
     return all(value == 1 for value in size)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Varying
+from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Varying, is_number
 from mtmc.rewrite.sizes import NoExpression, Scope
 
 _FUNCTIONAL = "torch.nn.functional"
@@ -85,7 +85,7 @@ def call_text(op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph
 
     if op.target == CONSTANT:
         device = f", device={scope.tensors[0][0]}.device" if scope.tensors else ""
-        if not isinstance(op.args[0], (list, tuple)):  # filled on the device: a copy from the host would wait for it
+        if is_number(op):  # filled on the device: a copy from the host would wait for it
             return f"torch.full((), {_numbers(op.args[0])}, dtype={op.args[1]}{device})"
         return f"torch.tensor({_numbers(op.args[0])}, dtype={op.args[1]}{device})"
     if op.target in _NORMS:

@@ -136,9 +136,7 @@ ATTENTION = (
 )
 
 
-def test_a_twin_repeats_the_heads_of_grouped_queries_and_float32_does_where_float64_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_twin_repeats_the_heads_of_grouped_queries_and_float32_does_where_float64_fails(tmp_path: Path) -> None:
     seen: list[tuple[torch.dtype, int]] = []
     attend = nn.functional.scaled_dot_product_attention
 

@@ -16,6 +16,7 @@ from mtmc.evaluate.gates.admission import Admission, admit
 from mtmc.evaluate.gates.calibrating import Calibration
 from mtmc.evaluate.gates.compare import flatten
 from mtmc.evaluate.gates.loading import map_tensors
+from mtmc.evaluate.gates.memory import dense
 from mtmc.evaluate.gates.reference import Reference, Truth
 from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure.arena import aligned, place
@@ -113,7 +114,7 @@ class Grounds:
         floating = [tensor for tensor in tensors_of(inputs) if tensor.is_floating_point()]
         name = str(floating[0].dtype).removeprefix("torch.") if floating else "float32"
         weights = {id(tensor): tensor for tensor in [*reference.model.parameters(), *reference.model.buffers()]}
-        sizes = [_bytes(tensors_of(part)) for part in (inputs, list(weights.values()), outputs)]
+        sizes = [dense(part) for part in (inputs, list(weights.values()), outputs)]
         return Work(sizes[0], sizes[1], sizes[2], int(products.get_total_flops()), name)
 
     def _sizes(self) -> tuple[int, int]:
@@ -133,10 +134,6 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     map_tensors(value, found.append)
     return found
-
-
-def _bytes(tensors: list[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def output_bytes(truth: Truth) -> int:

@@ -159,7 +159,7 @@ class Lane:
             self._refill()
             if not process.end.done():
                 break
-            why = _why_not_started({"diagnosis": {"message": "it ended before it was needed"}}, process.end)
+            why = _why_ended("it ended before it was needed", process.end)
             _log.warning("a process for candidates of GPU %s: %s", self._settings.index, why)
         return process
 
@@ -268,13 +268,20 @@ def _ended(process: Future[JobResult]) -> JobResult | None:
 
 
 def _why_not_started(answer: Mapping[str, Any], process: Future[JobResult]) -> str:
-    """Why a process ended that never had a candidate: the exception that ended it, where there is one."""
-    message: str = answer["diagnosis"]["message"]
+    """Why a process that was asked for did not serve. answer: the oracle's."""
+    return _why_ended(answer["diagnosis"]["message"], process, bool(answer.get("killed")))
+
+
+def _why_ended(message: str, process: Future[JobResult], killed: bool = False) -> str:
+    """Why a process ended that never had a candidate: the exception that ended it, where there is one.
+
+    message: what is known besides. killed: whether the evaluator ended it.
+    """
     how, text = "it is still there", ""
     try:
         ended = process.result(END_S)
         how, text = ended.status + (f" ({ended.signal})" if ended.signal else ""), ended.output
-        if answer.get("killed"):
+        if killed:
             how = "it was ended by the evaluator"
     except FutureTimeout:
         pass
