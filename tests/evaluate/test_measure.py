@@ -165,7 +165,7 @@ def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
         kind = next(left)
         if kind == "ok":
             return {"status": "ok"}, ended
-        return {"status": "rejected", "diagnosis": {"kind": kind, "message": "hidden"}}, ended
+        return {"status": "rejected", "taken": True, "diagnosis": {"kind": kind, "message": "hidden"}}, ended
 
     lane = evaluator._all[0]
     monkeypatch.setattr(lane, "_examined", examined)
@@ -184,7 +184,7 @@ def test_the_overhead_is_measured_anew_between_two_doubtful_examinations(
         answer = ask(process, request, limit_s)
         asked.append(type(request).__name__)
         if asked == ["Examine"]:
-            return {"status": "rejected", "diagnosis": {"kind": "HiddenTime", "message": "hidden"}}
+            return {**answer, "status": "rejected", "diagnosis": {"kind": "HiddenTime", "message": "hidden"}}
         return answer
 
     assert found(evaluator, HONEST).ok  # the first one calibrates
@@ -228,7 +228,7 @@ def test_a_process_that_the_evaluator_ended_tells_nothing_by_its_end(
     ended.set_result(JobResult("out_of_memory", signal="SIGKILL"))
     for killed in (True, False):
         diagnosis = {"stage": "time", "kind": ENDED, "message": "the candidate's process ended"}
-        answer = {"status": "crash", "diagnosis": diagnosis, "killed": killed}
+        answer = {"status": "crash", "diagnosis": diagnosis, "killed": killed, "taken": True}
         monkeypatch.setattr(evaluator._all[0], "_examined", lambda _, answer=answer: (answer, ended))
         outcome = evaluator._examined(EvaluationRequest(SMALL, HONEST), {})
         assert outcome.status == ("crash" if killed else "out_of_memory")
@@ -283,6 +283,23 @@ def test_a_random_reference_is_refused(evaluator: GpuEvaluator):
     random = dataclasses.replace(SMALL, source=SMALL.source.replace("x * self.weight", "x * torch.rand_like(x)"))
     with pytest.raises(TaskError, match="determin"):
         found(evaluator, HONEST, task=random)
+
+
+def test_tasks_that_are_refused_take_no_process(caplog: pytest.LogCaptureFixture):
+    random = dataclasses.replace(SMALL, source=SMALL.source.replace("x * self.weight", "x * torch.rand_like(x)"))
+    with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1, reuse=2), fabric="host") as evaluator:
+        assert found(evaluator, HONEST).ok
+        [lane] = evaluator._all
+        for _ in range(lane._settings.spares + 3):
+            with pytest.raises(TaskError, match="determin"):
+                found(evaluator, HONEST, "verify", task=random)
+        assert lane._ready.qsize() <= lane._settings.spares + 1
+        with pytest.raises(TaskError, match="determin"):
+            lane.examine(task=random, source="", depth="screen", check_variants=1, limit_s=20.0, made="eager")
+        assert lane._unwanted
+        assert found(evaluator, HONEST, "verify").ok
+        assert not lane._unwanted
+    assert "did not start" not in caplog.text
 
 
 def test_a_task_whose_output_says_nothing_is_warned_of_once(evaluator: GpuEvaluator, caplog: pytest.LogCaptureFixture):

@@ -87,6 +87,7 @@ class Lane:
         self._threads = ThreadPoolExecutor(settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
         self._ready: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         self._stayed: _Process | None = None
+        self._unwanted: tuple[str, ...] = ()  # tokens of processes that the oracle is to end
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
 
     def warm_up(self) -> None:
@@ -129,7 +130,7 @@ class Lane:
                     self._calibrated = False  # the overhead may have changed since, see `clock`
                 else:
                     # Nothing else may run on the device while the next one is timed; one that was right is idle.
-                    ended = _ended(process) if kind else None
+                    ended = _ended(process) if kind and answer["taken"] else None
                     return answer, None if answer.get("killed") else ended
         raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {why}")
 
@@ -137,18 +138,33 @@ class Lane:
         """One examination in a process of its own. Raises: OracleLost, and the user's errors."""
         oracle = self._running()
         stayed, self._stayed = self._stayed, None
-        screens = fields["depth"] == "screen" and not fields.get("made")
-        dismiss = "" if stayed is None or screens else stayed.token
-        process = stayed if stayed is not None and screens else self._fresh(locked=not fields.get("made"))
+        dismiss, self._unwanted = self._unwanted, ()
+        made = bool(fields.get("made"))
+        screens = fields["depth"] == "screen" and not made
+        if stayed is not None and not screens:
+            dismiss += (stayed.token,)
+        process = stayed if stayed is not None and screens else self._fresh(locked=not made)
         keep = screens and process.used + 1 < self._settings.reuse
         request = Examine(token=process.token, keep=keep, stayed=process is stayed, dismiss=dismiss, **fields)
         answer = oracle.ask(request, fields["limit_s"] + START_S)
+        stale = answer.get("diagnosis", {}).get("kind") == STALE
+        if not answer["taken"] and not stale:  # the task was refused, say
+            self._give_back(process, stayed is process, locked=not made)
         _raise_error(answer)
         if answer.get("kept"):
             self._stayed = replace(process, used=process.used + 1)
-        if answer["status"] != "ok" and answer["diagnosis"]["kind"] == STALE:
+        if stale:
             return self._examined(fields)  # by a fresh one: none has stayed now
         return answer, process.end
+
+    def _give_back(self, process: _Process, stayed: bool, locked: bool) -> None:
+        """A process that was not made use of serves the next candidate; else it would take another's place for ever."""
+        if stayed:
+            self._stayed = process
+        elif locked:
+            self._ready.put(process)
+        else:
+            self._unwanted = (*self._unwanted, process.token)
 
     def _fresh(self, locked: bool) -> _Process:
         """A process that no candidate has been in."""
@@ -156,7 +172,8 @@ class Lane:
             return self._spawn(locked=False)
         for _ in range(self._settings.spares + 1):
             process = self._ready.get()
-            self._refill()
+            if self._ready.qsize() < self._settings.spares:
+                self._refill()
             if not process.end.done():
                 break
             why = _why_ended("it ended before it was needed", process.end)
@@ -254,7 +271,7 @@ class Lane:
 
     def _drop_oracle(self) -> None:
         oracle, self._oracle = self._oracle, None
-        self._stayed = None  # it ends with the oracle
+        self._stayed, self._unwanted = None, ()  # they end with the oracle
         if oracle is not None:
             oracle.close()
 

@@ -97,6 +97,8 @@ class Oracle:
         self._fabric.share(self._flags)
         self._arena: tuple[int, torch.Tensor, torch.Tensor] | None = None  # descriptor, inputs, outputs
         self._waiting: dict[str, Line] = {}
+        self._unwanted: set[str] = set()  # tokens of processes that are to end when they connect
+        self._taken = False  # whether the present request has taken a candidate's process
         self._stayed: str | None = None  # token of a process that was examined and has the arena
         self._grounds: OrderedDict[str, Grounds] = OrderedDict()  # the last used ones last
         self._overhead: OverheadTable | None = None
@@ -106,7 +108,14 @@ class Oracle:
         return {"facts": describe_device() if self._fabric.device.type == "cuda" else None}
 
     def answer(self, request: Any) -> dict[str, Any]:
-        """One request of the lane. An error of the user's side comes back as {"error", "message"}."""
+        """One request of the lane. An error of the user's side comes back as {"error", "message"}.
+
+        "taken" tells whether a candidate's process was made use of: one that was not may serve the next request.
+        """
+        self._taken = False
+        return {**self._answer(request), "taken": self._taken}
+
+    def _answer(self, request: Any) -> dict[str, Any]:
         try:
             return self._calibrate(request) if isinstance(request, Calibrate) else self._examine(request)
         except Failed as failed:
@@ -129,8 +138,8 @@ class Oracle:
 
     def _examine(self, request: Examine) -> dict[str, Any]:
         started = time.perf_counter()
-        if request.dismiss in self._waiting:
-            end(self._waiting.pop(request.dismiss))
+        for token in request.dismiss:
+            self._dismiss(token)
         grounds = self._grounds_of(request.task)
         if request.stayed and request.token not in self._waiting:
             raise Failed("crash", Diagnosis("check", STALE, "the memory that it shared was given up"))
@@ -251,6 +260,7 @@ class Oracle:
 
     def _line_to(self, token: str) -> Line:
         """The line to the process with a token. Raises: Failed if it does not come."""
+        self._taken = True
         try:
             with contextlib.suppress(
                 BlockingIOError
@@ -272,8 +282,19 @@ class Oracle:
         token = connection.recv(TOKEN, socket.MSG_WAITALL).decode(errors="replace")
         connection.settimeout(None)
         self._waiting[token] = line = Line(connection)
+        if token in self._unwanted:
+            self._unwanted.remove(token)
+            self._dismiss(token)
+            return
         with contextlib.suppress(Gone):  # it ended before it was needed: who asks it for more will hear
             line.ask(Hello(), (self._flags.fd,))
+
+    def _dismiss(self, token: str) -> None:
+        """End a process that nothing is asked of any more, as soon as it is there."""
+        if token in self._waiting:
+            end(self._waiting.pop(token))
+        else:
+            self._unwanted.add(token)
 
     def _calibrate(self, request: Calibrate) -> dict[str, Any]:
         line = self._line_to(request.token)

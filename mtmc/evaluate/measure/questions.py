@@ -24,7 +24,7 @@ class Examine:
     their outputs are checked at the full shapes only.
 
     limit_s: seconds for the whole examination. keep: whether the process may stay for the next candidate if this one is
-    right. stayed: whether it has stayed. dismiss: token of a process that stayed and is not needed any more, or "".
+    right. stayed: whether it has stayed. dismiss: tokens of processes that are not needed any more.
     """
 
     token: str
@@ -37,7 +37,7 @@ class Examine:
     profile: bool = True
     keep: bool = False
     stayed: bool = False
-    dismiss: str = ""
+    dismiss: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
