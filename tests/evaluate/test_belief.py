@@ -131,4 +131,5 @@ def test_least_time_is_bytes_or_products_whichever_is_longer():
     assert Work(3_350_000_000, 0, 0, 0, "float32").least_ms(H100) == pytest.approx(1.0)
     # fp32 products run as three in TF32: 494.7 / 3 TFLOP/s
     assert Work(0, 0, 0, 164_900_000_000, "float32").least_ms(H100) == pytest.approx(1.0)
+    assert Work(0, 0, 0, 164_900_000_000, "float32", 164_900_000_000).least_ms(H100) == pytest.approx(1 / 3)
     assert Work(0, 0, 0, 989_400_000_000, "bfloat16").least_ms(H100) == pytest.approx(1.0)

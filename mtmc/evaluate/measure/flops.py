@@ -44,3 +44,13 @@ def flop_counter() -> FlopCounterMode:
     for names, formula in ((_FORWARD, attention_flops), (_BACKWARD, attention_backward_flops)):
         mapping |= {getattr(torch.ops.aten, name): formula for name in names if hasattr(torch.ops.aten, name)}
     return FlopCounterMode(display=False, custom_mapping=mapping)
+
+
+def tf32_flops(counted: FlopCounterMode, dtype: str) -> int:
+    """Of the flops that were counted, those of convolutions that torch's flags allow in TF32. dtype: of their factors."""
+    import torch
+
+    if dtype != "float32" or not torch.backends.cudnn.allow_tf32:
+        return 0
+    by_op = counted.get_flop_counts().get("Global", {})
+    return int(sum(flops for op, flops in by_op.items() if "conv" in str(op)))

@@ -21,26 +21,32 @@ from mtmc.evaluate.gates.reference import Reference, Truth
 from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure.arena import aligned, place
 from mtmc.evaluate.measure.fabric import Fabric
-from mtmc.evaluate.measure.flops import flop_counter
+from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
 from mtmc.task import Task, Variant
 
 
 @dataclass(frozen=True)
 class Work:
     """Bytes of inputs, weights and outputs of one forward, and the flops of its products (torch's flop counter: matrix
-    products, convolutions, attention), whose factors are of type `dtype`."""
+    products, convolutions, attention), whose factors are of type `dtype`. tf32_flops: of these, in fp32, what torch's flags
+    let the library do in TF32: convolutions, unless that is switched off."""
 
     input_bytes: int
     weight_bytes: int
     output_bytes: int
     flops: int
     dtype: str
+    tf32_flops: int = 0
 
     def least_ms(self, gpu: Hardware) -> float:
         """Time at the peaks of a GPU: every byte once, every product in the fastest way that keeps its precision."""
         moved = self.input_bytes + self.weight_bytes + self.output_bytes
-        rate, products = tensor_rate(_SHORT.get(self.dtype, "fp16"), "tf32x3", gpu)
-        return max(moved / (gpu.dram_gbs * 1e6), self.flops * products / (rate * 1e9))
+        products = self._products_ms("tf32x3", self.flops - self.tf32_flops, gpu)
+        return max(moved / (gpu.dram_gbs * 1e6), products + self._products_ms("tf32", self.tf32_flops, gpu))
+
+    def _products_ms(self, precision: str, flops: int, gpu: Hardware) -> float:
+        rate, products = tensor_rate(_SHORT.get(self.dtype, "fp16"), precision, gpu)
+        return flops * products / (rate * 1e9)
 
 
 _SHORT = {"float32": "fp32", "float64": "fp64"}
@@ -115,7 +121,7 @@ class Grounds:
         name = str(floating[0].dtype).removeprefix("torch.") if floating else "float32"
         weights = {id(tensor): tensor for tensor in [*reference.model.parameters(), *reference.model.buffers()]}
         sizes = [dense(part) for part in (inputs, list(weights.values()), outputs)]
-        return Work(sizes[0], sizes[1], sizes[2], int(products.get_total_flops()), name)
+        return Work(sizes[0], sizes[1], sizes[2], int(products.get_total_flops()), name, tf32_flops(products, name))
 
     def _sizes(self) -> tuple[int, int]:
         """Bytes of the input and output pieces: those of the largest set of shapes."""
