@@ -30,10 +30,12 @@ from typing import Any
 
 from mtmc.bench.shared import EvaluatorServer
 from mtmc.errors import ConfigError, RunError
+from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
 from mtmc.rl.tasks import Generated, distinct
 from mtmc.rl.worker import PARTS, REFUSED, Orders, Told, done, grow, part_folders, write_text
 from mtmc.search.strategies.common import derive_seed
+from mtmc.tree import source_hash
 
 _log = logging.getLogger(__name__)
 
@@ -109,7 +111,8 @@ def seeded(settings: CollectSettings, generated: Generated) -> CollectSettings:
 def _grow_all(orders: Orders, jobs: int, told: OnTold) -> None:
     """Trees until there are as many as asked for. Raises: RunError where a process died by itself."""
     settings = orders.settings
-    coming = enumerate(itertools.islice(distinct(settings.seed, settings.first), _most(settings)))
+    wanted = of_split(distinct(settings.seed, settings.first), settings.split)
+    coming = enumerate(itertools.islice(wanted, _most(settings)))
     pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_set_up)
     ended_well = False
     try:
@@ -146,6 +149,11 @@ def _hand_out(
             failed = failed + 1 if ended.ended == "failed" else 0
             if failed >= MOST_FAILED:
                 raise RunError(f"{failed} trees failed one after another, the last with: {ended.reason}")
+
+
+def of_split(generated: Iterator[Generated], split: str) -> Iterator[Generated]:
+    """The tasks of a split; all of them for ""."""
+    return (each for each in generated if not split or split_of(source_hash(each.text)) == split)
 
 
 def _most(settings: CollectSettings) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from mtmc.errors import ConfigError
 from mtmc.rl.expand import Expand
+from mtmc.rl.schema import SPLITS
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,7 @@ class CollectSettings:
     the others follow the heuristic and the values so far. focus: how closely. See `mtmc.rl.expand.Expand`.
     batch: trials of one tree at once. jobs: trees at once, each in its process; 0: three for each GPU, or one without one.
     minutes: wall time after which no more is evaluated; the same command goes on. null: no limit.
+    split: only tasks of this split (train, validation, test), so that held-out trees can be wider; empty: all.
     benchmark: folder of a KernelBench checkout, none of whose problems becomes a task. Empty: not compared.
     """
 
@@ -32,6 +35,7 @@ class CollectSettings:
     batch: int = 8
     jobs: int = 0
     minutes: float | None = None
+    split: Literal["", "train", "validation", "test"] = ""
     benchmark: str = ""
 
     def __post_init__(self) -> None:
@@ -39,6 +43,8 @@ class CollectSettings:
         for name, least in (("tasks", 1), ("first", 0), ("evaluations", 2), ("depth", 1), ("batch", 1), ("jobs", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} cannot be {getattr(self, name)}: use {least} or more")
+        if self.split not in ("", *SPLITS):
+            raise ConfigError(f"split cannot be {self.split!r}: use one of {', '.join(SPLITS)}, or nothing for all")
         Expand(self.blind, self.complete, self.focus)  # its settings are checked there
         if self.minutes is not None and not self.minutes > 0:
             raise ConfigError(f"minutes cannot be {self.minutes:g}: use a number above 0, or null")

@@ -20,12 +20,14 @@ from mtmc.evaluate.gpu import GpuSettings
 from mtmc.outcome import Outcome
 from mtmc.rl import collect as collecting
 from mtmc.rl import worker
-from mtmc.rl.collect import _hand_out, collect, split_by_device, write_collection
+from mtmc.rl.collect import _hand_out, collect, of_split, split_by_device, write_collection
 from mtmc.rl.dataset import read_tables
+from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
 from mtmc.rl.tasks import Generated, generate, task_text
 from mtmc.rl.worker import Orders, Screening, Told, grow, grow_task
 from mtmc.task import Task, task_from_source
+from mtmc.tree import source_hash
 from tests.rl.recorded import TASK_TEXT, Drawn
 
 AS = {"name": "drawn", "settings": {}}
@@ -43,6 +45,16 @@ def orders(out: Path, **changes: Any) -> Orders:
 
 def plain(out: Path) -> dict[str, list[dict[str, Any]]]:
     return {name: table.to_pylist() for name, table in read_tables(out).items()}
+
+
+def test_tasks_of_one_split_alone() -> None:
+    texts = [generate(0, index) for index in range(60)]
+    parts = {split: list(of_split(iter(texts), split)) for split in ("train", "validation", "test")}
+    assert all(split_of(source_hash(each.text)) == split for split, part in parts.items() for each in part)
+    assert sum(map(len, parts.values())) == 60 and min(map(len, parts.values())) > 0
+    assert list(of_split(iter(texts), "")) == texts
+    with pytest.raises(ConfigError, match="split cannot be 'held': use one of train, validation, test"):
+        CollectSettings(split="held")  # type: ignore[arg-type]
 
 
 def test_a_tree_that_was_cut_off_goes_on_as_if_nothing_had_been(task: Task, tmp_path: Path) -> None:
