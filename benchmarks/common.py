@@ -13,6 +13,7 @@ import json
 import math
 import os
 import platform
+import shlex
 import statistics
 import subprocess
 import sys
@@ -74,7 +75,7 @@ def shown_command() -> str:
     words = []
     for word in sys.argv[1:]:
         option, equals, value = word.rpartition("=")
-        words.append(f"{option}{equals}{Path(value).name if value.startswith('/') else value}")
+        words.append(shlex.quote(f"{option}{equals}{Path(value).name if value.startswith('/') else value}"))
     return " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *words])
 
 

@@ -9,7 +9,8 @@ For each tree of the test split and each seed an MCTS is replayed (`mtmc.rl.repl
 included) until the best version has 95% of the best known speedup; where that is not reached, the budget counts. What
 stands in brackets is a 95% interval: trees are drawn anew, with all their seeds. "fewer" is the ratio of the mean
 evaluations, on the same trees. Greedy: the policy alone, without a search, the most probable action at each step.
-`hindsight` has the recorded worth of every action as its prior: about what is left for any policy to gain.
+`hindsight` has the recorded worth of every action as its prior: about what is left for any policy to gain. The picture
+shows the shares of the best known speedup over the evaluations, where there are no more policies than colours.
 
 --decoys adds, for each version, up to 32 actions of the tree's other versions, which fail: no action space.
 Trees whose root is good enough itself are left out.
@@ -189,9 +190,11 @@ def tell(report: Report, found: Sequence[Measured], budgets: Sequence[int], seed
 
 
 def draw(found: Sequence[Measured], count: int, path: Path, seed: int) -> None:
-    """Share of the best known log2 speedup against evaluations, with 95% intervals."""
+    """Share of the best known log2 speedup against evaluations, with 95% intervals; nothing where colours do not suffice."""
     from mtmc.export.plots import INK, LINE_COLOURS, new_figure, save_figure
 
+    if len(found) > len(LINE_COLOURS):
+        return
     rng = np.random.default_rng(seed)
     figure, axes = new_figure(8.6, 4.8)
     xs = range(1, count + 1)

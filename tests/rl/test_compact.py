@@ -137,6 +137,10 @@ def test_the_command_trains_a_policy_for_a_search(
     prior = Compact(str(out / "best" / "weights.npz")).prior(tree.observation(0), tree.root.actions)
     assert sum(prior) == pytest.approx(1.0) and min(prior) >= 0.05 / len(prior) * 0.999
     assert main(["train", *words]) == 0  # nothing is left to do
+    capsys.readouterr()
+    assert main(["train", *words, f"out={tmp_path / 'late'}", "minutes=1e-6"]) == 0
+    assert "the time is up: the same command goes on" in capsys.readouterr().out
+    assert "The time was up after unit 0." in (tmp_path / "late" / "best" / "model_card.md").read_text()
     with pytest.raises(ConfigError, match="choose another out="):
         plan, given = compose_train([*words, "episodes=33"])
         train(plan, Path(str(given)), lambda unit, units, row: None, lambda text: None)

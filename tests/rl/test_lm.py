@@ -283,7 +283,7 @@ def test_training_finds_the_best_way(folder: Path, tmp_path: Path) -> None:
     trees = forest_of([detour_tree()])
     small = replace(SMALL, base=str(folder), tokens=128, code=0, scale=2.0, states=24)
     made = LmScorer(small, load_base(str(folder)), seed=0)
-    method = Ppo(rate=0.02, kl=0.0, entropy=0.0, epochs=2)
+    method = Ppo(rate=0.02, kl=0.0, entropy=0.0, discount=0.9, epochs=2)
     settings = TrainSettings(
         data=("none",), iterations=10, episodes=24, steps=3, warm=Warm(epochs=0), anywhere=0.0, validate_every=10
     )

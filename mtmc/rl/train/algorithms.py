@@ -46,16 +46,16 @@ class Algorithm(Protocol):
 class Ppo:
     """Proximal policy optimization.
 
-    clip, entropy, kl, value: weights of the loss, see `mtmc.rl.train.loss`. discount: of rewards, a step. trace: lambda
-    of the advantages.
+    clip, entropy, kl, value: weights of the loss, see `mtmc.rl.train.loss`. discount: of rewards, a step: so low that a
+    detour costs more than it gains, for every step costs a search an evaluation. trace: lambda of the advantages.
     """
 
     rate: float = 3e-4
     clip: float = 0.2
     entropy: float = 0.01
-    kl: float = 0.1
+    kl: float = 0.02
     value: float = 0.5
-    discount: float = 0.9
+    discount: float = 0.7
     trace: float = 0.95
     epochs: int = 4
     minibatch: int = 512

@@ -21,12 +21,14 @@ def model_card(
     about: Mapping[str, Any],
     settings: Mapping[str, Any],
     scores: Mapping[str, Validation],
-    best: tuple[int, int],
+    best: tuple[int, int, int],
 ) -> str:
     """command: that made the weights. about: the trees, see `mtmc.rl.train.data.Data`. settings: of the training, as plain
-    data. scores: on the validation trees, by what gave the priors. best: unit of the weights, and of how many."""
+    data. scores: on the validation trees, by what gave the priors. best: unit of the weights, how many were
+    done, and of how many."""
     trees, transitions = about["trees"], about["transitions"]
     hardware = ", ".join(f"{count} on {name}, {kind}" for (name, kind), count in about["hardware"].items())
+    cut = "" if best[1] == best[2] else f" The time was up after unit {best[1]}."
     untrained = "" if best[0] else " Unit 0 is before all training: these are the priors called untrained below."
     budget = settings["budget"]
     return "\n".join(
@@ -35,8 +37,8 @@ def model_card(
             "It gives the legal optimizations of a kernel version their prior probabilities. Made by\n",
             f"    {command}\n",
             f"on {date.today().isoformat()}, seed {settings['seed']}, {_versions()}; features of version "
-            f"{FEATURES_VERSION}. The weights are those of unit {best[0]} of {best[1]}, the best on the validation "
-            f"trees.{untrained}\n",
+            f"{FEATURES_VERSION}. The weights are those of unit {best[0]} of {best[2]}, the best on the validation "
+            f"trees.{cut}{untrained}\n",
             "## Data\n",
             f"Recorded trees {', '.join(about['folders'])}, hash {about['hash']}: {trees['train']} trees with "
             f"{transitions['train']} known transitions for training, {trees['validation']} with "

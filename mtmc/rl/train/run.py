@@ -53,7 +53,8 @@ class Plan:
 
 @dataclass(frozen=True)
 class Trained:
-    """files: weights and model card; empty where the time was up. scores: on the validation trees, see `model_card`."""
+    """files: weights and model card, of the best so far where the time was up. scores: on the validation trees, see
+    `model_card`."""
 
     ended: Ended
     files: list[Path]
@@ -90,8 +91,6 @@ def _train(plan: Plan, data: Data, scorer: Scorer, out: Path, watch: Watcher) ->
         trainer = Trainer(scorer, plan.method, settings, data.train, data.validation, out, identity)
         ended = trainer.run(watch)
         _curves(ended.history, out)
-        if not ended.finished:
-            return Trained(ended, [], scores)
         scores["trained"] = _validation(data.validation, policy_table(data.validation, scorer), settings)
         return Trained(ended, _export(plan, data, scorer, ended, scores, out), scores)
     except OSError as error:
@@ -153,6 +152,7 @@ def _export(
     folder = out / BEST
     folder.mkdir(exist_ok=True)
     units = plan.settings.warm.epochs + plan.settings.iterations
+    done = int(ended.history[-1]["unit"])
     plain = plan.plain()
     plain["data"] = data.about["folders"]
-    return scorer.export(folder, model_card(plan.command, data.about, plain, scores, (ended.best_unit, units)))
+    return scorer.export(folder, model_card(plan.command, data.about, plain, scores, (ended.best_unit, done, units)))

@@ -29,7 +29,7 @@ class TrainSettings:
 
     data: tuple[str, ...] = ()
     seed: int = 0
-    iterations: int = 60
+    iterations: int = 120
     episodes: int = 512
     steps: int = 10
     reward: RewardName = "progress"

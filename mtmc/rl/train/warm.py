@@ -39,15 +39,15 @@ class Warm:
     (`mtmc.rl.scorer`): of a version with one known action the softmax says nothing.
     """
 
-    epochs: int = 20
+    epochs: int = 10
     rate: float = 1e-3
     minibatch: int = 64
     decay: float = 1.0
-    discount: float = 0.9
+    discount: float = 0.7
     failure: float = -0.5
-    sharpness: float = 10.0
+    sharpness: float = 20.0
     opinion: float = 1.0
-    absolute: float = 3.0
+    absolute: float = 0.3
 
     def __post_init__(self) -> None:
         """Raises: ConfigError for a setting out of its range."""
