@@ -86,6 +86,20 @@ def libdevice_errors() -> dict[str, float]:
 
 
 @triton.jit
+def hash_kernel(out_ptr, N: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out_ptr + i, i * 1000003 + 2147483647)
+
+
+def wrapped_integers() -> list[int]:
+    """i * 1000003 + 2**31 - 1 in int32, for i up to 4095."""
+    out = torch.empty(4096, dtype=torch.int32)
+    hash_kernel[(1,)](out, 4096)
+    numbers: list[int] = out.tolist()
+    return numbers
+
+
+@triton.jit
 def touch_kernel(x_ptr, out_ptr, low, high, shift, STORE: tl.constexpr, ATOMIC: tl.constexpr):
     i = tl.arange(0, 64)
     x = tl.load(x_ptr + i + shift, mask=(i >= low) & (i < high), other=0.0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,11 +12,10 @@ from mtmc.evaluate.gates.libdevice import compute, function_of
 from mtmc.evaluate.pool.worker import Pool
 
 
-def run(pool: Pool, name: str) -> dict[str, float]:
+def run(pool: Pool, name: str) -> Any:
     result = pool.run(f"evaluate_kernels:{name}", {})
     assert result.status == "ok", result
-    value: dict[str, float] = result.value
-    return value
+    return result.value
 
 
 def test_tf32_keeps_ten_mantissa_bits_and_ties_go_to_even() -> None:
@@ -76,6 +77,11 @@ def test_bfloat16_arithmetic(check_pool: Pool) -> None:
 def test_libdevice_in_kernels(check_pool: Pool) -> None:
     errors = run(check_pool, "libdevice_errors")
     assert max(errors.values()) < 3e-7, errors
+
+
+def test_integers_wrap_around_as_on_a_gpu(check_pool: Pool) -> None:
+    want = [(i * 1000003 + 2**31 - 1 + 2**31) % 2**32 - 2**31 for i in range(4096)]
+    assert run(check_pool, "wrapped_integers") == want and min(want) < 0
 
 
 def test_bounds(check_pool: Pool) -> None:

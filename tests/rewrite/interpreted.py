@@ -10,6 +10,7 @@ went wrong}.
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import sys
 import tempfile
@@ -33,6 +34,8 @@ from mtmc.task.constants import apply_constants
 
 TOLERANCE = 3e-6
 """Norm-wise, against the reference in float64: some roundings of fp32."""
+NUMBERS = itertools.count()
+"""Of the files that are loaded."""
 
 
 def main() -> None:
@@ -113,7 +116,7 @@ def differences(task: Task, source: str, folder: Path) -> str | None:
 
 
 def load(source: str, folder: Path) -> ModuleType:
-    path = folder / f"version_{len(list(folder.iterdir()))}.py"
+    path = folder / f"version_{next(NUMBERS)}.py"
     path.write_text(source, encoding="utf-8")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
