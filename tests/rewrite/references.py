@@ -81,6 +81,18 @@ ELEMENTWISE = {
     "sin": reference("torch.sin(x)"),
     "cos": reference("torch.cos(x)"),
     "erf": reference("torch.erf(x)"),
+    "special": reference("torch.special.expit(x) + torch.special.erf(x) + torch.special.log1p(x * x)"),
+    "degrees": reference("torch.rad2deg(x) + torch.deg2rad(x)"),
+    "arcs": reference("torch.asin(x), torch.acos(x), torch.atan(9 * x)", "2 * torch.rand(n, m) - 1"),
+    "small_arcs": reference("torch.asin(x), torch.atan(x)", "1e-4 * torch.randn(n, m)"),
+    "arcs_next_to_one": reference("torch.acos(1 - x), torch.acos(x - 1)", "1e-5 * torch.rand(n, m)"),
+    "expm1": reference("torch.expm1(x) + torch.expm1(1e-4 * x)"),
+    "small_expm1": reference("torch.expm1(1e-4 * x)"),
+    "kinds_of_numbers": reference(
+        "torch.where(torch.isnan(torch.log(x)), x, 2 * x), torch.where(torch.isinf(1 / torch.relu(x)), x, x * x), "
+        "torch.where(torch.isfinite(1 / torch.relu(x)), x, y), torch.where(torch.signbit(-torch.relu(x)), x, y)",
+        PAIR,
+    ),
     "floor": reference("torch.floor(3 * x)"),
     "ceil": reference("torch.ceil(3 * x)"),
     "sign": reference("torch.sign(x)"),
@@ -223,6 +235,13 @@ PRODUCTS = {
     "mm": reference("torch.mm(x, y)", "torch.randn(n, k), torch.randn(k, m)"),
     "transposed_left": reference("x.t() @ y", "torch.randn(k, n), torch.randn(k, m)"),
     "transposed_right": reference("x @ y.t()", "torch.randn(n, k), torch.randn(m, k)"),
+    # More of them at the full shapes than a grid's second axis takes.
+    "very_many_products": reference("torch.bmm(x, y)", "torch.randn(n, 3, k), torch.randn(n, k, 5)").replace(
+        "n = 64", "n = 70000"
+    ),
+    "very_many_heads": reference(
+        "F.scaled_dot_product_attention(x, y, y)", "torch.randn(n, 2, 3, 8), torch.randn(n, 2, 5, 8)"
+    ).replace("n = 64", "n = 40000"),
     "bmm": reference("torch.bmm(x, y)", "torch.randn(3, n, k), torch.randn(3, k, m)"),
     "two_batch_dims": reference(
         "torch.matmul(x, y.transpose(-1, -2)) * 0.5", "torch.randn(2, 3, n, k), torch.randn(2, 3, m, k)"

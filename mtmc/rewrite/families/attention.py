@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.families.attention_kernel import Kernel
+from mtmc.rewrite.families.shares import crowded
 from mtmc.rewrite.families.softmax_product import analyse, is_softmax_product
 from mtmc.rewrite.families.writer import (
     Launch,
@@ -70,13 +71,14 @@ class _Assembler:
         lines += [allocation(self.graph, body, value, self.scope, self.spare) for value in body.stores]
         constants = self._constants()
         doc = f"{', '.join(stage.ops)}: BLOCK_M rows of one head a program, the scores are never written."
+        grid = (self._blocks(), size_expression(product(found.batch), "n_batch", self.scope, self.spare))
         text = kernel_text(kernel.writer, body.stores, (), [key for key, _ in constants], doc)
         launch = Launch(
             f"{self.name}_kernel",
             kernel.writer,
             body.stores,
             (),
-            (self._blocks(), size_expression(product(found.batch), "n_batch", self.scope, self.spare)),
+            grid[::-1] if crowded(found.batch) else grid,
             constants,
             stage.number("num_warps"),
             stage.number("num_stages"),

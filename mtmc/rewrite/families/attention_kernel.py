@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from mtmc.rewrite.body import Body, Node
 from mtmc.rewrite.families.pointwise import Variables, write_maps
+from mtmc.rewrite.families.shares import crowded
 from mtmc.rewrite.families.softmax_product import Region, SoftmaxProduct, analyse
 from mtmc.rewrite.families.writer import Writer
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
@@ -37,7 +38,8 @@ class Kernel:
         self.writer = Writer(graph, body, f"{name}_kernel")
         precision = stage.setting("precision")
         self.exact = f', input_precision="{precision}"' if precision != "input" else ""
-        self.block = "block" if self.found.wide else "tl.program_id(0)"
+        self.program = f"tl.program_id({int(crowded(self.found.batch))})"
+        self.block = "block" if self.found.wide else self.program
 
     def write(self) -> None:
         """Write all of it."""
@@ -72,15 +74,15 @@ class Kernel:
 
     def _rows(self) -> None:
         writer = self.writer
-        writer.line("batch = tl.program_id(1)")
+        writer.line(f"batch = tl.program_id({int(not crowded(self.found.batch))})")
         writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
         writer.line("    batch = batch.to(tl.int64)")
         outer = "tl.arange(0, BLOCK_V)[None, :]"
         if self.found.wide:
             writer.comment("programs that work on the same rows stand side by side")
             writer.line("parts = tl.cdiv(OUT_WIDTH, BLOCK_V)")
-            writer.line("block = tl.program_id(0) // parts")
-            outer = f"tl.program_id(0) % parts * BLOCK_V + {outer}"
+            writer.line(f"block = {self.program} // parts")
+            outer = f"{self.program} % parts * BLOCK_V + {outer}"
         writer.line(f"rows = {self.block} * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
         writer.line(f"row_mask = rows < {self.n_rows}")
         if not self.found.wide:

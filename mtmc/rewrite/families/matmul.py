@@ -15,7 +15,7 @@ from mtmc.rewrite.body import Body
 from mtmc.rewrite.families.product import Product, analyse, can_turn
 from mtmc.rewrite.families.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.families.product_kernel import ProductKernel
-from mtmc.rewrite.families.shares import shares
+from mtmc.rewrite.families.shares import crowded, shares
 from mtmc.rewrite.families.writer import (
     INDENT,
     Launch,
@@ -185,10 +185,11 @@ class _Assembler:
         if self.kernel.persistent:
             return (f"min({self.kernel.persistent}, {tiles if self.batch == '1' else f'{self.batch} * {tiles}'})",)
         first = down if self.kernel.found.reduces else tiles
+        two = (self.batch, first) if crowded(self.kernel.found.batch) else (first, self.batch)
         split = max(self.kernel.split_k, self.kernel.split_n)
         if split > 1:
-            return (first, self.batch, str(split))
-        return (first, self.batch) if self.kernel.found.batch else (first,)
+            return (*two, str(split))
+        return two if self.kernel.found.batch else (first,)
 
     def _second(self, lines: list[str]) -> str:
         """Print the second kernel and add its launch to the launcher's lines."""

@@ -9,6 +9,7 @@ from mtmc.rewrite.families.pointwise import Variables, write_maps
 from mtmc.rewrite.families.product import Product, analyse, can_turn, triangle
 from mtmc.rewrite.families.product_programs import described, own_slices, own_tiles, store_part
 from mtmc.rewrite.families.row_passes import IDENTITY
+from mtmc.rewrite.families.shares import crowded
 from mtmc.rewrite.families.writer import Writer
 from mtmc.rewrite.graph import Graph, Tensor, product
 from mtmc.rewrite.plan import Stage
@@ -94,7 +95,7 @@ class ProductKernel:
         elif self.streaming:
             own_slices(self)
         else:
-            writer.line("program = tl.program_id(0)")
+            writer.line(f"program = tl.program_id({int(crowded(self.found.batch))})")
         if self.found.reduces:
             writer.line("rows = program * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
         else:
@@ -107,7 +108,7 @@ class ProductKernel:
         writer.line(f"row_mask = rows < {self.n_m}")
         if self.found.batch:
             if not self.persistent:
-                writer.line("batch = tl.program_id(1)")
+                writer.line(f"batch = tl.program_id({int(not crowded(self.found.batch))})")
             writer.line("if WIDE:")
             writer.line("    batch = batch.to(tl.int64)")
 
