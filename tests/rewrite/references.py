@@ -174,6 +174,11 @@ ROWS = {
     "min_values_only": reference("torch.min(x, 1)[0]"),
     "argmax": reference("torch.argmax(x, 1)"),
     "argmin": reference("torch.argmin(x, 0)"),
+    "places_of_equals": reference(
+        "*torch.min(torch.floor(2 * x), 1), torch.argmax(torch.where(x > 9, x, -torch.inf), 1)",
+        "torch.randn(n, 40 * m)",
+    ),
+    "place_in_one_long_row": reference("torch.argmax(x)").replace("m = 96", "m = 600000"),
     "var": reference("torch.var(x, 1)"),
     "var_biased": reference("torch.var(x, 1, unbiased=False, keepdim=True)"),
     "std": reference("torch.std(x, -1)"),

@@ -5,9 +5,12 @@ from __future__ import annotations
 from mtmc.rewrite.families import row_online
 from mtmc.rewrite.families.pointwise import Variables, write_maps
 from mtmc.rewrite.families.row_kernel import RowKernel
-from mtmc.rewrite.families.row_passes import IDENTITY, put_together
+from mtmc.rewrite.families.row_passes import IDENTITY, first_place, put_together
 from mtmc.rewrite.families.writer import Writer
 from mtmc.rewrite.space import Group
+
+BEYOND = "2147483647"
+"""More than any place in a row: they are 32-bit numbers."""
 
 
 def combine_split(kernel: RowKernel) -> Writer:
@@ -60,13 +63,18 @@ def _shares(kernel: RowKernel, writer: Writer) -> Variables:
     if cols:
         writer.line(f"widths = tl.minimum(tl.maximum({cols} - shares * CHUNK, 0), CHUNK)")
     for node in kernel.reductions:
-        name, neutral = node.name, IDENTITY[node.operation]
+        name, which = node.name, node.operation.removeprefix("arg")
+        neutral = IDENTITY[which]
         address = f"{name}_parts + rows * SPLIT + shares"
         writer.line(f"{name}_share = tl.load({address}, mask=row_mask, other={neutral})")
         if node.operation == "deviations":
             centres = f"{name}_centres + rows * SPLIT + shares"
             writer.line(f"{name}_means = tl.load({centres}, mask=row_mask, other=0.0)")
             put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols)
+        elif which != node.operation:
+            address = f"{name}_places + rows * SPLIT + shares"
+            writer.line(f"{name}_place = tl.load({address}, mask=row_mask, other=0)")
+            first_place(writer, name, which, f"{name}_share", f"{name}_place", BEYOND)
         elif name in kernel.layout.online:
             top = next(top for top in kernel.reductions if top.name == kernel.layout.online[name])
             writer.line(f"{top.name}_share = tl.maximum({top.name}_share, {row_online.LOWEST})")

@@ -259,15 +259,20 @@ class RowKernel:
         names = []
         for node in self.reductions:
             names += [f"{node.name}_parts"] + [f"{node.name}_centres"] * (node.operation == "deviations")
+            names += [f"{node.name}_places"] * node.operation.startswith("arg")
         return names
 
     def _store_partials(self) -> None:
-        """Each program's share of a split row: one number a row and reduction, and the mean where it counts deviations."""
+        """Each program's share of a split row: one number a row and reduction, with the mean where it counts deviations and
+        the place where it looks for one."""
         writer = self.writer
         writer.comment("this program's share of each row; the second kernel puts the shares together")
         writer.line(f"share = rows * {self.split} + tl.program_id(1)")
         for node in self.reductions:
-            writer.line(f"tl.store({node.name}_parts + share, {node.name}, mask=row_mask)")
+            value = f"{node.name}_top" if node.operation.startswith("arg") else node.name
+            writer.line(f"tl.store({node.name}_parts + share, {value}, mask=row_mask)")
+            if value != node.name:
+                writer.line(f"tl.store({node.name}_places + share, {node.name}, mask=row_mask)")
             if node.operation == "deviations":
                 writer.line(f"tl.store({node.name}_centres + share, {node.name}_centre, mask=row_mask)")
 

@@ -71,9 +71,7 @@ def whole(writer: Writer, node: Node, value: str, variables: Variables, cols: st
         writer.line(f"{name} = tl.sum({name}_apart * {name}_apart, axis=1, keep_dims=True)")
     elif which != node.operation:
         writer.line(f"{name}_all = {guarded}")
-        writer.line(f"{name}_top = tl.{which}({name}_all, axis=1, keep_dims=True)")
-        index = f"tl.where({name}_all == {name}_top, cols, {cols})"
-        writer.line(f"{name} = tl.min({index}, axis=1, keep_dims=True)  # the first of equals")
+        first_place(writer, name, which, f"{name}_all", "cols", cols)
     else:
         writer.line(f"{name} = tl.{which}({guarded}, axis=1, keep_dims=True)")
     variables[name] = name
@@ -117,12 +115,19 @@ def finish(writer: Writer, node: Node, walk: Pass) -> None:
         writer.line(f"{name}_seen = tl.cdiv({walk.width} - tl.arange(0, BLOCK_COLS)[None, :], BLOCK_COLS)")
         put_together(writer, name, f"{name}_mean", f"{name}_acc", f"{name}_seen", walk.width)
     elif node.operation.startswith("arg"):
-        which = node.operation.removeprefix("arg")
-        writer.line(f"{name}_top = tl.{which}({name}_acc, axis=1, keep_dims=True)")
-        index = f"tl.where({name}_acc == {name}_top, {name}_at, {walk.last})"
-        writer.line(f"{name} = tl.min({index}, axis=1, keep_dims=True)  # the first of equals")
+        first_place(writer, name, node.operation.removeprefix("arg"), f"{name}_acc", f"{name}_at", walk.last)
     else:
         writer.line(f"{name} = tl.{node.operation}({name}_acc, axis=1, keep_dims=True)")
+
+
+def first_place(writer: Writer, name: str, which: str, values: str, places: str, beyond: str) -> None:
+    """The place of the largest ("max") or smallest ("min") of some values, which is left in `{name}_top`.
+
+    values, places: variables [rows, parts]. beyond: larger than any place.
+    """
+    writer.line(f"{name}_top = tl.{which}({values}, axis=1, keep_dims=True)")
+    writer.comment("the first of equals")
+    writer.line(f"{name} = tl.min(tl.where({values} == {name}_top, {places}, {beyond}), axis=1, keep_dims=True)")
 
 
 def put_together(writer: Writer, name: str, means: str, deviations: str, counts: str, total: str) -> None:

@@ -94,8 +94,6 @@ def why_not_split(body: Body, layout: Layout) -> str | None:
         layout.place[node.name] == "row" and layout.level[node.name] > 1 for node in body.nodes
     ):
         return "rows can be split only where no reduction waits for another"
-    if any(node.operation.startswith("arg") for node in body.nodes if node.kind == "reduce"):
-        return "a split argmax"
     return None
 
 

@@ -151,7 +151,9 @@ class _Assembler:
         lines = handed_over(graph, body, stage, self.kernel.writer, scope, spare)
         like = body.loads[0]
         count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({_blocks(rows, block_rows)},)"
-        lines += [f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.float32)" for part in parts]
+        for part in parts:
+            dtype = "int32" if part.endswith("_places") else "float32"
+            lines.append(f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.{dtype})")
         warps = stage.number("num_warps")
         launch = Launch(
             f"{name}_kernel", self.kernel.writer, first_stores, tuple(parts), tuple(grid), tuple(constants), warps
