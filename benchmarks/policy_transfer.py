@@ -3,6 +3,11 @@
     PYTHONPATH=. python benchmarks/policy_transfer.py heuristic=bench/h compact=bench/c greedy=bench/g \\
         --out results/policy_transfer
 
+The runs, on a GPU, with the same budget for each policy (and strategy=greedy for the policy alone, without a search):
+
+    mtmc bench suite=kernelbench path=KernelBench levels=[1,2,3] every=5 budget=16 batch=4 evaluator=gpu \\
+        evaluator.baselines=[eager] evaluator.reuse=16 jobs=10 policy=compact out=bench/c
+
 Each LABEL=FOLDER is what `mtmc bench` wrote; several folders, of machines that shared the problems, with commas. Compared
 are the speedups over eager of what is handed back, on the problems for which all runs have one; the reference itself counts
 as 1. "over" is the geometric mean of the quotient of two runs' speedups with its 95% interval, problems drawn anew. Better,
