@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Iterator
 
 LONGEST = 120
@@ -32,6 +33,18 @@ def folded(line: str) -> list[str]:
     for item in items:
         lines += _item(indent + INDENT, item.removesuffix(","), comma)
     return [*lines, *folded(f"{indent}{text[end:]}")]
+
+
+def docstring(text: str) -> list[str]:
+    """The lines of a function's docstring."""
+    return textwrap.wrap(
+        f'"""{text}"""',
+        LONGEST,
+        initial_indent=INDENT,
+        subsequent_indent=INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _item(indent: str, item: str, comma: str) -> list[str]:

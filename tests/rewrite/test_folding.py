@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from mtmc.rewrite.folding import LONGEST, folded
+from mtmc.rewrite.folding import LONGEST, docstring, folded
 
 LONG = "a_long_name_of_a_tensor"
 SUM = f"{LONG}_ptr + (offs // size_1) * {LONG}_stride_0 + (offs % size_1) * {LONG}_stride_1 + rows"
@@ -49,3 +49,12 @@ def test_sums_stand_below_each_other() -> None:
 )
 def test_what_stays(line: str) -> None:
     assert folded(line) == [line]
+
+
+def test_a_long_docstring_goes_on_in_another_line() -> None:
+    ops = ", ".join(f"operation_{number}" for number in range(30))
+    lines = docstring(f"{ops}: a row-wise kernel.")
+    assert len(lines) > 1 and max(map(len, lines)) <= LONGEST and all(line.startswith("    ") for line in lines)
+    text = ast.get_docstring(ast.parse("\n".join(["def f():", *lines])).body[0], clean=True)  # type: ignore[arg-type]
+    assert text is not None and " ".join(text.split()) == f"{ops}: a row-wise kernel."
+    assert docstring("short") == ['    """short"""']

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Trailing
-from mtmc.rewrite.folding import INDENT, folded
+from mtmc.rewrite.folding import INDENT, docstring, folded
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.space import Access, Group, access, bare
@@ -206,7 +206,7 @@ def kernel_text(
     parameters += [f"{name}: tl.constexpr" if name in divisors else name for name in writer.given]
     parameters += [f"{name}: tl.constexpr" for name in constants]
     head = _wrapped(f"def {writer.name}(", parameters, "):")
-    return "\n".join(["@triton.jit", *head, f'{INDENT}"""{doc}"""', *writer.lines])
+    return "\n".join(["@triton.jit", *head, *docstring(doc), *writer.lines])
 
 
 def _divisors(lines: Sequence[str]) -> set[str]:
