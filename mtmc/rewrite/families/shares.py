@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
-from mtmc.rewrite.graph import Shape
+from mtmc.rewrite.graph import Shape, product
 
 ENOUGH_PROGRAMS = 264
 """Two for each multiprocessor of an H100-class GPU."""
@@ -24,4 +23,4 @@ def shares(programs: int, step: int, worth: Callable[[int], bool]) -> int:
 
 def crowded(batch: Shape) -> bool:
     """Whether a batch has more products than a grid's second axis takes at some variant: its axis is then the first."""
-    return any(math.prod(sizes) > MOST_ACROSS for sizes in zip(*batch, strict=True))
+    return any(products > MOST_ACROSS for products in product(batch))
