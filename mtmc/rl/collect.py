@@ -17,8 +17,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -30,6 +28,7 @@ from typing import Any
 
 from mtmc.bench.shared import EvaluatorServer
 from mtmc.errors import ConfigError, RunError
+from mtmc.rl.processes import cores, process_pool
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
 from mtmc.rl.tasks import Generated, distinct
@@ -113,7 +112,7 @@ def _grow_all(orders: Orders, jobs: int, told: OnTold) -> None:
     settings = orders.settings
     wanted = of_split(distinct(settings.seed, settings.first), settings.split)
     coming = enumerate(itertools.islice(wanted, _most(settings)))
-    pool = ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_set_up)
+    pool = process_pool(jobs)
     ended_well = False
     try:
         _hand_out(pool, jobs, coming, orders, told)
@@ -164,17 +163,6 @@ def _late(orders: Orders) -> bool:
     return orders.deadline is not None and time.time() >= orders.deadline
 
 
-def _set_up() -> None:
-    """In a process that grows trees: Ctrl-C ends it at once (what its run has found is on disk), and one core is its
-    share, whatever libraries think."""
-    import signal
-
-    import torch
-
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    torch.set_num_threads(1)
-
-
 @contextmanager
 def _served(evaluator: Any) -> Iterator[tuple[tuple[str, bytes], ...]]:
     """The evaluators at work, and where they can be asked."""
@@ -203,8 +191,7 @@ def split_by_device(evaluator: Any) -> list[Any]:
     from mtmc.evaluate.devices import visible_devices
 
     devices = visible_devices(evaluator.devices)
-    cores = _cores()
-    builders = evaluator.builders or max(1, cores // (2 * len(devices)))
+    builders = evaluator.builders or max(1, cores() // (2 * len(devices)))
     return [replace(evaluator, devices=device.index, builders=builders) for device in devices]
 
 
@@ -213,10 +200,6 @@ def _jobs(evaluator: Any, servers: int) -> int:
     from mtmc.evaluate.gpu import GpuSettings
 
     return TREES_PER_GPU * servers if isinstance(evaluator, GpuSettings) else 1
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _excluded(settings: CollectSettings) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,18 @@ def edits_of_run(folder: Path) -> Iterator[RecordedEdit]:
         )
 
 
-def edits_of_tree(tree: RecordedTree) -> Iterator[RecordedEdit]:
-    """The right edits of a recorded tree whose texts can be printed again; the others are left out."""
-    for node in tree.nodes:
-        if node.action is None or node.parent_id is None or not node.outcome.ok:
-            continue
+def edited(tree: RecordedTree) -> list[int]:
+    """The numbers of a recorded tree's right versions that were made from another one."""
+    return [node.id for node in tree.nodes if node.action is not None and node.outcome.ok]
+
+
+def edits_of_tree(tree: RecordedTree, children: Sequence[int]) -> Iterator[RecordedEdit]:
+    """What some versions of a recorded tree were made by; where a text cannot be printed again, it is left out.
+
+    children: some of `edited`, since to print a version takes a while.
+    """
+    for node in map(tree.nodes.__getitem__, children):
+        assert node.action is not None and node.parent_id is not None
         parent, seen = tree.nodes[node.parent_id], tree.observation(node.parent_id)
         try:
             source, child = tree.version_text(parent.id), tree.version_text(node.id)

@@ -19,7 +19,7 @@ from mtmc.protocols import EditRequest, EvaluationRequest
 from mtmc.rl.coder.data import load_lessons, shortest_requests
 from mtmc.rl.coder.rewards import Judge, read_reply
 from mtmc.rl.coder.settings import CoderSettings, Grouped, Supervised
-from mtmc.rl.edits import edits_of_run, edits_of_tree
+from mtmc.rl.edits import edited, edits_of_run, edits_of_tree
 from mtmc.rl.formats import sft_example
 from mtmc.rl.trees import recorded_task
 from mtmc.task import load_task
@@ -162,11 +162,32 @@ def test_a_recorded_tree_gives_the_edits_of_its_run(run: Path) -> None:
     from mtmc.rl.trees import trees_of
 
     tables = {name: table_of(name, rows) for name, rows in record_run(run).tables.items()}
-    live, again = list(edits_of_run(run)), list(edits_of_tree(trees_of(tables)[0]))
+    tree = trees_of(tables)[0]
+    live, again = list(edits_of_run(run)), list(edits_of_tree(tree, edited(tree)))
     assert len(live) >= 3
     for mine, other in zip(live, again, strict=True):
         assert (mine.child, mine.about) == (other.child, {**other.about, "task": mine.about["task"]})
         assert mine.request.source == other.request.source and mine.request.action == other.request.action
+
+
+def test_edits_that_processes_print_are_those_printed_here(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow", reason="the extra rl is not installed")
+    from mtmc.rl.coder import printing
+    from mtmc.rl.dataset import table_of
+    from mtmc.rl.record import record_run
+    from mtmc.rl.trees import trees_of
+
+    tree = trees_of({name: table_of(name, rows) for name, rows in record_run(run).tables.items()})[0]
+    first, *others = edited(tree)
+    jobs = [(tree, others), (tree, [first])]
+    here = list(printing.printed(jobs))
+    monkeypatch.setattr(printing, "cores", lambda: 2)
+    monkeypatch.setattr(printing, "LEAST", 1)
+    elsewhere = list(printing.printed(jobs))
+    assert [each.about["child"] for each in elsewhere] == [*others, first]
+    assert [(each.child, each.about, each.request.source) for each in elsewhere] == [
+        (each.child, each.about, each.request.source) for each in here
+    ]
 
 
 def test_lessons_are_not_too_long_and_drawn_by_task(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

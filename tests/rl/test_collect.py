@@ -214,7 +214,7 @@ def test_each_gpu_gets_its_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
 
     pair = [replace(devices.Device.host(), index=str(index)) for index in range(2)]
     monkeypatch.setattr(devices, "visible_devices", lambda asked: pair)
-    monkeypatch.setattr(collecting, "_cores", lambda: 16)
+    monkeypatch.setattr(collecting, "cores", lambda: 16)
     split = split_by_device(GpuSettings(reuse=32))
     assert [(each.devices, each.builders, each.reuse) for each in split] == [("0", 4, 32), ("1", 4, 32)]
     drawn = Drawn()

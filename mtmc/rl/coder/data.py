@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mtmc.errors import ConfigError, RunError
+from mtmc.rl.coder.printing import printed
 from mtmc.rl.coder.settings import CoderSettings
-from mtmc.rl.edits import RecordedEdit, edits_of_run, edits_of_tree
+from mtmc.rl.edits import RecordedEdit, edited, edits_of_run
 from mtmc.rl.formats import sft_example
-from mtmc.rl.schema import split_of
+from mtmc.rl.schema import Split, split_of
 from mtmc.search.strategies.common import derived_random
+
+T = TypeVar("T")
+_SPLITS: tuple[Split, ...] = ("train", "test")
+"""Those that are used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +48,8 @@ def load_lessons(settings: CoderSettings, tokenizer: Any) -> Lessons:
         raise ConfigError(
             "data is missing: give data=FOLDER of recorded trees (mtmc collect) or of a run (mtmc search)"
         )
-    found: dict[str, list[Lesson]] = {"train": [], "test": []}
-    tasks: dict[str, set[str]] = {"train": set(), "test": set()}
+    found: dict[str, list[Lesson]] = {split: [] for split in _SPLITS}
+    tasks: dict[str, set[str]] = {split: set() for split in _SPLITS}
     edits = long = 0
     for edit in _drawn(settings):
         split = split_of(edit.about["task_hash"])
@@ -88,29 +93,28 @@ def _name(lesson: Lesson) -> tuple[str, int]:
 
 def _drawn(settings: CoderSettings) -> Iterator[RecordedEdit]:
     """`per_task` edits of each task at most."""
-    for folder in settings.data:
-        for task, some in _by_task(Path(folder).expanduser()):
-            if len(some) > settings.per_task:
-                chosen = derived_random(settings.seed, "edits", task).sample(range(len(some)), settings.per_task)
-                some = [some[at] for at in sorted(chosen)]
-            yield from some
-
-
-def _by_task(folder: Path) -> Iterator[tuple[str, list[RecordedEdit]]]:
     from mtmc.rl.trees import load_trees
 
-    if (folder / "tasks.parquet").is_file():
-        for tree in load_trees(folder):
-            yield tree.key, list(edits_of_tree(tree))
-        return
-    try:
-        edits = list(edits_of_run(folder))
-    except RunError as error:
-        raise RunError(
-            f"{folder} has neither recorded trees nor a run: name a folder of mtmc collect or mtmc search"
-        ) from error
-    if edits:
-        yield edits[0].about["task_hash"], edits
+    for folder in (Path(each).expanduser() for each in settings.data):
+        if (folder / "tasks.parquet").is_file():
+            trees = [tree for split in _SPLITS for tree in load_trees(folder, split)]
+            yield from printed([(tree, _some(settings, tree.key, edited(tree))) for tree in trees])
+            continue
+        try:
+            edits = list(edits_of_run(folder))
+        except RunError as error:
+            raise RunError(
+                f"{folder} has neither recorded trees nor a run: name a folder of mtmc collect or mtmc search"
+            ) from error
+        yield from _some(settings, edits[0].about["task_hash"], edits) if edits else ()
+
+
+def _some(settings: CoderSettings, task: str, every: Sequence[T]) -> Sequence[T]:
+    """`per_task` at most, drawn, in their order."""
+    if len(every) <= settings.per_task:
+        return every
+    drawn = derived_random(settings.seed, "edits", task).sample(range(len(every)), settings.per_task)
+    return [every[at] for at in sorted(drawn)]
 
 
 def _fits(lesson: Lesson, settings: CoderSettings, tokenizer: Any) -> bool:

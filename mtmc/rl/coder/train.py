@@ -78,6 +78,9 @@ def teach(
             tell(f"samples of stage {stage}")
             samples.extend(take_samples(pupil, asked, judge, stage, settings.reply))
 
+    def written() -> list[Path]:  # after each stage, so that what comes later cannot take it along
+        return _written(pupil, loaded, settings, lessons, rows, samples, out, command)
+
     try:
         out.mkdir(parents=True, exist_ok=True)
         sample("base")
@@ -85,11 +88,12 @@ def teach(
             tell("supervised fine-tuning")
             supervised(pupil, lessons.train, settings, out / "trl", note)
             sample("sft")
+            written()
         if settings.grpo.steps:
             tell("GRPO")
             grouped(pupil, lessons.train, settings, judge, out / "trl", note)
             sample("grpo")
-        files = _written(pupil, loaded, settings, lessons, rows, samples, out, command)
+        files = written()
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error}): choose another folder with out=") from error
     return Taught(files, means(samples))

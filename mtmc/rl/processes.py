@@ -1,0 +1,28 @@
+"""processes: work that is spread over this machine's cores, in processes that have nothing of ours yet."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def process_pool(jobs: int) -> ProcessPoolExecutor:
+    """So many fresh processes. A program that asks for them must keep its own start behind `if __name__ == "__main__"`."""
+    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"), initializer=_set_up)
+
+
+def _set_up() -> None:
+    """In a new process: Ctrl-C ends it at once (what it has found is on disk or can be found again), and one core is its
+    share, whatever libraries think."""
+    import signal
+
+    import torch
+
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    torch.set_num_threads(1)
