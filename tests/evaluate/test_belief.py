@@ -103,7 +103,7 @@ class Disturbed:
     def ask_for(self, *_: object) -> float:
         return 0.0
 
-    def time(self, _draw: object, _number: int, patience: Patience, _count: object, ahead: bool) -> Samples:
+    def time(self, _draw: object, _number: int, patience: Patience, ahead: bool) -> Samples:
         assert patience.most == 15
         late = [0.14] * 11 + [0.0] * 4
         flushes = [0.06 + 2 * each for each in late] if ahead else []

@@ -9,7 +9,9 @@ import torch
 
 from mtmc.evaluate.gates import blocks as blocks_module
 from mtmc.evaluate.gates import compare
+from mtmc.evaluate.gates import distance as distance_module
 from mtmc.evaluate.gates.blocks import blocks, fingerprint, origin, same_bits
+from mtmc.evaluate.gates.candidate import different
 from mtmc.evaluate.gates.compare import (
     Calibrated,
     Expected,
@@ -19,7 +21,7 @@ from mtmc.evaluate.gates.compare import (
     error_bound,
     flatten,
 )
-from mtmc.evaluate.gates.distance import distance, norm_error, within_tolerance
+from mtmc.evaluate.gates.distance import apart, distance, norm_error, within_tolerance
 
 EPS = 2.0**-23
 
@@ -261,3 +263,43 @@ def test_bits_are_more_than_values() -> None:
     assert bool(fingerprint(offset, 1) == fingerprint(offset.clone(), 1))
     with pytest.raises(ValueError, match="cannot hold the same bits"):
         same_bits(torch.ones(2), torch.ones(3))
+
+
+@pytest.mark.parametrize("size", [distance_module.ROW, 5 * distance_module.ROW + 7])
+def test_reading_once_tells_what_differences_in_memory_do(size: int) -> None:
+    a = torch.randn(size)
+    b = a + 1e-3 * torch.randn(size)
+    off, scale, most = distance_module._read_once(a, b)
+    usual = apart(a, b, torch.float32)
+    assert (off, scale) == pytest.approx(usual[:2], rel=1e-5)
+    assert float((a - b).abs().max()) <= most * (1 + 1e-6) and most <= off * (1 + 1e-6)
+    for place in (0, size - 1):
+        for wrong in (math.nan, math.inf):
+            spoilt = a.clone()
+            spoilt[place] = wrong
+            assert not math.isfinite(distance_module._read_once(spoilt, b)[0])
+            assert not math.isfinite(distance_module._read_once(spoilt, spoilt)[0])
+
+
+def test_outputs_that_are_read_once_are_judged_as_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distance_module, "_rows_can_be_read", lambda a, b, wide: True)
+    value = 1.0 + torch.rand(3 * distance_module.ROW + 5)
+    want = Calibrated(value, Precision(1e-7, 1e-7))
+    assert kind_of(value * (1 + EPS), want) is None
+    assert kind_of(value * (1 + 3e-5), want) == "LowPrecision"
+    for place in (0, 2 * distance_module.ROW, len(value) - 1):
+        one_off = value.clone()
+        one_off[place] += 5e-4
+        assert kind_of(one_off, want) == "WrongValues"
+        one_off[place] = math.nan
+        assert kind_of(one_off, want) == "NaN"
+
+
+def test_tensors_that_changed_are_found_at_once() -> None:
+    before = [torch.zeros(3), torch.ones(2, dtype=torch.float16), torch.zeros(4), torch.zeros(0), torch.zeros(2, 2)]
+    now = [each.clone() for each in before]
+    assert different(now, before) == [] == different([], [])
+    now[0][1] = -0.0  # another bit
+    now[1] = torch.ones(2)
+    now[4] = torch.zeros(4)
+    assert different(now, before) == [0, 1, 4]

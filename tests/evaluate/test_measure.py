@@ -16,6 +16,7 @@ from evaluate_sources import HONEST, TASK
 
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
+from mtmc.evaluate.measure.examination import Ahead
 from mtmc.evaluate.measure.lane import Lane, exception_line
 from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
@@ -352,3 +353,13 @@ def test_builders_are_ready_before_anything_is_examined(monkeypatch: pytest.Monk
     settings = GpuSettings(builders=1, baselines=("eager",))
     with GpuEvaluator(settings, fabric="host") as opened, pytest.raises(LookupError, match="build:ready"):
         opened.baselines(dataclasses.replace(SMALL, name="never_seen"))
+
+
+def test_items_are_made_ahead_as_far_as_there_is_room_for_them():
+    made = list[int]()
+    coming = Ahead((made.append(number) or number for number in range(4)), 2)
+    assert [coming.prepare() for _ in range(3)] == [True, True, False] and made == [0, 1]
+    assert coming.take() == 0 and coming.prepare() and made == [0, 1, 2]
+    assert [coming.take() for _ in range(3)] == [1, 2, 3]
+    assert coming.prepare() and not coming.prepare()  # that there are no more is known once
+    assert coming.take() is None is coming.take()

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
-from mtmc.evaluate.measure.reference_time import ReferenceClock
+from mtmc.evaluate.measure.reference_time import MOST, ReferenceClock
 
 QUEUE = 1024
 
@@ -74,8 +74,9 @@ def test_the_host_code_of_a_reference_of_more_launches_than_a_queue_counts(
     device: _Device, kernels: int, gateable: bool
 ) -> None:
     clock = ReferenceClock(device, device.flags, lambda: device.launch(kernels))  # type: ignore[arg-type]
-    clock.tick(_truth())
-    clock.tick(_truth())
+    assert clock.enqueues(_truth()) is gateable
+    for _ in range(2):
+        clock.timed(lambda: device.launch(kernels))
     assert clock.gateable is gateable and len(clock.times) == 2
     assert (clock.times == [1.5, 1.5]) is gateable
 
@@ -83,11 +84,31 @@ def test_the_host_code_of_a_reference_of_more_launches_than_a_queue_counts(
 def test_what_is_known_is_not_asked_again(device: _Device) -> None:
     calls: list[int] = []
     clock = ReferenceClock(device, device.flags, lambda: calls.append(1), gateable=True)  # type: ignore[arg-type]
-    clock.tick(_truth())
+    assert clock.enqueues(_truth()) and not calls
+    clock.timed(lambda: calls.append(1))
     assert len(calls) == 1 and clock.times == [1.5]
 
 
-def test_a_reference_that_waits_is_timed_by_the_host_and_one_that_changes_its_inputs_not_at_all(
+def test_the_result_is_that_of_the_timed_call_and_no_call_is_timed_beyond_enough(device: _Device) -> None:
+    clock = ReferenceClock(device, device.flags, None, gateable=True)  # type: ignore[arg-type]
+    calls = iter(range(100))
+    assert [clock.timed(lambda: next(calls)) for _ in range(MOST + 2)] == list(range(MOST + 2))
+    assert len(clock.times) == MOST
+
+
+def test_a_call_that_fails_leaves_the_gate_open(device: _Device) -> None:
+    clock = ReferenceClock(device, device.flags, None, gateable=True)  # type: ignore[arg-type]
+
+    def fails() -> None:
+        raise ValueError("no such input")
+
+    with pytest.raises(ValueError, match="no such input"):
+        clock.timed(fails)
+    device.synchronize()
+    assert clock.times == []
+
+
+def test_a_reference_that_waits_is_timed_by_the_host_and_one_that_changes_its_inputs_is_not_asked(
     device: _Device,
 ) -> None:
     asked: list[str] = []
@@ -100,8 +121,7 @@ def test_a_reference_that_waits_is_timed_by_the_host_and_one_that_changes_its_in
 
     clock = ReferenceClock(device, device.flags, waits)  # type: ignore[arg-type]
     assert not clock.enqueues(_truth()), "nor are the calls of its versions"
-    clock.tick(_truth())
+    clock.timed(waits)
     assert clock.gateable is False and len(clock.times) == 1 and clock.times[0] >= 2.0
     clock = ReferenceClock(device, device.flags, waits)  # type: ignore[arg-type]
-    clock.tick(_truth(changed=True))
     assert clock.enqueues(_truth(changed=True)) and clock.gateable is None and clock.times == []

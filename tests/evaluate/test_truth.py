@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import types
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -80,6 +82,25 @@ def test_a_timed_call_gives_what_a_checked_one_does(tmp_path: Path) -> None:
     assert timed.exact and not torch.equal(only(made.timed(4)).value, value.value)
     again = only(reference(tmp_path, *LINEAR).timed(3))
     assert torch.equal(again.value, value.value)
+
+
+def test_the_call_that_is_timed_is_the_one_whose_result_counts(tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    def clock(forward: Callable[[], Any]) -> Any:
+        calls.append(forward())
+        return calls[-1]
+
+    made = reference(tmp_path, *LINEAR)
+    made.timed(3, clock)
+    assert not calls  # the first one is watched, which takes time
+    truth = made.timed(4, clock)
+    assert len(calls) == 1 and only(truth).value.data_ptr() == calls[0].data_ptr()
+    assert torch.equal(only(truth).value, made.model(truth.inputs[0]))
+    changes = reference(tmp_path, "return inputs[0].relu_()")
+    for seed in (1, 2):
+        changes.timed(seed, clock)
+    assert len(calls) == 1
 
 
 def test_the_precision_of_a_call_refuses_a_lower_one(tmp_path: Path) -> None:
@@ -308,6 +329,17 @@ def test_a_state_is_moved_where_it_is_neutral() -> None:
     infinite.register_buffer("view", torch.ones(1).expand(4))
     move_neutral(infinite, 1)
     assert bool(torch.isinf(infinite.mask).all()) and torch.equal(infinite.view, torch.ones(4))  # type: ignore[arg-type]
+
+
+def test_what_shares_memory_with_a_moved_weight_is_moved_once() -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.ones(2, 4))
+    model.register_buffer("flat", model.weight.detach().view(8))
+    move_neutral(model, 1)
+    alone = nn.Module()
+    alone.weight = nn.Parameter(torch.ones(2, 4))
+    move_neutral(alone, 1)
+    assert torch.equal(model.weight, alone.weight)
 
 
 def test_perturbing_changes_every_element() -> None:

@@ -38,7 +38,7 @@ from typing import Any
 import torch
 
 from mtmc.evaluate.gates.blocks import Index, block_size, blocks
-from mtmc.evaluate.gates.distance import Distance, distance, tolerance, vector_norm
+from mtmc.evaluate.gates.distance import Distance, apart, distance, tolerance, vector_norm
 from mtmc.evaluate.gates.faults import Faults, Worst
 
 FACTOR = 4.0
@@ -161,14 +161,7 @@ def _error_if_right(got: torch.Tensor, want: Expected) -> float | None:
 def _error_if_near(got: torch.Tensor, want: Calibrated) -> float | None:
     """|c - r| / |r| if the output passes and everything is finite; None calls for a closer look."""
     wide = _sum_dtype(got)
-    rows = []
-    for index in blocks(got.shape, block_size(got)):
-        r = want.value[index].to(wide)
-        off = got[index].to(wide) - r
-        rows.append(torch.stack([vector_norm(off), vector_norm(r), torch.linalg.vector_norm(off, math.inf)]))
-        del r, off
-    table = torch.stack(rows).double().cpu()
-    (off_norm, scale), largest = vector_norm(table[:, :2], 0).tolist(), float(table[:, 2].amax())
+    off_norm, scale, most = apart(got, want.value, wide)
     if not (math.isfinite(off_norm) and SAFE_SCALE < scale < math.inf):
         return None
     error, absolute = off_norm / scale, tolerance(got.dtype)
@@ -176,7 +169,7 @@ def _error_if_near(got: torch.Tensor, want: Calibrated) -> float | None:
         absolute += want.precision.slack
         if error > _near_bound(got.dtype, want.precision):
             return None
-    return error if largest <= absolute or _keeps_tolerance(got, want.value, absolute, wide) else None
+    return error if most <= absolute or _keeps_tolerance(got, want.value, absolute, wide) else None
 
 
 def _sum_dtype(tensor: torch.Tensor) -> torch.dtype:

@@ -39,11 +39,14 @@ def move_neutral(model: torch.nn.Module, seed: int) -> None:
 
     A single number is moved if it is 0 or 1: another one is more likely drawn than neutral.
     """
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.is_floating_point() and tensor.numel():
-            low, high = (float(end) for end in torch.aminmax(tensor.detach()))
-            if low == high and (tensor.numel() > 1 or low in (0.0, 1.0)):
-                _move(tensor, seed)
+    floating = [each for each in (*model.parameters(), *model.buffers()) if each.is_floating_point() and each.numel()]
+    moved: set[int] = set()
+    for tensor, (low, high) in zip(floating, _ends(floating), strict=True):
+        if tensor.untyped_storage()._cdata in moved:  # another one's memory: it may be neutral no more
+            [[low, high]] = _ends([tensor])
+        if low == high and (tensor.numel() > 1 or low in (0.0, 1.0)):
+            _move(tensor, seed, low)
+            moved.add(tensor.untyped_storage()._cdata)
 
 
 def perturb(model: torch.nn.Module, seed: int) -> None:
@@ -57,23 +60,32 @@ def perturb(model: torch.nn.Module, seed: int) -> None:
                 tensor.copy_(torch.where(tensor == 0, noise, tensor * (1 + noise)))
 
 
+def _ends(tensors: list[torch.Tensor]) -> list[list[float]]:
+    """Least and largest element of each. One wait for the device: a deep network has hundreds of them."""
+    if not tensors:
+        return []
+    ends = [torch.stack(torch.aminmax(each.detach())).double().to(tensors[0].device) for each in tensors]
+    found: list[list[float]] = torch.stack(ends).tolist()
+    return found
+
+
 def _moving(original: Callable[..., torch.Tensor], seed: int) -> Callable[..., torch.Tensor]:
     @functools.wraps(original)
     def initialize(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         result = original(tensor, *args, **kwargs)
         if tensor.is_floating_point() and tensor.numel():
-            _move(tensor, seed)
+            _move(tensor, seed, float(tensor.detach().reshape(-1)[0]))
         return result
 
     return initialize
 
 
-def _move(tensor: torch.Tensor, seed: int) -> None:
+def _move(tensor: torch.Tensor, seed: int, value: float) -> None:
     """Add noise to a tensor of one value; an infinite one, or memory that stands for several elements, stays."""
-    value = float(tensor.detach().reshape(-1)[0])
     overlapping = any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape, strict=True))
     if overlapping or not abs(value) < float("inf"):
         return
+    value += 0.0  # no -0.0
     digest = hashlib.sha256(f"{seed} {value} {tuple(tensor.shape)}".encode()).digest()
     generator = torch.Generator("cpu").manual_seed(int.from_bytes(digest[:7], "little"))
     noise = torch.rand(tensor.shape, generator=generator, device="cpu", dtype=torch.float32)

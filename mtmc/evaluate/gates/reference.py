@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,9 @@ from mtmc.task import Task, Variant
 from mtmc.task.seeding import seed_torch
 
 _log = logging.getLogger(__name__)
+
+Clock = Callable[[Callable[[], Any]], Any]
+"""Gives what a function gives, and times it."""
 
 
 @dataclass(frozen=True)
@@ -86,12 +91,15 @@ class Reference:
         """Inputs as the task draws them, on the device. Raises: TaskError."""
         return draw_inputs(self._module, self._variant, seed, self.device)
 
-    def run(self, inputs: list[Any], seed: int, model: Any = None) -> Any:
-        """The reference's result (or that of `model`), with random numbers from `seed`. Raises: TaskError."""
+    def run(self, inputs: list[Any], seed: int, model: Any = None, clock: Clock | None = None) -> Any:
+        """The reference's result (or that of `model`), with random numbers from `seed`. clock: calls it, to time it.
+
+        Raises: TaskError."""
         seed_torch(seed)
+        forward = partial(self.model if model is None else model, *inputs)
         try:
             with torch.no_grad():
-                return (self.model if model is None else model)(*inputs)
+                return forward() if clock is None else clock(forward)
         except Exception as error:
             raise TaskError(
                 f"task {self._task.name}: the reference fails at the {self._variant.label!r} shapes: "
@@ -116,19 +124,21 @@ class Reference:
             return None
         return truth if all(_is_finite(output) for output in truth.outputs) else None
 
-    def timed(self, seed: int) -> Truth:
+    def timed(self, seed: int, clock: Clock | None = None) -> Truth:
         """Inputs drawn with `seed`, and what the reference makes of them, without an oracle: the memory of inputs and
         outputs and of one forward, and no more time. Its first call calibrates, unless that is done.
 
         An output may share memory with the inputs or with the model, where the reference returns such a thing: it holds
-        until the next call. Raises: TaskError.
+        until the next call. clock: times the forward, of a reference that leaves its inputs as they are (not the first
+        one, which finds that out). Raises: TaskError.
         """
         precisions = self.calibrate(seed).precisions
         inputs = self.draw(seed)
         if self._changed_inputs is None:
             outputs, structure, inputs = self._watched(inputs, seed)
         else:
-            outputs, structure = flatten(self.run(inputs, seed))
+            clock = None if self._changed_inputs else clock
+            outputs, structure = flatten(self.run(inputs, seed, clock=clock))
             inputs = self.draw(seed) if self._changed_inputs else inputs
         expected: list[Expected | Calibrated | str] = [
             Calibrated(value.detach(), precision) if isinstance(value, torch.Tensor) else describe(value)

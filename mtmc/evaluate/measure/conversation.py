@@ -54,12 +54,13 @@ class Conversation:
         except Gone as error:
             raise self._died(error) from error
 
-    def ask(self, request: Any, meanwhile: Callable[[], None] | None = None) -> dict[str, Any]:
-        """The answer to a request. meanwhile: called while the candidate is at work."""
+    def ask(self, request: Any, meanwhile: Callable[[], bool] | None = None) -> dict[str, Any]:
+        """The answer to a request. meanwhile: called while the candidate is at work, again where it says that it did
+        something."""
         started = time.perf_counter()
         self.send(request)
-        if meanwhile is not None:
-            meanwhile()
+        while meanwhile is not None and meanwhile() and not self._line.speaks():
+            pass
         said = self.hear()
         _log.debug("%s: %.1f ms", self.where, (time.perf_counter() - started) * 1e3)
         return said

@@ -6,6 +6,7 @@ Runs in the oracle's process. Everything that counts is decided here: inputs, ex
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -34,6 +35,8 @@ class _Times(NamedTuple):
 FULL = 0
 WARM_CALLS = 2
 """Timed calls that are thrown away: clocks rise, caches of the host fill."""
+CASES_AHEAD = 3
+"""Cases whose truths wait for the candidate at most: their shapes are small."""
 
 
 @dataclass
@@ -55,21 +58,25 @@ class Samples:
 
 
 class Ahead(Generic[_Item]):
-    """Items of which the next one can be made before it is asked for: while the candidate is at work, say."""
+    """Items of which the next ones can be made before they are asked for: while the candidate is at work, say. most: of
+    those that are made and not taken."""
 
-    def __init__(self, items: Iterator[_Item]) -> None:
-        self._items = items
-        self._ready: list[_Item | None] = []
+    def __init__(self, items: Iterator[_Item], most: int = 1) -> None:
+        self._items, self._most = items, most
+        self._ready: deque[_Item | None] = deque()
 
-    def prepare(self) -> None:
-        """Make the next item, if it is not made yet."""
-        if not self._ready:
-            self._ready.append(next(self._items, None))
+    def prepare(self) -> bool:
+        """Make the next item, if there are not enough; whether one was made."""
+        if len(self._ready) >= self._most or (self._ready and self._ready[-1] is None):
+            return False
+        self._ready.append(next(self._items, None))
+        return True
 
     def take(self) -> _Item | None:
         """The next item; None when there is none."""
-        self.prepare()
-        return self._ready.pop()
+        if not self._ready:
+            self.prepare()
+        return self._ready.popleft()
 
 
 class Examination:
@@ -93,7 +100,7 @@ class Examination:
         source: str,
         moved: bool = False,
         made: str = "",
-        meanwhile: Callable[[], None] | None = None,
+        meanwhile: Callable[[], bool] | None = None,
     ) -> int:
         """Have the candidate construct its model at a set of shapes; the number to call it by. meanwhile: see `ask`."""
         _, seed = grounds.reference(variant, moved)
@@ -108,8 +115,11 @@ class Examination:
     def check(self, grounds: Grounds, source: str, plan: Plan) -> dict[str, float]:
         """All cases of a plan, ungated. Returns: "error" (the largest norm-wise one), "cases", "float64_oracle"."""
         worst, cases, exact = 0.0, 0, True
-        numbers: dict[int, int] = {}
-        coming = Ahead(self._cases(grounds, plan))
+        coming = Ahead(self._cases(grounds, plan), CASES_AHEAD)
+        # Of the first one it is certain that the reference takes it: the candidate need not wait to hear of it.
+        first = plan.cases[0]
+        variant = grounds.variants.index(first.variant)
+        numbers = {first.serial: self.load(grounds, variant, source, first.moved, meanwhile=coming.prepare)}
         while (found := coming.take()) is not None:
             case, variant, truth = found
             if case.serial not in numbers:
@@ -135,7 +145,7 @@ class Examination:
         number: int,
         where: str,
         check: bool = False,
-        meanwhile: Callable[[], None] | None = None,
+        meanwhile: Callable[[], bool] | None = None,
     ) -> float:
         """One ungated forward and its comparison with a truth; the norm-wise error. meanwhile: see `ask`."""
         self._asked.where = where
@@ -152,12 +162,10 @@ class Examination:
         self._asked.told(self._asked.ask(Load(number, "", (), b"", None, 0, False, made)))
         return number
 
-    def time(
-        self, draw: Callable[[int], Truth], number: int, patience: Patience, count: Callable[[Truth], None], ahead: bool
-    ) -> Samples:
+    def time(self, draw: Callable[[int], Truth], number: int, patience: Patience, ahead: bool) -> Samples:
         """Timed forwards on fresh inputs until patience ends, every output checked.
 
-        draw: the truth of a seed. count: called after each. ahead: whether to try to have the calls enqueued.
+        draw: the truth of a seed. ahead: whether to try to have the calls enqueued.
         """
         self._asked.stage = "time"
         samples, calls = Samples(ahead=ahead), 0
@@ -174,7 +182,7 @@ class Examination:
                 samples.flushes += [] if call.flush is None else [call.flush]
             samples.output_bytes, samples.outputs = _size_of(truth)
             samples.input_bytes = sum(t.numel() * t.element_size() for t in tensors_of(truth.inputs))
-            count(truth)
+            del truth  # before the next one is drawn: two of them may be more than the device has
         return samples
 
     def _timed_call(self, truth: Truth, number: int, call: int, ahead: bool) -> _Times:

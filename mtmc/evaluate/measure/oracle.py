@@ -16,7 +16,6 @@ import pickle
 import secrets
 import socket
 import time
-from collections import OrderedDict
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ import torch
 
 from mtmc.errors import MtmcError
 from mtmc.evaluate.gates.cases import plan
+from mtmc.evaluate.gates.reference import Truth
 from mtmc.evaluate.gates.target import describe_device
 from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure import calibration
@@ -41,6 +41,7 @@ from mtmc.evaluate.measure.handover import Handover
 from mtmc.evaluate.measure.peer import end
 from mtmc.evaluate.measure.questions import ENDED, NO_START, STALE, Calibrate, Examine
 from mtmc.evaluate.measure.reference_time import ReferenceClock
+from mtmc.evaluate.measure.shelf import Shelf, memory_of
 from mtmc.evaluate.measure.subject import TOKEN
 from mtmc.evaluate.measure.wire import Forget, Gone, Hello, Line, Open, Silent
 from mtmc.evaluate.pool.collection import freeze
@@ -61,9 +62,6 @@ PATIENCE: dict[Depth, Patience] = {
     "screen": Patience(least=12, most=60, precision=0.005, seconds=0.15),
     "verify": Patience(least=20, most=100, precision=0.003, seconds=0.5),
 }
-KEPT_TASKS = 8
-KEPT_SHARE = 0.1
-"""Share of the device's memory above which no second task is kept."""
 
 
 def main(control_fd: int, listener_fd: int, folder: str, fabric: str, hardware: str) -> None:
@@ -100,7 +98,7 @@ class Oracle:
         self._unwanted: set[str] = set()  # tokens of processes that are to end when they connect
         self._taken = False  # whether the present request has taken a candidate's process
         self._stayed: str | None = None  # token of a process that was examined and has the arena
-        self._grounds: OrderedDict[str, Grounds] = OrderedDict()  # the last used ones last
+        self._shelf: Shelf[Grounds] = Shelf(lambda: memory_of(self._fabric.device), self._empty_cache)
         self._overhead: OverheadTable | None = None
 
     def about(self) -> dict[str, Any]:
@@ -177,11 +175,15 @@ class Oracle:
         checked = time.perf_counter()
         eager = ReferenceClock(self._fabric, self._flags, reference.model, grounds.gateable)
         ahead = eager.enqueues(truth)
+        del truth  # gigabytes, and the calls that follow draw their own
         assert self._overhead is not None
         judged = self._fabric.asynchronous and not request.made
 
+        def draw(seed: int) -> Truth:
+            return reference.timed(seed, eager.timed)
+
         def take(patience: Patience) -> Samples:
-            return examination.time(reference.timed, number, patience, eager.tick, ahead)
+            return examination.time(draw, number, patience, ahead)
 
         patience = PATIENCE[request.depth]
         samples = timed(take, patience, self._overhead) if judged else take(patience)
@@ -201,23 +203,12 @@ class Oracle:
     # -- the device ----------------------------------------------------------------------------------------------
 
     def _grounds_of(self, task: Task) -> Grounds:
-        """What is known of a task: kept for the last few, as far as they leave the memory to the one at work."""
+        """What is known of a task, and an arena that it fits in."""
         key = source_hash(f"{task.source}{task.variants}") + source_hash(str(task.state))
-        if key not in self._grounds:
-            while self._grounds and (len(self._grounds) >= KEPT_TASKS or self._crowded()):
-                self._grounds.popitem(last=False)
-            self._empty_cache()
-            self._grounds[key] = Grounds(task, self._fabric, self._folder, self._seed)
-        self._grounds.move_to_end(key)
-        grounds = self._grounds[key]
+        shared = 0 if self._arena is None else sum(piece.numel() for piece in self._arena[1:])
+        grounds = self._shelf.take(key, lambda: Grounds(task, self._fabric, self._folder, self._seed), shared)
         self._make_room(grounds.needed, f"task {task.name}")
         return grounds
-
-    def _crowded(self) -> bool:
-        """Whether the tasks that are kept take much of the device."""
-        if self._fabric.device.type != "cuda":
-            return False
-        return torch.cuda.memory_allocated() > KEPT_SHARE * torch.cuda.get_device_properties(0).total_memory
 
     def _empty_cache(self) -> None:
         gc.collect()

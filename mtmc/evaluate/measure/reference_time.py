@@ -1,15 +1,22 @@
-"""The reference's own time, measured between a candidate's timed calls: same moment, same device, cold cache."""
+"""The reference's own time, measured between a candidate's timed calls: same moment, same device, cold cache.
+
+The calls that are timed are those that give the expected outputs: a second one on the same inputs would tell no more, and
+at gigabytes takes as long as the candidate's.
+"""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
 from mtmc.evaluate.gates.reference import Truth
 from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
+
+_Result = TypeVar("_Result")
 
 MOST = 15
 """Reference calls timed for one candidate at most."""
@@ -39,34 +46,39 @@ class ReferenceClock:
             self.gateable = self._returns(truth)
         return self.gateable is not False
 
-    def tick(self, truth: Truth) -> None:
-        """One more call on a truth's inputs, if there are not enough."""
-        if truth.changed_inputs or len(self.times) >= MOST:
-            return
-        self.times.append(self._gated(truth) if self.enqueues(truth) else self._open(truth))
+    def timed(self, forward: Callable[[], _Result]) -> _Result:
+        """What the reference gives for a truth's inputs, with its time noted if there are not enough. Not before
+        `enqueues`. forward: calls the reference on them. Raises: whatever `forward` raises."""
+        if len(self.times) >= MOST:
+            return forward()
+        return self._open(forward) if self.gateable is False else self._gated(forward)
 
-    def _open(self, truth: Truth) -> float:
-        """Milliseconds from the call to the end of its work."""
+    def _open(self, forward: Callable[[], _Result]) -> _Result:
+        """Notes milliseconds from the call to the end of its work."""
         self._fabric.flush()
         self._fabric.synchronize()
         started = time.perf_counter()
-        self._model(*truth.inputs)
+        result = forward()
         self._fabric.synchronize()
-        return (time.perf_counter() - started) * 1e3
+        self.times.append((time.perf_counter() - started) * 1e3)
+        return result
 
-    def _gated(self, truth: Truth) -> float:
-        """Milliseconds between the device's marks before and after its work."""
+    def _gated(self, forward: Callable[[], _Result]) -> _Result:
+        """Notes milliseconds between the device's marks before and after its work."""
         words = self._flags.words
         serial = int(words[OWN_GATE]) + 1
         self._fabric.flush()
         if self._fabric.asynchronous:
             self._fabric.wait(OWN_GATE, serial)
-        first = self._fabric.mark()
-        self._model(*truth.inputs)
-        last = self._fabric.mark()
-        words[OWN_GATE] = serial
+        try:
+            first = self._fabric.mark()
+            result = forward()
+            last = self._fabric.mark()
+        finally:  # or whoever waits for the device next waits for ever
+            words[OWN_GATE] = serial
         self._fabric.synchronize()
-        return self._fabric.elapsed_ms(first, last)
+        self.times.append(self._fabric.elapsed_ms(first, last))
+        return result
 
     def _returns(self, truth: Truth) -> bool:
         """Whether the reference's host code returns while the device waits at the gate."""

@@ -23,7 +23,7 @@ from unittest import mock
 
 import torch
 
-from mtmc.evaluate.gates.candidate import differ, poisoned_memory
+from mtmc.evaluate.gates.candidate import different, poisoned_memory
 from mtmc.evaluate.gates.compare import describe, flatten
 from mtmc.evaluate.gates.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
@@ -234,15 +234,15 @@ class _Subject:
         return {**said, "ms": self._fabric.elapsed_ms(first, last)}
 
     def _checked_call(self, model: Any, request: Call) -> dict[str, Any]:
-        named = list(model.named_parameters()) if isinstance(model, torch.nn.Module) else []
-        before = [value.detach().clone() for _, value in named]
+        named = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
+        before = [value.detach().clone() for value in named.values()]
         seed_torch(request.seed)
         with poisoned_memory():
             result = model(*self._arguments(request.inputs))
         said = self._hand_over(result)
         self._fabric.synchronize()
-        changed = [name for (name, now), old in zip(named, before, strict=True) if differ(now.detach(), old)]
-        return {**said, "changed_parameters": changed[:8]}
+        changed = different([value.detach() for value in named.values()], before)
+        return {**said, "changed_parameters": [list(named)[at] for at in changed[:8]]}
 
     def _arguments(self, inputs: Any) -> Any:
         return [_viewed(self._inputs, item) for item in inputs]
