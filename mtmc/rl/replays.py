@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mtmc.action import STOP_KIND
+from mtmc.action import STOP_KIND, Action
 from mtmc.errors import ConfigError
-from mtmc.protocols import Policy, Strategy
+from mtmc.protocols import Observation, Policy, Strategy
 from mtmc.reward import VALUE_FLOOR
 from mtmc.rl.trees import RecordedTree
 from mtmc.search.strategies.common import derived_random
@@ -63,19 +63,15 @@ def priors_of(tree: RecordedTree, policy: Policy, texts: bool | None = None) -> 
     as its attribute `reads_text` says, and not where it has none.
     Raises: CoderError or TaskError where a text cannot be printed.
     """
-    from dataclasses import replace
-
     texts = getattr(policy, "reads_text", False) if texts is None else texts
-    found: list[list[float]] = []
+    asked: list[tuple[Observation, Sequence[Action]]] = []
     for node in tree.nodes:
-        if not node.actions:
-            found.append([])
-            continue
-        observation = tree.observation(node.id)
-        if texts:
-            observation = replace(observation, source=tree.version_text(node.id))
-        found.append(policy.prior(observation, node.actions))
-    return found
+        if node.actions:
+            seen = tree.observation(node.id)
+            asked.append((replace(seen, source=tree.version_text(node.id)) if texts else seen, node.actions))
+    together = getattr(policy, "priors", None)  # a language model is quicker so
+    told = iter(together(asked) if together is not None else [policy.prior(seen, actions) for seen, actions in asked])
+    return [next(told) if node.actions else [] for node in tree.nodes]
 
 
 def replay_search(tree: RecordedTree, strategy: Strategy, priors: Priors, budget: int, seed: int = 0) -> Curve:

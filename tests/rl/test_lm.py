@@ -336,6 +336,9 @@ def test_an_adapter_is_written_and_a_search_reads_it(
     assert policy.reads_text and [told[index] for index in tree.root.known] == pytest.approx(
         [each * sum(told[index] for index in tree.root.known) for each in theirs.tolist()], rel=0.01
     )
+    asked = [(replace(seen, source="pass\n" * at), actions) for at, (seen, actions) in enumerate(spy.seen[:3] * 8)]
+    for together, (seen, actions) in zip(policy.priors(asked), asked, strict=True):
+        assert together == pytest.approx(policy.prior(seen, actions), rel=1e-3, abs=1e-6)
     observation, actions = spy.seen[0]
     mixed = Lm(adapter=str(tmp_path), device="cpu", heuristic=1.0, floor=0.1).prior(observation, actions)
     expert = Heuristic().prior(observation, actions)

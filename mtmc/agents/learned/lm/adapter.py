@@ -150,6 +150,7 @@ def attached(base: Base, folder: Path) -> Any:
         weights = load_file(folder / WEIGHTS)
     except (OSError, ValueError, TypeError, SafetensorError) as error:
         raise RunError(f"the adapter in {folder} cannot be read ({error}): train it again") from error
+    config.base_model_name_or_path = None  # our name for it: peft would warn that transformers has another
     model = get_peft_model(base.model, config)
     set_adapter_weights(model, weights)
     return model.eval().requires_grad_(False)
