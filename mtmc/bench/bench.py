@@ -19,13 +19,13 @@ from mtmc.bench.report import write_report
 from mtmc.bench.row import PASSING, Row
 from mtmc.bench.selection import select
 from mtmc.bench.settings import BenchSettings
-from mtmc.bench.shared import EvaluatorServer
 from mtmc.bench.solve import SearchOptions, Setup, identity
 from mtmc.bench.suites import open_suite
 from mtmc.bench.worker import Job, Orders
 from mtmc.errors import TaskError
 from mtmc.evaluate import GpuSettings
 from mtmc.evaluate.devices import visible_devices
+from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.protocols import Evaluator
 from mtmc.search import Progress
 from mtmc.search.components import Kind, describe

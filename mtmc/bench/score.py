@@ -14,10 +14,10 @@ from mtmc.bench.failures import failure_of
 from mtmc.bench.loading import load_problem
 from mtmc.bench.problem import Problem
 from mtmc.bench.row import EAGER, Failure, Row
-from mtmc.bench.shared import Shared
 from mtmc.bench.solve import Setup, failed_row, identity
 from mtmc.bench.suites.files import read_text
 from mtmc.errors import TaskError
+from mtmc.evaluate.shared import Shared
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest
 from mtmc.search.strategies.common import derive_seed

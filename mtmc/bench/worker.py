@@ -18,10 +18,10 @@ from typing import Literal
 
 from mtmc.bench.problem import Problem
 from mtmc.bench.row import Failure, Row
-from mtmc.bench.shared import RemoteEvaluator, Shared
 from mtmc.bench.solve import Setup, loads, salvage, solve
 from mtmc.errors import ConfigError
 from mtmc.evaluate.sandbox.capabilities import prctl
+from mtmc.evaluate.shared import RemoteEvaluator, Shared
 from mtmc.search import Progress
 
 _PR_SET_PDEATHSIG = 1

@@ -26,8 +26,8 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mtmc.bench.shared import EvaluatorServer
 from mtmc.errors import ConfigError, RunError
+from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.rl.processes import cores, process_pool
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mtmc.bench.shared import RemoteEvaluator
 from mtmc.errors import EvaluatorError, TaskError
+from mtmc.evaluate.shared import RemoteEvaluator
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.rl.expand import Expand

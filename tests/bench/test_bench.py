@@ -17,10 +17,10 @@ from mtmc.bench.bench import Quiet
 from mtmc.bench.crew import Watcher
 from mtmc.bench.row import EAGER, Failure, Row
 from mtmc.bench.score import score
-from mtmc.bench.shared import EvaluatorServer, RemoteEvaluator, Shared
 from mtmc.bench.solve import SearchOptions, Setup, salvage, solve
 from mtmc.bench.suites import SUITES
 from mtmc.errors import ConfigError, EvaluatorError, RunError, TaskError
+from mtmc.evaluate.shared import EvaluatorServer, RemoteEvaluator, Shared
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest

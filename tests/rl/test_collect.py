@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mtmc.bench.shared import EvaluatorServer
 from mtmc.cli import main
 from mtmc.conf.collect import compose_collect
 from mtmc.errors import ConfigError, EvaluatorError, RunError
 from mtmc.evaluate import EVALUATORS
 from mtmc.evaluate.gpu import GpuSettings
+from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.outcome import Outcome
 from mtmc.rl import collect as collecting
 from mtmc.rl import worker
@@ -222,7 +222,7 @@ def test_each_gpu_gets_its_evaluator(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_evaluator_that_is_gone_ends_the_collection(tmp_path: Path, task: Task) -> None:
-    from mtmc.bench.shared import RemoteEvaluator
+    from mtmc.evaluate.shared import RemoteEvaluator
 
     server = EvaluatorServer(Drawn())
     remote = Screening(RemoteEvaluator(server.address, server.key), AS)

@@ -1,8 +1,8 @@
 """shared: one evaluator for many runs, in this process or in another one.
 
-The evaluator (its lanes, warm workers, calibration) lives in the process that runs the benchmark, which loads no torch;
-the processes that capture, write and search ask it over a socket. So problems overlap on its GPUs as trials of one search
-do, and a process that hangs or dies takes nothing along.
+The evaluator (its lanes, warm workers, calibration) lives in the process that started the others (a benchmark, a
+collection of trees), which loads no torch; those that capture, write and search ask it over a socket. So problems overlap
+on its GPUs as trials of one search do, and a process that hangs or dies takes nothing along.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ class EvaluatorServer:
 
     def __init__(self, evaluator: Evaluator) -> None:
         self._evaluator = evaluator
-        self._folder = tempfile.mkdtemp(prefix="mtmc-bench-")
+        self._folder = tempfile.mkdtemp(prefix="mtmc-shared-")
         self.address = str(Path(self._folder, "evaluator"))
         self.key = secrets.token_bytes(32)
         self._listener = Listener(self.address, family="AF_UNIX", authkey=self.key, backlog=64)
         self._closed = False
-        threading.Thread(target=self._welcome, name="mtmc-bench-evaluator", daemon=True).start()
+        threading.Thread(target=self._welcome, name="mtmc-shared-evaluator", daemon=True).start()
 
     def close(self) -> None:
         """Take no more questions. The evaluator itself stays as it is. Idempotent."""
