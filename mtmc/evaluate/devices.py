@@ -1,4 +1,4 @@
-"""The GPUs of this machine, asked of the driver's own tool: the caller's process makes no CUDA context."""
+"""The cores of this machine, and its GPUs, asked of the driver's own tool: the caller's process makes no CUDA context."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ class Device:
     def host(cls) -> Device:
         """What stands in for a GPU where the conversation alone is tested."""
         return cls("", "", "host", 0, "", HARDWARE["H100"])
+
+
+def cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def visible_devices(asked: str = "") -> list[Device]:

@@ -8,7 +8,6 @@ loads neither torch nor triton.
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 import tempfile
 import threading
@@ -22,7 +21,7 @@ from typing import Any
 
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
-from mtmc.evaluate.devices import Device, visible_devices
+from mtmc.evaluate.devices import Device, cores, visible_devices
 from mtmc.evaluate.failures import failed_job, taken
 from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
@@ -89,11 +88,6 @@ class GpuSettings:
         return GpuEvaluator(self)
 
 
-def _cores() -> int:
-    """CPU cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class GpuEvaluator:
     """Evaluates versions on GPUs; see `mtmc.protocols.Evaluator`. May be used from several threads."""
 
@@ -117,7 +111,7 @@ class GpuEvaluator:
         self.hardware = self._hardware.name
         self._cache = Path(tempfile.mkdtemp(prefix="mtmc-triton-"))
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._cache), ignore_errors=True)
-        self._builders = settings.builders or max(1, _cores() - len(self._devices))
+        self._builders = settings.builders or max(1, cores() - len(self._devices))
         self._build: Pool | None = None
         self._starting = threading.Lock()
         self._all = [Lane(self._lane_settings(device)) for device in self._devices]

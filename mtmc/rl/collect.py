@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import ConfigError, RunError
+from mtmc.evaluate.devices import cores
 from mtmc.evaluate.shared import EvaluatorServer
-from mtmc.rl.processes import cores, process_pool
+from mtmc.rl.processes import process_pool
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
 from mtmc.rl.tasks import Generated, distinct

@@ -128,9 +128,7 @@ class Grounds:
         inputs, outputs = 0, 0
         for variant in range(len(self.variants)):
             reference, seed = self.reference(variant)[0], self._draw_seed()
-            drawn = reference.draw(
-                seed
-            )  # no truth: that makes twins in float64, which checks make while candidates work
+            drawn = reference.draw(seed)  # no truth: its twins in float64 are made while a candidate is at work
             results = flatten(reference.run(drawn, seed))[0]
             inputs = max(inputs, place(tensors_of(drawn))[1])
             outputs = max(outputs, dense_places(results)[1])

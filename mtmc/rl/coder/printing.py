@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 
 from mtmc.errors import RunError
+from mtmc.evaluate.devices import cores
 from mtmc.rl.edits import RecordedEdit, edits_of_tree
-from mtmc.rl.processes import cores, process_pool
+from mtmc.rl.processes import process_pool
 from mtmc.rl.trees import RecordedTree
 
 LEAST = 8
