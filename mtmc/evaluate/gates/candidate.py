@@ -138,7 +138,7 @@ def poisoned_memory() -> Iterator[None]:
 
 def differ(now: torch.Tensor, before: torch.Tensor) -> bool:
     """Whether a tensor has changed in any bit."""
-    return now.shape != before.shape or now.dtype != before.dtype or not bool(same_bits(now, before))
+    return bool(different([now], [before]))
 
 
 def different(now: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[int]:

@@ -20,7 +20,7 @@ import torch
 from mtmc.errors import TaskError
 from mtmc.evaluate.gates.blocks import fingerprint
 from mtmc.evaluate.gates.calibrating import Calibration, calibrate, measured, narrowest_bytes
-from mtmc.evaluate.gates.candidate import differ
+from mtmc.evaluate.gates.candidate import different
 from mtmc.evaluate.gates.compare import Calibrated, Expected, describe, flatten
 from mtmc.evaluate.gates.distributions import Distribution, redistributed
 from mtmc.evaluate.gates.loading import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
@@ -189,8 +189,7 @@ class Reference:
     def _truth(self, inputs: list[Any], seed: int, distribution: Distribution) -> Truth:
         own_inputs = map_tensors(inputs, torch.clone)
         outputs, structure = flatten(self.run(own_inputs, seed))
-        pairs = zip(_tensors(inputs), _tensors(own_inputs), strict=True)
-        changed = [at for at, (before, after) in enumerate(pairs) if differ(after, before)]
+        changed = different(_tensors(own_inputs), _tensors(inputs))
         return Truth(inputs, self._expected(inputs, seed, outputs, distribution), structure, changed)
 
     def _watched(self, inputs: list[Any], seed: int) -> tuple[list[Any], str, list[Any]]:

@@ -144,8 +144,7 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 def output_bytes(truth: Truth) -> int:
     """Bytes of the dense outputs of a truth, as they lie in the arena."""
-    sizes = [each.value.numel() * each.value.element_size() for each in truth.outputs if not isinstance(each, str)]
-    return sum(aligned(size) for size in sizes)
+    return dense_places([each if isinstance(each, str) else each.value for each in truth.outputs])[1]
 
 
 def check_memory(needed: int, free: int, what: str) -> None:

@@ -78,7 +78,7 @@ def teach(
             tell(f"samples of stage {stage}")
             samples.extend(take_samples(pupil, asked, judge, stage, settings.reply))
 
-    def written() -> list[Path]:  # after each stage, so that what comes later cannot take it along
+    def written() -> list[Path]:
         return _written(pupil, loaded, settings, lessons, rows, samples, out, command)
 
     try:
@@ -88,8 +88,8 @@ def teach(
             tell("supervised fine-tuning")
             supervised(pupil, lessons.train, settings, out / "trl", note)
             sample("sft")
-            written()
         if settings.grpo.steps:
+            written()  # what comes now cannot take it along
             tell("GRPO")
             grouped(pupil, lessons.train, settings, judge, out / "trl", note)
             sample("grpo")
