@@ -3,6 +3,7 @@
     PYTHONPATH=. python benchmarks/policy_priors.py trees/h100 --policy compact --out results/policy_priors
     PYTHONPATH=. python benchmarks/policy_priors.py trees/h100 --policy untrained=compact,weights=none/best/weights.npz \\
         --policy "lm, no RL=lm,adapter=none" --seeds 8
+    PYTHONPATH=. python benchmarks/policy_priors.py trees/h100 --policy lm --keep priors --only-ask
 
 For each tree of the test split and each seed an MCTS is replayed (`mtmc.rl.replays`) with the priors of `uniform`,
 `heuristic` and every `--policy [LABEL=]NAME[,SETTING=VALUE ...]`, at the same budget. Told are the evaluations (the root's
@@ -12,6 +13,9 @@ evaluations, on the same trees. Greedy: the policy alone, without a search, the 
 `hindsight` has the recorded worth of every action as its prior: about what is left for any policy to gain. The picture
 shows the shares of the best known speedup over the evaluations, where there are no more policies than colours.
 
+--keep FOLDER keeps the priors of each policy, one file a label, and takes those that are there already: a language model is
+asked on a GPU (--only-ask), and searches are replayed anywhere.
+
 --decoys adds, for each version, up to 32 actions of the tree's other versions, which fail: no action space.
 Trees whose root is good enough itself are left out.
 """
@@ -19,10 +23,11 @@ Trees whose root is good enough itself are left out.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -110,25 +115,55 @@ def hindsight(tree: RecordedTree) -> Priors:
     return [found[first:last].tolist() for first, last in pairwise(forest.start.tolist())]
 
 
-def measure(
-    label: str,
-    priors_for: Callable[[RecordedTree], Priors],
-    trees: Sequence[RecordedTree],
-    budgets: Sequence[int],
-    seeds: int,
-    steps: int,
-) -> Measured:
-    """Replay searches on all trees with one way to priors. budgets: of each tree. steps: of the greedy line."""
+@dataclass(frozen=True)
+class Asked:
+    """What a policy said of all trees, and the milliseconds that it took a version, a number for each tree."""
+
+    priors: list[Priors]
+    prior_ms: list[float]
+
+
+def ask(priors_for: Callable[[RecordedTree], Priors], trees: Sequence[RecordedTree]) -> Asked:
+    """The priors of one policy, timed."""
     from mtmc.rewrite.capture import capture
 
-    found = Measured(label)
-    for tree, budget in zip(trees, budgets, strict=True):
+    found = Asked([], [])
+    for tree in trees:
         if tree.graph is not None:
             capture(tree.task)  # as a search has done before it asks a policy
         started = time.perf_counter()
         priors = priors_for(tree)
         seconds = time.perf_counter() - started
+        found.priors.append(priors)
         found.prior_ms.append(1e3 * seconds / max(1, sum(bool(each) for each in priors)))
+    return found
+
+
+def kept(
+    label: str, priors_for: Callable[[RecordedTree], Priors], trees: Sequence[RecordedTree], path: Path, data: str
+) -> Asked:
+    """As `ask`, written to a file, or read where it is there. data: what marks the trees.
+
+    Raises: ConfigError where the file is of other trees.
+    """
+    mark = {"label": label, "data": data, "trees": [tree.name for tree in trees]}
+    if path.is_file():
+        read = json.loads(path.read_text(encoding="utf-8"))
+        if any(read[name] != value for name, value in mark.items()):
+            raise ConfigError(f"{path} has the priors of another label or of other trees: give another --keep")
+        return Asked(read["priors"], read["prior_ms"])
+    found = ask(priors_for, trees)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**mark, **asdict(found)}), encoding="utf-8")
+    return found
+
+
+def measure(
+    label: str, asked: Asked, trees: Sequence[RecordedTree], budgets: Sequence[int], seeds: int, steps: int
+) -> Measured:
+    """Replay searches on all trees with a policy's priors. budgets: of each tree. steps: of the greedy line."""
+    found = Measured(label, prior_ms=asked.prior_ms)
+    for tree, priors, budget in zip(trees, asked.priors, budgets, strict=True):
         found.curves.append([replay_search(tree, Mcts(), priors, budget, seed) for seed in range(seeds)])
         found.greedy.append(replay_search(tree, Greedy(), priors, steps + 1))
     return found
@@ -236,11 +271,37 @@ def main() -> None:
     parser.add_argument(
         "--decoys", action="store_true", help="no action space: what is not legal is offered, and fails"
     )
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="of priors: see above")
+    parser.add_argument("--only-ask", action="store_true", help="fill --keep and replay nothing")
     parser.add_argument("--out", type=Path, help="write OUT.md, OUT.json and OUT.png")
     arguments = parser.parse_args()
+    if arguments.only_ask and arguments.keep is None:
+        parser.error("--only-ask keeps nothing: give --keep FOLDER")
     policies = [(label, partial(priors_of, policy=policy)) for label, policy in map(made, (*ALWAYS, *arguments.policy))]
     policies.append((HINDSIGHT, hindsight))
     trees = read(arguments)
+    asked = [ask_or_read(label, each, trees, arguments) for label, each in policies]
+    if not arguments.only_ask:
+        compare([label for label, _ in policies], asked, trees, arguments)
+
+
+def ask_or_read(
+    label: str,
+    priors_for: Callable[[RecordedTree], Priors],
+    trees: Sequence[RecordedTree],
+    arguments: argparse.Namespace,
+) -> Asked:
+    """The priors of one policy, see --keep."""
+    if arguments.keep is None:
+        return ask(priors_for, trees)
+    data = f"{data_hash(arguments.data)}{f', decoys of seed {arguments.seed}' if arguments.decoys else ''}"
+    return kept(label, priors_for, trees, arguments.keep / f"{label.replace('/', '_')}.json", data)
+
+
+def compare(
+    labels: Sequence[str], asked: Sequence[Asked], trees: Sequence[RecordedTree], arguments: argparse.Namespace
+) -> None:
+    """Replay the searches, tell and draw."""
     budgets = [arguments.budget or len(tree.nodes) for tree in trees]
     with Report("Evaluations that a search needs, by its priors", arguments.out) as report:
         known = sum(len(node.known) for tree in trees for node in tree.nodes)
@@ -250,7 +311,10 @@ def main() -> None:
             f"best known speedup {best:.2f}x in geometric mean; {arguments.seeds} seeds; goal {REACHED:.0%} of it; budget "
             f"{arguments.budget or 'the whole tree'}{'; no action space' if arguments.decoys else ''}.\n"
         )
-        found = [measure(label, each, trees, budgets, arguments.seeds, arguments.steps) for label, each in policies]
+        found = [
+            measure(label, each, trees, budgets, arguments.seeds, arguments.steps)
+            for label, each in zip(labels, asked, strict=True)
+        ]
         tell(report, found, budgets, arguments.seed)
         report.data["trees"] = [tree.name for tree in trees]
         if arguments.out is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,16 +43,25 @@ def test_policies_as_they_are_written() -> None:
         made("heuristic,temperature")
 
 
-def test_the_benchmark_from_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """The benchmark on two small trees, with the words of its command line."""
+
     def trees(folder: Path, split: str | None) -> list[RecordedTree]:
         return [replace(tree, split=split, _observations={}) for tree in (hand_tree(), detour_tree())]
 
-    monkeypatch.setattr(policy_priors, "load_trees", trees)
-    monkeypatch.setattr(policy_priors, "data_hash", lambda folders: "0" * 16)
+    def run(*words: object, data: str = "0" * 16) -> None:
+        monkeypatch.setattr(policy_priors, "load_trees", trees)
+        monkeypatch.setattr(policy_priors, "data_hash", lambda folders: data)
+        monkeypatch.setattr(sys, "argv", ["policy_priors.py", "x", "--seeds", "2", *map(str, words)])
+        policy_priors.main()
+
+    return run
+
+
+def test_the_benchmark_from_end_to_end(benchmark: Callable[..., None], tmp_path: Path) -> None:
     out = tmp_path / "priors"
-    words = ["x", "--policy", "sure=heuristic,temperature=0.5", "--seeds", "2", "--out", str(out), "--decoys"]
-    monkeypatch.setattr(sys, "argv", ["policy_priors.py", *words])
-    policy_priors.main()
+    benchmark("--policy", "sure=heuristic,temperature=0.5", "--out", out, "--decoys")
     data: dict[str, Any] = json.loads(out.with_suffix(".json").read_text())
     assert [row["label"] for row in data["policies"]] == ["uniform", "heuristic", "sure", "hindsight"]
     assert all(row["reached"] == 1.0 for row in data["policies"])
@@ -59,3 +69,20 @@ def test_the_benchmark_from_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert data["trees"] == ["by-hand", "detour"]
     assert out.with_suffix(".png").stat().st_size > 10_000
     assert "no action space" in out.with_suffix(".md").read_text()
+
+
+def test_priors_are_kept_and_read_again(
+    benchmark: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--policy", "flat/one=heuristic,temperature=9", "--keep", tmp_path / "kept"]
+    benchmark(*words, "--only-ask", "--out", tmp_path / "none")
+    assert not (tmp_path / "none.json").exists()
+    assert (tmp_path / "kept" / "flat_one.json").is_file()
+    with monkeypatch.context() as without:
+        without.setattr(policy_priors, "ask", lambda *_: pytest.fail("a policy was asked again"))
+        benchmark(*words, "--out", tmp_path / "kept_out")
+        with pytest.raises(ConfigError, match="of other trees"):
+            benchmark(*words, data="1" * 16)
+    benchmark(*words[:2], "--out", tmp_path / "fresh_out")
+    kept, fresh = (json.loads((tmp_path / f"{name}_out.json").read_text())["policies"] for name in ("kept", "fresh"))
+    assert kept == fresh
