@@ -177,6 +177,7 @@ def run(evaluator: Evaluator, arguments: argparse.Namespace, report: Report) -> 
                 seed=arguments.seed,
                 batch=arguments.batch,
                 strategy=arguments.strategy,
+                policy=arguments.policy,
                 out=out,
             )
         except MtmcError as error:
@@ -213,6 +214,7 @@ def main() -> int:
     options.add_argument("--search-s", type=float, help="wall seconds of one search at most")
     options.add_argument("--batch", type=int, default=16, help="trials at once")
     options.add_argument("--strategy", default="mcts")
+    options.add_argument("--policy", default="compact")
     options.add_argument("--runs", type=Path, metavar="FOLDER", help="keep each run's folder as FOLDER/TASK")
     options.add_argument(
         "--merge", type=Path, nargs="*", default=[], metavar="JSON", help="tables of earlier runs only"

@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +35,43 @@ DRAWS, BAND = 2000, 0.02
 Floats = NDArray[np.float64]
 
 
-def read(text: str) -> tuple[str, dict[str, Row]]:
-    """Label and rows by problem of "LABEL=FOLDER[,FOLDER ...]". Raises: ConfigError."""
+@dataclass(frozen=True)
+class Run:
+    """rows: by problem. made: how and with what, as the folders' settings say."""
+
+    rows: dict[str, Row]
+    made: str
+
+
+def read(text: str) -> tuple[str, Run]:
+    """Label and run of "LABEL=FOLDER[,FOLDER ...]". Raises: ConfigError."""
     label, equals, folders = text.partition("=")
     if not equals:
         raise ConfigError(f"{text!r} names no run: write LABEL=FOLDER")
     rows: dict[str, Row] = {}
+    made: list[str] = []
     for folder in folders.split(","):
         path = Path(folder).expanduser() / "bench.json"
         if not path.is_file():
             raise ConfigError(f"there is no {path}: name a folder that mtmc bench wrote")
-        found = json.loads(path.read_text(encoding="utf-8"))["rows"]
-        rows |= {each.id: each for each in map(row_from_json, found)}
-    return label, rows
+        found = json.loads(path.read_text(encoding="utf-8"))
+        rows |= {each.id: each for each in map(row_from_json, found["rows"])}
+        made.append(how(found["settings"]))
+    return label, Run(rows, "; ".join(dict.fromkeys(made)))
 
 
-def shared(runs: Mapping[str, Mapping[str, Row]]) -> list[str]:
+def how(settings: Mapping[str, Any]) -> str:
+    """A benchmark's settings in one line."""
+    parts = [settings[each]["name"] for each in ("strategy", "policy", "coder")]
+    most = f"at most {settings['budget']['evaluations']} evaluations, {settings['batch']} at once"
+    versions = [f"{name} {version}" for name, version in settings["versions"].items()]
+    dtype, seed = settings["dtype"], settings["seed"]
+    return ", ".join([settings["hardware"], *parts, most, dtype, f"seed {seed}", *versions, settings["date"]])
+
+
+def shared(runs: Mapping[str, Run]) -> list[str]:
     """The problems that have a speedup in every run. Raises: ConfigError for none."""
-    every = [{name for name, each in rows.items() if each.speedup() is not None} for rows in runs.values()]
+    every = [{name for name, each in run.rows.items() if each.speedup() is not None} for run in runs.values()]
     names = sorted(set.intersection(*every))
     if not names:
         raise ConfigError("no problem has a speedup in all runs: name runs of the same problems")
@@ -66,10 +86,10 @@ def quotient(over: Floats, under: Floats, rng: np.random.Generator) -> tuple[flo
     return float(np.exp(logs.mean())), float(low), float(high)
 
 
-def tell(report: Report, runs: Mapping[str, Mapping[str, Row]], names: Sequence[str], seed: int) -> None:
+def tell(report: Report, runs: Mapping[str, Run], names: Sequence[str], seed: int) -> None:
     """The tables, and the same as data."""
     rng = np.random.default_rng(seed)
-    speedups = {label: np.asarray([rows[name].speedup() for name in names]) for label, rows in runs.items()}
+    speedups = {label: np.asarray([run.rows[name].speedup() for name in names]) for label, run in runs.items()}
     base = next(iter(runs))
     report.say(header("run", "over eager", f"over {base}", "better", "worse", "evaluations", "GPU seconds"))
     summary: dict[str, Any] = {}
@@ -77,8 +97,8 @@ def tell(report: Report, runs: Mapping[str, Mapping[str, Row]], names: Sequence[
         mean, low, high = quotient(values, speedups[base], rng)
         ratio = values / speedups[base]
         better, worse = int((ratio > 1 + BAND).sum()), int((ratio < 1 / (1 + BAND)).sum())
-        evaluations = float(np.mean([runs[label][name].evaluations for name in names]))
-        seconds = sum(runs[label][name].gpu_seconds for name in names)
+        evaluations = float(np.mean([runs[label].rows[name].evaluations for name in names]))
+        seconds = sum(runs[label].rows[name].gpu_seconds for name in names)
         overall = float(np.exp(np.log(values).mean()))
         cells = (f"{overall:.3f}x", f"{mean:.3f}x [{low:.3f}, {high:.3f}]", better, worse)
         report.say(row(label, *map(str, cells), f"{evaluations:.1f}", f"{seconds:.0f}"))
@@ -104,12 +124,9 @@ def main() -> None:
     runs = dict(map(read, arguments.runs))
     names = shared(runs)
     with Report("Searches that differ in their policy", arguments.out) as report:
-        hardware = sorted({each.hardware for rows in runs.values() for each in rows.values() if each.hardware})
-        left = {label: len(rows) - len(names) for label, rows in runs.items()}
-        without = ", ".join(f"{label} {count}" for label, count in left.items())
-        report.say(
-            f"{len(names)} problems on {', '.join(hardware)}; problems without a speedup in all runs: {without}.\n"
-        )
+        report.say("".join(f"- {label}: {run.made}\n" for label, run in runs.items()))
+        left = ", ".join(f"{label} {len(run.rows) - len(names)}" for label, run in runs.items())
+        report.say(f"{len(names)} problems; problems without a speedup in all runs: {left}.\n")
         tell(report, runs, names, arguments.seed)
 
 

@@ -31,7 +31,15 @@ AUTOTUNER = "triton.autotune"
 def searched(task: str, strategy: str, seed: int, evaluator: Evaluator, arguments: argparse.Namespace) -> Curve:
     """One search's curve."""
     budget = Budget(arguments.evaluations)
-    result = search(task, strategy=strategy, evaluator=evaluator, budget=budget, seed=seed, batch=arguments.batch)
+    result = search(
+        task,
+        strategy=strategy,
+        policy="heuristic",
+        evaluator=evaluator,
+        budget=budget,
+        seed=seed,
+        batch=arguments.batch,
+    )
     return [1.0, *(value for value in best_so_far(result.record) if value is not None)]
 
 

@@ -55,7 +55,7 @@ class Row:
 
 def measure(task: str, evaluations: int, evaluator: LabEvaluator, seed: int = 0) -> Row:
     """Search one task and read the figures off its tree."""
-    tree = search(task, budget=evaluations, evaluator=evaluator, seed=seed, batch=2).tree
+    tree = search(task, policy="heuristic", budget=evaluations, evaluator=evaluator, seed=seed, batch=2).tree
     right = [node for node in tree if node.outcome.ok]
     leanest = min(
         right, key=lambda node: (node.outcome.metrics["kernels"], node.outcome.metrics["bytes_moved"], node.id)

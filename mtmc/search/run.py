@@ -39,7 +39,7 @@ def search(
     task: Task | str | Path,
     *,
     strategy: str | Strategy = "mcts",
-    policy: str | Policy = "heuristic",
+    policy: str | Policy = "compact",
     coder: str | Coder = "rewriter",
     evaluator: str | Evaluator | Any = "lab",
     budget: int | Budget = 32,

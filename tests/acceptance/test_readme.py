@@ -1,4 +1,4 @@
-"""The README's snippets and the examples, run as they stand (with fewer evaluations where they take a number)."""
+"""The README's snippets and the examples, run as they stand, but for half of the evaluations where they take a number."""
 
 from __future__ import annotations
 
@@ -42,6 +42,11 @@ def run(arguments: list[str], folder: Path) -> str:
     return done.stdout
 
 
+def halved(word: str) -> str:
+    """A setting of the evaluations with half of them, any other word as it is."""
+    return re.sub(r"^(budget(?:\.evaluations)?=)(\d+)$", lambda found: f"{found[1]}{max(2, int(found[2]) // 2)}", word)
+
+
 @pytest.mark.parametrize("snippet", snippets("python"))
 def test_python_snippets(snippet: str, tmp_path: Path) -> None:
     printed = run([sys.executable, "-c", snippet], tmp_path)
@@ -56,7 +61,7 @@ def test_commands(snippet: str, tmp_path: Path) -> None:
         if words[0] == "export":
             continue
         assert words[0] == "mtmc"
-        command = [sys.executable, "-m", "mtmc", *words[1:]]
+        command = [sys.executable, "-m", "mtmc", *map(halved, words[1:])]
         if any(word.startswith("model.name=") for word in words):  # there is no key here: the settings are checked only
             if words[1] == "search":
                 assert words[2] in run([*command, "--dry-run"], tmp_path).replace(": ", "=")

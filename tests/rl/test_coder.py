@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,6 +14,7 @@ import torch
 from mtmc.action import Action, Region
 from mtmc.agents.editing.differences import difference_text
 from mtmc.agents.editing.patches import DIVIDER, REPLACE, SEARCH, apply_patches, find_patches
+from mtmc.agents.learned.lm.base import Base
 from mtmc.conf.coder import compose_coder, is_coder
 from mtmc.errors import ConfigError, RunError
 from mtmc.outcome import Outcome
@@ -19,6 +22,7 @@ from mtmc.protocols import EditRequest, EvaluationRequest
 from mtmc.rl.coder.data import load_lessons, shortest_requests
 from mtmc.rl.coder.rewards import Judge, read_reply
 from mtmc.rl.coder.settings import CoderSettings, Grouped, Supervised
+from mtmc.rl.coder.teaching import Pupil
 from mtmc.rl.edits import edited, edits_of_run, edits_of_tree
 from mtmc.rl.formats import sft_example
 from mtmc.rl.trees import recorded_task
@@ -231,9 +235,26 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+def spoil_gradients(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """The gradient of one weight is no number in the `at`-th backward pass of a training."""
+    from mtmc.rl.coder import train
+
+    made, passes = train._pupil, itertools.count(1)
+
+    def spoilt(base: Base, settings: CoderSettings) -> Pupil:
+        pupil = made(base, settings)
+        weight = next(each for each in pupil.model.parameters() if each.requires_grad)
+        weight.register_hook(lambda gradient: gradient * (math.nan if next(passes) == at else 1.0))
+        return pupil
+
+    monkeypatch.setattr(train, "_pupil", spoilt)
+
+
 def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
     for package in ("transformers", "peft", "trl", "datasets"):
         pytest.importorskip(package, reason="the extra trl is not installed")
+    from safetensors.torch import load_file
+
     from mtmc.rl.coder.train import teach
     from tests.rl.tiny_lm import tiny_base
 
@@ -254,8 +275,10 @@ def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.M
         grpo=Grouped(steps=1, requests=1, replies=2, at_once=2),
     )
     rows: list[dict[str, object]] = []
+    spoil_gradients(monkeypatch, at=2)  # one edit is short enough, so a step is one pass
     taught = teach(str(base), settings, Drawn(), tmp_path / "out", rows.append, lambda text: None, "mtmc train ...")
     assert [(row["phase"], row["step"]) for row in rows] == [("sft", 1), ("sft", 2), ("grpo", 1)]
+    assert [row["left_out"] for row in rows] == [0, 1, 0]
     assert all("rules" in row and "execution" in row for row in rows[2:])
     assert list(taught.scores) == ["base", "sft", "grpo"]
     out = tmp_path / "out"
@@ -265,6 +288,7 @@ def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.M
     }
     with (out / "curves.csv").open() as file:
         assert [row["phase"] for row in csv.DictReader(file)] == ["sft", "sft", "grpo"]
+    assert all(weight.isfinite().all() for weight in load_file(out / "adapter" / "adapter_model.safetensors").values())
     samples = [json.loads(line) for line in (out / "samples.jsonl").read_text().splitlines()]
     assert [each["stage"] for each in samples] == ["base", "sft", "grpo"]
     assert all(each["execution"] == -1.0 and each["why"] for each in samples)

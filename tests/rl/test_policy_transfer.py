@@ -22,7 +22,12 @@ def bench(folder: Path, best_ms: dict[str, float | None]) -> Path:
         for at, (name, ms) in enumerate(best_ms.items())
     ]
     folder.mkdir(parents=True)
-    (folder / "bench.json").write_text(json.dumps({"rows": [row_to_json(row) for row in rows]}))
+    settings = {
+        **{kind: {"name": f"any {kind}"} for kind in ("strategy", "policy", "coder")},
+        **{"hardware": "H100", "budget": {"evaluations": 16}, "batch": 4, "dtype": "fp32", "seed": 0},
+        **{"versions": {"torch": "2.11.0"}, "date": "2026-11-22"},
+    }
+    (folder / "bench.json").write_text(json.dumps({"settings": settings, "rows": [row_to_json(row) for row in rows]}))
     return folder
 
 
@@ -39,9 +44,9 @@ def test_two_runs_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert runs["compact"]["over_first"][0] == pytest.approx(2.0)
     assert (runs["compact"]["better"], runs["compact"]["worse"]) == (1, 0)
     text = out.with_suffix(".md").read_text()
-    assert (
-        "2 problems on H100" in text and "heuristic 1, compact 1" in text and "| level1/a | 1.000x | 4.000x |" in text
-    )
+    assert "2 problems;" in text and "heuristic 1, compact 1" in text and "| level1/a | 1.000x | 4.000x |" in text
+    made = "H100, any strategy, any policy, any coder, at most 16 evaluations, 4 at once, fp32, seed 0"
+    assert f"- compact: {made}, torch 2.11.0, 2026-11-22\n" in text  # once, of two folders
 
 
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:

@@ -12,7 +12,11 @@ from typing import Any
 from mtmc.rl.coder.samples import Sample, means, samples_text
 from mtmc.rl.coder.teaching import Row
 
-COLUMNS = ("phase", "step", "loss", "accuracy", "rules", "execution", "reward", "kl", "entropy", "length", "cut")
+COLUMNS = (
+    *("phase", "step", "loss", "norm", "left_out", "accuracy"),
+    *("rules", "execution", "reward", "kl", "entropy", "length", "cut"),
+)
+"""norm: of the gradient. left_out: steps whose gradient was not finite, so far."""
 CURVES = (
     ("sft", "loss", "supervised: loss"),
     ("grpo", "rules", "GRPO: reward by rules (0 to 1)"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any
 from mtmc.rl.coder.data import Lesson
 from mtmc.rl.coder.rewards import Judge
 from mtmc.rl.coder.settings import CoderSettings, Grouped, Supervised
+
+_log = logging.getLogger(__name__)
 
 Row = dict[str, Any]
 Watcher = Callable[[Row], None]
@@ -23,13 +26,14 @@ TEMPLATE = (
 )
 """Of conversations, for a base model that was never taught any."""
 
-_SUPERVISED = {"loss": "loss", "mean_token_accuracy": "accuracy"}
+_COMMON = {"loss": "loss", "grad_norm": "norm"}
+_SUPERVISED = {**_COMMON, "mean_token_accuracy": "accuracy"}
 _GROUPED = {
+    **_COMMON,
     "reward": "reward",
     "rewards/rules/mean": "rules",
     "rewards/execution/mean": "execution",
     "kl": "kl",
-    "loss": "loss",
     "entropy": "entropy",
     "completions/mean_length": "length",
     "completions/clipped_ratio": "cut",
@@ -101,6 +105,8 @@ def grouped(
             temperature=chosen.temperature,
             beta=chosen.kl,
             reward_weights=[chosen.rules, chosen.execution],
+            # a reply from logits that are no numbers is a bad one; drawing from them would end the process on a GPU
+            generation_kwargs={"remove_invalid_values": True},
         ),
         train_dataset=_dataset([{"prompt": each.prompt, "lesson": at} for at, each in enumerate(lessons)]),
         processing_class=pupil.tokenizer,
@@ -181,19 +187,38 @@ def _dataset(rows: Sequence[Row]) -> Any:
 
 
 def _callback(phase: str, names: dict[str, str], minutes: float | None, watch: Watcher) -> Any:
-    """Tells of each step in our own words, and ends the training when its time is up."""
+    """Tells of each step in our own words, leaves out steps whose gradient is no number, which would be the end of all
+    weights, and ends the training when its time is up."""
     from transformers import TrainerCallback
 
     deadline = None if minutes is None else time.monotonic() + 60 * minutes
 
     class Told(TrainerCallback):
+        left_out = 0
+
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
             row = {ours: float(logs[name]) for name, ours in names.items() if name in (logs or {})}
             if row and "train_runtime" not in logs:
-                watch({"phase": phase, "step": state.global_step, **row})
+                watch({"phase": phase, "step": state.global_step, **row, "left_out": self.left_out})
+
+        def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any, **more: Any) -> None:
+            if not _is_finite(model):
+                self.left_out += 1
+                _log.warning(
+                    "%s, step %d: the gradient is not finite; the step is left out", phase, state.global_step + 1
+                )
+                model.zero_grad(set_to_none=True)
 
         def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
             if deadline is not None and time.monotonic() > deadline:
                 control.should_training_stop = True
 
     return Told()
+
+
+def _is_finite(model: Any) -> bool:
+    """Whether all gradients are numbers."""
+    import torch
+
+    found = [each.grad.isfinite().all() for each in model.parameters() if each.grad is not None]
+    return not found or bool(torch.stack(found).all())
