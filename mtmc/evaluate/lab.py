@@ -87,6 +87,8 @@ class LabEvaluator:
         self._floors: dict[Task, dict[str, Any]] = {}
         self._floors_lock = threading.Lock()
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="mtmc-lab")
+        self._build.start()  # both load torch while the caller exports its reference
+        self._check.start()
 
     def _pool_settings(
         self, warm: str, environment: Mapping[str, str], profile: Profile, sandbox: Mode
@@ -128,7 +130,6 @@ class LabEvaluator:
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
-        self._build.start()  # both kinds of worker warm up while the first one is waited for
         self._admit(request.task)
         target_name = {"target_name": self._settings.target}
         built = self._job(self._build, "build", "mtmc.evaluate.gates.build:build", request, target_name)
