@@ -272,13 +272,15 @@ def main() -> None:
         "--decoys", action="store_true", help="no action space: what is not legal is offered, and fails"
     )
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="of priors: see above")
-    parser.add_argument("--only-ask", action="store_true", help="fill --keep and replay nothing")
+    parser.add_argument("--only-ask", action="store_true", help="fill --keep with those of --policy and replay nothing")
     parser.add_argument("--out", type=Path, help="write OUT.md, OUT.json and OUT.png")
     arguments = parser.parse_args()
     if arguments.only_ask and arguments.keep is None:
         parser.error("--only-ask keeps nothing: give --keep FOLDER")
-    policies = [(label, partial(priors_of, policy=policy)) for label, policy in map(made, (*ALWAYS, *arguments.policy))]
-    policies.append((HINDSIGHT, hindsight))
+    named = arguments.policy if arguments.only_ask else (*ALWAYS, *arguments.policy)
+    policies = [(label, partial(priors_of, policy=policy)) for label, policy in map(made, named)]
+    if not arguments.only_ask:
+        policies.append((HINDSIGHT, hindsight))
     trees = read(arguments)
     asked = [ask_or_read(label, each, trees, arguments) for label, each in policies]
     if not arguments.only_ask:

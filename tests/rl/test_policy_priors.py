@@ -77,7 +77,8 @@ def test_priors_are_kept_and_read_again(
     words = ["--policy", "flat/one=heuristic,temperature=9", "--keep", tmp_path / "kept"]
     benchmark(*words, "--only-ask", "--out", tmp_path / "none")
     assert not (tmp_path / "none.json").exists()
-    assert (tmp_path / "kept" / "flat_one.json").is_file()
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["flat_one.json"]
+    benchmark(*words, "--out", tmp_path / "first_out")
     with monkeypatch.context() as without:
         without.setattr(policy_priors, "ask", lambda *_: pytest.fail("a policy was asked again"))
         benchmark(*words, "--out", tmp_path / "kept_out")
