@@ -220,7 +220,14 @@ def test_what_is_too_long_is_cut_from_the_beginning_of_named_parts() -> None:
 
 
 def test_settings_that_cannot_be() -> None:
-    for wrong in ({"tokens": 10}, {"code": -1}, {"normalize": "letters"}, {"rank": 0}, {"precision": "int8"}):
+    for wrong in (
+        {"tokens": 10},
+        {"code": -1},
+        {"normalize": "letters"},
+        {"rank": 0},
+        {"opinion": -1.0},
+        {"precision": "int8"},
+    ):
         with pytest.raises(ConfigError, match=f"policy.{next(iter(wrong))} cannot be"):
             LmSettings(**wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"policy\.device cannot be 'tpu7'"):
@@ -252,6 +259,28 @@ def test_normalization_by_hand(folder: Path) -> None:
         lengths = torch.tensor([float(made._texts.length(action, normalize)) for action in actions])
         torch.testing.assert_close(found[normalize], found["none"] / lengths)
     assert answer_text(trees.action(0), PromptSettings()) == "vectorize n0to0\n"
+
+
+def test_the_heuristic_s_opinion_is_added(folder: Path, tmp_path: Path, recorded: tuple[RecordedTree, Spy]) -> None:
+    tree, _ = recorded
+    batch = forest_of([tree]).batch(np.asarray([0, 1, 0], np.int64))
+    plain, corrected = (
+        LmScorer(replace(SMALL, base=str(folder), opinion=weight), load_base(str(folder)), seed=1)
+        for weight in (0.0, 2.0)
+    )
+    with torch.no_grad():
+        added = corrected.score(batch).logits - plain.score(batch).logits
+        ours = corrected.score(batch).logits[: batch.counts[0]].softmax(0)
+    known = [tree.root.actions[index] for index in tree.root.known]
+    seen = replace(tree.observation(0), source=tree.version_text(0))
+    opinions = torch.tensor(Heuristic(experience=0.0).prior(seen, tree.root.actions))[list(tree.root.known)]
+    expected = 2 * opinions.log()
+    for first in (0, len(added) - len(known)):
+        found = added[first : first + len(known)]
+        torch.testing.assert_close(found - found[0], expected - expected[0], atol=1e-4, rtol=1e-4)
+    corrected.export(tmp_path, "# A card\n")
+    policy = Lm(adapter=str(tmp_path), device="cpu", floor=1e-6)
+    torch.testing.assert_close(ours, torch.tensor(policy.prior(seen, known)), atol=2e-3, rtol=0.02)
 
 
 def test_the_reference_is_the_base_and_stays(scorer: LmScorer, folder: Path) -> None:

@@ -35,6 +35,7 @@ from mtmc.agents.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, RunError
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scores
+from mtmc.rl.train.warm import OPINION
 
 CARD = "model_card.md"
 _VALUE_WIDTH = 128
@@ -45,7 +46,9 @@ class LmSettings:
     """A language model that is trained.
 
     base: see `mtmc.agents.learned.lm.base`. rank, alpha: of LoRA. normalize: of an answer's score, by none, token or word.
-    scale: what scores are multiplied with: larger is a sharper policy. tokens, code, steps, lines: see `PromptSettings`.
+    scale: what scores are multiplied with: larger is a sharper policy. opinion: weight of the logarithm of the heuristic's
+    prior, which is added to them: with 1 the model learns to correct the heuristic, as the compact network does.
+    tokens, code, steps, lines: see `PromptSettings`.
     reference: base, or start: see above. value_gradient: share of the value's gradient that reaches the adapter, 0 to 1.
     states: at once, which takes memory. precision: auto is bfloat16 on a GPU. device: auto, cpu, cuda or cuda:1.
     """
@@ -55,6 +58,7 @@ class LmSettings:
     alpha: int = 16
     normalize: Normalize = "token"
     scale: float = 1.0
+    opinion: float = 0.0
     tokens: int = 1024
     code: int = 256
     steps: int = 4
@@ -67,7 +71,7 @@ class LmSettings:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
-        check_scores(self.normalize, self.scale)
+        check_scores(self.normalize, self.scale, self.opinion)
         for name in ("rank", "states"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"policy.{name} cannot be {getattr(self, name)}: use 1 or more")
@@ -99,7 +103,8 @@ class LmScorer:
         """base: its layers get the adapter in place. seed: of the adapter and the value."""
         self._settings = settings
         self.device = device_of(settings.device)
-        self._about = About(base.name, base.mark, settings.prompt, settings.normalize, settings.scale)
+        how = settings.normalize, settings.scale, settings.opinion
+        self._about = About(base.name, base.mark, settings.prompt, *how)
         self._model = with_adapter(base, settings.rank, settings.alpha, seed).to(self.device).eval()
         self._value = _value_head(base.model.config.hidden_size, seed).to(self.device)
         self._texts = Texts(base.tokenizer, settings.prompt)
@@ -171,7 +176,7 @@ class LmScorer:
             f"{self._about.base} ({shape}; mark of its weights {self._about.mark}).\n\n"
             "It reads a prompt (`mtmc.agents.learned.lm.prompt`) with "
             f"{json.dumps(vars(self._about.prompt))}; scores are normalized by {self._about.normalize} and multiplied with "
-            f"{self._about.scale:g}.\n"
+            f"{self._about.scale:g}; added is {self._about.opinion:g} times the logarithm of the heuristic's prior.\n"
         )
         (folder / CARD).write_text(card + more, encoding="utf-8")
         return [*files, folder / CARD]
@@ -196,7 +201,17 @@ class LmScorer:
         return Scores(logits, values)
 
     def _scored(self, batch: Batch, states: Sequence[int]) -> Scores:
-        """Some states of a batch, in the order given, in one run of the model. A state that comes twice is run once."""
+        """Some states of a batch, in the order given, in one run of the model, the heuristic's opinion added."""
+        found = self._read(batch, states)
+        if not self._settings.opinion or not states:
+            return found
+        ends = np.concatenate(([0], np.cumsum(batch.counts)))
+        places = np.concatenate([np.arange(ends[at], ends[at + 1]) for at in states])
+        opinions = torch.from_numpy(batch.actions[places, OPINION]).to(self.device)
+        return replace(found, logits=found.logits + self._settings.opinion * opinions)
+
+    def _read(self, batch: Batch, states: Sequence[int]) -> Scores:
+        """What the model says of some states. A state that comes twice is run once."""
         if not states:
             return Scores(torch.zeros(0, device=self.device), torch.zeros(0, device=self.device))
         ends = np.concatenate(([0], np.cumsum(batch.counts)))

@@ -26,7 +26,8 @@ class About:
     """What an adapter was trained for: it means something under the same weights, asked and scored in the same way.
 
     base: name of the base model. mark: of its weights (`base.Base`). prompt: what it was shown. normalize: of scores.
-    scale: that scores are multiplied with.
+    scale: that scores are multiplied with. opinion: weight of the logarithm of the heuristic's prior, which is added to
+    them: with 0 the model decides alone, with 1 it corrects the heuristic.
     """
 
     base: str
@@ -34,14 +35,17 @@ class About:
     prompt: PromptSettings = field(default_factory=PromptSettings)
     normalize: Normalize = "token"
     scale: float = 1.0
+    opinion: float = 0.0
 
 
-def check_scores(normalize: str, scale: float) -> None:
-    """Raises: ConfigError for a normalization that there is none of, or a scale that is not above 0."""
+def check_scores(normalize: str, scale: float, opinion: float) -> None:
+    """Raises: ConfigError for a normalization that there is none of, a scale not above 0, or an opinion below 0."""
     if normalize not in NORMALIZATIONS:
         raise ConfigError(f"policy.normalize cannot be {normalize!r}: use one of {', '.join(NORMALIZATIONS)}")
     if not scale > 0:
         raise ConfigError(f"policy.scale cannot be {scale:g}: use a number above 0 (1 changes nothing)")
+    if not opinion >= 0:
+        raise ConfigError(f"policy.opinion cannot be {opinion:g}: use a number of 0 (the model alone) or more")
 
 
 def with_adapter(base: Base, rank: int, alpha: int, seed: int) -> Any:

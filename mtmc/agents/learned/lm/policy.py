@@ -5,6 +5,7 @@ torch and transformers are loaded at the first prior, not before.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -83,9 +84,11 @@ class Lm:
         """`prior` of several versions, which the model reads together: on a GPU several times as fast."""
         self.check()
         reader, opinion, found = _reader(self.adapter, self.base, self.device), Heuristic(experience=0.0), []
-        for (seen, actions), logits in zip(asked, reader.logits(asked), strict=True):
+        for (seen, actions), scores in zip(asked, reader.scores(asked), strict=True):
             more = experienced(seen, actions, self.experience)
             opinions = opinion.prior(seen, actions)
+            weight = reader.about.opinion
+            logits = [score + weight * math.log(each) for score, each in zip(scores, opinions, strict=True)]
             found.append(mixed_prior(logits, opinions, self.temperature, self.heuristic, self.floor, more))
         return found
 
@@ -98,7 +101,7 @@ class Reader:
     texts: Texts
     about: Any
 
-    def logits(self, asked: Sequence[Asked]) -> list[list[float]]:
+    def scores(self, asked: Sequence[Asked]) -> list[list[float]]:
         """For each version a score for each of its actions, normalized and scaled as the adapter was trained.
 
         Raises: ModelError as `Texts.answer`.
