@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TASK ?= linear_gelu
-EVALUATIONS ?= 16
+EVALUATIONS ?= 10
 
 .PHONY: run test lint format clean
 
