@@ -103,8 +103,7 @@ class LmScorer:
         """base: its layers get the adapter in place. seed: of the adapter and the value."""
         self._settings = settings
         self.device = device_of(settings.device)
-        how = settings.normalize, settings.scale, settings.opinion
-        self._about = About(base.name, base.mark, settings.prompt, *how)
+        self._about = About(base.name, base.mark, settings.prompt, settings.normalize, settings.scale, settings.opinion)
         self._model = with_adapter(base, settings.rank, settings.alpha, seed).to(self.device).eval()
         self._value = _value_head(base.model.config.hidden_size, seed).to(self.device)
         self._texts = Texts(base.tokenizer, settings.prompt)
@@ -123,9 +122,10 @@ class LmScorer:
 
     def score(self, batch: Batch) -> Scores:
         """See `Scorer`. Without gradients any number of states, in parts."""
-        if torch.is_grad_enabled():
-            return self._scored(batch, range(len(batch)))
-        return self._in_parts(batch)
+        if not torch.is_grad_enabled():
+            return self._in_parts(batch)
+        found = self._read(batch, range(len(batch)))
+        return replace(found, logits=found.logits + self._opinion(batch))
 
     def reference(self, batch: Batch) -> torch.Tensor:
         """See `Scorer`: what the base says, or the adapter as it was at the start."""
@@ -190,28 +190,25 @@ class LmScorer:
         lengths = [len(self._prompt(batch.forest, int(node))) for node in batch.nodes]
         order = np.argsort(lengths, kind="stable")
         ends = np.concatenate(([0], np.cumsum(batch.counts)))
-        logits = torch.zeros(int(ends[-1]), device=self.device)
+        logits = self._opinion(batch)
         values = torch.zeros(len(batch), device=self.device)
         for first in range(0, len(order), self._settings.states):
             some = order[first : first + self._settings.states]
-            found = self._scored(batch, some.tolist())
+            found = self._read(batch, some.tolist())
             values[torch.from_numpy(some).to(self.device)] = found.values
             places = np.concatenate([np.arange(ends[at], ends[at + 1]) for at in some])
-            logits[torch.from_numpy(places).to(self.device)] = found.logits
+            logits[torch.from_numpy(places).to(self.device)] += found.logits
         return Scores(logits, values)
 
-    def _scored(self, batch: Batch, states: Sequence[int]) -> Scores:
-        """Some states of a batch, in the order given, in one run of the model, the heuristic's opinion added."""
-        found = self._read(batch, states)
-        if not self._settings.opinion or not states:
-            return found
-        ends = np.concatenate(([0], np.cumsum(batch.counts)))
-        places = np.concatenate([np.arange(ends[at], ends[at + 1]) for at in states])
-        opinions = torch.from_numpy(batch.actions[places, OPINION]).to(self.device)
-        return replace(found, logits=found.logits + self._settings.opinion * opinions)
+    def _opinion(self, batch: Batch) -> torch.Tensor:
+        """What is added to the model's scores, [all actions]."""
+        if not self._settings.opinion:
+            return torch.zeros(len(batch.edges), device=self.device)
+        return self._settings.opinion * torch.from_numpy(batch.actions[:, OPINION]).to(self.device)
 
     def _read(self, batch: Batch, states: Sequence[int]) -> Scores:
-        """What the model says of some states. A state that comes twice is run once."""
+        """What the model says of some states of a batch, in the order given, in one run. A state that comes twice is run
+        once."""
         if not states:
             return Scores(torch.zeros(0, device=self.device), torch.zeros(0, device=self.device))
         ends = np.concatenate(([0], np.cumsum(batch.counts)))
