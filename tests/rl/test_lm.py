@@ -340,6 +340,50 @@ def test_a_state_is_kept_and_loaded(scorer: LmScorer, folder: Path) -> None:
         again.load_state_dict({**state, "mark": "0"})
 
 
+def test_compiled_layers_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, ours = [], torch.nn.Module.compile
+
+    def traced(
+        layer: torch.nn.Module, **more: Any
+    ) -> None:  # what is traced is run as it stands: no compiler is needed
+        compiled.append(layer)
+        ours(layer, backend="eager", **more)
+
+    monkeypatch.setattr(torch.nn.Module, "compile", traced)
+    settings, batch = replace(SMALL, base=str(folder)), forest().batch(np.asarray([0, 1], np.int64))
+    found = []
+    for each in (False, True):
+        scorer = shaken(replace(settings, compiled=each).open(forest(), seed=1))
+        scores = scorer.score(batch)
+        scores.logits.square().sum().backward()
+        gradients = [weight.grad for weight in scorer.groups(1.0)[0]["params"]]
+        assert all(gradient is not None for gradient in gradients)
+        found.append((scores.logits, *gradients))
+    for plain, other in zip(*found, strict=True):
+        torch.testing.assert_close(plain, other, rtol=1e-4, atol=1e-5)
+    assert compiled == list(scorer.model.get_decoder().layers)
+
+
+def test_a_training_begins_with_an_earlier_one_s_adapter(scorer: LmScorer, folder: Path, tmp_path: Path) -> None:
+    scorer.export(tmp_path, "# A card\n")
+    batch, settings = (
+        forest().batch(np.asarray([0, 1], np.int64)),
+        replace(SMALL, base=str(folder), adapter=str(tmp_path)),
+    )
+    with torch.no_grad():
+        ours = scorer.score(batch).logits
+        torch.testing.assert_close(settings.open(forest(), seed=5).score(batch).logits, ours, atol=2e-3, rtol=0.02)
+        fresh = replace(settings, adapter="").open(forest(), seed=5)
+        assert not torch.allclose(fresh.score(batch).logits, ours, atol=2e-3, rtol=0.02)
+    with pytest.raises(RunError, match="another adapter"):
+        replace(settings, rank=3).open(forest(), seed=5)
+    (tmp_path / "base").mkdir()
+    with pytest.raises(RunError, match="trained on other weights"):
+        replace(settings, base=str(tiny_base(tmp_path / "base", seed=3))).open(forest(), seed=5)
+    with pytest.raises(RunError, match="there is no adapter"):
+        replace(settings, adapter=str(tmp_path / "nowhere")).open(forest(), seed=5)
+
+
 def test_an_adapter_is_written_and_a_search_reads_it(
     scorer: LmScorer, folder: Path, tmp_path: Path, recorded: tuple[RecordedTree, Spy]
 ) -> None:

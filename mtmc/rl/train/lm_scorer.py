@@ -22,7 +22,10 @@ from torch.nn import functional
 from mtmc.agents.learned.lm.adapter import (
     About,
     adapter_weights,
+    check_mark,
     check_scores,
+    read_about,
+    read_weights,
     set_adapter_weights,
     with_adapter,
     write_adapter,
@@ -30,7 +33,7 @@ from mtmc.agents.learned.lm.adapter import (
 from mtmc.agents.learned.lm.base import PACKAGED, Base, device_of, load_base
 from mtmc.agents.learned.lm.packing import Pack, pack
 from mtmc.agents.learned.lm.prompt import Normalize, PromptSettings
-from mtmc.agents.learned.lm.scoring import PRECISIONS, Precision, answer_scores
+from mtmc.agents.learned.lm.scoring import PRECISIONS, Precision, answer_scores, compile_layers
 from mtmc.agents.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, RunError
 from mtmc.rl.forest import Batch, Forest
@@ -45,15 +48,18 @@ _VALUE_WIDTH = 128
 class LmSettings:
     """A language model that is trained.
 
-    base: see `mtmc.agents.learned.lm.base`. rank, alpha: of LoRA. normalize: of an answer's score, by none, token or word.
+    base: see `mtmc.agents.learned.lm.base`. adapter: folder of an earlier training, to begin with its weights; empty: a
+    fresh one, which changes nothing. rank, alpha: of LoRA. normalize: of an answer's score, by none, token or word.
     scale: what scores are multiplied with: larger is a sharper policy. opinion: weight of the logarithm of the heuristic's
     prior, which is added to them: with 1 the model learns to correct the heuristic, as the compact network does.
     tokens, code, steps, lines: see `PromptSettings`.
     reference: base, or start: see above. value_gradient: share of the value's gradient that reaches the adapter, 0 to 1.
-    states: at once, which takes memory. precision: auto is bfloat16 on a GPU. device: auto, cpu, cuda or cuda:1.
+    states: at once, which takes memory. precision: auto is bfloat16 on a GPU. compiled: whether the model's layers go
+    through torch.compile, which takes its time once and less for every step. device: auto, cpu, cuda or cuda:1.
     """
 
     base: str = PACKAGED
+    adapter: str = ""
     rank: int = 8
     alpha: int = 16
     normalize: Normalize = "token"
@@ -67,6 +73,7 @@ class LmSettings:
     value_gradient: float = 0.1
     states: int = 8
     precision: Precision = "auto"
+    compiled: bool = False
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -89,11 +96,15 @@ class LmSettings:
         return PromptSettings(self.tokens, self.code, self.steps, self.lines)
 
     def open(self, forest: Forest, seed: int) -> LmScorer:
-        """The base with a fresh adapter, see `mtmc.rl.scorer.ScorerSettings`. forest: not used.
+        """The base with its adapter, see `mtmc.rl.scorer.ScorerSettings`. forest: not used.
 
-        Raises: ModelError where a package or the base is missing, ConfigError for a device that is not there.
+        Raises: ModelError where a package or the base is missing, ConfigError for a device that is not there, RunError for
+        an adapter that is not there or was made with another base or rank.
         """
-        return LmScorer(self, load_base(self.base), seed)
+        scorer = LmScorer(self, load_base(self.base), seed)
+        if self.adapter:
+            scorer.begin_with(Path(self.adapter).expanduser())
+        return scorer
 
 
 class LmScorer:
@@ -105,10 +116,17 @@ class LmScorer:
         self.device = device_of(settings.device)
         self._about = About(base.name, base.mark, settings.prompt, settings.normalize, settings.scale, settings.opinion)
         self._model = with_adapter(base, settings.rank, settings.alpha, seed).to(self.device).eval()
+        if settings.compiled:
+            compile_layers(self._model)
         self._value = _value_head(base.model.config.hidden_size, seed).to(self.device)
         self._texts = Texts(base.tokenizer, settings.prompt)
         self._prompts: WeakKeyDictionary[Forest, dict[int, tuple[int, ...]]] = WeakKeyDictionary()
         self._start: dict[str, torch.Tensor] | None = None
+
+    def begin_with(self, folder: Path) -> None:
+        """Take over the weights of an adapter. Raises: RunError where there is none for this base and rank."""
+        check_mark(read_about(folder), folder, self._about.base, self._about.mark)
+        set_adapter_weights(self._model, read_weights(folder))
 
     @property
     def states_at_once(self) -> int:

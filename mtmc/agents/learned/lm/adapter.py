@@ -14,6 +14,7 @@ from typing import Any
 
 from mtmc.agents.learned.lm.base import Base, load_base
 from mtmc.agents.learned.lm.prompt import NORMALIZATIONS, Normalize, PromptSettings
+from mtmc.agents.learned.lm.quiet import quiet
 from mtmc.agents.learned.lm.scoring import check_model
 from mtmc.errors import ConfigError, RunError
 
@@ -61,7 +62,7 @@ def with_adapter(base: Base, rank: int, alpha: int, seed: int) -> Any:
     config = LoraConfig(
         r=rank, lora_alpha=alpha, target_modules="all-linear", lora_dropout=0.0, bias="none", task_type="CAUSAL_LM"
     )
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), quiet():
         torch.manual_seed(seed)
         return get_peft_model(base.model, config)
 
@@ -134,30 +135,50 @@ def read_adapter(folder: Path, base: str = "") -> tuple[Base, Any, About]:
     """
     about = read_about(folder)
     loaded = load_base(base or about.base)
-    if loaded.mark != about.mark:
+    check_mark(about, folder, loaded.name, loaded.mark)
+    return loaded, attached(loaded, folder), about
+
+
+def check_mark(about: About, folder: Path, base: str, mark: str) -> None:
+    """Raises: RunError where an adapter was trained on other weights than those of a base with this mark."""
+    if mark != about.mark:
         raise RunError(
-            f"the adapter in {folder} was trained on other weights than those of {loaded.name!r}: give those of "
+            f"the adapter in {folder} was trained on other weights than those of {base!r}: give those of "
             f"{about.base!r} (mark {about.mark}) as policy.base"
         )
-    return loaded, attached(loaded, folder), about
 
 
 def attached(base: Base, folder: Path) -> Any:
     """A base model with the adapter of a folder. Raises: RunError where it does not fit, ModelError as `with_adapter`."""
     from peft import LoraConfig, get_peft_model
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
     check_model(base.model)
     try:
         config = LoraConfig.from_pretrained(str(folder))
-        weights = load_file(folder / WEIGHTS)
-    except (OSError, ValueError, TypeError, SafetensorError) as error:
-        raise RunError(f"the adapter in {folder} cannot be read ({error}): train it again") from error
+    except (OSError, ValueError, TypeError) as error:
+        raise _unreadable(folder, error) from error
+    weights = read_weights(folder)
     config.base_model_name_or_path = None  # our name for it: peft would warn that transformers has another
-    model = get_peft_model(base.model, config)
+    with quiet():
+        model = get_peft_model(base.model, config)
     set_adapter_weights(model, weights)
     return model.eval().requires_grad_(False)
+
+
+def read_weights(folder: Path) -> dict[str, Any]:
+    """The tensors of an adapter's folder by name, as `adapter_weights` gives them. Raises: RunError where there are none."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        found: dict[str, Any] = load_file(folder / WEIGHTS)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _unreadable(folder, error) from error
+    return found
+
+
+def _unreadable(folder: Path, error: Exception) -> RunError:
+    return RunError(f"the adapter in {folder} cannot be read ({error}): train it again")
 
 
 def _json(data: Mapping[str, Any]) -> str:
