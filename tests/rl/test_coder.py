@@ -294,6 +294,13 @@ def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.M
     assert all(each["execution"] == -1.0 and each["why"] for each in samples)
     card = (out / "adapter" / "model_card.md").read_text()
     assert "| grpo | 1 | 0.00 | -1.00 | 0 | 0 |" in card and str(tmp_path / "base") in card
+    goes_on = replace(settings, adapter=str(out / "adapter"), sft=Supervised(steps=0), grpo=Grouped(steps=0))
+    taught = teach(str(base), goes_on, Drawn(), tmp_path / "more", rows.append, lambda text: None)
+    assert list(taught.scores) == ["start"]
+    before, after = (load_file(folder / "adapter" / "adapter_model.safetensors") for folder in (out, tmp_path / "more"))
+    assert all(torch.equal(after[name], weight) for name, weight in before.items())
+    with pytest.raises(RunError, match="cannot be read"):
+        teach(str(base), replace(goes_on, adapter="nowhere"), Drawn(), tmp_path / "no", rows.append, lambda text: None)
 
 
 def test_the_command_line_names_a_coder() -> None:

@@ -27,17 +27,23 @@ _SMOOTHED = 5
 """Steps that the thick line is the mean of."""
 
 
+def write_table(rows: Sequence[Row], folder: Path) -> Path:
+    """curves.csv. Raises: OSError where it cannot be written."""
+    table = folder / "curves.csv"
+    with table.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
+    return table
+
+
 def write_curves(rows: Sequence[Row], folder: Path) -> list[Path]:
     """curves.csv and curves.png. Raises: OSError, RunError where they cannot be written."""
     from matplotlib.figure import Figure
 
     from mtmc.export.plots import INK, LINE_COLOURS, save_figure
 
-    table, picture = folder / "curves.csv", folder / "curves.png"
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+    table, picture = write_table(rows, folder), folder / "curves.png"
     figure = Figure(figsize=(10.0, 5.6), layout="constrained")
     for axes, (phase, name, label) in zip(figure.subplots(2, 2).flat, CURVES, strict=True):
         points = [(row["step"], row[name]) for row in rows if row["phase"] == phase and name in row]

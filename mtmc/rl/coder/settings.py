@@ -56,7 +56,8 @@ class Grouped:
 class CoderSettings:
     """How a coder is taught.
 
-    data: folders of recorded trees or of runs. seed: of the adapter and of all that is drawn. rank, alpha: of LoRA.
+    data: folders of recorded trees or of runs. seed: of the adapter and of all that is drawn. adapter: folder of an earlier
+    training, to begin with its weights; empty: a fresh one. rank, alpha: of LoRA.
     prompt, reply: tokens at most; longer edits are left out. examples: of the kind of optimization in a prompt, 0 or 1.
     blocks: whether an edit that is shorter as SEARCH/REPLACE blocks is taught as these, not as a whole file; both are read.
     per_task: edits of a task at most, drawn. samples: requests of the test split that are answered before and after.
@@ -65,6 +66,7 @@ class CoderSettings:
 
     data: tuple[str, ...] = ()
     seed: int = 0
+    adapter: str = ""
     rank: int = 16
     alpha: int = 32
     prompt: int = 4096

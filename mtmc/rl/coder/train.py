@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import RunError
 from mtmc.protocols import Evaluator
 from mtmc.rl.coder.data import Lessons, load_lessons, shortest_requests
-from mtmc.rl.coder.results import report_text, write_curves, write_samples
+from mtmc.rl.coder.results import report_text, write_curves, write_samples, write_table
 from mtmc.rl.coder.rewards import Judge
 from mtmc.rl.coder.samples import Sample, means, take_samples
 from mtmc.rl.coder.settings import CoderSettings
@@ -48,7 +48,8 @@ def teach(
     """Teach a coder. base: see `mtmc.agents.learned.lm.base`. evaluator: of replies; the caller closes it. watch: told of
     each step. tell: of each stage. command: for the model card.
 
-    Raises: ModelError where a package or the base is missing, ConfigError and RunError as `load_lessons`, EvaluatorError.
+    Raises: ModelError where a package or the base is missing, ConfigError and RunError as `load_lessons`, RunError for an
+    adapter that is not there or of another base or rank, EvaluatorError.
     """
     from mtmc.agents.learned.lm.base import load_base, needed
 
@@ -71,6 +72,7 @@ def teach(
 
     def note(row: Row) -> None:
         rows.append(row)
+        write_table(rows, out)  # a step can take half a minute, and what ends the process takes no step along
         watch(row)
 
     def sample(stage: str) -> None:
@@ -83,7 +85,7 @@ def teach(
 
     try:
         out.mkdir(parents=True, exist_ok=True)
-        sample("base")
+        sample("start" if settings.adapter else "base")
         if settings.sft.steps:
             tell("supervised fine-tuning")
             supervised(pupil, lessons.train, settings, out / "trl", note)
@@ -100,14 +102,15 @@ def teach(
 
 
 def _pupil(base: Base, settings: CoderSettings) -> Pupil:
-    from mtmc.agents.learned.lm.adapter import with_adapter
+    from mtmc.agents.learned.lm.adapter import read_weights, set_adapter_weights, with_adapter
     from mtmc.agents.learned.lm.base import device_of
 
     if base.tokenizer.pad_token_id is None:
         base.tokenizer.pad_token = base.tokenizer.eos_token
-    return Pupil(
-        with_adapter(base, settings.rank, settings.alpha, settings.seed).to(device_of(settings.device)), base.tokenizer
-    )
+    model = with_adapter(base, settings.rank, settings.alpha, settings.seed)
+    if settings.adapter:
+        set_adapter_weights(model, read_weights(Path(settings.adapter).expanduser()))
+    return Pupil(model.to(device_of(settings.device)), base.tokenizer)
 
 
 def _written(
