@@ -56,6 +56,8 @@ ALWAYS = ("uniform", "heuristic")
 HINDSIGHT = "hindsight"
 SHOWN = 32
 """Evaluations that the picture shows at most."""
+BANDS = 6
+"""Lines that are shown with their intervals at most."""
 
 
 @dataclass
@@ -225,19 +227,18 @@ def tell(report: Report, found: Sequence[Measured], budgets: Sequence[int], seed
 
 
 def draw(found: Sequence[Measured], count: int, path: Path, seed: int) -> None:
-    """Share of the best known log2 speedup against evaluations, with 95% intervals; nothing where colours do not suffice."""
-    from mtmc.export.plots import INK, LINE_COLOURS, new_figure, save_figure
+    """Share of the best known log2 speedup against evaluations; with 95% intervals as long as they can be told apart."""
+    from mtmc.export.plots import INK, line_look, new_figure, save_figure
 
-    if len(found) > len(LINE_COLOURS):
-        return
     rng = np.random.default_rng(seed)
     figure, axes = new_figure(8.6, 4.8)
     xs = range(1, count + 1)
     for index, each in enumerate(found):
-        shares, colour = each.shares(count), LINE_COLOURS[index % len(LINE_COLOURS)]
-        bounds = [interval(shares[:, at], rng) for at in range(count)]
-        axes.fill_between(xs, *zip(*bounds, strict=True), color=colour, alpha=0.14, linewidth=0)
-        axes.plot(xs, shares.mean(axis=0), color=colour, linewidth=2, label=each.label)
+        shares, (style, colour) = each.shares(count), line_look(index)
+        if len(found) <= BANDS:
+            bounds = [interval(shares[:, at], rng) for at in range(count)]
+            axes.fill_between(xs, *zip(*bounds, strict=True), color=colour, alpha=0.14, linewidth=0)
+        axes.plot(xs, shares.mean(axis=0), style, color=colour, linewidth=2, label=each.label)
     axes.set_xlabel("evaluations, the root's included", color=INK)
     axes.set_ylabel("share of the best known log2 speedup", color=INK)
     axes.set_title("MCTS on recorded test trees, by its priors", loc="left", fontsize=11, color=INK)

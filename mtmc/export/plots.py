@@ -37,6 +37,11 @@ LABEL_LIMIT, LABEL_COLUMNS = 220, 20
 LINE_COLOURS = ("#0fa47f", "#3b6fe0", "#e0a100", "#d6409f", "#8e4ec6", "#f2711c", "#1f9bb5", "#5f6672")
 
 
+def line_look(index: int) -> tuple[str, str]:
+    """Style and colour of one of many lines: when the colours are used up, they come again dashed, dotted, ..."""
+    return ("-", "--", ":", "-.")[index // len(LINE_COLOURS) % 4], LINE_COLOURS[index % len(LINE_COLOURS)]
+
+
 def tree_png(record: RunRecord, path: Path) -> Path:
     """Draw the tree, root on the left, one column a step, speedups at the nodes, the best path highlighted.
 
@@ -66,8 +71,7 @@ def sweep_png(curves: Mapping[str, Sequence[Sequence[float]]], kind: str, path: 
     for index, (name, runs) in enumerate(curves.items()):
         length = max(len(run) for run in runs)
         columns = list(zip(*(list(run) + [run[-1]] * (length - len(run)) for run in runs), strict=True))
-        xs, colour = range(length), LINE_COLOURS[index % len(LINE_COLOURS)]
-        style = ("-", "--", ":", "-.")[index // len(LINE_COLOURS) % 4]
+        xs, (style, colour) = range(length), line_look(index)
         low, high = [min(column) for column in columns], [max(column) for column in columns]
         mean = [sum(column) / len(column) for column in columns]
         axes.fill_between(xs, low, high, step="post", color=colour, alpha=0.14, linewidth=0)
