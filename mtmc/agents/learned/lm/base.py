@@ -73,6 +73,15 @@ def load_base(name: str) -> Base:
     return Base(model.eval().requires_grad_(False), tokenizer, name, mark_of(model))
 
 
+def check_base(name: str) -> None:
+    """Whether a base is here, as far as can be told without the network; it is not loaded. name: as of `load_base`.
+
+    Raises: ModelError where it is not, with what to install.
+    """
+    if name == PACKAGED:
+        _packaged()
+
+
 def needed(packages: Sequence[str], extra: str = "lm") -> None:
     """Raises: ModelError for the first of some packages that is not installed. extra: of mtmc, which has them."""
     for package in packages:

@@ -14,11 +14,10 @@ from typing import Any
 
 from mtmc.action import Action
 from mtmc.agents.heuristic import Heuristic
-from mtmc.agents.learned.lm.base import PACKAGED, device_of, load_base, needed
+from mtmc.agents.learned.lm.base import PACKAGED, check_base, device_of, load_base, needed
 from mtmc.agents.learned.lm.prompt import PromptSettings
 from mtmc.agents.learned.lm.tokens import Texts
 from mtmc.agents.mixing import check_mixing, experienced, mixed_prior
-from mtmc.errors import ConfigError
 from mtmc.protocols import Observation
 
 ADAPTER = Path(__file__).parent / "adapter"
@@ -57,14 +56,12 @@ class Lm:
     def check(self) -> None:
         """Whether it can be used at all, before a search begins; the model is not loaded for it.
 
-        Raises: ModelError where a package is missing, ConfigError where no adapter comes with mtmc and none is given.
+        Raises: ModelError where a package or the base is missing, RunError where there is no such adapter.
         """
+        from mtmc.agents.learned.lm.adapter import read_about
+
         needed(("transformers", "peft"))
-        if not self.adapter and not ADAPTER.is_dir():
-            raise ConfigError(
-                "no adapter comes with this mtmc: give policy.adapter=FOLDER (mtmc train policy=lm makes one), or "
-                f"policy.adapter={NONE} for the base model as it is"
-            )
+        check_base(self.base or (PACKAGED if self.adapter == NONE else read_about(_folder(self.adapter)).base))
 
     @property
     def reads_text(self) -> bool:
@@ -76,7 +73,7 @@ class Lm:
     def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
         """The model's and the heuristic's probabilities, mixed.
 
-        Raises: as `check`; ModelError where the base is missing, RunError for an adapter that cannot be used.
+        Raises: as `check`; RunError for an adapter that does not fit its base.
         """
         return self.priors([(observation, actions)])[0]
 
