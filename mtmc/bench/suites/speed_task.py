@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from mtmc.bench.suites.numbers import UNKNOWN, Env, is_size, names_in, value_of
-from mtmc.bench.suites.speed_test import Inputs, needed, read_speed_test
+from mtmc.bench.suites.speed_reading import Inputs, needed, read_speed_test
 from mtmc.errors import TaskError
 from mtmc.syntax import parse
 from mtmc.task import DECLARATION

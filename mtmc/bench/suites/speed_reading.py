@@ -1,4 +1,4 @@
-"""speed_test: what one of TritonBench's speed tests does, read from its syntax tree. Runs no torch.
+"""speed_reading: what one of TritonBench's speed tests does, read from its syntax tree. Runs no torch.
 
 A speed test is a class with `get_input_tensors`, a loop over sizes whose body makes tensors and appends them, and
 `call_op`, which calls the gold function on one item. It is read at one step of the loop. What is made of numbers alone is
