@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 TASK ?= linear_gelu
-EVALUATIONS ?= 8
+EVALUATIONS ?= 6
 
 .PHONY: run test lint format clean
 
