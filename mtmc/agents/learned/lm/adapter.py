@@ -15,7 +15,6 @@ from typing import Any
 from mtmc.agents.learned.lm.base import Base, load_base
 from mtmc.agents.learned.lm.prompt import NORMALIZATIONS, Normalize, PromptSettings
 from mtmc.agents.learned.lm.quiet import quiet
-from mtmc.agents.learned.lm.scoring import check_model
 from mtmc.errors import ConfigError, RunError
 
 FORMAT, VERSION = "mtmc lm policy", 1
@@ -57,6 +56,8 @@ def with_adapter(base: Base, rank: int, alpha: int, seed: int) -> Any:
     """
     import torch
     from peft import LoraConfig, get_peft_model
+
+    from mtmc.agents.learned.lm.scoring import check_model
 
     check_model(base.model)
     config = LoraConfig(
@@ -151,6 +152,8 @@ def check_mark(about: About, folder: Path, base: str, mark: str) -> None:
 def attached(base: Base, folder: Path) -> Any:
     """A base model with the adapter of a folder. Raises: RunError where it does not fit, ModelError as `with_adapter`."""
     from peft import LoraConfig, get_peft_model
+
+    from mtmc.agents.learned.lm.scoring import check_model
 
     check_model(base.model)
     try:

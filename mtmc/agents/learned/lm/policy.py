@@ -79,7 +79,6 @@ class Lm:
 
     def priors(self, asked: Sequence[Asked]) -> list[list[float]]:
         """`prior` of several versions, which the model reads together: on a GPU several times as fast."""
-        self.check()
         reader, opinion, found = _reader(self.adapter, self.base, self.device), Heuristic(experience=0.0), []
         for (seen, actions), scores in zip(asked, reader.scores(asked), strict=True):
             more = experienced(seen, actions, self.experience)
