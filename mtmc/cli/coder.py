@@ -10,7 +10,7 @@ from typing import Any
 
 from mtmc.cli.command import Interrupted
 
-TOLD = ("loss", "accuracy", "rules", "execution", "kl", "length")
+TOLD = ("loss", "accuracy", "rules", "execution", "asked", "kl", "length")
 """Numbers of a step that are shown while it goes on."""
 
 
@@ -39,11 +39,11 @@ def train_coder(overrides: Sequence[str], dry_run: bool, trainings: Path) -> int
         raise Interrupted("what was taught is lost: give sft.minutes and grpo.minutes to end in time") from stop
     finally:
         evaluator.close()
-    print("samples   rules  execution  all rules kept  right")
+    print("samples   rules  execution  all rules kept  right  as asked")
     for stage, found in taught.scores.items():
         print(
             f"{stage:<8} {found['rules']:>6.2f} {found['execution']:>+10.2f} {found['kept']:>9} of {found['samples']}"
-            f" {found['right']:>6}"
+            f" {found['right']:>6} {found['asked']:>9}"
         )
     for path in taught.files:
         print(f"wrote {path}")

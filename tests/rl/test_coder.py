@@ -20,7 +20,7 @@ from mtmc.errors import ConfigError, RunError
 from mtmc.outcome import Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest
 from mtmc.rl.coder.data import load_lessons, shortest_requests
-from mtmc.rl.coder.rewards import Judge, read_reply
+from mtmc.rl.coder.rewards import Judge, as_recorded, read_reply
 from mtmc.rl.coder.settings import CoderSettings, Grouped, Supervised
 from mtmc.rl.coder.teaching import Pupil
 from mtmc.rl.edits import edited, edits_of_run, edits_of_tree
@@ -133,6 +133,18 @@ def test_the_reward_by_execution_is_the_paper_s() -> None:
     asked = judge.evaluator.asked  # type: ignore[attr-defined]
     assert len(asked) == 4  # the same file once, and nothing that breaks a rule
     assert judge.outcome(fenced(slower), request()) == Outcome("ok", 8.0, runtime_kind="estimated")
+
+
+def test_only_what_was_asked_for_is_the_recorded_version() -> None:
+    """An edit that is right and fast, but another one, is not."""
+    other = KERNEL.replace("1024", "512")
+    said = [
+        fenced(KERNEL),
+        fenced(KERNEL.replace("out = torch", "# a row\n    out =  torch")),
+        fenced(other),
+        "no file",
+    ]
+    assert [as_recorded(read_reply(each, request()), KERNEL) for each in said] == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_a_parent_of_another_kind_of_runtime_is_evaluated_too() -> None:
@@ -279,7 +291,7 @@ def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.M
     taught = teach(str(base), settings, Drawn(), tmp_path / "out", rows.append, lambda text: None, "mtmc train ...")
     assert [(row["phase"], row["step"]) for row in rows] == [("sft", 1), ("sft", 2), ("grpo", 1)]
     assert [row["left_out"] for row in rows] == [0, 1, 0]
-    assert all("rules" in row and "execution" in row for row in rows[2:])
+    assert all({"rules", "execution", "asked"} <= set(row) for row in rows[2:])
     assert list(taught.scores) == ["base", "sft", "grpo"]
     out = tmp_path / "out"
     assert {path.relative_to(out).as_posix() for path in taught.files} == {
@@ -293,7 +305,7 @@ def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.M
     assert [each["stage"] for each in samples] == ["base", "sft", "grpo"]
     assert all(each["execution"] == -1.0 and each["why"] for each in samples)
     card = (out / "adapter" / "model_card.md").read_text()
-    assert "| grpo | 1 | 0.00 | -1.00 | 0 | 0 |" in card and str(tmp_path / "base") in card
+    assert "| grpo | 1 | 0.00 | -1.00 | 0 | 0 | 0 |" in card and str(tmp_path / "base") in card
     goes_on = replace(settings, adapter=str(out / "adapter"), sft=Supervised(steps=0), grpo=Grouped(steps=0))
     taught = teach(str(base), goes_on, Drawn(), tmp_path / "more", rows.append, lambda text: None)
     assert list(taught.scores) == ["start"]

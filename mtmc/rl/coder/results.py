@@ -14,13 +14,15 @@ from mtmc.rl.coder.teaching import Row
 
 COLUMNS = (
     *("phase", "step", "loss", "norm", "left_out", "accuracy"),
-    *("rules", "execution", "reward", "kl", "entropy", "length", "cut"),
+    *("rules", "execution", "asked", "reward", "kl", "entropy", "length", "cut"),
 )
 """norm: of the gradient. left_out: steps whose gradient was not finite, so far."""
 CURVES = (
     ("sft", "loss", "supervised: loss"),
     ("grpo", "rules", "GRPO: reward by rules (0 to 1)"),
     ("grpo", "execution", "GRPO: reward by execution (-1 to 1.6)"),
+    ("sft", "accuracy", "supervised: share of right tokens"),
+    ("grpo", "asked", "GRPO: share of replies as asked"),
     ("grpo", "kl", "GRPO: KL from the model before"),
 )
 _SMOOTHED = 5
@@ -44,8 +46,8 @@ def write_curves(rows: Sequence[Row], folder: Path) -> list[Path]:
     from mtmc.export.plots import INK, LINE_COLOURS, save_figure
 
     table, picture = write_table(rows, folder), folder / "curves.png"
-    figure = Figure(figsize=(10.0, 5.6), layout="constrained")
-    for axes, (phase, name, label) in zip(figure.subplots(2, 2).flat, CURVES, strict=True):
+    figure = Figure(figsize=(11.0, 5.6), layout="constrained")
+    for axes, (phase, name, label) in zip(figure.subplots(2, 3).flat, CURVES, strict=True):
         points = [(row["step"], row[name]) for row in rows if row["phase"] == phase and name in row]
         if points:
             steps, values = zip(*points, strict=True)
@@ -75,21 +77,28 @@ def report_text(command: str, about: Mapping[str, Any], rows: Sequence[Row], sam
         "## Data\n",
         f"{about['data']}\n",
         "## The same requests of test tasks before and after\n",
-        "| stage | samples | rules | execution | all rules kept | right |",
-        "|---|---|---|---|---|---|",
+        "| stage | samples | rules | execution | all rules kept | right | as asked |",
+        "|---|---|---|---|---|---|---|",
     ]
     for stage, each in means(samples).items():
         worth = f"{each['rules']:.2f} | {each['execution']:+.2f}"
-        lines.append(f"| {stage} | {each['samples']} | {worth} | {each['kept']} | {each['right']} |")
-    lines += ["", "## Rewards while it was trained by GRPO\n", "| steps | rules | execution |", "|---|---|---|"]
+        lines.append(f"| {stage} | {each['samples']} | {worth} | {each['kept']} | {each['right']} | {each['asked']} |")
+    lines += [
+        "",
+        "## Rewards while it was trained by GRPO\n",
+        "| steps | rules | execution | asked |",
+        "|---|---|---|---|",
+    ]
     trained = [row for row in rows if row["phase"] == "grpo" and "rules" in row]
     for name, some in (
         ("first quarter", trained[: _quarter(trained)]),
         ("last quarter", trained[-_quarter(trained) :]),
     ):
         if some:
-            mean = {key: sum(row[key] for row in some) / len(some) for key in ("rules", "execution")}
-            lines.append(f"| {name} ({len(some)}) | {mean['rules']:.3f} | {mean['execution']:+.3f} |")
+            mean = {key: sum(row[key] for row in some) / len(some) for key in ("rules", "execution", "asked")}
+            lines.append(
+                f"| {name} ({len(some)}) | {mean['rules']:.3f} | {mean['execution']:+.3f} | {mean['asked']:.3f} |"
+            )
     return "\n".join([*lines, "", "## Settings\n", f"    {json.dumps(about['settings'])}", ""])
 
 

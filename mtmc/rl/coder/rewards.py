@@ -1,4 +1,4 @@
-"""rewards: what a reply to a request for an edit is worth. Two rewards, after AutoTriton (arXiv 2507.05687).
+"""rewards: what a reply to a request for an edit is worth. Two rewards after AutoTriton (arXiv 2507.05687), and a third.
 
 `rules` reads the reply alone, and is there so that nothing but a kernel pays:
 
@@ -8,6 +8,9 @@
 
 `execution` is the paper's shaped reward (`mtmc.reward.shaped_reward`, without step decay) of what the evaluator finds, and
 -1, as for what does not compile, where the rules are not all kept: such a file is not run.
+
+`asked` is 1 where the file is the recorded version, comments and spaces aside, else 0: of the other two a harmless change
+that nobody asked for gets as much as the right one, and a coder soon finds that out.
 """
 
 from __future__ import annotations
@@ -59,9 +62,14 @@ def read_reply(text: str, request: EditRequest, truncated: bool = False) -> Read
     return Read(source, worth, kernel or fallback)
 
 
+def as_recorded(read: Read, child: str) -> float:
+    """The reward `asked`. child: the recorded version, a file."""
+    return float(read.source is not None and ast.dump(parse(read.source)) == ast.dump(parse(child)))
+
+
 @dataclass
 class Judge:
-    """Both rewards, with an evaluator. What was evaluated is not evaluated again.
+    """The rewards by rules and by execution, with an evaluator. What was evaluated is not evaluated again.
 
     Versions are compared with their parents as recorded, where both runtimes are of one kind; else the parent is
     evaluated, too.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtmc.rl.coder.data import Lesson
-from mtmc.rl.coder.rewards import Judge, read_reply
+from mtmc.rl.coder.rewards import Judge, as_recorded, read_reply
 from mtmc.rl.coder.teaching import Pupil
 
 AT_ONCE = 8
@@ -17,7 +17,7 @@ AT_ONCE = 8
 @dataclass(frozen=True)
 class Sample:
     """stage: base, sft or grpo. task, kind, action: of the request. cut: whether the reply reached its limit. why: which
-    rule it breaks, or what evaluation found. rules, execution: its rewards."""
+    rule it breaks, or what evaluation found. rules, execution, asked: its rewards."""
 
     stage: str
     task: str
@@ -28,6 +28,7 @@ class Sample:
     why: str
     rules: float
     execution: float
+    asked: float
 
 
 def take_samples(pupil: Pupil, lessons: Sequence[Lesson], judge: Judge, stage: str, limit: int) -> list[Sample]:
@@ -40,10 +41,12 @@ def take_samples(pupil: Pupil, lessons: Sequence[Lesson], judge: Judge, stage: s
     for lesson, (text, cut), (rules, execution) in zip(lessons, replies, rewards, strict=True):
         request, about = lesson.edit.request, lesson.edit.about
         outcome = judge.outcome(text, request, cut)
-        why = read_reply(text, request, cut).why
+        read = read_reply(text, request, cut)
+        why, asked = read.why, as_recorded(read, lesson.edit.child)
         if outcome is not None:
             why = outcome.status + (f": {outcome.diagnosis.kind}" if outcome.diagnosis is not None else "")
-        samples.append(Sample(stage, about["task"], about["kind"], about["action"], text, cut, why, rules, execution))
+        named = about["task"], about["kind"], about["action"]
+        samples.append(Sample(stage, *named, text, cut, why, rules, execution, asked))
     return samples
 
 
@@ -89,7 +92,8 @@ def samples_text(samples: Sequence[Sample]) -> str:
                 head = (
                     f"**{each.stage}**: rules {each.rules:.2f}, execution {each.execution:+.2f}; {each.why or 'kept'}"
                 )
-                parts.append(f"{head}{' (cut)' if each.cut else ''}\n\n{_quoted(each.reply)}\n")
+                marks = f"{', as asked' if each.asked else ''}{' (cut)' if each.cut else ''}"
+                parts.append(f"{head}{marks}\n\n{_quoted(each.reply)}\n")
     return "\n".join(parts)
 
 
@@ -98,7 +102,8 @@ def _quoted(text: str) -> str:
 
 
 def means(samples: Sequence[Sample]) -> dict[str, dict[str, Any]]:
-    """Stage -> mean rewards of its samples, how many keep all rules (`kept`), and how many are right."""
+    """Stage -> mean rewards of its samples, how many keep all rules (`kept`), how many are right, and how many
+    are what was asked for."""
     found: dict[str, dict[str, Any]] = {}
     for stage in dict.fromkeys(each.stage for each in samples):
         some = [each for each in samples if each.stage == stage]
@@ -108,5 +113,6 @@ def means(samples: Sequence[Sample]) -> dict[str, dict[str, Any]]:
             "execution": sum(each.execution for each in some) / len(some),
             "kept": sum(each.rules > 0.99 for each in some),
             "right": sum(each.why == "ok" for each in some),
+            "asked": sum(each.asked > 0 for each in some),
         }
     return found

@@ -27,7 +27,7 @@ class Supervised:
 class Grouped:
     """GRPO. steps: of the optimizer; 0: none. rate: of learning. requests, replies: in a step, and to each request. at_once:
     replies on the device. kl: weight of the divergence from the model before. temperature: of the replies.
-    rules, execution: weights of the two rewards, see `mtmc.rl.coder.rewards`. minutes: as of supervised fine-tuning."""
+    rules, execution, asked: weights of the rewards, see `mtmc.rl.coder.rewards`. minutes: as of supervised fine-tuning."""
 
     steps: int = 40
     rate: float = 2e-5
@@ -38,12 +38,13 @@ class Grouped:
     temperature: float = 0.8
     rules: float = 1.0
     execution: float = 1.0
+    asked: float = 1.0
     minutes: float | None = None
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
         _check("grpo", self, {"steps": 0, "requests": 1, "replies": 2, "at_once": 1})
-        if self.kl < 0 or not self.temperature > 0 or min(self.rules, self.execution) < 0:
+        if self.kl < 0 or not self.temperature > 0 or min(self.rules, self.execution, self.asked) < 0:
             raise ConfigError("grpo.kl and the weights of the rewards must be 0 or more, grpo.temperature above 0")
         if self.requests * self.replies % self.at_once:
             many = self.requests * self.replies

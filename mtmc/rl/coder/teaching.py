@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.rl.coder.data import Lesson
-from mtmc.rl.coder.rewards import Judge
+from mtmc.rl.coder.rewards import Judge, as_recorded, read_reply
 from mtmc.rl.coder.settings import CoderSettings, Grouped, Supervised
 
 _log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ _GROUPED = {
     "reward": "reward",
     "rewards/rules/mean": "rules",
     "rewards/execution/mean": "execution",
+    "rewards/asked/mean": "asked",
     "kl": "kl",
     "entropy": "entropy",
     "completions/mean_length": "length",
@@ -95,7 +96,7 @@ def grouped(
     _run(
         GRPOTrainer,
         model=pupil.model,
-        reward_funcs=[scored.rules, scored.execution],
+        reward_funcs=[scored.rules, scored.execution, scored.asked],
         args=GRPOConfig(
             **_common(pupil, settings, folder, chosen),
             per_device_train_batch_size=chosen.at_once,
@@ -104,7 +105,7 @@ def grouped(
             max_completion_length=settings.reply,
             temperature=chosen.temperature,
             beta=chosen.kl,
-            reward_weights=[chosen.rules, chosen.execution],
+            reward_weights=[chosen.rules, chosen.execution, chosen.asked],
             # a reply from logits that are no numbers is a bad one; drawing from them would end the process on a GPU
             generation_kwargs={"remove_invalid_values": True},
         ),
@@ -115,8 +116,8 @@ def grouped(
 
 
 class _Scored:
-    """The two rewards as trl asks for them: one after the other, for the same replies, which are judged once. trl names its
-    curves after the two methods."""
+    """The rewards as trl asks for them: one after the other, for the same replies, which are evaluated once. trl names its
+    curves after the methods."""
 
     def __init__(self, judge: Judge, lessons: Sequence[Lesson], pupil: Pupil) -> None:
         self._judge, self._lessons, self._pupil = judge, lessons, pupil
@@ -130,10 +131,22 @@ class _Scored:
         """The reward by execution."""
         return [execution for _, execution in self._rewards(completions, lesson, more)]
 
-    def _rewards(self, completions: Sequence[Any], lesson: Sequence[int], more: Any) -> list[tuple[float, float]]:
+    def asked(self, completions: Sequence[Any], lesson: Sequence[int], **more: Any) -> list[float | None]:
+        """The reward for what was asked for."""
+        edits = [self._lessons[at].edit for at in lesson]
+        return [
+            as_recorded(read_reply(text, edit.request, cut), edit.child)
+            for (text, cut), edit in zip(self._replies(completions, more), edits, strict=True)
+        ]
+
+    def _replies(self, completions: Sequence[Any], more: Any) -> list[tuple[str, bool]]:
+        """Each reply, and whether it was cut."""
         texts = [each[-1]["content"] for each in completions]
         ends = [bool(len(ids)) and ids[-1] == self._pupil.tokenizer.eos_token_id for ids in more["completion_ids"]]
-        replies = [(text, not ended) for text, ended in zip(texts, ends, strict=True)]
+        return [(text, not ended) for text, ended in zip(texts, ends, strict=True)]
+
+    def _rewards(self, completions: Sequence[Any], lesson: Sequence[int], more: Any) -> list[tuple[float, float]]:
+        replies = self._replies(completions, more)
         key = (replies, list(lesson))
         if self._last is None or self._last[0] != key:
             self._pupil.make_room()
