@@ -25,6 +25,7 @@ from mtmc.rl.forest import Forest, forest_of
 from mtmc.rl.record import record_run
 from mtmc.rl.replays import priors_of
 from mtmc.rl.train.algorithms import Ppo
+from mtmc.rl.train.card import commands
 from mtmc.rl.train.lm_scorer import LmScorer, LmSettings
 from mtmc.rl.train.settings import TrainSettings
 from mtmc.rl.train.trainer import Trainer
@@ -363,7 +364,7 @@ def test_compiled_layers_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_training_begins_with_an_earlier_one_s_adapter(scorer: LmScorer, folder: Path, tmp_path: Path) -> None:
-    scorer.export(tmp_path, "# A card\n")
+    scorer.export(tmp_path, "# A card\n\n    mtmc train policy=lm seed=1\n")
     settings = replace(SMALL, base=str(folder), adapter=str(tmp_path))
     batch = forest().batch(np.asarray([0, 1], np.int64))
     with torch.no_grad():
@@ -371,6 +372,11 @@ def test_a_training_begins_with_an_earlier_one_s_adapter(scorer: LmScorer, folde
         torch.testing.assert_close(settings.open(forest(), seed=5).score(batch).logits, ours, atol=2e-3, rtol=0.02)
         fresh = replace(settings, adapter="").open(forest(), seed=5)
         assert not torch.allclose(fresh.score(batch).logits, ours, atol=2e-3, rtol=0.02)
+    again, last = tmp_path / "again", tmp_path / "last"
+    for where, seed, begun in ((again, 2, settings), (last, 3, replace(settings, adapter=str(again)))):
+        where.mkdir()
+        begun.open(forest(), seed=5).export(where, f"# A card\n\n    mtmc train policy=lm seed={seed}\n")
+    assert commands((last / "model_card.md").read_text()) == [f"mtmc train policy=lm seed={seed}" for seed in (3, 2, 1)]
     with pytest.raises(RunError, match="another adapter"):
         replace(settings, rank=3).open(forest(), seed=5)
     (tmp_path / "base").mkdir()

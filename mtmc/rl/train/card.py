@@ -29,7 +29,7 @@ def model_card(
     trees, transitions = about["trees"], about["transitions"]
     hardware = ", ".join(f"{count} on {name}, {kind}" for (name, kind), count in about["hardware"].items())
     cut = "" if best[1] == best[2] else f" The time was up after unit {best[1]}."
-    untrained = "" if best[0] else " Unit 0 is before all training: these are the priors called untrained below."
+    start = "" if best[0] else " Unit 0 is before this training: these are the priors called start below."
     budget = settings["budget"]
     return "\n".join(
         [
@@ -38,7 +38,7 @@ def model_card(
             f"    {command}\n",
             f"on {date.today().isoformat()}, seed {settings['seed']}, {_versions()}; features of version "
             f"{FEATURES_VERSION}. The weights are those of unit {best[0]} of {best[2]}, the best on the validation "
-            f"trees.{cut}{untrained}\n",
+            f"trees.{cut}{start}\n",
             "## Data\n",
             f"Recorded trees {', '.join(about['folders'])}, hash {about['hash']}: {trees['train']} trees with "
             f"{transitions['train']} known transitions for training, {trees['validation']} with "
@@ -53,6 +53,20 @@ def model_card(
             _table(("setting", "value"), [(name, value) for name, value in _flat(settings)]),
         ]
     )
+
+
+def earlier_text(card: str) -> str:
+    """A section for the card of weights that an earlier training began. card: of that; it may have such a section itself.
+
+    The commands stand there with the last training first, as `commands` reads them.
+    """
+    lines = "\n".join(f"    {command}" for command in commands(card))
+    return f"\n## Began with\n\nThe weights of these trainings, the last one first:\n\n{lines}\n" if lines else ""
+
+
+def commands(card: str) -> list[str]:
+    """The commands that made the weights of a card, the last one first; none of a card that is not ours."""
+    return [line.strip() for line in card.splitlines() if line.startswith("    mtmc train ")]
 
 
 def _versions() -> str:

@@ -42,16 +42,23 @@ def write_png(rows: Sequence[Row], path: Path) -> None:
 
     figure = Figure(figsize=(11.0, 5.6), layout="constrained")
     warm = max((row["unit"] for row in rows if row["phase"] == "warm"), default=0)
+    both = 0 < warm < rows[-1]["unit"]
     for axes, (name, label) in zip(figure.subplots(2, 3).flat, CURVES.items(), strict=True):
         points = [(row["unit"], row[name]) for row in rows if row.get(name) is not None]
         if points:
             axes.plot(*zip(*points, strict=True), color=LINE_COLOURS[0], linewidth=1.3)
-        if 0 < warm < rows[-1]["unit"]:
+        if both:
             axes.axvline(warm, color="#bbbbbb", linewidth=0.8, linestyle="--")
         axes.set_title(label, loc="left", fontsize=9, color=INK)
         axes.tick_params(labelsize=8, colors=INK)
         axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel("epoch of the warm start, then (right of the dashed line) iteration", fontsize=8, color=INK)
+    figure.supxlabel(
+        "epoch of the warm start, then (right of the dashed line) iteration"
+        if both
+        else ("epoch of the warm start" if warm else "iteration"),
+        fontsize=8,
+        color=INK,
+    )
     save_figure(figure, path)
 
 

@@ -38,6 +38,7 @@ from mtmc.agents.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, RunError
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scores
+from mtmc.rl.train.card import earlier_text
 from mtmc.rl.train.warm import OPINION
 
 CARD = "model_card.md"
@@ -116,10 +117,7 @@ class LmScorer:
         self.device = device_of(settings.device)
         self._about = About(base.name, base.mark, settings.prompt, settings.normalize, settings.scale, settings.opinion)
         self._model = with_adapter(base, settings.rank, settings.alpha, seed).to(self.device).eval()
-        if settings.adapter:
-            folder = Path(settings.adapter).expanduser()
-            check_mark(read_about(folder), folder, base.name, base.mark)
-            set_adapter_weights(self._model, read_weights(folder))
+        self._began = self._begin(Path(settings.adapter).expanduser()) if settings.adapter else ""
         if settings.compiled:
             compile_layers(self._model)
         self._value = _value_head(base.model.config.hidden_size, seed).to(self.device)
@@ -195,8 +193,15 @@ class LmScorer:
             f"{json.dumps(vars(self._about.prompt))}; scores are normalized by {self._about.normalize} and multiplied with "
             f"{self._about.scale:g}; added is {self._about.opinion:g} times the logarithm of the heuristic's prior.\n"
         )
-        (folder / CARD).write_text(card + more, encoding="utf-8")
+        (folder / CARD).write_text(card + more + self._began, encoding="utf-8")
         return [*files, folder / CARD]
+
+    def _begin(self, folder: Path) -> str:
+        """Take over an earlier training's adapter; what the model card says of that. Raises: RunError as `__init__`."""
+        check_mark(read_about(folder), folder, self._about.base, self._about.mark)
+        set_adapter_weights(self._model, read_weights(folder))
+        card = folder / CARD
+        return earlier_text(card.read_text(encoding="utf-8")) if card.is_file() else ""
 
     def _adapter(self) -> dict[str, torch.Tensor]:
         """A copy of the adapter as it is."""

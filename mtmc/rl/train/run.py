@@ -116,7 +116,7 @@ def _others(forest: Forest, scorer: Scorer, settings: TrainSettings) -> dict[str
     tables = {
         "uniform": fixed_table(forest, Uniform()),
         "heuristic": fixed_table(forest, Heuristic()),
-        "untrained": policy_table(forest, scorer),
+        "start": policy_table(forest, scorer),
     }
     return {name: _validation(forest, table, settings) for name, table in tables.items()}
 
