@@ -341,28 +341,6 @@ def test_a_state_is_kept_and_loaded(scorer: LmScorer, folder: Path) -> None:
         again.load_state_dict({**state, "mark": "0"})
 
 
-def test_compiled_layers_say_the_same(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiled, ours = [], torch.nn.Module.compile
-
-    def traced(layer: torch.nn.Module, **more: Any) -> None:
-        compiled.append(layer)
-        ours(layer, backend="eager", **more)  # what is traced is run as it stands: no compiler is needed
-
-    monkeypatch.setattr(torch.nn.Module, "compile", traced)
-    settings, batch = replace(SMALL, base=str(folder)), forest().batch(np.asarray([0, 1], np.int64))
-    found = []
-    for each in (False, True):
-        scorer = shaken(replace(settings, compiled=each).open(forest(), seed=1))
-        scores = scorer.score(batch)
-        scores.logits.square().sum().backward()
-        gradients = [weight.grad for weight in scorer.groups(1.0)[0]["params"]]
-        assert all(gradient is not None for gradient in gradients)
-        found.append((scores.logits, *gradients))
-    for plain, other in zip(*found, strict=True):
-        torch.testing.assert_close(plain, other, rtol=1e-4, atol=1e-5)
-    assert compiled == list(scorer.model.get_decoder().layers)
-
-
 def test_a_training_begins_with_an_earlier_one_s_adapter(scorer: LmScorer, folder: Path, tmp_path: Path) -> None:
     scorer.export(tmp_path, "# A card\n\n    mtmc train policy=lm seed=1\n")
     settings = replace(SMALL, base=str(folder), adapter=str(tmp_path))

@@ -22,8 +22,8 @@ CURVES = (
     ("grpo", "rules", "GRPO: reward by rules (0 to 1)"),
     ("grpo", "execution", "GRPO: reward by execution (-1 to 1.6)"),
     ("sft", "accuracy", "supervised: share of right tokens"),
-    ("grpo", "asked", "GRPO: share of replies as asked"),
     ("grpo", "kl", "GRPO: KL from the model before"),
+    ("grpo", "asked", "GRPO: share of replies as asked"),
 )
 _SMOOTHED = 5
 """Steps that the thick line is the mean of."""
@@ -49,10 +49,12 @@ def write_curves(rows: Sequence[Row], folder: Path) -> list[Path]:
     figure = Figure(figsize=(11.0, 5.6), layout="constrained")
     for axes, (phase, name, label) in zip(figure.subplots(2, 3).flat, CURVES, strict=True):
         points = [(row["step"], row[name]) for row in rows if row["phase"] == phase and name in row]
-        if points:
-            steps, values = zip(*points, strict=True)
-            axes.plot(steps, values, color=LINE_COLOURS[0], linewidth=0.8, alpha=0.5)
-            axes.plot(steps, _smooth(values), color=LINE_COLOURS[0], linewidth=1.6)
+        if not points:  # a phase that was not run, or a row of an older training
+            axes.set_visible(False)
+            continue
+        steps, values = zip(*points, strict=True)
+        axes.plot(steps, values, color=LINE_COLOURS[0], linewidth=0.8, alpha=0.5)
+        axes.plot(steps, _smooth(values), color=LINE_COLOURS[0], linewidth=1.6)
         axes.set_title(label, loc="left", fontsize=9, color=INK)
         axes.tick_params(labelsize=8, colors=INK)
         axes.spines[["top", "right"]].set_visible(False)

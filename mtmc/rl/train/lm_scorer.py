@@ -33,7 +33,7 @@ from mtmc.agents.learned.lm.adapter import (
 from mtmc.agents.learned.lm.base import PACKAGED, Base, device_of, load_base
 from mtmc.agents.learned.lm.packing import Pack, pack
 from mtmc.agents.learned.lm.prompt import Normalize, PromptSettings
-from mtmc.agents.learned.lm.scoring import PRECISIONS, Precision, answer_scores, compile_layers
+from mtmc.agents.learned.lm.scoring import PRECISIONS, Precision, answer_scores
 from mtmc.agents.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, RunError
 from mtmc.rl.forest import Batch, Forest
@@ -55,8 +55,8 @@ class LmSettings:
     prior, which is added to them: with 1 the model learns to correct the heuristic, as the compact network does.
     tokens, code, steps, lines: see `PromptSettings`.
     reference: base, or start: see above. value_gradient: share of the value's gradient that reaches the adapter, 0 to 1.
-    states: at once, which takes memory. precision: auto is bfloat16 on a GPU. compiled: whether the model's layers go
-    through torch.compile, which takes its time once and less for every step. device: auto, cpu, cuda or cuda:1.
+    states: at once, which takes memory. precision: auto is bfloat16 on a GPU. device: auto, cpu, cuda or
+    cuda:1.
     """
 
     base: str = PACKAGED
@@ -74,7 +74,6 @@ class LmSettings:
     value_gradient: float = 0.1
     states: int = 8
     precision: Precision = "auto"
-    compiled: bool = False
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -118,8 +117,6 @@ class LmScorer:
         self._about = About(base.name, base.mark, settings.prompt, settings.normalize, settings.scale, settings.opinion)
         self._model = with_adapter(base, settings.rank, settings.alpha, seed).to(self.device).eval()
         self._began = self._begin(Path(settings.adapter).expanduser()) if settings.adapter else ""
-        if settings.compiled:
-            compile_layers(self._model)
         self._value = _value_head(base.model.config.hidden_size, seed).to(self.device)
         self._texts = Texts(base.tokenizer, settings.prompt)
         self._prompts: WeakKeyDictionary[Forest, dict[int, tuple[int, ...]]] = WeakKeyDictionary()

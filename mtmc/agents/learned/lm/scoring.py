@@ -59,13 +59,6 @@ def answer_scores(model: Any, packs: Sequence[Pack], precision: Precision = "aut
     return Answered(scores.index_add(0, tensor(sheet.path_answer), edges[tensor(sheet.path_edge)]), ends)
 
 
-def compile_layers(model: Any) -> None:
-    """Have the layers of a model compiled when they first run, each by itself: they are alike, so that what is compiled
-    for one does for all."""
-    for layer in model.get_decoder().layers:
-        layer.compile(dynamic=True)
-
-
 def check_model(model: Any) -> None:
     """Raises: ModelError for a model whose last layer is more than a product, which `answer_scores` would leave out."""
     config = model.config
