@@ -14,13 +14,13 @@ from mtmc.agents.heuristic import Heuristic
 from mtmc.errors import ConfigError
 from mtmc.reward import VALUE_FLOOR
 from mtmc.rl.arrays import tree_arrays
+from mtmc.rl.curves import Row
 from mtmc.rl.environment import OnFailure, TreeEnvironment
 from mtmc.rl.forest import Forest, forest_of
 from mtmc.rl.replays import replay_search
 from mtmc.rl.rewards import RewardName
 from mtmc.rl.train.advantages import generalized_advantages, group_advantages, returns_of, standardized
 from mtmc.rl.train.algorithms import Algorithm, Grpo, Ppo
-from mtmc.rl.train.history import Row
 from mtmc.rl.train.loss import Steps, Terms, Weights, terms_of
 from mtmc.rl.train.open_space import open_space
 from mtmc.rl.train.ragged import argmax_np, log_softmax, log_softmax_np

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -11,6 +10,7 @@ from typing import Any
 
 from mtmc.rl.coder.samples import Sample, means, samples_text
 from mtmc.rl.coder.teaching import Row
+from mtmc.rl.curves import Panel, points_of, write_csv, write_png
 
 COLUMNS = (
     *("phase", "step", "loss", "norm", "left_out", "accuracy"),
@@ -32,34 +32,18 @@ _SMOOTHED = 5
 def write_table(rows: Sequence[Row], folder: Path) -> Path:
     """curves.csv. Raises: OSError where it cannot be written."""
     table = folder / "curves.csv"
-    with table.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS, restval="", extrasaction="ignore")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_csv(rows, COLUMNS, table)
     return table
 
 
 def write_curves(rows: Sequence[Row], folder: Path) -> list[Path]:
     """curves.csv and curves.png. Raises: OSError, RunError where they cannot be written."""
-    from matplotlib.figure import Figure
-
-    from mtmc.export.plots import INK, LINE_COLOURS, save_figure
-
     table, picture = write_table(rows, folder), folder / "curves.png"
-    figure = Figure(figsize=(11.0, 5.6), layout="constrained")
-    for axes, (phase, name, label) in zip(figure.subplots(2, 3).flat, CURVES, strict=True):
-        points = [(row["step"], row[name]) for row in rows if row["phase"] == phase and name in row]
-        if not points:  # a phase that was not run, or a row of an older training
-            axes.set_visible(False)
-            continue
-        steps, values = zip(*points, strict=True)
-        axes.plot(steps, values, color=LINE_COLOURS[0], linewidth=0.8, alpha=0.5)
-        axes.plot(steps, _smooth(values), color=LINE_COLOURS[0], linewidth=1.6)
-        axes.set_title(label, loc="left", fontsize=9, color=INK)
-        axes.tick_params(labelsize=8, colors=INK)
-        axes.spines[["top", "right"]].set_visible(False)
-    figure.supxlabel(f"step (thick: mean of the last {_SMOOTHED})", fontsize=8, color=INK)
-    save_figure(figure, picture)
+    panels = [
+        Panel(title, points_of((row for row in rows if row["phase"] == phase), "step", name))
+        for phase, name, title in CURVES
+    ]
+    write_png(panels, f"step (thick: mean of the last {_SMOOTHED})", picture, smoothed=_SMOOTHED)
     return [table, picture]
 
 
@@ -106,10 +90,3 @@ def report_text(command: str, about: Mapping[str, Any], rows: Sequence[Row], sam
 
 def _quarter(rows: Sequence[Row]) -> int:
     return max(1, len(rows) // 4)
-
-
-def _smooth(values: Sequence[float]) -> list[float]:
-    return [
-        sum(values[max(0, at + 1 - _SMOOTHED) : at + 1]) / len(values[max(0, at + 1 - _SMOOTHED) : at + 1])
-        for at in range(len(values))
-    ]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import ConfigError, RunError
-from mtmc.rl.train.history import Row
+from mtmc.rl.curves import Row
 
 NAME = "checkpoint.pt"
 

@@ -14,12 +14,13 @@ import numpy as np
 from mtmc.agents.heuristic import Heuristic, Uniform
 from mtmc.errors import RunError
 from mtmc.protocols import Policy
+from mtmc.rl.curves import Row
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scorer, ScorerSettings
 from mtmc.rl.train.algorithms import Algorithm
 from mtmc.rl.train.card import model_card
 from mtmc.rl.train.data import Data, load_data
-from mtmc.rl.train.history import Row, write_png, write_tensorboard
+from mtmc.rl.train.history import write_picture, write_tensorboard
 from mtmc.rl.train.settings import TrainSettings
 from mtmc.rl.train.table import Table, policy_table
 from mtmc.rl.train.trainer import Ended, Trainer, Watcher
@@ -142,7 +143,7 @@ def fixed_table(forest: Forest, policy: Policy) -> Table:
 
 
 def _curves(history: list[Row], out: Path) -> None:
-    write_png(history, out / "curves.png")
+    write_picture(history, out / "curves.png")
     write_tensorboard(history, out / "tensorboard")
 
 

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mtmc.rl.curves import Row
 from mtmc.rl.forest import Batch, Forest, Ints
 from mtmc.rl.scorer import Scorer
 from mtmc.rl.train.algorithms import Algorithm, starts_for
 from mtmc.rl.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from mtmc.rl.train.history import Row, write_csv
+from mtmc.rl.train.history import write_table
 from mtmc.rl.train.loss import Steps, terms_of
 from mtmc.rl.train.ragged import Doubles
 from mtmc.rl.train.rollouts import Rollout, roll
@@ -238,7 +239,7 @@ class Trainer:
         self._state.scorer = self._scorer.state_dict()
         self._state.optimizer = None if self._optimizer is None else self._optimizer.state_dict()
         write_checkpoint(self._state, self._folder)
-        write_csv(self._state.history, self._folder / CURVES)
+        write_table(self._state.history, self._folder / CURVES)
 
     def _rng(self, what: str, number: int = 0) -> np.random.Generator:
         """Draws of this unit, for one purpose."""
