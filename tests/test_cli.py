@@ -12,9 +12,9 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import networkx
 import pytest
@@ -28,6 +28,7 @@ from mtmc.errors import EvaluatorError
 from mtmc.evaluate import EVALUATORS
 from mtmc.fakes import FakeCoder, FakeEvaluator, FakePolicy
 from mtmc.search import Budget, load
+from mtmc.store import Store
 
 FAKES = ("policy=fake", "coder=fake", "evaluator=fake")
 SEARCH = ("search", "task=softmax", *FAKES)
@@ -378,6 +379,56 @@ def test_a_run_that_fails_does_not_end_the_sweep(
     assert len(sweep_rows()) == 2
     assert main(["report", "sweep"]) == 2
     assert "sweep/1 failed: the workers are gone" in capsys.readouterr().err
+
+
+class Opened(FakeEvaluator):
+    """Counts what is open."""
+
+    told: ClassVar[list[str]] = []
+
+    def close(self) -> None:
+        self.told.append(f"close {self.gain}")
+
+
+@dataclass(frozen=True)
+class Openable:
+    """Settings of an evaluator that is opened."""
+
+    gain: float = 0.5
+
+    def open(self) -> Opened:
+        Opened.told.append(f"open {self.gain}")
+        return Opened(gain=self.gain)
+
+
+def test_runs_of_a_sweep_share_an_evaluator_with_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EVALUATORS, "openable", Openable)  # type: ignore[arg-type]
+    monkeypatch.setattr(Opened, "told", [])
+    small = ("search", "-m", "task=softmax", *FAKES[:2], "evaluator=openable", "budget.evaluations=2", "dumps=false")
+    assert main([*small, "seed=0,1,2", "out=same"]) == 0
+    assert Opened.told == ["open 0.5", "close 0.5"]
+    with contextlib.closing(Store.read(Path("same/2"))) as store:
+        assert store.settings()["evaluator"] == {"name": "openable", "settings": {"gain": 0.5}}
+    Opened.told.clear()
+    assert main([*small, "evaluator.gain=0.5,0.25", "out=other"]) == 0
+    assert Opened.told == ["open 0.5", "close 0.5", "open 0.25", "close 0.25"] * 2  # all are checked, then run
+
+
+def test_after_a_run_that_fails_the_evaluator_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(EVALUATORS, "openable", Openable)  # type: ignore[arg-type]
+    monkeypatch.setattr(Opened, "told", [])
+    fails = iter((True, False))
+
+    def evaluate(self: FakeEvaluator, requests: Any, ours: Any = FakeEvaluator.evaluate) -> Any:
+        if next(fails, False):
+            raise EvaluatorError("the workers are gone")
+        return ours(self, requests)
+
+    monkeypatch.setattr(FakeEvaluator, "evaluate", evaluate)
+    small = ("search", "-m", "task=softmax", *FAKES[:2], "evaluator=openable", "budget.evaluations=2", "dumps=false")
+    assert main([*small, "seed=0,1", "out=sweep"]) == 2
+    assert Opened.told == ["open 0.5", "close 0.5"] * 2
+    assert not Path("sweep/1/error.txt").exists()
 
 
 def test_runs_are_read_in_the_order_of_their_numbers() -> None:

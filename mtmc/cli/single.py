@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtmc.cli.command import Interrupted
 from mtmc.errors import MtmcError, RunError
@@ -20,8 +20,9 @@ RUNS = Path("runs")
 """Where runs go that nobody gives a folder."""
 
 
-def run(config: SearchConfig, lines: bool = True) -> SearchResult:
-    """One search, with its progress on stderr. lines: whether to tell of it where there is no terminal.
+def run(config: SearchConfig, lines: bool = True, evaluator: Any = None) -> SearchResult:
+    """One search, with its progress on stderr. lines: whether to tell of it where there is no terminal. evaluator: instead
+    of one that is made for this run.
 
     Raises: MtmcError for bad input, with nothing left on disk; Interrupted for Ctrl-C.
     """
@@ -31,6 +32,7 @@ def run(config: SearchConfig, lines: bool = True) -> SearchResult:
     from mtmc.task import load_task
 
     parts = make_parts(config)
+    parts["evaluator"] = parts["evaluator"] if evaluator is None else evaluator
     task = load_task(config.task)
     with run_folder(config.out, task.name) as folder, resumable(folder), progress_display(task.name, lines) as show:
         return search(

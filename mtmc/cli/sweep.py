@@ -1,7 +1,7 @@
 """mtmc search -m: many runs, by Hydra's sweeper and launcher.
 
-All runs are checked before the first one starts. A run that fails does not end the sweep: its folder says why in
-error.txt, and the sweep's exit status is that of bad input.
+All runs are checked before the first one starts; runs with the same evaluator share it. A run that fails does not end
+the sweep: its folder says why in error.txt, and the sweep's exit status is that of bad input.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.cli.single import run, run_folder
+from mtmc.cli.sweep_evaluator import SweepEvaluator, evaluator_of, renew_evaluator, sweep_evaluator
 from mtmc.cli.sweep_report import ERROR_FILE, report_sweep
 from mtmc.conf import SearchConfig
 from mtmc.errors import ConfigError, MtmcError, RunError
@@ -31,17 +32,25 @@ def run_sweep(overrides: Sequence[str]) -> int:
     folder that is already used.
     """
     from mtmc import conf
+
+    texts, configs = conf.check_sweep(overrides)
+    with sweep_evaluator() as shared:
+        _check_evaluators(configs, shared)
+        out = _out(configs, texts)
+        with run_folder(out, "sweep") as folder:
+            print(f"{len(configs)} runs into {folder}", file=sys.stderr)
+            _launch([text for text in texts if _name(text) not in ("out", _FOLDER_SETTING)], folder)
+            return report_sweep(folder, len(configs))
+
+
+def _check_evaluators(configs: Sequence[SearchConfig], shared: SweepEvaluator) -> None:
+    """Open those of all runs; the last one stays open. Raises: as `run_sweep`."""
     from mtmc.search.components import opened
     from mtmc.task import load_task
 
-    texts, configs = conf.check_sweep(overrides)
     for config in configs:
-        opened(conf.make_parts(config)["evaluator"], load_task(config.task)).close()
-    out = _out(configs, texts)
-    with run_folder(out, "sweep") as folder:
-        print(f"{len(configs)} runs into {folder}", file=sys.stderr)
-        _launch([text for text in texts if _name(text) not in ("out", _FOLDER_SETTING)], folder)
-        return report_sweep(folder, len(configs))
+        task = load_task(config.task)
+        opened(shared.of(config), task).close()
 
 
 def sweep_job(composed: Any) -> None:
@@ -56,10 +65,12 @@ def sweep_job(composed: Any) -> None:
     name = f"run {hydra.job.num} ({', '.join(hydra.overrides.task)})"
     try:
         config = dataclasses.replace(conf.settings_of(composed), out=str(folder))
-        print(f"{name}: {one_line_summary(run(config, lines=False))}")
+        print(f"{name}: {one_line_summary(run(config, lines=False, evaluator=evaluator_of(config)))}")
     except MtmcError as error:
+        renew_evaluator()
         _record_failure(folder, name, str(error), str(error))
     except Exception as error:  # a bug is no reason to lose the other runs
+        renew_evaluator()
         _record_failure(folder, name, f"{type(error).__name__}: {error}", traceback.format_exc())
 
 
