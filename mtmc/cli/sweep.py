@@ -45,12 +45,13 @@ def run_sweep(overrides: Sequence[str]) -> int:
 
 def _check_evaluators(configs: Sequence[SearchConfig], shared: SweepEvaluator) -> None:
     """Open those of all runs; the last one stays open. Raises: as `run_sweep`."""
+    from mtmc.conf import make_parts
     from mtmc.search.components import opened
     from mtmc.task import load_task
 
     for config in configs:
-        task = load_task(config.task)
-        opened(shared.of(config), task).close()
+        parts, task = make_parts(config), load_task(config.task)  # all that may be wrong, before anything is opened
+        opened(shared.of(parts["evaluator"]), task).close()
 
 
 def sweep_job(composed: Any) -> None:

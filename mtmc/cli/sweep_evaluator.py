@@ -22,23 +22,22 @@ class SweepEvaluator:
         self._settings: Any = None
         self._evaluator: Any = None
 
-    def of(self, config: SearchConfig) -> Any:
-        """An evaluator for one run, which need not close it, or what it opens itself.
+    def of(self, settings: Any) -> Any:
+        """An evaluator for one run, which need not close it. settings: those of an evaluator; what cannot be shared, an
+        evaluator that needs no opening or one that belongs to a task, comes back as it is.
 
         Raises: ConfigError or EvaluatorError where it cannot be opened.
         """
-        from mtmc.conf import make_parts
         from mtmc.evaluate import ReplaySettings
         from mtmc.evaluate.shared import Shared
         from mtmc.search.components import describe
 
-        settings = make_parts(config)["evaluator"]
         if os.getpid() != self._process or not hasattr(settings, "open") or isinstance(settings, ReplaySettings):
             return settings
         if self._evaluator is None or settings != self._settings:
             self.close()
             self._settings, self._evaluator = settings, settings.open()
-        return Shared(self._evaluator, describe("evaluator", config.evaluator.name, settings))
+        return Shared(self._evaluator, describe("evaluator", settings, settings))
 
     def close(self) -> None:
         """End the one that is open; `of` opens another. Idempotent."""
@@ -63,10 +62,13 @@ def sweep_evaluator() -> Iterator[SweepEvaluator]:
 
 
 def evaluator_of(config: SearchConfig) -> Any:
-    """The evaluator for a run of the sweep under way, or what it opens itself. Raises: as `SweepEvaluator.of`."""
-    from mtmc.conf import make_parts
+    """The evaluator for a run of the sweep under way; None in a process of a launcher, where the run makes its own.
 
-    return make_parts(config)["evaluator"] if _open is None else _open.of(config)
+    Raises: as `SweepEvaluator.of`.
+    """
+    from mtmc.search.components import make
+
+    return None if _open is None else _open.of(make("evaluator", config.evaluator.name, config.evaluator.settings))
 
 
 def renew_evaluator() -> None:

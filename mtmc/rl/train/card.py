@@ -12,6 +12,8 @@ from mtmc import __version__
 from mtmc.agents.learned.features import FEATURES_VERSION
 from mtmc.rl.train.validate import Validation
 
+CARD = "model_card.md"
+"""Its file, beside the weights."""
 PACKAGES = ("torch", "numpy", "transformers", "peft")
 """Named with their versions where they are installed."""
 

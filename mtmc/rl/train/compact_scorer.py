@@ -18,8 +18,9 @@ from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scores
+from mtmc.rl.train.card import CARD
 
-FILE, CARD = "weights.npz", "model_card.md"
+FILE = "weights.npz"
 _LEAST_SPREAD = 1e-3
 """A feature that never changes is left at 0."""
 

@@ -38,10 +38,9 @@ from mtmc.agents.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, RunError
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scores
-from mtmc.rl.train.card import earlier_text
+from mtmc.rl.train.card import CARD, earlier_text
 from mtmc.rl.train.warm import OPINION
 
-CARD = "model_card.md"
 _VALUE_WIDTH = 128
 
 
@@ -55,8 +54,7 @@ class LmSettings:
     prior, which is added to them: with 1 the model learns to correct the heuristic, as the compact network does.
     tokens, code, steps, lines: see `PromptSettings`.
     reference: base, or start: see above. value_gradient: share of the value's gradient that reaches the adapter, 0 to 1.
-    states: at once, which takes memory. precision: auto is bfloat16 on a GPU. device: auto, cpu, cuda or
-    cuda:1.
+    states: at once, which takes memory. precision: auto is bfloat16 on a GPU. device: auto, cpu, cuda or cuda:1.
     """
 
     base: str = PACKAGED
