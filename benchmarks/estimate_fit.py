@@ -27,7 +27,7 @@ from estimate_cases import EAGER_CASES, launch_cases
 
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
-from mtmc.evaluate.hardware import Hardware, hardware
+from mtmc.hardware import Hardware, hardware
 
 GROUPS = {
     "gelu": ("gelu_bias/",),

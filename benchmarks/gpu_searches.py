@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.common import Deadline, Report, origin, parser, settings_of
 from benchmarks.figures import geometric_mean, header, row
 from mtmc.errors import MtmcError
-from mtmc.evaluate.hardware import hardware
+from mtmc.hardware import hardware
 from mtmc.outcome import Outcome
 from mtmc.protocols import Evaluator
 from mtmc.search import Budget, search

@@ -23,7 +23,7 @@ import triton
 from triton.testing import do_bench
 
 from mtmc.evaluate.gates.loading import candidate_text, load_module
-from mtmc.evaluate.hardware import hardware
+from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture

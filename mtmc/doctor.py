@@ -134,8 +134,8 @@ def tools() -> Iterator[Finding]:
 def lab() -> Iterator[Finding]:
     """A small kernel, really compiled for every target and really run under the interpreter, in worker processes."""
     from mtmc.evaluate.gates.target import TARGETS
-    from mtmc.evaluate.hardware import for_target
     from mtmc.evaluate.pool.worker import Pool, PoolSettings
+    from mtmc.hardware import for_target
 
     default = "sm_90"
     warm = {"target_name": default, "multiprocessors": for_target(default).sms}

@@ -67,7 +67,7 @@ class Observation:
     """What a policy sees of a node.
 
     history: the steps from the root to this node, oldest first.
-    hardware: name in the hardware table (`mtmc.evaluate.hardware`) of the GPU that runtimes are for.
+    hardware: name in the hardware table (`mtmc.hardware`) of the GPU that runtimes are for.
     bench: None where nothing but the observation can be used.
     elsewhere: what actions have gained on other versions of this run so far, by their keys.
     """

@@ -141,7 +141,7 @@ def model_actions(
     also the fusions that the syntax tree shows, of more calls at once than the rewriter takes (attention, say).
     """
     from mtmc.agents.editing.sites import site_actions
-    from mtmc.evaluate.hardware import hardware
+    from mtmc.hardware import hardware
 
     if observation.plan is not None:
         planned = Rewriter().actions(observation, failures)

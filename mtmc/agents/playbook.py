@@ -17,7 +17,7 @@ from mtmc.action import STOP_KIND
 from mtmc.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mtmc.evaluate.hardware import Hardware
+    from mtmc.hardware import Hardware
 
 EXAMPLES = Path(__file__).parents[1] / "optimizations" / "examples"
 """KIND_task.py (a reference in KernelBench's format), KIND_before.py and KIND_after.py (two versions of it)."""
@@ -75,7 +75,7 @@ def hardware_page(name: str) -> str:
 
     Raises: ConfigError naming the value and the nearest names there are.
     """
-    from mtmc.evaluate.hardware import hardware
+    from mtmc.hardware import hardware
 
     gpu = hardware(name)
     wants = _WANTS.get(gpu.target, (f"Nothing is known here of what {gpu.target} wants from Triton.",))

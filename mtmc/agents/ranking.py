@@ -219,7 +219,7 @@ def _nothing(text: str, notes: Sequence[str]) -> str:
 
 
 def _gpu(name: str) -> str:
-    from mtmc.evaluate.hardware import hardware
+    from mtmc.hardware import hardware
 
     gpu = hardware(name)
     return (

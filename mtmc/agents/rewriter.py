@@ -70,7 +70,7 @@ class Rewriter:
 def _version(
     seen: Observation | EditRequest, plan_text: str, failures: Sequence[tuple[str | None, Outcome]]
 ) -> Version:
-    from mtmc.evaluate.hardware import hardware
+    from mtmc.hardware import hardware
     from mtmc.optimizations.resources import blamed
     from mtmc.optimizations.version import Version
     from mtmc.rewrite.capture import capture

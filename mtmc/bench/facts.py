@@ -12,7 +12,7 @@ from mtmc.bench.problem import Problem
 from mtmc.bench.row import EAGER, Row, Why, digest
 from mtmc.bench.why import WhyFacts, why
 from mtmc.errors import ConfigError, MtmcError
-from mtmc.evaluate.hardware import hardware
+from mtmc.hardware import hardware
 from mtmc.outcome import Outcome
 from mtmc.protocols import Depth
 from mtmc.search.result import SearchResult, spent_cost

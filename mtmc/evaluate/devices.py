@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass, fields, replace
 
 from mtmc.errors import ConfigError, EvaluatorError
-from mtmc.evaluate.hardware import HARDWARE, Hardware
+from mtmc.hardware import HARDWARE, Hardware
 
 _QUERY = "index,uuid,name,memory.total,driver_version,compute_cap"
 

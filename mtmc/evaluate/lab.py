@@ -24,11 +24,11 @@ from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import taken
 from mtmc.evaluate.gates.cases import plan
 from mtmc.evaluate.gates.target import target
-from mtmc.evaluate.hardware import for_target, hardware
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox.lockdown import Mode, sandbox_mode
 from mtmc.evaluate.sandbox.seccomp import Profile
 from mtmc.evaluate.settings import require_numbers
+from mtmc.hardware import for_target, hardware
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task

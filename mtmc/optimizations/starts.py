@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.families.product import Product, analyse, describable

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mtmc.action import Action, Region, Scalar
 from mtmc.errors import CoderError
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.optimizations.starts import started
 from mtmc.rewrite.alike import form

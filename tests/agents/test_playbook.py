@@ -22,8 +22,8 @@ from mtmc.agents.playbook import EXAMPLES, TEXT_ONLY, hardware_page, kinds, page
 from mtmc.errors import ConfigError
 from mtmc.evaluate import LabSettings
 from mtmc.evaluate.estimates.resources import read_resources
-from mtmc.evaluate.hardware import HARDWARE
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.hardware import HARDWARE
 from mtmc.optimizations import KINDS
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest

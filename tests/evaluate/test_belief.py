@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.evaluate.hardware import HARDWARE
 from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.belief import SECOND_LOOK, believe, runtime, timed, witness
 from mtmc.evaluate.measure.calibration import OverheadTable
@@ -13,6 +12,7 @@ from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.grounds import Work
 from mtmc.evaluate.measure.host_fabric import HostFabric
+from mtmc.hardware import HARDWARE
 
 H100 = HARDWARE["H100"]
 TABLE = OverheadTable(Overhead(((0, 0.15), (1 << 28, 0.15))), Overhead(((0, 0.5), (1 << 28, 0.5))), 0.06)

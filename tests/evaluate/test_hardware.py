@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from mtmc.errors import ConfigError
-from mtmc.evaluate.hardware import HARDWARE, for_target, hardware
+from mtmc.hardware import HARDWARE, for_target, hardware
 
 NAMES = ["A100", "H100", "H200", "B200", "MI300X", "L4", "RTX4090"]
 
@@ -77,7 +77,7 @@ def test_entries_cannot_be_changed() -> None:
 
 
 def test_import_is_light() -> None:
-    code = "import sys, mtmc.evaluate.hardware, mtmc.evaluate.estimates.estimate as _; "
+    code = "import sys, mtmc.hardware, mtmc.evaluate.estimates.estimate as _; "
     code += "print({'torch', 'triton', 'numpy'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "set()"

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from mtmc.evaluate.hardware import hardware
 from mtmc.evaluate.measure import lane as lane_module
 from mtmc.evaluate.measure.lane import Lane, LaneSettings
 from mtmc.evaluate.measure.lanes import Lanes
 from mtmc.evaluate.pool.job import JobResult
+from mtmc.hardware import hardware
 
 
 def test_a_lane_that_knows_the_task_is_taken_first() -> None:

@@ -12,7 +12,7 @@ from mtmc.evaluate.estimates.loop_time import loop_times, turns_of
 from mtmc.evaluate.estimates.machine_code import LocalWords, Loop, local_words, product_loop
 from mtmc.evaluate.estimates.resources import Resources
 from mtmc.evaluate.estimates.spills import spill_times, words_spilled
-from mtmc.evaluate.hardware import HARDWARE
+from mtmc.hardware import HARDWARE
 
 H100 = HARDWARE["H100"]
 WGMMA, HMMA = {"HGMMA": 12}, {"HMMA": 48}

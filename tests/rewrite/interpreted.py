@@ -23,7 +23,7 @@ import torch
 from mtmc.errors import MtmcError
 from mtmc.evaluate.gates.interpreter import prepare
 from mtmc.evaluate.gates.loading import candidate_text
-from mtmc.evaluate.hardware import hardware
+from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtmc.action import Action
-from mtmc.evaluate.hardware import hardware
+from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture

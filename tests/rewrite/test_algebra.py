@@ -185,7 +185,7 @@ def test_plans_over_simplified_graphs_are_kept_as_json_and_printed_again() -> No
     task = task_from_source(FITS["one element"][1], "reference")
     graph = capture(task)
     start = root_plan(graph)
-    from mtmc.evaluate.hardware import hardware
+    from mtmc.hardware import hardware
     from mtmc.optimizations.version import Version
 
     version = Version(task, graph, start, root_regions(task, graph, start), hardware("H100"))

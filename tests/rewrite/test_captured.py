@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.evaluate.gates import stand_in
 from mtmc.evaluate.gates.audit import audit
-from mtmc.evaluate.hardware import hardware
+from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture

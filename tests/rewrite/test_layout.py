@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.evaluate.hardware import hardware
+from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture

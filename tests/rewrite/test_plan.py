@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.evaluate.hardware import hardware
+from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.resources import asks_as_much, blamed, shared_bytes
 from mtmc.optimizations.version import Version

@@ -79,7 +79,7 @@ def edit_messages(request: EditRequest, examples: int = 1, steps: int = 4) -> tu
 
     Raises: ConfigError where the hardware is not in the table.
     """
-    from mtmc.evaluate.hardware import hardware
+    from mtmc.hardware import hardware
 
     products = _TF32 if hardware(request.hardware).target.startswith("sm_") else _IEEE
     parts = [

@@ -29,7 +29,7 @@ from mtmc.agents.learned.fit import FIT_NAMES, SETTING_NAMES, fit, settings_valu
 from mtmc.agents.learned.graphs import GraphFacts, graph_facts
 from mtmc.agents.learned.stages import OP_CLASSES, StageFacts, stage_facts
 from mtmc.agents.learned.targets import Stages, Target
-from mtmc.evaluate.hardware import Hardware, hardware
+from mtmc.hardware import Hardware, hardware
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Plan, Stage, plan_from_json
 

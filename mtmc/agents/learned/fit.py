@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from mtmc.agents.learned.stages import StageFacts
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 from mtmc.rewrite.plan import Setting, Stage
 
 Schedule = tuple[tuple[str, Setting], ...]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from mtmc.agents.learned.graphs import GraphFacts, OpFacts
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 
 OpClass = Literal["product", "convolution", "norm", "reduction", "window", "scan", "view", "pointwise"]
 OP_CLASSES: tuple[OpClass, ...] = ("product", "convolution", "norm", "reduction", "window", "scan", "view", "pointwise")

@@ -35,7 +35,7 @@ from mtmc.evaluate.estimates.launch_time import estimate_launch
 from mtmc.evaluate.estimates.op_time import estimate_op
 from mtmc.evaluate.estimates.resources import Resources
 from mtmc.evaluate.estimates.roofline import CACHED, GRAPHED_SHARE, KernelEstimate, Record, tensor_rate, to_ms
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from mtmc.evaluate.estimates.roofline import (
 )
 from mtmc.evaluate.estimates.spills import spill_times
 from mtmc.evaluate.estimates.tile_time import dot_latency_ms, product_ms
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 
 _DISPATCH_CLOCKS = 1.2  # between two programs that the GPU starts: 1.65 programs a nanosecond on an H200
 _DEPENDENT_CLOCKS = 2.0  # per instruction of a thread that runs alone

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtmc.evaluate.estimates.resources import Resources
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 
 START_NS = 350.0
 """Of a program: being placed, first instructions, its stores leaving."""

@@ -14,7 +14,7 @@ from mtmc.evaluate.estimates.roofline import (
     norm,
     to_ms,
 )
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 
 # Issue slots per element of the largest tensor, from library calls timed on an H200 (16384 x 4096 fp32 and alike):
 # slots = sqrt(time^2 - dram time^2) x lanes x clock / elements. Ops not named stream at DRAM speed (measured: add,

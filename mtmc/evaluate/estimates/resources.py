@@ -17,7 +17,7 @@ from pathlib import Path
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.estimates.machine_code import LocalWords, Loop, local_words, product_loop
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 
 _TIMEOUT_S = 60.0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 
 Record = Mapping[str, Any]
 """See `mtmc.evaluate.counting.traffic`."""

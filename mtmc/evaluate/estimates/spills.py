@@ -5,7 +5,7 @@ from __future__ import annotations
 from mtmc.evaluate.estimates.loop_time import turns_of
 from mtmc.evaluate.estimates.resources import Resources
 from mtmc.evaluate.estimates.roofline import SM_BYTES_NS, Record, l2_miss, to_ms
-from mtmc.evaluate.hardware import Hardware
+from mtmc.hardware import Hardware
 
 _WORD = 4
 _L1_BYTES_CLOCK = 128

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure.calibration import OverheadTable
 from mtmc.evaluate.measure.clock import (
     Patience,
@@ -19,6 +18,7 @@ from mtmc.evaluate.measure.clock import (
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.grounds import Work
+from mtmc.hardware import Hardware
 from mtmc.outcome import Diagnosis
 
 FLOOR_SHARE = 0.9

@@ -18,10 +18,10 @@ from mtmc.evaluate.gates.compare import flatten
 from mtmc.evaluate.gates.loading import map_tensors
 from mtmc.evaluate.gates.memory import dense
 from mtmc.evaluate.gates.reference import Reference, Truth
-from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure.arena import aligned, dense_places, place
 from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
+from mtmc.hardware import Hardware
 from mtmc.task import Task, Variant
 
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
 from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
-from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
 from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, STALE, Calibrate, Examine
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.hardware import Hardware
 
 if TYPE_CHECKING:
     from mtmc.evaluate.sandbox.lockdown import Mode

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.hardware import Hardware
 from mtmc.evaluate.pool.server import read_message, write_message
+from mtmc.hardware import Hardware
 
 START_S = 180.0
 """Seconds that it may take to start, and to answer beyond the limit of what it is asked."""

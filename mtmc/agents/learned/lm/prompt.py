@@ -128,7 +128,7 @@ def _cut(parts: dict[str, list[str]], sizes: dict[str, list[int]], name: str, ov
 
 
 def _gpu(name: str) -> str:
-    from mtmc.evaluate.hardware import hardware
+    from mtmc.hardware import hardware
 
     gpu = hardware(name)
     return (

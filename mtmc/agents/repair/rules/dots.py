@@ -63,7 +63,7 @@ def precision(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended |
     """
     if not _looks_like_tf32(diagnosis):
         return None
-    from mtmc.evaluate.hardware import hardware as look_up
+    from mtmc.hardware import hardware as look_up
 
     way = "tf32x3" if look_up(hardware).target.startswith("sm_") else "ieee"
 
