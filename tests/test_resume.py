@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from mtmc.database import STORE_NAME
 from mtmc.errors import ConfigError, RunError
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy
 from mtmc.outcome import Outcome
@@ -24,7 +23,7 @@ from mtmc.protocols import Edit, EditRequest, EvaluationRequest
 from mtmc.search import Budget, SearchResult, load, resume, search
 from mtmc.search.canonical import canonical_json
 from mtmc.search.strategies import STRATEGIES, BestOfN, Mcts
-from mtmc.store import Store
+from mtmc.store import STORE_NAME, Store
 
 EVALUATIONS = 40
 MOMENTS = 20

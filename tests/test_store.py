@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from mtmc.action import STOP, Action, Region
-from mtmc.database import STORE_NAME
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Diagnosis, Outcome
 from mtmc.protocols import Trial
-from mtmc.store import ROOT_TRIAL, Attempt, Batch, NewNode, Store, TrialEnd, TrialRow
+from mtmc.store import ROOT_TRIAL, STORE_NAME, Attempt, Batch, NewNode, Store, TrialEnd, TrialRow
 from mtmc.task import Task, Variant
 from mtmc.tree import NO_PARENT, KernelNode, source_hash
 

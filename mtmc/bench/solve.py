@@ -18,11 +18,10 @@ from mtmc.bench.problem import Problem, Suite
 from mtmc.bench.row import Failure, Row, digest
 from mtmc.bench.suites.files import read_text
 from mtmc.chat import ModelSettings
-from mtmc.database import STORE_NAME
 from mtmc.errors import RunError
 from mtmc.evaluate.shared import Shared
 from mtmc.search import Budget, Progress, SearchResult, load, resume, search
-from mtmc.store import Store
+from mtmc.store import STORE_NAME, Store
 from mtmc.task import Task
 
 _log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.database import STORE_NAME
 from mtmc.errors import RunError
+from mtmc.store import STORE_NAME
 from mtmc.tree import Tree
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from mtmc.database import STORE_NAME, WAL_PAGES
 from mtmc.search import steps, trial
 from mtmc.search.context import Run
+from mtmc.store import STORE_NAME, WAL_PAGES
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.sqlite import SqliteSaver

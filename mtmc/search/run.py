@@ -14,9 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.chat import ModelSettings
-from mtmc.database import STORE_NAME
 from mtmc.errors import ConfigError, RunError
-from mtmc.lock import LOCK_NAME
 from mtmc.protocols import Coder, Evaluator, Policy, Strategy
 from mtmc.search import components, folder
 from mtmc.search.budget import Budget
@@ -25,7 +23,7 @@ from mtmc.search.context import Parts, Progress, Run, Settings, rebuild
 from mtmc.search.models import Models
 from mtmc.search.replay import replay
 from mtmc.search.result import SearchResult, result_of, write_outputs
-from mtmc.store import ROOT_TRIAL, SCHEMA_VERSION, Attempt, Store, check_unused
+from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, STORE_NAME, Attempt, Store, check_unused
 from mtmc.task import Task, load_task
 from mtmc.tree import Tree
 

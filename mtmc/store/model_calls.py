@@ -6,7 +6,7 @@ import sqlite3
 from typing import Any
 
 from mtmc.chat import ChatReply, ChatRequest, ModelCall, messages_from_json, messages_to_json
-from mtmc.database import Database
+from mtmc.store.database import Database
 
 CALLS_SCHEMA = """
 CREATE TABLE IF NOT EXISTS model_calls (

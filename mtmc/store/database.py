@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import RunError
-from mtmc.lock import FolderLock
+from mtmc.store.folder_lock import FolderLock
 
 STORE_NAME = "run.sqlite"
 

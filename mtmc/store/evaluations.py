@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from mtmc.database import CHEAP_SECONDS, Database
 from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Depth
+from mtmc.store.database import CHEAP_SECONDS, Database
 
 
 class OutcomeTable(Database):

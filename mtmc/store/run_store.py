@@ -1,14 +1,8 @@
-"""The run's store: one SQLite file from which everything else in the run's folder can be rebuilt.
-
-Crash-safe: each record is one transaction in a write-ahead log, so a killed process loses at most the step it was in
-(and what was cheaper to find than to write, see `database.CHEAP_SECONDS`).
-Idempotent: records are keyed by trial id and attempt, or by a source's hash, and writing one twice changes nothing.
-What a trial finds (its edits, its outcomes) is recorded as it comes; what it means (nodes, ends of trials) is recorded
-for a whole batch in one transaction. So a run that was killed finds its batch in flight, with all that was paid for.
+"""Store: what is recorded of a run, in its SQLite file.
 
 Tables: meta (schema version, task, settings), events (start, resume, finish), batches (each call of `Strategy.ask`),
 trials, attempts (each call of a coder), sources, nodes, outcomes (each evaluation, once per source and gate, see
-`mtmc.outcomes`) and model_calls (see `mtmc.calls`).
+`store.evaluations`) and model_calls (see `store.model_calls`).
 LangGraph's checkpoint tables live in the same file and belong to LangGraph.
 """
 
@@ -22,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.action import Action, action_from_json, action_to_json
-from mtmc.calls import CallTable, add_table
-from mtmc.database import CHEAP_SECONDS, STORE_NAME, connect
 from mtmc.errors import RunError
-from mtmc.lock import FolderLock
 from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
-from mtmc.outcomes import OutcomeTable
 from mtmc.protocols import Trial
-from mtmc.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
+from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect
+from mtmc.store.evaluations import OutcomeTable
+from mtmc.store.folder_lock import FolderLock
+from mtmc.store.model_calls import CallTable, add_table
+from mtmc.store.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
 from mtmc.task import Task, Variant
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
 

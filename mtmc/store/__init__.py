@@ -1,0 +1,39 @@
+"""The run's store: one SQLite file from which everything else in the run's folder can be rebuilt.
+
+Crash-safe: each record is one transaction in a write-ahead log, so a killed process loses at most the step it was in
+(and what was cheaper to find than to write, see `database.CHEAP_SECONDS`).
+Idempotent: records are keyed by trial id and attempt, or by a source's hash, and writing one twice changes nothing.
+What a trial finds (its edits, its outcomes) is recorded as it comes; what it means (nodes, ends of trials) is recorded
+for a whole batch in one transaction. So a run that was killed finds its batch in flight, with all that was paid for.
+
+    run_store.py      Store: create, open or read a run; its tables of batches, trials, attempts and nodes
+    evaluations.py    the table of what each evaluation found, once per source and gate
+    model_calls.py    the table of questions to a language model and their answers
+    rows.py           what is recorded of a batch, as frozen data
+    database.py       the SQLite file: connection, transactions, errors
+    folder_lock.py    one process at a time works on a run
+"""
+
+from __future__ import annotations
+
+from mtmc.store.database import STORE_NAME, WAL_PAGES
+from mtmc.store.folder_lock import LOCK_NAME, FolderLock
+from mtmc.store.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
+from mtmc.store.run_store import ROOT_TRIAL, SCHEMA_VERSION, Store, check_unused, coding_cost
+
+__all__ = [
+    "LOCK_NAME",
+    "ROOT_TRIAL",
+    "SCHEMA_VERSION",
+    "STORE_NAME",
+    "WAL_PAGES",
+    "Attempt",
+    "Batch",
+    "FolderLock",
+    "NewNode",
+    "Store",
+    "TrialEnd",
+    "TrialRow",
+    "check_unused",
+    "coding_cost",
+]
