@@ -28,7 +28,7 @@ from pathlib import Path
 
 from benchmarks.common import Deadline, Report, evaluated, failure, origin, parser, settings_of, stream
 from benchmarks.figures import geometric_mean, header, row, spearman
-from mtmc.agents.rewriter import Rewriter
+from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.errors import CoderError, ConfigError
 from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Edit, EditRequest, EvaluationRequest, Evaluator, Observation

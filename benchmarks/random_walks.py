@@ -24,7 +24,7 @@ from pathlib import Path
 from rich import progress
 
 from benchmarks.walk_tasks import TEXTS, walk_task
-from mtmc.agents.rewriter import Rewriter
+from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest, Observation

@@ -21,8 +21,8 @@ import pytest
 
 import mtmc
 from mtmc import cli
-from mtmc.agents.macro import POLICIES
-from mtmc.agents.micro import CODERS
+from mtmc.agents.coders import CODERS
+from mtmc.agents.policies import POLICIES
 from mtmc.cli import console, main
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate import EVALUATORS

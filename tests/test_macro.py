@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from mtmc.action import STOP, Action, Region
-from mtmc.agents.macro import POLICIES, Heuristic, Uniform
-from mtmc.agents.mixing import experienced
+from mtmc.agents.policies import POLICIES, Heuristic, Uniform
+from mtmc.agents.policies.mixing import experienced
 from mtmc.errors import ConfigError
 from mtmc.outcome import Outcome
 from mtmc.protocols import Gain, Observation, Step

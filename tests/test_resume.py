@@ -231,7 +231,7 @@ def nursery(folder: Path) -> None:
     A moment counts from the first evaluation, in every fifth run from the start of the process. This process has no
     other threads when it forks.
     """
-    for name in ("langgraph.checkpoint.sqlite", "langgraph.graph", "omegaconf", "mtmc.evaluate", "mtmc.agents.micro"):
+    for name in ("langgraph.checkpoint.sqlite", "langgraph.graph", "omegaconf", "mtmc.evaluate", "mtmc.agents.coders"):
         importlib.import_module(name)
     chance = random.Random(9)
     whole = {}

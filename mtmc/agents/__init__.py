@@ -1,1 +1,1 @@
-"""The agents: Macro Thinking (policies, `macro.py`) and Micro Coding (coders, `micro.py`)."""
+"""The agents: Macro Thinking (`policies/`), Micro Coding (`coders/`), and the client of language models (`llm/`)."""

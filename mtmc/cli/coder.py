@@ -62,7 +62,7 @@ def _line(row: Mapping[str, Any]) -> None:
 def settings_help() -> str:
     """All settings in words."""
     from mtmc import conf
-    from mtmc.agents.learned.lm.base import BASES, PACKAGED
+    from mtmc.agents.policies.learned.lm.base import BASES, PACKAGED
     from mtmc.conf.coder import flat_types
     from mtmc.conf.schema import in_words
 

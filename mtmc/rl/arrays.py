@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtmc.action import STOP_KIND
-from mtmc.agents.learned.features import action_features, observation_features
+from mtmc.agents.policies.learned.features import action_features, observation_features
 from mtmc.rl.rewards import REWARDS, Moment, RewardName
 from mtmc.rl.trees import UNKNOWN, RecordedTree
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtmc.agents.learned.graphs import graph_facts, graph_key
+from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
 from mtmc.errors import ConfigError, TaskError
 from mtmc.task import Task, Variant
 

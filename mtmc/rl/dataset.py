@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.agents.learned.graphs import graph_from_json, graph_key
+from mtmc.agents.policies.learned.graphs import graph_from_json, graph_key
 from mtmc.errors import RunError
 from mtmc.rl.record import Record
 from mtmc.rl.schema import COLUMNS, FORMAT, VERSION, Split, arrow_schema

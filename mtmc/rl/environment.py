@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES
+from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.reward import STEP_DECAY
 from mtmc.rl.arrays import STOP_CHILD, TreeArrays

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtmc.action import Action
-from mtmc.agents.learned.features import action_features, observation_features
+from mtmc.agents.policies.learned.features import action_features, observation_features
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation
 from mtmc.rl.arrays import Floats, edge_children, edge_rewards, node_runtimes
@@ -104,7 +104,7 @@ class Batch:
 
     @property
     def observations(self) -> Floats:
-        """Features of the states, [states, features], see `mtmc.agents.learned.features`."""
+        """Features of the states, [states, features], see `mtmc.agents.policies.learned.features`."""
         return self.forest.observations[self.nodes]
 
     @property

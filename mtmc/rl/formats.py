@@ -67,9 +67,9 @@ def sft_examples(folder: Path, examples: int = 1) -> Iterator[Example]:
 def sft_example(edit: RecordedEdit, examples: int = 1, blocks: bool = False) -> Example:
     """An edit as an example. examples: of the kind of optimization in the prompt, 0 or 1. blocks: whether the answer may be
     SEARCH/REPLACE blocks, where these are shorter than the whole file."""
-    from mtmc.agents.editing.differences import difference_text
-    from mtmc.agents.editing.fences import fenced
-    from mtmc.agents.editing.prompt import edit_messages
+    from mtmc.agents.coders.editing.differences import difference_text
+    from mtmc.agents.coders.editing.fences import fenced
+    from mtmc.agents.coders.editing.prompt import edit_messages
 
     answer = fenced(edit.child)
     changes = difference_text(edit.request.source, edit.child) if blocks else None
@@ -88,7 +88,7 @@ def preferences(folder: Path, steps: int = 4) -> Iterator[Example]:
     A failure is worth the floor. Pairs that differ by less than `MARGIN` are left out; of the others each version gives
     the `PAIRS` that differ most. steps: of the history in the prompt. Raises: RunError where there is no such run.
     """
-    from mtmc.agents.ranking import Ranking, ranking_messages, ranking_to_text
+    from mtmc.agents.policies.ranking import Ranking, ranking_messages, ranking_to_text
 
     run = _Run.read(folder)
     for parent in run.tree:

@@ -62,7 +62,7 @@ def record_run(folder: Path, coder: Coder | None = None, store: Store | None = N
 
 
 def _coder_of(store: Store) -> Coder | None:
-    from mtmc.agents.rewriter import Rewriter
+    from mtmc.agents.coders.rewriter import Rewriter
 
     return Rewriter() if store.settings()["coder"].get("name") == "rewriter" else None
 
@@ -141,7 +141,7 @@ def _task_row(task: Task, settings: Mapping[str, Any], tree: Tree, store: Store)
 
 def _graph_of(task: Task, plans: Collection[str]) -> tuple[str | None, str | None]:
     """The graph with those that `plans` simplify it to, and its key."""
-    from mtmc.agents.learned.graphs import graph_key, with_simplified
+    from mtmc.agents.policies.learned.graphs import graph_key, with_simplified
     from mtmc.rewrite.capture import capture
     from mtmc.rewrite.plan import plan_from_json
 

@@ -11,8 +11,8 @@ Each column's meaning is in `COLUMNS` and in the files themselves (metadata "des
 joins all three; (`task`, `node`) names a version, node 0 is the root; (`task`, `node`, `action`) names a legal action.
 
 Texts of versions are not kept: a version's plan and its task's text give it again (`dataset.version_text`), and `version`
-is the hash to see that it is the same. The features of `mtmc.agents.learned.features` are not kept either: they are a
-function of these columns, computed when trees are loaded, so they may change without a new recording.
+is the hash to see that it is the same. The features of `mtmc.agents.policies.learned.features` are not kept either: they are
+a function of these columns, computed when trees are loaded, so they may change without a new recording.
 
 A task's split follows from the hash of its text alone (`split_of`), so it is the same in every recording.
 """
@@ -53,7 +53,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
         "text": ("text", "the whole file, in KernelBench's format with VARIANTS"),
         "graph": (
             "text",
-            "ops, edges and shapes as JSON, see mtmc.agents.learned.graphs.GraphFacts; null where it does not export",
+            "ops, edges and shapes as JSON, see `agents.policies.learned.graphs.GraphFacts`; null where it does not export",
         ),
         "graph_key": ("text", "hash of the graph's canonical form, dtypes left out; null where there is no graph"),
         "hardware": ("word", "GPU that runtimes are for, by name in mtmc's hardware table"),

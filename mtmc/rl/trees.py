@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.action import STOP_KIND, Action, Region, lines_text
-from mtmc.agents.learned.graphs import GraphFacts, graph_from_json
+from mtmc.agents.policies.learned.graphs import GraphFacts, graph_from_json
 from mtmc.errors import RunError
 from mtmc.outcome import Diagnosis, Outcome, speedup
 from mtmc.protocols import Observation, Step

@@ -143,7 +143,7 @@ def write_text(path: Path, text: str) -> None:
 
 def _admitted(orders: Orders, generated: Generated) -> Task:
     """The loaded task. Raises: TaskError for one that is a benchmark's, cannot be searched, or is too easy to fool."""
-    from mtmc.agents.learned.graphs import graph_facts, graph_key
+    from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
     from mtmc.evaluate.gates.admission import admit
     from mtmc.rewrite.capture import capture
 

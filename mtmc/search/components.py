@@ -22,8 +22,8 @@ Kind = Literal["strategy", "policy", "coder", "evaluator"]
 
 _REGISTRIES: Mapping[Kind, tuple[str, str]] = {
     "strategy": ("mtmc.search.strategies", "STRATEGIES"),
-    "policy": ("mtmc.agents.macro", "POLICIES"),
-    "coder": ("mtmc.agents.micro", "CODERS"),
+    "policy": ("mtmc.agents.policies", "POLICIES"),
+    "coder": ("mtmc.agents.coders", "CODERS"),
     "evaluator": ("mtmc.evaluate", "EVALUATORS"),
 }
 _METHODS: Mapping[Kind, tuple[str, ...]] = {

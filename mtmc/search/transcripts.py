@@ -15,8 +15,8 @@ Said = Mapping[str, str]
 
 def transcripts(tree: Tree, store: Store) -> dict[int, tuple[Said, ...]]:
     """By node id, the turns of the trial that made it; nothing for versions that no model had a part in."""
-    from mtmc.agents.agent.loop import PURPOSE
-    from mtmc.agents.agent.transcript import turns_of
+    from mtmc.agents.coders.agent.loop import PURPOSE
+    from mtmc.agents.coders.agent.transcript import turns_of
 
     trials = {call.trial_id for call in store.model_calls(texts=False) if call.purpose != POLICY}
     found: dict[int, tuple[Said, ...]] = {}

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtmc.action import Action, Region
-from mtmc.agents.agent import loop
-from mtmc.agents.agent.calls import ToolCall, parse_call, render_call
-from mtmc.agents.agent.loop import Limits
-from mtmc.agents.agent.prompt import first_messages, system_text
-from mtmc.agents.agent.session import opened
-from mtmc.agents.agent.tools import TOOLS, perform
-from mtmc.agents.agent.transcript import Turn, to_html, to_text, turns_of
-from mtmc.agents.agent_coder import AgentCoder
-from mtmc.agents.editing.unusable import Unusable
-from mtmc.agents.micro import CODERS
-from mtmc.agents.model_coder import ModelCoder
+from mtmc.agents.coders import CODERS
+from mtmc.agents.coders.agent import loop
+from mtmc.agents.coders.agent.calls import ToolCall, parse_call, render_call
+from mtmc.agents.coders.agent.coder import AgentCoder
+from mtmc.agents.coders.agent.loop import Limits
+from mtmc.agents.coders.agent.prompt import first_messages, system_text
+from mtmc.agents.coders.agent.session import opened
+from mtmc.agents.coders.agent.tools import TOOLS, perform
+from mtmc.agents.coders.agent.transcript import Turn, to_html, to_text, turns_of
+from mtmc.agents.coders.editing.unusable import Unusable
+from mtmc.agents.coders.model import ModelCoder
 from mtmc.chat import ChatReply, ChatRequest, ModelCall
 from mtmc.errors import BudgetSpent, CoderError, ConfigError, ModelError
 from mtmc.outcome import Cost, Diagnosis, Outcome
@@ -194,7 +194,7 @@ def test_an_edit_uses_every_tool_recovers_and_commits(monkeypatch: pytest.Monkey
         assert (source.strip(), diagnosis, hardware) == (BAD.strip(), WRONG, "H100")
         return Mended(GOOD, "2 is 1")
 
-    monkeypatch.setattr("mtmc.agents.repair.mend", mend)
+    monkeypatch.setattr("mtmc.agents.coders.repair.mend", mend)
     script = [
         says("lineage"),
         says("lineage", '{"version": 0}'),
@@ -318,7 +318,7 @@ def test_a_tool_says_why_it_does_nothing(before: Sequence[tuple[str, str]], call
 
 
 def test_where_no_rule_mends_a_draft_it_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtmc.agents.repair.mend", lambda source, diagnosis, hardware: None)
+    monkeypatch.setattr("mtmc.agents.coders.repair.mend", lambda source, diagnosis, hardware: None)
     session = opened(asked(None, feedback=WRONG, failed_source=BAD))
     done = perform(session, ToolCall("mend"), Bench([]))
     assert "No rule mends this (Mismatch in check)" in done.text
@@ -475,7 +475,7 @@ def test_root_and_actions_are_those_of_the_coder_with_one_reply() -> None:
 
 def test_the_registry_loads_nothing_heavy() -> None:
     heavy = ("torch", "triton", "langgraph", "litellm", "libcst", "httpx")
-    code = f"import sys, mtmc.agents.micro; print([name for name in {heavy!r} if name in sys.modules])"
+    code = f"import sys, mtmc.agents.coders; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from mtmc.action import STOP, Action
-from mtmc.agents.auto_coder import AutoCoder
-from mtmc.agents.editing.reply import Unusable
-from mtmc.agents.editing.sites import site_actions
-from mtmc.agents.micro import CODERS, Rewriter
-from mtmc.agents.model_coder import ModelCoder
+from mtmc.agents.coders import CODERS, Rewriter
+from mtmc.agents.coders.auto import AutoCoder
+from mtmc.agents.coders.editing.reply import Unusable
+from mtmc.agents.coders.editing.sites import site_actions
+from mtmc.agents.coders.model import ModelCoder
 from mtmc.chat import ChatReply
 from mtmc.errors import BudgetSpent, CoderError, ConfigError, ModelError
 from mtmc.freeform import freeform_action
@@ -241,7 +241,7 @@ def test_a_model_may_answer_in_another_way_the_next_time(coder: ModelCoder) -> N
 
 def test_both_are_registered_and_load_nothing_heavy() -> None:
     assert CODERS["llm"] is ModelCoder and CODERS["auto"] is AutoCoder
-    heavy = ("torch", "triton", "litellm", "langgraph", "libcst", "httpx", "mtmc.agents.editing")
-    code = f"import sys, mtmc.agents.micro; print([name for name in {heavy!r} if name in sys.modules])"
+    heavy = ("torch", "triton", "litellm", "langgraph", "libcst", "httpx", "mtmc.agents.coders.editing")
+    code = f"import sys, mtmc.agents.coders; print([name for name in {heavy!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

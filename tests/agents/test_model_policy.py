@@ -15,10 +15,10 @@ from itertools import pairwise
 import pytest
 
 from mtmc.action import STOP, Action, Region, action_from_json, action_to_json
-from mtmc.agents.heuristic import Heuristic
-from mtmc.agents.macro import POLICIES
-from mtmc.agents.model_policy import ModelPolicy, ranked_prior
-from mtmc.agents.ranking import MAX_TEXT, Proposal, Ranking, parse_ranking, ranking_messages, ranking_to_text
+from mtmc.agents.policies import POLICIES
+from mtmc.agents.policies.heuristic import Heuristic
+from mtmc.agents.policies.model import ModelPolicy, ranked_prior
+from mtmc.agents.policies.ranking import MAX_TEXT, Proposal, Ranking, parse_ranking, ranking_messages, ranking_to_text
 from mtmc.chat import ChatReply, ChatRequest, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, CoderError, ConfigError, ModelError
 from mtmc.freeform import FREEFORM_KIND, freeform_action, is_freeform
@@ -456,6 +456,7 @@ def test_without_a_model_the_mend_is_told() -> None:
 
 def test_it_is_registered_and_loads_nothing_heavy() -> None:
     assert POLICIES["llm"] is ModelPolicy
-    code = "import sys, mtmc.agents.macro; print(*{'torch', 'triton', 'litellm', 'langgraph', 'libcst'} & set(sys.modules))"
+    heavy = {"torch", "triton", "litellm", "langgraph", "libcst"}
+    code = f"import sys, mtmc.agents.policies; print(*{heavy!r} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == ""

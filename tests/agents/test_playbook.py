@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from mtmc.action import STOP_KIND
-from mtmc.agents.playbook import EXAMPLES, TEXT_ONLY, hardware_page, kinds, page
+from mtmc.agents.coders.playbook import EXAMPLES, TEXT_ONLY, hardware_page, kinds, page
 from mtmc.errors import ConfigError
 from mtmc.evaluate import LabSettings
 from mtmc.evaluate.estimates.resources import read_resources

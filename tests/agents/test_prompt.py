@@ -7,10 +7,17 @@ from dataclasses import replace
 import pytest
 
 from mtmc.action import Action, Region
-from mtmc.agents.editing.patches import DIVIDER, REPLACE, SEARCH
-from mtmc.agents.editing.prompt import FORMATS, QUOTED, edit_messages, feedback_messages, numbered, reference_text
-from mtmc.agents.editing.reply import Unusable, parse_reply
-from mtmc.agents.playbook import page
+from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH
+from mtmc.agents.coders.editing.prompt import (
+    FORMATS,
+    QUOTED,
+    edit_messages,
+    feedback_messages,
+    numbered,
+    reference_text,
+)
+from mtmc.agents.coders.editing.reply import Unusable, parse_reply
+from mtmc.agents.coders.playbook import page
 from mtmc.errors import ConfigError
 from mtmc.freeform import freeform_action
 from mtmc.outcome import Diagnosis, Outcome

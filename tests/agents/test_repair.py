@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from mtmc.agents.repair import Mended, mend
-from mtmc.agents.repair.program import Program
-from mtmc.agents.repair.rules import RULES
+from mtmc.agents.coders.repair import Mended, mend
+from mtmc.agents.coders.repair.program import Program
+from mtmc.agents.coders.repair.rules import RULES
 from mtmc.evaluate.lab import LabSettings
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest
@@ -154,7 +154,7 @@ def source_of(name: str) -> str:
 
 
 def test_nothing_heavy_is_imported_before_a_rule_is_asked() -> None:
-    code = "import sys, mtmc.agents.repair; assert not {'libcst', 'torch', 'triton'} & set(sys.modules), 'heavy'"
+    code = "import sys, mtmc.agents.coders.repair; assert not {'libcst', 'torch', 'triton'} & set(sys.modules), 'heavy'"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from mtmc.agents.editing.patches import DIVIDER, REPLACE, SEARCH
-from mtmc.agents.editing.reply import REPLY_LIMIT, Unusable, is_same, parse_reply, without_reasoning
+from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH
+from mtmc.agents.coders.editing.reply import REPLY_LIMIT, Unusable, is_same, parse_reply, without_reasoning
 from tests.agents.versions import BLOCKS, CHILD, FENCED, PARENT
 
 OTHER = CHILD.replace("BLOCK=1024", "BLOCK=512")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from mtmc.agents.agent.calls import ToolCall, render_call
-from mtmc.agents.agent.tools import TOOLS
+from mtmc.agents.coders.agent.calls import ToolCall, render_call
+from mtmc.agents.coders.agent.tools import TOOLS
 from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError, ModelError
 from mtmc.evaluate import LabSettings, ReplaySettings
@@ -254,7 +254,7 @@ def _evaluator(name: str) -> Evaluator | LabSettings:
 
 def _shown(body: dict[str, Any]) -> str:
     """The file as the prompt shows it, without line numbers."""
-    from mtmc.agents.micro import CODERS
+    from mtmc.agents.coders import CODERS
     from mtmc.task import load_task
 
     return CODERS["rewriter"]().root(load_task(ATTENTION / "task.py")).source

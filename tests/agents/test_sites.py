@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from mtmc.action import STOP, Action
-from mtmc.agents.editing.calls import forward_calls
-from mtmc.agents.editing.sites import site_actions
-from mtmc.agents.editing.structure import Structure
-from mtmc.agents.macro import POLICIES
+from mtmc.agents.coders.editing.calls import forward_calls
+from mtmc.agents.coders.editing.sites import site_actions
+from mtmc.agents.coders.editing.structure import Structure
+from mtmc.agents.policies import POLICIES
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation
 from mtmc.rewrite.source import root_source

@@ -328,7 +328,7 @@ def test_rows_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
 
 
 def test_a_wrong_setting_ends_it(tmp_path: Path) -> None:
-    from mtmc.agents.model_coder import ModelCoder
+    from mtmc.agents.coders.model import ModelCoder
 
     with pytest.raises(ConfigError, match="ask a language model, and none is named"):
         parts = {**PARTS, "coder": ModelCoder(), "evaluator": FakeEvaluator()}

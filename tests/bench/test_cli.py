@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from mtmc.agents.macro import POLICIES
-from mtmc.agents.micro import CODERS
+from mtmc.agents.coders import CODERS
+from mtmc.agents.policies import POLICIES
 from mtmc.bench.settings import BenchSettings
 from mtmc.bench.suites import SUITES
 from mtmc.cli import main

@@ -8,7 +8,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from mtmc.agents.rewriter import Rewriter
+from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.errors import CoderError
 from mtmc.evaluate import LabSettings
 from mtmc.evaluate.gates.loading import load_module

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtmc.action import STOP, Action, Region
-from mtmc.agents.heuristic import Heuristic
+from mtmc.agents.policies.heuristic import Heuristic
 from mtmc.fakes import draw
 from mtmc.outcome import RESOURCE_ERROR, Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest, Observation

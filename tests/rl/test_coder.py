@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from mtmc.action import Action, Region
-from mtmc.agents.editing.differences import difference_text
-from mtmc.agents.editing.patches import DIVIDER, REPLACE, SEARCH, apply_patches, find_patches
-from mtmc.agents.learned.lm.base import Base
+from mtmc.agents.coders.editing.differences import difference_text
+from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH, apply_patches, find_patches
+from mtmc.agents.policies.learned.lm.base import Base
 from mtmc.conf.coder import compose_coder, is_coder
 from mtmc.errors import ConfigError, RunError
 from mtmc.outcome import Outcome

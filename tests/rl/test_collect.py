@@ -108,7 +108,7 @@ def test_a_killed_tree_pays_for_nothing_twice(task: Task, tmp_path: Path) -> Non
 
 
 def test_a_benchmarks_problem_is_refused_and_stays_refused(tmp_path: Path) -> None:
-    from mtmc.agents.learned.graphs import graph_facts, graph_key
+    from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
     from mtmc.rewrite.capture import capture
     from mtmc.rl.tasks import task_of
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from mtmc.agents.heuristic import Heuristic
-from mtmc.agents.learned.compact.network import read_network, write_network
-from mtmc.agents.learned.compact.policy import Compact
-from mtmc.agents.mixing import mixed_prior
+from mtmc.agents.policies.heuristic import Heuristic
+from mtmc.agents.policies.learned.compact.network import read_network, write_network
+from mtmc.agents.policies.learned.compact.policy import Compact
+from mtmc.agents.policies.mixing import mixed_prior
 from mtmc.cli import main
 from mtmc.conf.train import compose_train
 from mtmc.errors import ConfigError, RunError

@@ -12,8 +12,8 @@ import pytest
 from pyarrow import parquet
 
 from mtmc.action import STOP_KIND
-from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES, action_features, observation_features
-from mtmc.agents.learned.graphs import graph_facts, graph_from_json, graph_key
+from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES, action_features, observation_features
+from mtmc.agents.policies.learned.graphs import graph_facts, graph_from_json, graph_key
 from mtmc.errors import RunError
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.rewrite.capture import capture
@@ -129,7 +129,7 @@ def test_transpositions_are_what_the_coder_writes(recorded: Recorded) -> None:
 
 
 def _written(recorded: Recorded, node_id: int, index: int) -> str:
-    from mtmc.agents.rewriter import Rewriter
+    from mtmc.agents.coders.rewriter import Rewriter
     from mtmc.protocols import EditRequest
 
     node, tree = recorded.tree.nodes[node_id], recorded.result.tree
@@ -236,8 +236,8 @@ def test_graphs_come_back_and_names_do_not_count(recorded: Recorded) -> None:
 
 
 def test_examples_for_others_trainers(recorded: Recorded, tmp_path: Path) -> None:
-    from mtmc.agents.editing.reply import parse_reply
-    from mtmc.agents.ranking import parse_ranking
+    from mtmc.agents.coders.editing.reply import parse_reply
+    from mtmc.agents.policies.ranking import parse_ranking
 
     tree = recorded.result.tree
     edits = list(sft_examples(recorded.folder / "run"))

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mtmc.agents.heuristic import Uniform
-from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES
+from mtmc.agents.policies.heuristic import Uniform
+from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.fakes import FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.rl.arrays import tree_arrays

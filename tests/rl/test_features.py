@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mtmc.agents.learned import features
-from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES, action_features, observation_features
-from mtmc.agents.learned.fit import SETTINGS, WORDS, settings_values
-from mtmc.agents.learned.forms import form
-from mtmc.agents.learned.graphs import GraphFacts, graph_from_json, with_simplified
-from mtmc.agents.learned.stages import stage_facts
-from mtmc.agents.learned.targets import Stages, Target
+from mtmc.agents.policies.learned import features
+from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES, action_features, observation_features
+from mtmc.agents.policies.learned.fit import SETTINGS, WORDS, settings_values
+from mtmc.agents.policies.learned.forms import form
+from mtmc.agents.policies.learned.graphs import GraphFacts, graph_from_json, with_simplified
+from mtmc.agents.policies.learned.stages import stage_facts
+from mtmc.agents.policies.learned.targets import Stages, Target
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.outcome import Outcome

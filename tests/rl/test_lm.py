@@ -10,14 +10,14 @@ import pytest
 import torch
 
 from mtmc.action import STOP, Action, Region
-from mtmc.agents.heuristic import Heuristic
-from mtmc.agents.learned.lm.adapter import WEIGHTS, read_about, read_adapter, with_adapter
-from mtmc.agents.learned.lm.base import device_of, load_base
-from mtmc.agents.learned.lm.packing import pack, sheet_of
-from mtmc.agents.learned.lm.policy import Lm
-from mtmc.agents.learned.lm.prompt import END, QUESTION, PromptSettings, answer_text, prompt_text, read_answer
-from mtmc.agents.learned.lm.scoring import answer_scores
-from mtmc.agents.learned.lm.tokens import Texts
+from mtmc.agents.policies.heuristic import Heuristic
+from mtmc.agents.policies.learned.lm.adapter import WEIGHTS, read_about, read_adapter, with_adapter
+from mtmc.agents.policies.learned.lm.base import device_of, load_base
+from mtmc.agents.policies.learned.lm.packing import pack, sheet_of
+from mtmc.agents.policies.learned.lm.policy import Lm
+from mtmc.agents.policies.learned.lm.prompt import END, QUESTION, PromptSettings, answer_text, prompt_text, read_answer
+from mtmc.agents.policies.learned.lm.scoring import answer_scores
+from mtmc.agents.policies.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, ModelError, RunError
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation, Step

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from mtmc.agents.learned.lm import base as bases
-from mtmc.agents.learned.lm.adapter import read_about
-from mtmc.agents.learned.lm.base import load_base
-from mtmc.agents.learned.lm.policy import Lm
-from mtmc.agents.rewriter import Rewriter
+from mtmc.agents.coders.rewriter import Rewriter
+from mtmc.agents.policies.learned.lm import base as bases
+from mtmc.agents.policies.learned.lm.adapter import read_about
+from mtmc.agents.policies.learned.lm.base import load_base
+from mtmc.agents.policies.learned.lm.policy import Lm
 from mtmc.errors import ModelError, RunError
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation

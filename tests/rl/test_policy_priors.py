@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks import policy_priors
 from benchmarks.policy_priors import Measured, fewer, interval, made
-from mtmc.agents.heuristic import Uniform
+from mtmc.agents.policies.heuristic import Uniform
 from mtmc.errors import ConfigError
 from mtmc.rl.replays import Curve
 from mtmc.rl.trees import RecordedTree

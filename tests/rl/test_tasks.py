@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mtmc.agents.learned.graphs import graph_facts, graph_key
+from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
 from mtmc.errors import ConfigError, TaskError
 from mtmc.evaluate.gates.admission import admit
 from mtmc.rewrite.algebra import simplify

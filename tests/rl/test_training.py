@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from mtmc.agents.heuristic import Heuristic
+from mtmc.agents.policies.heuristic import Heuristic
 from mtmc.errors import ConfigError
 from mtmc.reward import VALUE_FLOOR
 from mtmc.rl.arrays import tree_arrays

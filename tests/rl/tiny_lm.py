@@ -9,7 +9,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from mtmc.agents.learned.lm.prompt import QUESTION
+from mtmc.agents.policies.learned.lm.prompt import QUESTION
 
 TEXT = """# GPU # Reference # Plan # Code # Steps # Now # Next optimization
 import torch import triton import triton.language as tl

@@ -2,7 +2,7 @@
 
 `rules` reads the reply alone, and is there so that nothing but a kernel pays:
 
-    0.2  the reply gives a whole file, other than the one it was given (`mtmc.agents.editing.reply`)
+    0.2  the reply gives a whole file, other than the one it was given (`mtmc.agents.coders.editing.reply`)
     0.4  forward launches a Triton kernel of the file, which stores something
     0.4  forward calls torch for no more computations than before, so nothing went back to torch
 
@@ -48,7 +48,7 @@ class Read:
 
 def read_reply(text: str, request: EditRequest, truncated: bool = False) -> Read:
     """A reply by the rules. truncated: whether it was cut at the limit of its length."""
-    from mtmc.agents.editing.reply import parse_reply
+    from mtmc.agents.coders.editing.reply import parse_reply
 
     try:
         source = parse_reply(text, request.source, truncated).source
@@ -127,8 +127,8 @@ class Judge:
 
 def _forward(source: str) -> tuple[bool, int]:
     """Whether forward launches a kernel that stores something, and how many computations it leaves to torch."""
-    from mtmc.agents.editing.calls import forward_calls
-    from mtmc.agents.editing.structure import Structure
+    from mtmc.agents.coders.editing.calls import forward_calls
+    from mtmc.agents.coders.editing.structure import Structure
 
     structure = Structure.of(parse(source))
     calls = forward_calls(structure)

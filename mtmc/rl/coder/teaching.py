@@ -160,7 +160,7 @@ def _run(kind: Any, **arguments: Any) -> None:
     import datasets
     from transformers import PrinterCallback
 
-    from mtmc.agents.learned.lm.quiet import quiet
+    from mtmc.agents.policies.learned.lm.quiet import quiet
 
     bars = datasets.are_progress_bars_disabled()
     datasets.disable_progress_bars()

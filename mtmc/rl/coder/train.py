@@ -20,7 +20,7 @@ from mtmc.rl.coder.settings import CoderSettings
 from mtmc.rl.coder.teaching import TEMPLATE, Pupil, Row, Watcher, grouped, supervised
 
 if TYPE_CHECKING:
-    from mtmc.agents.learned.lm.base import Base
+    from mtmc.agents.policies.learned.lm.base import Base
 
 ADAPTER, CARD = "adapter", "model_card.md"
 PACKAGES = ("torch", "transformers", "peft", "trl", "triton")
@@ -45,13 +45,13 @@ def teach(
     tell: Callable[[str], None],
     command: str = "",
 ) -> Taught:
-    """Teach a coder. base: see `mtmc.agents.learned.lm.base`. evaluator: of replies; the caller closes it. watch: told of
-    each step. tell: of each stage. command: for the model card.
+    """Teach a coder. base: see `mtmc.agents.policies.learned.lm.base`. evaluator: of replies; the caller closes it.
+    watch: told of each step. tell: of each stage. command: for the model card.
 
     Raises: ModelError where a package or the base is missing, ConfigError and RunError as `load_lessons`, RunError for an
     adapter that is not there or of another base or rank, EvaluatorError.
     """
-    from mtmc.agents.learned.lm.base import load_base, needed
+    from mtmc.agents.policies.learned.lm.base import load_base, needed
 
     needed(("trl", "datasets", "transformers", "peft"), extra="trl")
     loaded = load_base(base)
@@ -102,8 +102,8 @@ def teach(
 
 
 def _pupil(base: Base, settings: CoderSettings) -> Pupil:
-    from mtmc.agents.learned.lm.adapter import read_weights, set_adapter_weights, with_adapter
-    from mtmc.agents.learned.lm.base import device_of
+    from mtmc.agents.policies.learned.lm.adapter import read_weights, set_adapter_weights, with_adapter
+    from mtmc.agents.policies.learned.lm.base import device_of
 
     if base.tokenizer.pad_token_id is None:
         base.tokenizer.pad_token = base.tokenizer.eos_token
@@ -123,7 +123,7 @@ def _written(
     out: Path,
     command: str,
 ) -> list[Path]:
-    from mtmc.agents.learned.lm.adapter import write_weights
+    from mtmc.agents.policies.learned.lm.adapter import write_weights
 
     folder = out / ADAPTER
     folder.mkdir(exist_ok=True)

@@ -9,7 +9,7 @@ from importlib import metadata
 from typing import Any
 
 from mtmc import __version__
-from mtmc.agents.learned.features import FEATURES_VERSION
+from mtmc.agents.policies.learned.features import FEATURES_VERSION
 from mtmc.rl.train.validate import Validation
 
 CARD = "model_card.md"

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from mtmc.agents.learned.compact.network import ARRAYS, CLIP, Floats, Network, write_network
-from mtmc.agents.learned.features import ACTION_NAMES, OBSERVATION_NAMES
+from mtmc.agents.policies.learned.compact.network import ARRAYS, CLIP, Floats, Network, write_network
+from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scores
@@ -45,7 +45,7 @@ class CompactSettings:
 
 
 class _Net(nn.Module):
-    """`mtmc.agents.learned.compact.network.Network` with gradients."""
+    """`mtmc.agents.policies.learned.compact.network.Network` with gradients."""
 
     def __init__(self, arrays: Mapping[str, torch.Tensor]) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from mtmc.agents.learned.lm.adapter import (
+from mtmc.agents.policies.learned.lm.adapter import (
     About,
     adapter_weights,
     check_mark,
@@ -30,11 +30,11 @@ from mtmc.agents.learned.lm.adapter import (
     with_adapter,
     write_adapter,
 )
-from mtmc.agents.learned.lm.base import PACKAGED, Base, device_of, load_base
-from mtmc.agents.learned.lm.packing import Pack, pack
-from mtmc.agents.learned.lm.prompt import Normalize, PromptSettings
-from mtmc.agents.learned.lm.scoring import PRECISIONS, Precision, answer_scores
-from mtmc.agents.learned.lm.tokens import Texts
+from mtmc.agents.policies.learned.lm.base import PACKAGED, Base, device_of, load_base
+from mtmc.agents.policies.learned.lm.packing import Pack, pack
+from mtmc.agents.policies.learned.lm.prompt import Normalize, PromptSettings
+from mtmc.agents.policies.learned.lm.scoring import PRECISIONS, Precision, answer_scores
+from mtmc.agents.policies.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, RunError
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scores
@@ -48,8 +48,8 @@ _VALUE_WIDTH = 128
 class LmSettings:
     """A language model that is trained.
 
-    base: see `mtmc.agents.learned.lm.base`. adapter: folder of an earlier training, to begin with its weights; empty: a
-    fresh one, which changes nothing. rank, alpha: of LoRA. normalize: of an answer's score, by none, token or word.
+    base: see `mtmc.agents.policies.learned.lm.base`. adapter: folder of an earlier training, to begin with its weights;
+    empty: a fresh one, which changes nothing. rank, alpha: of LoRA. normalize: of an answer's score, by none, token or word.
     scale: what scores are multiplied with: larger is a sharper policy. opinion: weight of the logarithm of the heuristic's
     prior, which is added to them: with 1 the model learns to correct the heuristic, as the compact network does.
     tokens, code, steps, lines: see `PromptSettings`.
@@ -176,7 +176,7 @@ class LmScorer:
         self._start = state["start"]
 
     def export(self, folder: Path, card: str) -> list[Path]:
-        """See `Scorer`: what `mtmc.agents.learned.lm.adapter.read_adapter` reads."""
+        """See `Scorer`: what `mtmc.agents.policies.learned.lm.adapter.read_adapter` reads."""
         files = write_adapter(self._model, self._about, folder)
         count = sum(weight.numel() for weight in adapter_weights(self._model).values())
         config = self._model.config
@@ -184,7 +184,7 @@ class LmScorer:
         more = (
             f"\nAn adapter (LoRA, rank {self._settings.rank}, {count} weights in 16 bits) for the base model "
             f"{self._about.base} ({shape}; mark of its weights {self._about.mark}).\n\n"
-            "It reads a prompt (`mtmc.agents.learned.lm.prompt`) with "
+            "It reads a prompt (`mtmc.agents.policies.learned.lm.prompt`) with "
             f"{json.dumps(vars(self._about.prompt))}; scores are normalized by {self._about.normalize} and multiplied with "
             f"{self._about.scale:g}; added is {self._about.opinion:g} times the logarithm of the heuristic's prior.\n"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mtmc.agents.heuristic import Heuristic, Uniform
+from mtmc.agents.policies.heuristic import Heuristic, Uniform
 from mtmc.errors import RunError
 from mtmc.protocols import Policy
 from mtmc.rl.curves import Row

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mtmc.agents.learned.features import ACTION_NAMES
+from mtmc.agents.policies.learned.features import ACTION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.rl.arrays import STOP_CHILD
 from mtmc.rl.forest import Batch, Forest

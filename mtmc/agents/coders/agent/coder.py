@@ -1,0 +1,73 @@
+"""The coder `agent`: an edit is made by a model that uses tools in a loop, after AVO (arXiv 2603.24517).
+
+Unlike `llm`, which asks for one reply, it may read the lineage and the playbook, check and profile drafts and mend them
+before it commits one. What it commits has passed its check. The loop is in `mtmc.agents.coders.agent`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtmc.action import Action
+from mtmc.errors import ConfigError, ModelError
+from mtmc.outcome import Outcome
+from mtmc.protocols import Edit, EditRequest, Observation
+from mtmc.task import Task
+
+
+@dataclass(frozen=True)
+class AgentCoder:
+    """A model in a loop with tools.
+
+    turns: replies of one edit at most. tokens: of one edit, in and out, of all its replies together; it ends after the
+    reply that reaches them. A turn sends the whole conversation again, so 16 turns need some 60,000.
+    """
+
+    turns: int = 16
+    tokens: int = 60_000
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the setting and its value."""
+        for name, value in (("turns", self.turns), ("tokens", self.tokens)):
+            if value < 1:
+                raise ConfigError(f"coder.{name} cannot be {value}: use 1 or more")
+
+    @property
+    def asks_model(self) -> bool:
+        """It asks the run's language model: a search without one does not start."""
+        return True
+
+    @property
+    def deterministic(self) -> bool:
+        """A model may answer the same question in another way."""
+        return False
+
+    @property
+    def freeform(self) -> bool:
+        """An action of the kind "freeform", whose sentence is free text, can be asked for."""
+        return True
+
+    def root(self, task: Task) -> Edit:
+        """The reference itself as ModelNew, see `ModelCoder.root`."""
+        from mtmc.agents.coders.model import ModelCoder
+
+        return ModelCoder().root(task)
+
+    def actions(self, observation: Observation, failures: Sequence[tuple[str | None, Outcome]]) -> list[Action]:
+        """What may be done to a version, see `ModelCoder.actions`."""
+        from mtmc.agents.coders.model import ModelCoder
+
+        return ModelCoder().actions(observation, failures)
+
+    def edit(self, request: EditRequest) -> Edit:
+        """A source that has passed its check, with the cost of all turns.
+
+        Raises: CoderError where the agent gives up or uses up its turns or tokens before a draft has passed;
+        BudgetSpent; ModelError where the search has no model.
+        """
+        from mtmc.agents.coders.agent.loop import Limits, run
+
+        if request.bench is None:
+            raise ModelError("coder=agent needs a language model: set model.name, for example openai/gpt-5-mini")
+        return run(request, request.bench, Limits(self.turns, self.tokens))

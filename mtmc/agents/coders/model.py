@@ -1,0 +1,183 @@
+"""The coder `llm`: a language model makes each edit in one reply, after MTMC's Micro Coding.
+
+A reply that gives no whole file goes back to the model with the reason. A version that failed is mended by a rule where
+one fits, which is free, else by the model, which is shown the diagnosis.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtmc.action import Action
+from mtmc.agents.coders.rewriter import Rewriter
+from mtmc.chat import ChatReply, ChatRequest
+from mtmc.errors import CoderError, ConfigError, TaskError
+from mtmc.outcome import Cost, Outcome
+from mtmc.protocols import Edit, EditRequest, Observation, Workbench
+from mtmc.task import Task
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ModelCoder:
+    """A model that is asked for one reply an edit.
+
+    examples: of the kind of optimization in the prompt, 0 or 1. retries: how often a reply that gives no file is answered
+    with the reason, so that the model tries again. steps: of the parent's history in the prompt.
+    """
+
+    examples: int = 1
+    retries: int = 1
+    steps: int = 4
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the setting, its value and what it may be."""
+        if self.examples not in (0, 1):
+            raise ConfigError(f"examples cannot be {self.examples}: use 0 or 1, a page of the playbook has one")
+        for name in ("retries", "steps"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} cannot be {getattr(self, name)}: use 0 or more")
+
+    @property
+    def asks_model(self) -> bool:
+        """It asks the run's language model: a search without one does not start."""
+        return True
+
+    @property
+    def deterministic(self) -> bool:
+        """Another trial of the same action may give another edit."""
+        return False
+
+    @property
+    def freeform(self) -> bool:
+        """An action of the kind "freeform", whose sentence is free text, can be asked for."""
+        return True
+
+    def root(self, task: Task) -> Edit:
+        """The reference itself as ModelNew: with a plan where the rewriter can express it, else as text only.
+
+        Raises: CoderError where the reference's text cannot be read.
+        """
+        return root_edit(task)
+
+    def actions(self, observation: Observation, failures: Sequence[tuple[str | None, Outcome]]) -> list[Action]:
+        """What the rewriter finds on a version with a plan, else what the syntax tree shows (`site_actions`)."""
+        return model_actions(observation, failures)
+
+    def edit(self, request: EditRequest) -> Edit:
+        """The child's source, without a plan. On a repair a rule comes first, then the model.
+
+        Raises: Unusable (a CoderError) where no reply gave a whole new file, BudgetSpent, CoderError where no reply came,
+        ModelError where no model can be used, ConfigError where there is no model.
+        """
+        mended = mended_by_rule(request)
+        if mended is not None:
+            return mended
+        if request.bench is None:
+            raise ConfigError(
+                f"there is no model to {_purpose(request)} {request.action.sentence!r}: set model.name (and model.api_base "
+                "for a local server), or use coder=rewriter"
+            )
+        return self._ask(request, request.bench)
+
+    def _ask(self, request: EditRequest, bench: Workbench) -> Edit:
+        """Ask until a reply gives a file, `1 + retries` times at most.
+
+        A reply is judged "unusable: why" at once. If a later one of the same conversation gives the file, the earlier
+        ones are judged again: "repaired".
+        """
+        from mtmc.agents.coders.editing.prompt import edit_messages, feedback_messages
+        from mtmc.agents.coders.editing.unusable import Unusable
+
+        messages = edit_messages(request, self.examples, self.steps)
+        problem = Unusable("empty", "no reply came")
+        cost, failed = Cost(), list[ChatReply]()
+        for _ in range(self.retries + 1):
+            reply = bench.complete(ChatRequest(messages, _purpose(request), request.seed))
+            cost += reply.cost
+            try:
+                source = _source(request, reply)
+            except Unusable as error:
+                problem = error
+                bench.judge(reply, f"unusable: {error.why}")
+                failed.append(reply)
+                messages = (*messages, *feedback_messages(reply.text, error))
+                continue
+            bench.judge(reply, "usable")
+            for each in failed:
+                bench.judge(each, "repaired")
+            return Edit(source, None, cost)
+        raise Unusable(problem.why, f"the model gave no usable file in {len(failed)} replies; the last: {problem}")
+
+
+def root_edit(task: Task) -> Edit:
+    """The reference as ModelNew, with a plan of torch calls where it exports and the rewriter can write its forward.
+
+    A model can also work on what the rewriter cannot express: then the plan is None.
+
+    Raises: CoderError where the reference's text cannot be read.
+    """
+    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.source import forward_scope, root_source
+
+    try:
+        root = Rewriter().root(task)
+        forward_scope(task, capture(task))
+    except (TaskError, CoderError) as error:
+        _log.warning("task %s is beyond the rewriter, its root is text only: %s", task.name, error)
+        return Edit(root_source(task), None)
+    return root
+
+
+def model_actions(
+    observation: Observation, failures: Sequence[tuple[str | None, Outcome]], wider: bool = True
+) -> list[Action]:
+    """Legal actions for a coder that can edit any version; `STOP` last, keys unique.
+
+    Those of the rewriter on a version with a plan, else what the syntax tree shows (`site_actions`). wider: with a plan
+    also the fusions that the syntax tree shows, of more calls at once than the rewriter takes (attention, say).
+    """
+    from mtmc.agents.coders.editing.sites import site_actions
+    from mtmc.hardware import hardware
+
+    if observation.plan is not None:
+        planned = Rewriter().actions(observation, failures)
+        known = {action.sentence for action in planned}
+        fusions = [each for each in site_actions(observation.source) if each.kind == "fuse"] if wider else []
+        return [*planned[:-1], *(each for each in fusions if each.sentence not in known), *planned[-1:]]
+    has_tf32x3 = hardware(observation.hardware).target.startswith("sm_")
+    return [each for each in site_actions(observation.source) if has_tf32x3 or each.kind != "precision"]
+
+
+def mended_by_rule(request: EditRequest) -> Edit | None:
+    """A failed version mended by a rule of `mtmc.agents.coders.repair`; None where none fits, or this is no repair."""
+    if request.feedback is None or request.failed_source is None:
+        return None
+    from mtmc.agents.coders.repair import mend
+
+    mended = mend(request.failed_source, request.feedback, request.hardware)
+    if mended is None or mended.source == request.failed_source:
+        return None
+    _log.debug("mended by rule: %s", mended.what)
+    return Edit(mended.source, None)
+
+
+def _purpose(request: EditRequest) -> str:
+    return "edit" if request.failed_source is None else "repair"
+
+
+def _source(request: EditRequest, reply: ChatReply) -> str:
+    """The file that a reply gives. Raises: Unusable, also where a repair only gives the parent back."""
+    from mtmc.agents.coders.editing.reply import is_same, parse_reply
+    from mtmc.agents.coders.editing.unusable import Unusable
+
+    base = request.source if request.failed_source is None else request.failed_source
+    parsed = parse_reply(reply.text, base, reply.truncated)
+    if is_same(parsed.source, request.source):
+        raise Unusable("unchanged", "the file given is the previous code, without the optimization that was asked for")
+    for note in parsed.notes:
+        _log.debug("reply %d: %s", reply.id, note)
+    return parsed.source
