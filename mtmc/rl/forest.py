@@ -1,4 +1,4 @@
-"""forest: many recorded trees as one set of numpy arrays, and batches of their versions, for training.
+"""forest: recorded trees as one set of numpy arrays, prepared once, and batches of their versions.
 
 A *node* here is a version and an *edge* one legal action of one version, both numbered through the whole forest, so that a
 batch of states is an array of numbers and nothing is looked up tree by tree.
@@ -8,19 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mtmc.action import Action
+from mtmc.action import STOP_KIND, Action
 from mtmc.agents.policies.learned.features import action_features, observation_features
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation
-from mtmc.rl.arrays import Floats, edge_children, edge_rewards, node_runtimes
-from mtmc.rl.rewards import RewardName
+from mtmc.rl.rewards import OF_EDGES, RewardName
 from mtmc.rl.trees import UNKNOWN, RecordedTree
 
+Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
+STOP_CHILD = -2
+"""In `Forest.children`: `STOP`, which ends an episode."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +34,7 @@ class Forest:
     `STOP_CHILD`. known: [edges], whether it can be replayed.
     observations: [nodes, features]. actions: [known edges, features]. row: [edges], place in `actions`, -1 if not known.
     ok: [nodes]. runtime_ms: [nodes], NaN for a failure. values: [nodes], log2 speedup over the tree's root, the floor
-    for a failure. rewards: by name, [edges], without the step decay; NaN where there is no child.
+    for a failure. rewards: by name (`mtmc.rl.rewards.OF_EDGES`), [edges]; NaN where there is no child.
     """
 
     trees: tuple[RecordedTree, ...]
@@ -47,6 +50,17 @@ class Forest:
     runtime_ms: NDArray[np.float64]
     values: NDArray[np.float64]
     rewards: dict[RewardName, NDArray[np.float64]]
+
+    @cached_property
+    def choices(self) -> Ints:
+        """How many actions of each version can be replayed, [nodes]."""
+        parents = np.repeat(np.arange(len(self.ok)), np.diff(self.start))
+        return np.bincount(parents[self.known], minlength=len(self.ok))
+
+    @property
+    def most_actions(self) -> int:
+        """The greatest number of legal actions of any version."""
+        return int(np.diff(self.start).max(initial=0))
 
     def observation(self, node: int) -> Observation:
         """What a policy sees of a version, but for its text."""
@@ -72,9 +86,7 @@ class Forest:
         """States with the actions that can be replayed. nodes: [states], any may come twice."""
         counts = self.start[nodes + 1] - self.start[nodes]
         edges = np.repeat(self.start[nodes], counts) + within(counts)
-        kept = self.known[edges]
-        state_of = np.repeat(np.arange(len(nodes)), counts)[kept]
-        return Batch(self, nodes, edges[kept], np.bincount(state_of, minlength=len(nodes)).astype(np.int64))
+        return Batch(self, nodes, edges[self.known[edges]], self.choices[nodes])
 
     def _place(self, node: int) -> tuple[RecordedTree, int]:
         tree = int(self.tree_of[node])
@@ -124,28 +136,23 @@ def forest_of(trees: Sequence[RecordedTree]) -> Forest:
         raise ConfigError("there are no trees to learn from: record some with mtmc collect, or name another folder")
     sizes = np.asarray([len(tree.nodes) for tree in trees], np.int64)
     roots = np.cumsum(sizes) - sizes
-    counts = [len(node.actions) for tree in trees for node in tree.nodes]
-    shifted = []
-    for tree, root in zip(trees, roots, strict=True):
-        children = edge_children(tree).astype(np.int64)
-        shifted.append(np.where(children >= 0, children + root, children))
-    children = np.concatenate(shifted)
+    nodes = [node for tree in trees for node in tree.nodes]
+    children = np.concatenate([_children(tree, root) for tree, root in zip(trees, roots, strict=True)])
     known = children != UNKNOWN
-    rewards = [edge_rewards(tree) for tree in trees]
     return Forest(
         trees=tuple(trees),
         roots=roots,
         tree_of=np.repeat(np.arange(len(trees)), sizes),
-        start=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        start=np.cumsum([0, *(len(node.actions) for node in nodes)]),
         children=children,
         known=known,
         observations=np.concatenate([_observations(tree) for tree in trees]),
         actions=np.concatenate([_actions(tree) for tree in trees]),
         row=np.where(known, np.cumsum(known) - 1, -1),
-        ok=np.asarray([node.outcome.ok for tree in trees for node in tree.nodes]),
-        runtime_ms=np.concatenate([node_runtimes(tree) for tree in trees]),
-        values=np.concatenate([np.asarray(tree.values) for tree in trees]),
-        rewards={name: np.concatenate([each[name] for each in rewards]) for name in rewards[0]},
+        ok=np.asarray([node.outcome.ok for node in nodes]),
+        runtime_ms=np.asarray([node.outcome.runtime_ms or np.nan for node in nodes]),
+        values=np.concatenate([tree.values for tree in trees]),
+        rewards={name: np.concatenate([_rewards(tree, name) for tree in trees]) for name in OF_EDGES},
     )
 
 
@@ -153,6 +160,25 @@ def within(counts: Ints) -> Ints:
     """0, 1, ... within each group: [2, 3] -> 0 1 0 1 2."""
     ends = np.cumsum(counts)
     return np.arange(int(counts.sum())) - np.repeat(ends - counts, counts)
+
+
+def _children(tree: RecordedTree, root: int) -> Ints:
+    children = [
+        STOP_CHILD if action.kind == STOP_KIND else child if child == UNKNOWN else root + child
+        for node in tree.nodes
+        for action, child in zip(node.actions, node.children, strict=True)
+    ]
+    return np.asarray(children, np.int64)
+
+
+def _rewards(tree: RecordedTree, name: RewardName) -> NDArray[np.float64]:
+    reward = OF_EDGES[name]
+    rewards = [
+        np.nan if child == UNKNOWN else reward(tree.nodes[child].outcome, node.outcome)
+        for node in tree.nodes
+        for child in node.children
+    ]
+    return np.asarray(rewards, np.float64)
 
 
 def _observations(tree: RecordedTree) -> Floats:

@@ -1,4 +1,4 @@
-"""rewards: what a step of the environment is worth. Pure functions of outcomes, each beside a hand-computed test.
+"""rewards: what a step is worth, but for the step decay. Pure functions, each beside a hand-computed test.
 
 `paper` is the reward of MTMC (arXiv 2511.20100, overview figure), `log_speedup` pays for speed alone, `progress` pays for
 what a search returns: the best version so far.
@@ -8,30 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mtmc.outcome import Outcome, speedup
-from mtmc.reward import STEP_DECAY, shaped_reward
+from mtmc.reward import shaped_reward
 
 RewardName = Literal["paper", "log_speedup", "progress"]
 
 FAILURE = -1.0
 """What `log_speedup` gives for a version that fails: as much as one that takes twice the time."""
-
-
-@dataclass(frozen=True)
-class Moment:
-    """A step as its reward sees it.
-
-    outcome: of the version that the step made. previous: of the one before. best_ms: runtime of the best right version
-    of the episode before this step. step: 1 for the first.
-    """
-
-    outcome: Outcome
-    previous: Outcome
-    best_ms: float
-    step: int
 
 
 def log_gain(outcome: Outcome, previous: Outcome) -> float:
@@ -45,36 +33,30 @@ def log_gain(outcome: Outcome, previous: Outcome) -> float:
     return math.log2(gain)
 
 
-def paper(moment: Moment, decay: float = STEP_DECAY) -> float:
+def paper(outcome: Outcome, previous: Outcome) -> float:
     """MTMC's shaped reward, see `mtmc.reward.shaped_reward`:
 
-    r = (-1.0 fails to compile | +0.1) + (-0.5 wrong | +0.5 right) + 1.0 [faster than the previous] - decay * step
+    r = (-1.0 fails to compile | +0.1) + (-0.5 wrong | +0.5 right) + 1.0 [faster than the previous]
     """
-    return shaped_reward(moment.outcome, moment.previous, moment.step, decay)
+    return shaped_reward(outcome, previous, step=0)
 
 
-def log_speedup(moment: Moment, decay: float = 0.0, failure: float = FAILURE) -> float:
-    """r = log2(t_previous / t) - decay * step for a right version, else failure - decay * step.
+def log_speedup(outcome: Outcome, previous: Outcome) -> float:
+    """r = log2(t_previous / t) for a right version, else `FAILURE`.
 
-    Without decay and failures the rewards of an episode sum to the log2 speedup of its last version over the root.
+    Without failures the rewards of an episode sum to the log2 speedup of its last version over the root.
     """
-    worth = log_gain(moment.outcome, moment.previous) if moment.outcome.ok else failure
-    return worth - decay * moment.step
+    return log_gain(outcome, previous) if outcome.ok else FAILURE
 
 
-def progress(moment: Moment, decay: float = 0.0) -> float:
-    """r = max(0, log2(t_best / t)) - decay * step: what the step adds to the best version so far; a failure adds 0.
+def progress(best_ms: NDArray[np.float64], new_best_ms: NDArray[np.float64]) -> NDArray[np.float64]:
+    """r = log2(t_best before the step / t_best after it): what the step adds to the best version so far, never below 0.
 
-    Without decay the rewards of an episode sum to the log2 speedup of its best version over the root.
+    The rewards of an episode sum to the log2 speedup of its best version over the root.
     """
-    runtime = moment.outcome.runtime_ms
-    gain = 0.0 if not moment.outcome.ok or runtime is None else max(0.0, math.log2(moment.best_ms / runtime))
-    return gain - decay * moment.step
+    return np.log2(best_ms / new_best_ms)
 
 
-REWARDS: dict[RewardName, Callable[[Moment, float], float]] = {
-    "paper": paper,
-    "log_speedup": log_speedup,
-    "progress": progress,
-}
-"""Rewards by name; the second argument is the step decay."""
+OF_EDGES: dict[RewardName, Callable[[Outcome, Outcome], float]] = {"paper": paper, "log_speedup": log_speedup}
+"""Rewards that a step has whatever came before it: of the outcome that it leads to and the one that it starts from."""
+REWARDS: tuple[RewardName, ...] = (*OF_EDGES, "progress")

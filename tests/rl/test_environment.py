@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from mtmc.agents.policies.heuristic import Uniform
 from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.fakes import FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
-from mtmc.rl.arrays import tree_arrays
-from mtmc.rl.environment import MASKED, TreeEnvironment
+from mtmc.protocols import Observation
+from mtmc.rl import forest as forests
+from mtmc.rl.environment import MASKED, Episodes, Rules, TreeEnvironment
+from mtmc.rl.forest import forest_of
 from mtmc.rl.record import record_run
 from mtmc.rl.replays import Curve, priors_of, replay_search
 from mtmc.rl.rewards import RewardName
@@ -25,11 +28,11 @@ from mtmc.search.result import evaluation_order
 from mtmc.search.strategies import BestOfN, Greedy, Mcts
 from mtmc.store import Store
 from mtmc.task import Task, Variant
-from tests.rl.recorded import TASK_TEXT, hand_tree
+from tests.rl.recorded import TASK_TEXT, hand_tree, node
 
 
-def environment(reward: RewardName = "paper", decay: float = 0.0, **settings: object) -> TreeEnvironment:
-    return TreeEnvironment([tree_arrays(hand_tree())], reward, decay, **settings)  # type: ignore[arg-type]
+def environment(reward: RewardName = "paper", decay: float = 0.0, **rules: Any) -> TreeEnvironment:
+    return TreeEnvironment(forest_of([hand_tree()]), Rules(reward, decay, **rules))
 
 
 def test_an_episode_by_hand() -> None:
@@ -75,14 +78,36 @@ def test_a_failure_may_end_an_episode_and_steps_may_run_out() -> None:
     assert [made.step(action)[2:4] for action in (0, 1)] == [(False, False), (False, True)]
 
 
+def test_what_has_ended_stays_as_it_is() -> None:
+    made = environment(decay=0.1)
+    made.reset(seed=0)
+    made.step(4)  # STOP
+    assert made.step(0)[1:4] == (pytest.approx(MASKED - 0.2), True, False)
+
+
+def test_episodes_side_by_side_do_not_mind_each_other() -> None:
+    forest = forest_of([hand_tree(), hand_tree()])
+    episodes = Episodes(forest, np.array([0, 6, 3]), Rules("progress", 0.0))
+    edges = forest.start[[0, 6, 3]] + np.array([0, 1, 1])
+    assert episodes.step(edges).tolist() == [1.0, 0.0, 0.0]  # 8 -> 4; 8 -> fails; 8 -> 16 ms
+    assert episodes.node.tolist() == [1, 6, 5]
+    edges = forest.start[episodes.node] + np.array([0, 4, 0])
+    assert episodes.step(edges).tolist() == [1.0, 0.0, 0.0]  # 4 -> 2; STOP; STOP
+    assert episodes.live.tolist() == [True, False, False]
+    assert episodes.step(forest.start[episodes.node[:1]]).tolist() == [0.0]  # those that live are stepped alone
+    assert (8.0 / episodes.best_ms).tolist() == [4.0, 1.0, 1.0]
+
+
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="at least one tree"):
-        TreeEnvironment([])
+    forest = forest_of([hand_tree()])
+    with pytest.raises(ConfigError, match="no version of these trees has legal actions"):
+        TreeEnvironment(forest_of([replace(hand_tree(), nodes=(node(0, None, None, []),))]))
     with pytest.raises(ConfigError, match="no reward 'fame'"):
         environment("fame")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="most_actions cannot be 2"):
-        environment(most_actions=2)
-    assert environment(most_actions=9).reset(seed=0)[0]["actions"].shape == (9, len(ACTION_NAMES))
+        TreeEnvironment(forest, most_actions=2)
+    wide = TreeEnvironment(forest, most_actions=9)
+    assert wide.reset(seed=0)[0]["actions"].shape == (9, len(ACTION_NAMES))
 
 
 def test_gymnasium_finds_nothing_wrong() -> None:
@@ -90,16 +115,21 @@ def test_gymnasium_finds_nothing_wrong() -> None:
     checker.check_env(environment(), skip_render_check=True)
 
 
-def test_thousands_of_steps_a_second() -> None:
+def test_a_step_computes_no_features(monkeypatch: pytest.MonkeyPatch) -> None:
     made = environment()
+
+    def computed(*given: Any, **more: Any) -> Any:
+        raise AssertionError("features are computed once, before the first step")
+
+    for name in ("observation_features", "action_features"):
+        monkeypatch.setattr(forests, name, computed)
     observation, _ = made.reset(seed=0)
-    rng, started = np.random.default_rng(0), time.perf_counter()
-    for _ in range(3000):
+    rng = np.random.default_rng(0)
+    for _ in range(100):
         observation, _, ended, cut_off, _ = made.step(int(rng.choice(np.flatnonzero(observation["mask"]))))
         if ended or cut_off:
             observation, _ = made.reset()
     assert observation["observation"].shape == (len(OBSERVATION_NAMES),)
-    assert 3000 / (time.perf_counter() - started) > 1000
 
 
 def flat(tree: RecordedTree) -> list[list[float]]:
@@ -168,29 +198,25 @@ def test_a_replay_takes_the_way_of_the_live_search(
 ) -> None:
     live = fake_search(strategy, tmp_path / "live", 25)
     store = Store.read(tmp_path / "live")
-    values = [math.log2(live.tree.speedup(node) or 0) for node in evaluation_order(store)]
+    values = [math.log2(live.tree.speedup(each) or 0) for each in evaluation_order(store)]
     store.close()
     # The priors of the live search, which read the texts of versions.
-    by_version = {node.hash: node for node in fake_search(FakeStrategy(), tmp_path / "all", 1000).tree}
+    by_version = {each.hash: each for each in fake_search(FakeStrategy(), tmp_path / "all", 1000).tree}
     priors = [
-        FakePolicy().prior(whole_observation(whole_tree, node.id, by_version[node.version].source), node.actions)
-        if node.actions
+        FakePolicy().prior(whole_observation(whole_tree, each.id, by_version[each.version].source), each.actions)
+        if each.actions
         else []
-        for node in whole_tree.nodes
+        for each in whole_tree.nodes
     ]
     curve = replay_search(whole_tree, strategy, priors, 25)
     assert curve.values == pytest.approx(list(itertools.accumulate(values, max)))
 
 
-def whole_observation(tree: RecordedTree, node_id: int, source: str) -> object:
-    from dataclasses import replace
-
+def whole_observation(tree: RecordedTree, node_id: int, source: str) -> Observation:
     return replace(tree.observation(node_id), source=source)
 
 
-def test_hundreds_of_replays_take_seconds(whole_tree: RecordedTree) -> None:
+def test_every_seed_s_replay_finds_something(whole_tree: RecordedTree) -> None:
     priors = priors_of(whole_tree, Uniform())
-    started = time.perf_counter()
-    for seed in range(20):
+    for seed in range(10):
         assert replay_search(whole_tree, Mcts(), priors, 60, seed).values[-1] > 0
-    assert time.perf_counter() - started < 4.0

@@ -11,11 +11,11 @@ import pytest
 import torch
 
 from mtmc.agents.policies.heuristic import Heuristic
+from mtmc.agents.policies.learned.features import action_features, observation_features
 from mtmc.errors import ConfigError
 from mtmc.reward import VALUE_FLOOR
-from mtmc.rl.arrays import tree_arrays
 from mtmc.rl.curves import Row
-from mtmc.rl.environment import OnFailure, TreeEnvironment
+from mtmc.rl.environment import OnFailure, Rules, TreeEnvironment
 from mtmc.rl.forest import Forest, forest_of
 from mtmc.rl.replays import replay_search
 from mtmc.rl.rewards import RewardName
@@ -24,7 +24,7 @@ from mtmc.rl.train.algorithms import Algorithm, Grpo, Ppo
 from mtmc.rl.train.loss import Steps, Terms, Weights, terms_of
 from mtmc.rl.train.open_space import open_space
 from mtmc.rl.train.ragged import argmax_np, log_softmax, log_softmax_np
-from mtmc.rl.train.rollouts import Rules, roll
+from mtmc.rl.train.rollouts import roll
 from mtmc.rl.train.settings import TrainSettings
 from mtmc.rl.train.table import policy_table
 from mtmc.rl.train.trainer import Trainer
@@ -106,13 +106,13 @@ def test_a_step_beyond_the_clip_has_no_gradient() -> None:
 
 @pytest.mark.parametrize("reward", ["paper", "log_speedup", "progress"])
 @pytest.mark.parametrize("on_failure", ["stay", "end"])
-def test_episodes_are_those_of_the_environment(reward: RewardName, on_failure: OnFailure) -> None:
+def test_episodes_of_a_rollout_are_those_of_one_alone(reward: RewardName, on_failure: OnFailure) -> None:
     trees = [hand_tree(), detour_tree()]
     forest = forest_of(trees)
     rules = Rules(reward, 0.02, 4, on_failure)
     starts = np.repeat(forest.roots, 30)
     rollout = roll(forest, policy_table(forest, TableScorer(forest)), starts, rules, np.random.default_rng(3))
-    environment = TreeEnvironment([tree_arrays(tree) for tree in trees], reward, 0.02, 4, on_failure)
+    environment = TreeEnvironment(forest, rules)
     for episode in range(len(starts)):
         _, info = environment.reset(options={"tree": episode // 30})
         ended = cut_off = False
@@ -135,10 +135,10 @@ def test_what_a_forest_says_is_what_its_trees_say() -> None:
         *trees[1].nodes[0].actions,
         *(trees[0].nodes[0].actions[at] for at in (0, 1, 3, 4)),
     ]
-    arrays = tree_arrays(trees[0])
-    assert np.array_equal(batch.part(1, 3).actions, arrays.actions[[0, 1, 3, 4]])
+    seen, actions = trees[0].observation(0), trees[0].nodes[0].actions
+    assert np.array_equal(batch.part(1, 3).actions, action_features(seen, actions, None)[[0, 1, 3, 4]])
     assert forest.children[forest.start[6]] == 7
-    assert np.array_equal(batch.observations[2], arrays.observations[0])
+    assert np.array_equal(batch.observations[2], observation_features(seen, None))
 
 
 def test_worth_by_hand() -> None:

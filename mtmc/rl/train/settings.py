@@ -7,8 +7,8 @@ from typing import Literal
 
 from mtmc.errors import ConfigError
 from mtmc.reward import STEP_DECAY
+from mtmc.rl.environment import Rules
 from mtmc.rl.rewards import RewardName
-from mtmc.rl.train.rollouts import Rules
 from mtmc.rl.train.warm import Warm
 
 Space = Literal["legal", "all"]

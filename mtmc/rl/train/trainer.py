@@ -71,7 +71,7 @@ class Trainer:
         self._train, self._validation, self._folder = train, validation, folder
         self._warm = settings.warm.epochs
         self._units = self._warm + settings.iterations
-        self._starts = np.flatnonzero(train.ok & (train.batch(np.arange(len(train.ok))).counts > 1))
+        self._starts = np.flatnonzero(train.ok & (train.choices > 1))
         self._optimizer: torch.optim.Optimizer | None = None
         found = read_checkpoint(folder, identity, scorer.device)
         self._state = found or Checkpoint(identity)

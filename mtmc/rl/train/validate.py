@@ -71,7 +71,7 @@ def priors_by_tree(forest: Forest, table: Table) -> list[Priors]:
 def _priors(forest: Forest, table: Table, tree: int) -> Priors:
     first = int(forest.roots[tree])
     every = np.arange(first, first + len(forest.trees[tree].nodes))
-    nodes = every[forest.batch(every).counts > 0]
+    nodes = every[forest.choices[every] > 0]
     table.need(nodes)
     batch = forest.batch(nodes)
     probs = np.exp(log_softmax_np(table.logits[batch.edges], batch.counts))

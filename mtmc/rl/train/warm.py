@@ -10,8 +10,7 @@ import numpy as np
 
 from mtmc.agents.policies.learned.features import ACTION_NAMES
 from mtmc.errors import ConfigError
-from mtmc.rl.arrays import STOP_CHILD
-from mtmc.rl.forest import Batch, Forest
+from mtmc.rl.forest import STOP_CHILD, Batch, Forest
 from mtmc.rl.train.ragged import Doubles, log_softmax, log_softmax_np
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ class Lessons:
 def lessons(forest: Forest, warm: Warm) -> Lessons:
     """The distribution over each version's known actions, and what is still to be gained from it."""
     q = worth(forest, warm.discount, warm.failure)
-    nodes = np.flatnonzero(forest.batch(np.arange(len(forest.ok))).counts > 0)
+    nodes = np.flatnonzero(forest.choices)
     batch = forest.batch(nodes)
     logits, probs, gains = np.full(len(q), np.nan), np.full(len(q), np.nan), np.zeros(len(forest.ok))
     logits[batch.edges] = warm.sharpness * np.clip(q[batch.edges], *_BOUNDS) + warm.opinion * batch.actions[:, OPINION]
