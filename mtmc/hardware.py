@@ -227,6 +227,7 @@ _RTX4090 = Hardware(
 HARDWARE: dict[str, Hardware] = {gpu.name: gpu for gpu in (_A100, _H100, _H200, _B200, _MI300X, _L4, _RTX4090)}
 """Every GPU by name."""
 
+_PRODUCTS = {"tf32": ("tf32", 1), "tf32x3": ("tf32", 3), "bf16x3": ("fp16", 3), "bf16x6": ("fp16", 6)}
 _DEFAULT_FOR_TARGET = {"sm_80": "A100", "sm_89": "L4", "sm_90": "H100", "sm_100": "B200", "gfx942": "MI300X"}
 
 
@@ -251,6 +252,17 @@ def for_target(target: str) -> Hardware:
     if name is None:
         raise ConfigError(_unknown("target", target, list(_DEFAULT_FOR_TARGET)))
     return HARDWARE[name]
+
+
+def tensor_rate(dtype: str | None, precision: str | None, gpu: Hardware) -> tuple[float, int]:
+    """Peak of a product's unit in TFLOP/s, and how many products of that unit make one: ("fp32", "tf32x3") -> 3."""
+    if dtype == "fp32":
+        unit, products = _PRODUCTS.get(precision or "tf32", ("fp32", 1))
+        return {"tf32": gpu.tf32_tflops, "fp16": gpu.fp16_tflops, "fp32": gpu.fp32_tflops}[unit], products
+    if dtype == "fp64":
+        return gpu.fp32_tflops / 2, 1
+    doubled = dtype is not None and (dtype.startswith("fp8") or dtype in ("int8", "uint8"))
+    return gpu.fp16_tflops * (2 if doubled else 1), 1
 
 
 def _unknown(what: str, value: str, known: list[str]) -> str:

@@ -10,8 +10,7 @@ import torch
 from mtmc.evaluate.gates import blocks as blocks_module
 from mtmc.evaluate.gates import compare
 from mtmc.evaluate.gates import distance as distance_module
-from mtmc.evaluate.gates.blocks import blocks, fingerprint, origin, same_bits
-from mtmc.evaluate.gates.candidate import different
+from mtmc.evaluate.gates.blocks import blocks, different, fingerprint, origin, same_bits
 from mtmc.evaluate.gates.compare import (
     Calibrated,
     Expected,

@@ -16,8 +16,8 @@ from mtmc.evaluate.estimates.estimate import estimate, minimal_bytes
 from mtmc.evaluate.estimates.launch_time import blocks_per_sm, estimate_launch
 from mtmc.evaluate.estimates.op_time import estimate_op
 from mtmc.evaluate.estimates.resources import Resources
-from mtmc.evaluate.estimates.roofline import DRAM_EFFICIENCY, tensor_rate
-from mtmc.hardware import HARDWARE
+from mtmc.evaluate.estimates.roofline import DRAM_EFFICIENCY
+from mtmc.hardware import HARDWARE, tensor_rate
 
 H100, H200 = HARDWARE["H100"], HARDWARE["H200"]
 PLAIN = Resources(32, 0, 0)

@@ -84,7 +84,7 @@ def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:
     import torch
 
     from mtmc.evaluate.counting.storages import tensors_in
-    from mtmc.evaluate.gates.candidate import differ
+    from mtmc.evaluate.gates.blocks import differ
     from mtmc.evaluate.gates.loading import map_tensors
 
     inputs = map_tensors(reference.draw(SEED), torch.clone)
@@ -110,7 +110,7 @@ def _changed(
     reference: Reference, inputs: list[Any], tensor: torch.Tensor, place: Any, before: list[torch.Tensor]
 ) -> list[bool]:
     """Which results change with one element of an input: to no number, to a large one, or to its negative."""
-    from mtmc.evaluate.gates.candidate import differ
+    from mtmc.evaluate.gates.blocks import differ
 
     value = tensor[place].clone()
     changed = [False] * len(before)

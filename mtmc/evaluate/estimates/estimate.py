@@ -34,8 +34,8 @@ from mtmc.errors import EvaluatorError
 from mtmc.evaluate.estimates.launch_time import estimate_launch
 from mtmc.evaluate.estimates.op_time import estimate_op
 from mtmc.evaluate.estimates.resources import Resources
-from mtmc.evaluate.estimates.roofline import CACHED, GRAPHED_SHARE, KernelEstimate, Record, tensor_rate, to_ms
-from mtmc.hardware import Hardware
+from mtmc.evaluate.estimates.roofline import CACHED, GRAPHED_SHARE, KernelEstimate, Record, to_ms
+from mtmc.hardware import Hardware, tensor_rate
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from mtmc.evaluate.estimates.lanes import WARP
 from mtmc.evaluate.estimates.machine_code import Loop
 from mtmc.evaluate.estimates.occupancy import START_NS
 from mtmc.evaluate.estimates.resources import Resources, tensor_kind
-from mtmc.evaluate.estimates.roofline import Record, norm, tensor_rate, to_ms
-from mtmc.hardware import Hardware
+from mtmc.evaluate.estimates.roofline import Record, norm, to_ms
+from mtmc.hardware import Hardware, tensor_rate
 
 SCHEDULERS = 4
 EFFICIENCY = {"wgmma": 0.75, "mma on wgmma hardware": 0.68, "mma": 0.85}

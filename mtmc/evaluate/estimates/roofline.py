@@ -28,7 +28,6 @@ SM_BYTES_NS = 60.0
 """The most bytes a nanosecond that one SM takes from or gives to L2."""
 GRAPHED_SHARE = 0.5
 """Of what a launch costs: what it costs inside a CUDA graph, where the device goes on by itself. Assumed, not timed."""
-_PRODUCTS = {"tf32": ("tf32", 1), "tf32x3": ("tf32", 3), "bf16x3": ("fp16", 3), "bf16x6": ("fp16", 6)}
 
 
 @dataclass(frozen=True)
@@ -45,17 +44,6 @@ class KernelEstimate:
     bound: str
     dram_bytes: float
     occupancy: float | None = None
-
-
-def tensor_rate(dtype: str | None, precision: str | None, gpu: Hardware) -> tuple[float, int]:
-    """Peak of a product's unit in TFLOP/s, and how many products of that unit make one: ("fp32", "tf32x3") -> 3."""
-    if dtype == "fp32":
-        unit, products = _PRODUCTS.get(precision or "tf32", ("fp32", 1))
-        return {"tf32": gpu.tf32_tflops, "fp16": gpu.fp16_tflops, "fp32": gpu.fp32_tflops}[unit], products
-    if dtype == "fp64":
-        return gpu.fp32_tflops / 2, 1
-    doubled = dtype is not None and (dtype.startswith("fp8") or dtype in ("int8", "uint8"))
-    return gpu.fp16_tflops * (2 if doubled else 1), 1
 
 
 def balance(programs: int, gpu: Hardware) -> float:

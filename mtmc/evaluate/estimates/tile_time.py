@@ -10,8 +10,8 @@ import math
 from mtmc.evaluate.estimates.loop_time import on_cuda_cores
 from mtmc.evaluate.estimates.occupancy import START_NS, waves
 from mtmc.evaluate.estimates.resources import Resources, tensor_kind
-from mtmc.evaluate.estimates.roofline import Record, balance, issue_rate, tensor_rate, to_ms
-from mtmc.hardware import Hardware
+from mtmc.evaluate.estimates.roofline import Record, balance, issue_rate, to_ms
+from mtmc.hardware import Hardware, tensor_rate
 
 _SYNC_NS, _WGMMA_SYNC_NS = 300.0, 50.0  # of a tile product: barriers and waiting; less where products are asynchronous
 _TENSOR_EFFICIENCY = {"wgmma": 0.80, "mma": 0.70, "mma on wgmma hardware": 0.55}

@@ -93,6 +93,23 @@ def equal_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.equal(a.view(whole), b.view(whole))
 
 
+def differ(now: torch.Tensor, before: torch.Tensor) -> bool:
+    """Whether a tensor has changed in any bit."""
+    return bool(different([now], [before]))
+
+
+def different(now: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[int]:
+    """Positions of tensors that have changed in any bit. One wait for the device: a deep network has hundreds of them."""
+    asked, found = [], []
+    for at, (a, b) in enumerate(zip(now, before, strict=True)):
+        if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
+            found.append(at)
+        else:
+            asked.append((at, same_bits(a, b)))
+    same = torch.stack([each.to(asked[0][1].device) for _, each in asked]).tolist() if asked else []
+    return sorted(found + [at for (at, _), equal in zip(asked, same, strict=True) if not equal])
+
+
 def _random(count: int, generator: torch.Generator) -> torch.Tensor:
     limits = torch.iinfo(torch.int64)
     return torch.randint(

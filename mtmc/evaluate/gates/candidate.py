@@ -14,14 +14,14 @@ import os
 import pickle
 import socket
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from mtmc.evaluate.gates.blocks import same_bits
+from mtmc.evaluate.gates.blocks import differ
 from mtmc.evaluate.gates.bounds import bounded_memory
 from mtmc.evaluate.gates.compare import describe, flatten
 from mtmc.evaluate.gates.diagnosis import diagnose_exception
@@ -134,23 +134,6 @@ def poisoned_memory() -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(enabled)
-
-
-def differ(now: torch.Tensor, before: torch.Tensor) -> bool:
-    """Whether a tensor has changed in any bit."""
-    return bool(different([now], [before]))
-
-
-def different(now: Sequence[torch.Tensor], before: Sequence[torch.Tensor]) -> list[int]:
-    """Positions of tensors that have changed in any bit. One wait for the device: a deep network has hundreds of them."""
-    asked, found = [], []
-    for at, (a, b) in enumerate(zip(now, before, strict=True)):
-        if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device:
-            found.append(at)
-        else:
-            asked.append((at, same_bits(a, b)))
-    same = torch.stack([each.to(asked[0][1].device) for _, each in asked]).tolist() if asked else []
-    return sorted(found + [at for (at, _), equal in zip(asked, same, strict=True) if not equal])
 
 
 def _shown(tensor: torch.Tensor) -> tuple[Any, ...]:

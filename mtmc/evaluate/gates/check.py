@@ -97,7 +97,7 @@ def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> di
 
 def _reference(task: Task, case: PlannedCase, seed: int) -> Reference | None:
     """The reference of a case's model; None where weights are to be moved and its constructor refuses, or has none such."""
-    from mtmc.evaluate.gates.candidate import differ
+    from mtmc.evaluate.gates.blocks import differ
     from mtmc.evaluate.gates.reference import Reference
 
     try:

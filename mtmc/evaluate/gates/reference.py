@@ -18,9 +18,8 @@ from typing import Any
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.gates.blocks import fingerprint
+from mtmc.evaluate.gates.blocks import different, fingerprint
 from mtmc.evaluate.gates.calibrating import Calibration, calibrate, measured, narrowest_bytes
-from mtmc.evaluate.gates.candidate import different
 from mtmc.evaluate.gates.compare import Calibrated, Expected, describe, flatten
 from mtmc.evaluate.gates.distributions import Distribution, redistributed
 from mtmc.evaluate.gates.loading import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors

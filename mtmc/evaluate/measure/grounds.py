@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.estimates.roofline import tensor_rate
 from mtmc.evaluate.gates.admission import Admission, admit
 from mtmc.evaluate.gates.calibrating import Calibration
 from mtmc.evaluate.gates.compare import flatten
@@ -21,7 +20,7 @@ from mtmc.evaluate.gates.reference import Reference, Truth
 from mtmc.evaluate.measure.arena import aligned, dense_places, place
 from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
-from mtmc.hardware import Hardware
+from mtmc.hardware import Hardware, tensor_rate
 from mtmc.task import Task, Variant
 
 

@@ -23,7 +23,8 @@ from unittest import mock
 
 import torch
 
-from mtmc.evaluate.gates.candidate import different, poisoned_memory
+from mtmc.evaluate.gates.blocks import different
+from mtmc.evaluate.gates.candidate import poisoned_memory
 from mtmc.evaluate.gates.compare import describe, flatten
 from mtmc.evaluate.gates.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
