@@ -19,6 +19,7 @@ from mtmc.conf import overrides as parsing
 from mtmc.conf.overrides import quoted
 from mtmc.conf.schema import MISSING, Part, allowed, in_words, setting_fields, structured, typed
 from mtmc.errors import ConfigError
+from mtmc.renamed import refuse_old
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind, make, registry
 
@@ -221,10 +222,12 @@ def _compose(given: Sequence[Override], types: Mapping[str, Any]) -> Any:
 
 def _explained(error: BaseException, given: Sequence[Override], types: Mapping[str, Any]) -> ConfigError:
     """What Hydra or OmegaConf says, in words of the settings: name, value, what it may be."""
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-    inner = error if isinstance(error, OmegaConfBaseException) else error.__cause__
+    inner = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
     name = str(getattr(inner, "full_key", None) or "")
+    if isinstance(inner, ConfigKeyError):  # in a file: those of the command line were looked at before
+        refuse_old(name)
     for override in given:
         whole, values = parsing.name_of(override), parsing.leaves(override)
         if name in values:

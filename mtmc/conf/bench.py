@@ -12,6 +12,7 @@ from mtmc.conf import SearchConfig, compose
 from mtmc.conf import overrides as parsing
 from mtmc.conf.schema import allowed, in_words, setting_fields, structured, typed
 from mtmc.errors import ConfigError
+from mtmc.renamed import refuse_old
 
 _TASK = "task"
 _STAND_IN = f"{_TASK}=softmax"
@@ -47,6 +48,7 @@ def _check_name(name: str, types: dict[str, Any]) -> None:
         raise ConfigError("a benchmark takes its tasks from its suite: choose them with suite=, levels= and problems=")
     groups = setting_fields(SearchConfig)
     if name.split(".")[0] not in groups:
+        refuse_old(name)
         known = [*types, *(each for each in groups if each != _TASK)]
         raise ConfigError(f"there is no setting {name!r}: {parsing.nearest(name, known)}")
 

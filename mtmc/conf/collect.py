@@ -9,6 +9,7 @@ from mtmc.conf import Part, compose
 from mtmc.conf import overrides as parsing
 from mtmc.conf.schema import in_words, setting_fields, structured, typed
 from mtmc.errors import ConfigError
+from mtmc.renamed import refuse_old
 from mtmc.rl.settings import CollectSettings
 
 _STAND_IN = "task=softmax"
@@ -28,6 +29,7 @@ def compose_collect(texts: Sequence[str]) -> tuple[CollectSettings, Part, str | 
     rest = [text for text in texts if _name(text) not in types]
     for name in map(_name, rest):
         if name.split(".")[0] not in (OUT, EVALUATOR):
+            refuse_old(name)
             raise ConfigError(f"there is no setting {name!r}: {parsing.nearest(name, [*types, OUT, EVALUATOR])}")
     config = compose([_STAND_IN, *rest])
     return _settings(own, types), config.evaluator, config.out

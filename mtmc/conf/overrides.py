@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import ConfigError
+from mtmc.renamed import refuse_old
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -76,13 +77,14 @@ def check_keys(overrides: Sequence[Override], types: Mapping[str, Any], owners: 
     """See that every override names a setting. types: of all settings, by dotted name. owners: which choice has the
     settings that the present choices do not have ("strategy.follow" -> "strategy=greedy").
 
-    Raises: ConfigError naming the nearest setting.
+    Raises: ConfigError naming the nearest setting, or the new name of one that is called otherwise now.
     """
     for name in (name for override in overrides for name in leaves(override)):
         if name in types or any(known.startswith(f"{name}.") for known in types):
             continue
         if name in owners:
             raise ConfigError(f"{name} is a setting of {owners[name]}, which was not chosen: leave one of the two out")
+        refuse_old(name)
         raise ConfigError(f"there is no setting {name!r}: {nearest(name, types)}")
 
 

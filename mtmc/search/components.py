@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mtmc.errors import ConfigError, RunError
+from mtmc.renamed import refuse_old, under_new_names
 from mtmc.store import Store
 from mtmc.task import Task
 
@@ -69,6 +70,8 @@ def make(kind: Kind, name: str, settings: Mapping[str, Any]) -> Any:
     try:
         return maker(**settings)
     except TypeError as error:
+        for each in settings:
+            refuse_old(f"{kind}.{each}", [f"{kind}.{known}" for known in _setting_names(maker)])
         raise ConfigError(f"{kind} {name!r} cannot be made with {dict(settings)}: {error}") from error
 
 
@@ -99,7 +102,9 @@ def remake(kind: Kind, recorded: Mapping[str, Any], given: Any) -> Any:
         return resolve(kind, given)
     if "name" not in recorded:
         raise RunError(f"the {kind} of this run was an object of {recorded['object']}: give it again as {kind}=...")
-    return resolve(kind, make(kind, recorded["name"], recorded["settings"]))
+    name = recorded["name"]
+    settings = under_new_names(kind, recorded["settings"], _setting_names(registry(kind).get(name)))
+    return resolve(kind, make(kind, name, settings))
 
 
 def opened(evaluator: Any, task: Task) -> Any:
@@ -135,10 +140,15 @@ def _settings(part: Any) -> dict[str, Any] | None:
     """The settings of a part as plain JSON data; None where they are not plain, or it is no data class."""
     if not is_dataclass(part):
         return None
-    settings = {each.name: getattr(part, each.name) for each in fields(part) if each.init}
+    settings = {name: getattr(part, name) for name in _setting_names(part)}
     try:
         if json.loads(json.dumps(settings)) == settings:
             return settings
     except TypeError:
         pass
     return None
+
+
+def _setting_names(part: Any) -> list[str]:
+    """Names of the settings of a data class or of an object of one; none for anything else."""
+    return [each.name for each in fields(part) if each.init] if is_dataclass(part) else []
