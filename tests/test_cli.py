@@ -515,7 +515,7 @@ def test_every_format_is_exported(run_dir: Path, capsys: pytest.CaptureFixture[s
     assert "did you mean png?" in refused(capsys, "export", "a", "-o", "tree.pgn")
     assert "add -o FILE.png" in refused(capsys, "export", "a", "-f", "png")
     assert "the format is missing" in refused(capsys, "export", "a")
-    assert "cannot write" in refused(capsys, "export", "a", "-f", "dot", "-o", "tree.dot/x")
+    assert "tree.dot/x cannot be written" in refused(capsys, "export", "a", "-f", "dot", "-o", "tree.dot/x")
 
 
 def test_report_prints_a_runs_report(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,8 +20,8 @@ from typing import Any
 from mtmc.bench.problem import Problem
 from mtmc.bench.row import Row, row_from_json, row_text
 from mtmc.errors import RunError
-from mtmc.export.text import write_whole
-from mtmc.store import LOCK_NAME, FolderLock
+from mtmc.files import write_whole
+from mtmc.store.lock import LOCK_NAME, FolderLock
 
 SETTINGS = "settings.json"
 LOADED = ("tasks", "logs", LOCK_NAME)
@@ -82,12 +82,7 @@ class BenchFolder:
 
     def keep(self, row: Row) -> None:
         """Keep a row, in place of an older one. Raises: RunError where it cannot be written."""
-        path = self._row(row.level, row.name)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise RunError(f"{path.parent} cannot be made ({error.strerror}): see that it can be written") from error
-        write_whole(path, row_text(row))
+        write_whole(self._row(row.level, row.name), row_text(row))
 
     def find(self, problem: Problem) -> Row | None:
         """The row of a problem, None where it has none yet. Raises: RunError where it cannot be read."""

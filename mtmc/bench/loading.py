@@ -10,7 +10,7 @@ from typing import Any
 from mtmc.bench.problem import Problem, Suite
 from mtmc.bench.row import digest
 from mtmc.errors import TaskError
-from mtmc.export.text import write_whole
+from mtmc.files import write_whole
 from mtmc.task import Task, Variant, task_from_source
 from mtmc.task.dtypes import in_dtype
 from mtmc.task.load import check_source, declared_variants

@@ -13,7 +13,8 @@ from mtmc.bench.figures import BASELINES, LevelFigures, Speedups, by_level, diss
 from mtmc.bench.plot import speedups_png
 from mtmc.bench.row import EAGER, Row, row_to_json
 from mtmc.export.report import table
-from mtmc.export.text import factor, number, runtime, write_whole
+from mtmc.export.text import factor, number, runtime
+from mtmc.files import write_whole
 
 SHORT = {"torch.compile": "compile", "torch.compile max-autotune": "max-autotune"}
 NONE = "\u2013"

@@ -47,7 +47,7 @@ def _show(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
 
 
 def _export(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
-    from mtmc.export.text import write_whole
+    from mtmc.files import write_whole
     from mtmc.search import load
 
     output = None if arguments.output is None else Path(arguments.output).expanduser()

@@ -15,6 +15,7 @@ from typing import Any
 
 from mtmc.errors import ConfigError
 from mtmc.evaluate.devices import Device
+from mtmc.files import write_whole
 from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
 from mtmc.task import Task
 
@@ -62,13 +63,11 @@ class BaselineFile:
         return {name: outcome_from_json(data) for name, data in kept.items()}
 
     def add(self, fingerprint: Fingerprint, name: str, outcome: Outcome) -> None:
-        """Keep one outcome. Raises: ConfigError if the file cannot be written."""
+        """Keep one outcome. Raises: ConfigError or RunError if the file cannot be written."""
         with self._alone():
             everything = self._read()
             everything.setdefault(fingerprint.key, {})[name] = outcome_to_json(outcome)
-            written = self.path.with_suffix(".new")
-            written.write_text(json.dumps(everything, indent=1, sort_keys=True), encoding="utf-8")
-            written.replace(self.path)
+            write_whole(self.path, json.dumps(everything, indent=1, sort_keys=True))
 
     def _read(self) -> dict[str, dict[str, Any]]:
         if not self.path.exists():

@@ -24,7 +24,7 @@ from mtmc.export.plots import progress_png, tree_png
 from mtmc.export.record import RunRecord, best_path, best_so_far
 from mtmc.export.report import run_report
 from mtmc.export.sweep import SweepRow, sweep_csv, sweep_markdown, sweep_report, sweep_rows
-from mtmc.export.text import write_whole
+from mtmc.files import write_whole
 
 __all__ = [
     "SCHEMA_VERSION",

@@ -17,7 +17,7 @@ from mtmc.action import Action, action_from_json, action_to_json
 from mtmc.errors import MtmcError, RunError
 from mtmc.export.graphs import METRIC_PREFIX, SCHEMA_VERSION, to_networkx
 from mtmc.export.record import RunRecord, plain
-from mtmc.export.text import write_whole
+from mtmc.files import write_whole
 from mtmc.outcome import STATUSES, Cost, Diagnosis, Outcome, outcome_from_json, outcome_to_json
 from mtmc.tree import NO_PARENT, ROOT_ID, KernelNode, Tree
 

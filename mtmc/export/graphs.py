@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from mtmc.action import Scalar
 from mtmc.export.record import RunRecord, best_path, depths, edge_prior, flat_settings, speedup_kind
-from mtmc.export.text import clean, kind_of, result_of, write_whole
+from mtmc.export.text import clean, kind_of, result_of
+from mtmc.files import write_whole
 from mtmc.outcome import Outcome
 from mtmc.tree import NO_PARENT, KernelNode
 

@@ -21,7 +21,8 @@ from typing import Any
 
 from mtmc.action import Action
 from mtmc.export.record import RunRecord, best_path, edge_prior, flat_settings, speedup_kind
-from mtmc.export.text import STATUS_COLOURS, one_line, write_whole
+from mtmc.export.text import STATUS_COLOURS, one_line
+from mtmc.files import write_whole
 from mtmc.outcome import Outcome
 from mtmc.tree import NO_PARENT, KernelNode
 

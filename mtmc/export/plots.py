@@ -22,8 +22,8 @@ from mtmc.export.text import (
     kind_of,
     one_line,
     result_of,
-    write_whole,
 )
+from mtmc.files import write_whole
 from mtmc.outcome import Status
 from mtmc.tree import NO_PARENT, Tree
 

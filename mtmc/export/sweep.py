@@ -13,7 +13,8 @@ from mtmc.errors import RunError
 from mtmc.export.plots import sweep_png
 from mtmc.export.record import RunRecord, best_so_far, flat_settings, speedup_kind
 from mtmc.export.report import table
-from mtmc.export.text import factor, number, write_whole
+from mtmc.export.text import factor, number
+from mtmc.files import write_whole
 
 SEED = "seed"
 PLACES = frozenset({"folder", "run", "run_dir", "run_folder", "out"})

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
-from pathlib import Path
 
-from mtmc.errors import RunError
 from mtmc.export.record import speedup_kind
 from mtmc.outcome import Status
 from mtmc.tree import KernelNode, Tree
@@ -111,23 +107,3 @@ def colour_of(tree: Tree, node_id: int) -> str:
 def _mix(first: str, second: str, share: float) -> str:
     channels = ((int(first[i : i + 2], 16), int(second[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{round(a + (b - a) * share):02x}" for a, b in channels)
-
-
-def write_whole(path: Path, content: str | bytes) -> Path:
-    """Write a file so that it is there whole or not at all; returns its path.
-
-    Raises: RunError where it cannot be written.
-    """
-    data = content if isinstance(content, bytes) else content.encode("utf-8", "replace")
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(data)
-        os.replace(draft, path)
-    except OSError as error:
-        # Where the folder itself is at fault there is no draft, and asking for it fails too.
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-        reason = error.strerror or str(error)
-        raise RunError(f"cannot write {path}: {reason}; choose a folder with space that you may write to") from error
-    return path

@@ -29,11 +29,12 @@ from typing import Any
 from mtmc.errors import ConfigError, RunError
 from mtmc.evaluate.devices import cores
 from mtmc.evaluate.shared import EvaluatorServer
+from mtmc.files import write_whole
 from mtmc.rl.processes import process_pool
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
 from mtmc.rl.tasks import Generated, distinct
-from mtmc.rl.worker import PARTS, REFUSED, Orders, Told, done, grow, part_folders, write_text
+from mtmc.rl.worker import PARTS, REFUSED, Orders, Told, done, grow, part_folders
 from mtmc.search.strategies.common import derive_seed
 from mtmc.tree import source_hash
 
@@ -99,7 +100,7 @@ def write_collection(settings: CollectSettings, recorded_as: Mapping[str, Any], 
     left = max(0, settings.tasks - sum(tables["tasks"]["finished"].to_pylist()))
     found = Collected(tables["tasks"].num_rows, tables["nodes"].num_rows, transitions, evaluations, sizes, left)
     data = {"settings": _fixed(settings, recorded_as), **asdict(found), "files": _hashes(out, sizes)}
-    write_text(out / SUMMARY, json.dumps(data, indent=1) + "\n")
+    write_whole(out / SUMMARY, json.dumps(data, indent=1) + "\n")
     return found
 
 
@@ -223,7 +224,7 @@ def _check_folder(settings: CollectSettings, recorded_as: Mapping[str, Any], out
                 raise ConfigError(f"{out} holds a collection with {name}={found.get(name)}, not {wanted[name]}: {mend}")
         return
     try:
-        write_text(path, json.dumps(wanted, indent=1) + "\n")
+        write_whole(path, json.dumps(wanted, indent=1) + "\n")
     except OSError as error:
         raise RunError(f"the folder {out} cannot be written ({error.strerror}): choose another one") from error
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.agents.policies.learned.graphs import graph_from_json, graph_key
 from mtmc.errors import RunError
+from mtmc.files import written_whole
 from mtmc.rl.record import Record
 from mtmc.rl.schema import COLUMNS, FORMAT, VERSION, Split, arrow_schema
 
@@ -63,23 +62,17 @@ def write_tables(tables: dict[str, pyarrow.Table], folder: Path) -> dict[str, in
     from pyarrow import parquet
 
     sizes = {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, table in tables.items():
-            with tempfile.TemporaryDirectory(dir=folder, prefix=".writing-") as temporary:
-                path = Path(temporary, f"{name}.parquet")
-                parquet.write_table(
-                    _sorted(name, table),
-                    path,
-                    compression="zstd",
-                    compression_level=_LEVEL,
-                    dictionary_pagesize_limit=_DICTIONARY_BYTES,
-                    row_group_size=2**20,
-                )
-                os.replace(path, folder / path.name)
-            sizes[name] = (folder / f"{name}.parquet").stat().st_size
-    except OSError as error:
-        raise RunError(f"{folder} cannot be written ({error.strerror}): choose another folder") from error
+    for name, table in tables.items():
+        with written_whole(folder / f"{name}.parquet") as draft:
+            parquet.write_table(
+                _sorted(name, table),
+                draft,
+                compression="zstd",
+                compression_level=_LEVEL,
+                dictionary_pagesize_limit=_DICTIONARY_BYTES,
+                row_group_size=2**20,
+            )
+            sizes[name] = draft.stat().st_size
     return sizes
 
 

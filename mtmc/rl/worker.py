@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from typing import Any, Literal
 
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.shared import RemoteEvaluator
+from mtmc.files import write_whole
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.rl.expand import Expand
@@ -98,7 +98,7 @@ def _grow(orders: Orders, generated: Generated, number: int, started: float) -> 
     try:
         task = _admitted(orders, generated)
     except TaskError as error:
-        write_text(orders.out / REFUSED / f"{generated.name}.txt", f"{error}\n")
+        write_whole(orders.out / REFUSED / f"{generated.name}.txt", f"{error}\n")
         return Told(generated.name, "refused", seconds=time.monotonic() - started, reason=str(error))
     address, key = orders.servers[number % len(orders.servers)]
     evaluator = Screening(RemoteEvaluator(address, key), orders.recorded_as)
@@ -115,7 +115,7 @@ def grow_task(orders: Orders, task: Task, evaluator: Screening, started: float) 
     except OutOfTime:
         ended = "cut off"
     except TaskError as error:
-        write_text(orders.out / REFUSED / f"{task.name}.txt", f"{error}\n")
+        write_whole(orders.out / REFUSED / f"{task.name}.txt", f"{error}\n")
         return Told(task.name, "refused", seconds=time.monotonic() - started, reason=str(error))
     if _evaluations(folder):
         _keep(orders.out, task.name, folder)
@@ -130,15 +130,6 @@ def done(out: Path, name: str) -> bool:
 def part_folders(out: Path) -> list[Path]:
     """The folders of recorded trees, in the order of their names."""
     return sorted(path.parent for path in (out / PARTS).glob("*/transitions.parquet"))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a small file whole, into a folder that is made where it is missing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(temporary, path)
 
 
 def _admitted(orders: Orders, generated: Generated) -> Task:
@@ -213,4 +204,4 @@ def _keep(out: Path, name: str, folder: Path) -> None:
     record = record_run(folder)
     sizes = write_dataset(record, out / PARTS / name)
     if record.tasks[0]["finished"]:
-        write_text(out / PARTS / name / "finished", json.dumps(sizes))
+        write_whole(out / PARTS / name / "finished", json.dumps(sizes))

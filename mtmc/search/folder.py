@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import tempfile
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import RunError
-from mtmc.store import STORE_NAME
+from mtmc.files import write_whole
 from mtmc.tree import Tree
 
 if TYPE_CHECKING:
@@ -32,15 +30,8 @@ def write_best(folder: Path, tree: Tree) -> None:
 
 def write_nodes(folder: Path, tree: Tree) -> None:
     """nodes/ID.py: every version."""
-    nodes = folder / "nodes"
-    try:
-        nodes.mkdir(exist_ok=True)
-    except OSError as error:
-        raise RunError(
-            f"{nodes} cannot be made ({error.strerror}): see that the run's folder can be written"
-        ) from error
     for node in tree:
-        write_whole(nodes / f"{node.id}.py", node.source)
+        write_whole(folder / "nodes" / f"{node.id}.py", node.source)
 
 
 def write_dumps(folder: Path, record: RunRecord) -> None:
@@ -65,19 +56,3 @@ def copy_store(source: Path, target: Path) -> None:
         raise RunError(
             f"{source / STORE_NAME} cannot be copied to {target} ({error}): choose another folder"
         ) from error
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all, replacing an older one. Raises: RunError if it cannot be written."""
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(name, 0o644)
-            os.replace(name, path)
-        except BaseException:
-            os.unlink(name)
-            raise
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error.strerror}): see that its folder can be written") from error

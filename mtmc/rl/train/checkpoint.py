@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mtmc.errors import ConfigError, RunError
+from mtmc.files import written_whole
 from mtmc.rl.curves import Row
 
 NAME = "checkpoint.pt"
@@ -35,14 +35,8 @@ def write_checkpoint(checkpoint: Checkpoint, folder: Path) -> None:
     """Written whole or not at all. Raises: RunError where it cannot be."""
     import torch
 
-    path, temporary = folder / NAME, folder / f"{NAME}.writing"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            torch.save(dict(vars(checkpoint)), file)
-        os.replace(temporary, path)
-    except OSError as error:
-        raise RunError(f"{path} cannot be written ({error.strerror}): choose another folder") from error
+    with written_whole(folder / NAME) as draft:
+        torch.save(dict(vars(checkpoint)), draft)
 
 
 def read_checkpoint(folder: Path, identity: Mapping[str, Any], device: Any) -> Checkpoint | None:
