@@ -91,7 +91,7 @@ def count() -> dict[str, list[dict[str, Any]]]:
 
 def build(gpu: Hardware) -> dict[str, Resources]:
     """What each launch's kernel takes of a multiprocessor, compiled for the GPU's target."""
-    from mtmc.evaluate.gates.target import install_driver, target
+    from mtmc.evaluate.compiling.target import install_driver, target
 
     install_driver(target(gpu.target), gpu.sms)
     found: dict[str, Resources] = {}

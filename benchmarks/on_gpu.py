@@ -22,7 +22,7 @@ import torch
 import triton
 from triton.testing import do_bench
 
-from mtmc.evaluate.gates.loading import candidate_text, load_module
+from mtmc.evaluate.loading.modules import candidate_text, load_module
 from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version

@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.common import Report, failure, parser, settings_of
 from benchmarks.figures import header, row
-from mtmc.evaluate.gates.loading import load_module
+from mtmc.evaluate.loading.modules import load_module
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.task import Task, load_task
 from mtmc.task.constants import apply_constants

@@ -46,7 +46,7 @@ from benchmarks.kernelbench_pairs import Candidate, prepare, problem_file, read_
 from benchmarks.kernelbench_side import KernelBench, Verdict
 from benchmarks.workloads import small_versions
 from mtmc.errors import ConfigError
-from mtmc.evaluate.gates.memory import estimate
+from mtmc.evaluate.reference.memory import estimate
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.rewrite.source import root_source

@@ -133,14 +133,14 @@ def tools() -> Iterator[Finding]:
 
 def lab() -> Iterator[Finding]:
     """A small kernel, really compiled for every target and really run under the interpreter, in worker processes."""
-    from mtmc.evaluate.gates.target import TARGETS
+    from mtmc.evaluate.compiling.target import TARGETS
     from mtmc.evaluate.pool.worker import Pool, PoolSettings
     from mtmc.hardware import for_target
 
     default = "sm_90"
     warm = {"target_name": default, "multiprocessors": for_target(default).sms}
-    build = Pool(PoolSettings("mtmc.evaluate.gates.build:warm", warm, workers=2))
-    check = Pool(PoolSettings("mtmc.evaluate.gates.check:warm", warm, {"TRITON_INTERPRET": "1"}))
+    build = Pool(PoolSettings("mtmc.evaluate.compiling.build:warm", warm, workers=2))
+    check = Pool(PoolSettings("mtmc.evaluate.check.check:warm", warm, {"TRITON_INTERPRET": "1"}))
     try:
         check.start()  # both import torch at the same time
         for name in TARGETS:
@@ -171,8 +171,8 @@ def compile_for(target_name: str, multiprocessors: int) -> str:
     import torch
     import triton
 
-    from mtmc.evaluate.gates import warmup
-    from mtmc.evaluate.gates.target import install_driver, target
+    from mtmc.evaluate.compiling import warmup
+    from mtmc.evaluate.compiling.target import install_driver, target
 
     os.environ["TRITON_CACHE_DIR"] = os.getcwd()  # the job's own folder: nothing is found there, all is compiled
     install_driver(target(target_name), multiprocessors)
@@ -190,7 +190,7 @@ def interpret() -> str:
     """
     import torch
 
-    from mtmc.evaluate.gates import warmup
+    from mtmc.evaluate.compiling import warmup
 
     ones, out = torch.ones(32, 32), torch.empty(32, 32)
     warmup._scaled_product[(1,)](ones, ones, out, 32, BLOCK=32)

@@ -42,7 +42,7 @@ from benchmarks.figures import geometric_mean, header, percentile, ranks, row, s
 from benchmarks.workloads import small_versions, stepped_version, timed_versions
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate import LabSettings
-from mtmc.evaluate.gates.audit import audit
+from mtmc.evaluate.audit.audit import audit
 from mtmc.fakes import FakeEvaluator, draw
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest

@@ -16,7 +16,7 @@ from mtmc import doctor
 from mtmc.cli import main
 from mtmc.doctor import Finding
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.gates.target import TARGETS
+from mtmc.evaluate.compiling.target import TARGETS
 from mtmc.evaluate.pool.worker import JobResult
 from mtmc.evaluate.sandbox import protection
 

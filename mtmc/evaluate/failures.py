@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from mtmc.evaluate.gates.diagnosis import excerpt, tail
+from mtmc.evaluate.audit.diagnosis import excerpt, tail
 from mtmc.evaluate.pool.job import OUTPUT_LIMIT, SCRATCH_LIMIT, JobResult, status_of_signal
 from mtmc.evaluate.pool.watch import TASK_LIMIT
 from mtmc.outcome import Diagnosis, Outcome, Status

@@ -1,7 +1,7 @@
 """The GPU evaluator: audit, build, check, time and verify on NVIDIA GPUs; runtimes are measured.
 
-Builds run in parallel on the CPU cores (`mtmc.evaluate.gates.build`) and fill one Triton cache; each visible GPU is a lane
-(`mtmc.evaluate.measure.lane`) where one candidate at a time is examined. This module runs in the caller's process and
+Builds run in parallel on the CPU cores (`mtmc.evaluate.compiling.build`) and fill one Triton cache; each visible GPU is a
+lane (`mtmc.evaluate.measure.lane`) where one candidate at a time is examined. This module runs in the caller's process and
 loads neither torch nor triton.
 """
 
@@ -21,10 +21,10 @@ from typing import Any
 
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
+from mtmc.evaluate.check.cases import plan
+from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.devices import Device, cores, visible_devices
 from mtmc.evaluate.failures import failed_job, taken
-from mtmc.evaluate.gates.cases import plan
-from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
 from mtmc.evaluate.measure.lane import Lane, LaneSettings
 from mtmc.evaluate.measure.lanes import Lanes
 from mtmc.evaluate.measure.questions import ENDED
@@ -48,7 +48,7 @@ BASELINES: Mapping[str, str] = {
 MOST_SPARES, SPARE_MIB = 6, 12288
 """Processes for candidates that wait on each GPU: at most so many, and one for so much of its memory (a CUDA context
 takes half a GiB). Making one takes about half a second, so several are in the making while one is at work."""
-BUILD = "mtmc.evaluate.gates.build:build"
+BUILD = "mtmc.evaluate.compiling.build:build"
 """The job that audits and builds a version."""
 COMPILE_S = 900.0
 """Seconds that a baseline may take to compile and to be timed."""
@@ -220,7 +220,7 @@ class GpuEvaluator:
                 warm = {"target_name": self._hardware.target, "multiprocessors": self._hardware.sms}
                 self._build = Pool(
                     PoolSettings(
-                        "mtmc.evaluate.gates.build:warm",
+                        "mtmc.evaluate.compiling.build:warm",
                         {**warm, "for_gpu": real, "facts": facts},
                         {**ENVIRONMENT, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_CACHE_DIR": str(self._cache)},
                         self._builders,
@@ -230,7 +230,7 @@ class GpuEvaluator:
                         writable=(self._cache,),
                     )
                 )
-                self._build.run("mtmc.evaluate.gates.build:ready", {})
+                self._build.run("mtmc.evaluate.compiling.build:ready", {})
                 for lane in self._all:  # they calibrate while the first version is built
                     self._threads.submit(lane.warm_up)
             return self._build

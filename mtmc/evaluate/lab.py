@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import ConfigError, EvaluatorError
+from mtmc.evaluate.check.cases import plan
+from mtmc.evaluate.compiling.target import target
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.floor import UNKNOWN, least_bits
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import taken
-from mtmc.evaluate.gates.cases import plan
-from mtmc.evaluate.gates.target import target
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox.lockdown import Mode, sandbox_mode
 from mtmc.evaluate.sandbox.seccomp import Profile
@@ -77,9 +77,9 @@ class LabEvaluator:
                 f"set evaluator.target={self._hardware.target}"
             )
         self.hardware = self._hardware.name
-        self._build = Pool(self._pool_settings("mtmc.evaluate.gates.build:warm", {}, "build", sandbox))
+        self._build = Pool(self._pool_settings("mtmc.evaluate.compiling.build:warm", {}, "build", sandbox))
         interpret = {"TRITON_INTERPRET": "1"}
-        self._check = Pool(self._pool_settings("mtmc.evaluate.gates.check:warm", interpret, "keeper", sandbox))
+        self._check = Pool(self._pool_settings("mtmc.evaluate.check.check:warm", interpret, "keeper", sandbox))
         self._closed = False
         self._read: dict[str, Resources] = {}  # by hash of the compiled kernel
         self._admitted: set[Task] = set()
@@ -132,12 +132,12 @@ class LabEvaluator:
     def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
         self._admit(request.task)
         target_name = {"target_name": self._settings.target}
-        built = self._job(self._build, "build", "mtmc.evaluate.gates.build:build", request, target_name)
+        built = self._job(self._build, "build", "mtmc.evaluate.compiling.build:build", request, target_name)
         if isinstance(built, Outcome):
             return built
         arguments = {"seed": request.seed, "depth": request.depth, "check_variants": self._settings.check_variants}
         pinned = {"autotuned": built["autotuned"]}
-        checked = self._job(self._check, "check", "mtmc.evaluate.gates.check:check", request, {**arguments, **pinned})
+        checked = self._job(self._check, "check", "mtmc.evaluate.check.check:check", request, {**arguments, **pinned})
         if isinstance(checked, Outcome):
             return checked
         count = "mtmc.evaluate.counting.count:count"
@@ -183,7 +183,7 @@ class LabEvaluator:
         with self._admission:
             if task in self._admitted:
                 return
-            result = self._check.run("mtmc.evaluate.gates.admission:weaknesses", {"task": task})
+            result = self._check.run("mtmc.evaluate.reference.admission:weaknesses", {"task": task})
             self._admitted.add(task)
         if result.status != "ok":
             _log.warning("task %s could not be looked over: %s", task.name, result.status)

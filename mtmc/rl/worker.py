@@ -135,7 +135,7 @@ def part_folders(out: Path) -> list[Path]:
 def _admitted(orders: Orders, generated: Generated) -> Task:
     """The loaded task. Raises: TaskError for one that is a benchmark's, cannot be searched, or is too easy to fool."""
     from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
-    from mtmc.evaluate.gates.admission import admit
+    from mtmc.evaluate.reference.admission import admit
     from mtmc.rewrite.capture import capture
 
     task = task_from_source(generated.text, generated.name)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import RunError
 from mtmc.files import write_whole
+from mtmc.store import STORE_NAME
 from mtmc.tree import Tree
 
 if TYPE_CHECKING:

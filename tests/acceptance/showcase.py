@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from mtmc.evaluate.gates.interpreter import prepare
-from mtmc.evaluate.gates.loading import candidate_text, load_module
+from mtmc.evaluate.interpreter.interpreter import prepare
+from mtmc.evaluate.loading.modules import candidate_text, load_module
 from mtmc.task import load_task
 from mtmc.task.constants import apply_constants
 

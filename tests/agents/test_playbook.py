@@ -217,7 +217,9 @@ def outcomes() -> dict[str, tuple[Outcome, Outcome]]:
 def mixes() -> dict[str, list[dict[str, int]]]:
     """Instructions of each version's kernel, before and after, compiled for an H100."""
     arguments = {"target_name": "sm_90", "multiprocessors": 132}
-    pool = Pool(PoolSettings("mtmc.evaluate.gates.build:warm", arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=2))
+    pool = Pool(
+        PoolSettings("mtmc.evaluate.compiling.build:warm", arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=2)
+    )
     try:
         with ThreadPoolExecutor(2) as threads:
             versions = [(kind, text) for kind in DISASSEMBLED for text in (page(kind).before, page(kind).after)]
@@ -229,7 +231,7 @@ def mixes() -> dict[str, list[dict[str, int]]]:
 
 def _mix(pool: Pool, kind: str, source: str) -> dict[str, int]:
     request = {"task": task_of(kind), "source": source, "target_name": "sm_90"}
-    result = pool.run("mtmc.evaluate.gates.build:build", request)
+    result = pool.run("mtmc.evaluate.compiling.build:build", request)
     assert result.status == "ok", result
     (kernel,) = result.value["kernels"]
     binary = Path(kernel["files"]["cubin"]).read_bytes()

@@ -14,8 +14,8 @@ from mtmc.bench.plot import curves
 from mtmc.bench.report import markdown, note, write_report
 from mtmc.bench.row import COMPILE, EAGER, Failure, Row, Why, row_from_json, row_text
 from mtmc.errors import ConfigError, EvaluatorError, ModelError, RunError, TaskError
-from mtmc.evaluate.gates.admission import _too_large
-from mtmc.evaluate.gates.memory import Footprint
+from mtmc.evaluate.reference.admission import _too_large
+from mtmc.evaluate.reference.memory import Footprint
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.task import task_from_source
 from tests.bench.faults import TEXT, problem, row

@@ -16,7 +16,7 @@ JOBS = (Path(__file__).parent,)  # whose modules the workers import
 
 @pytest.fixture(scope="session")
 def build_pool() -> Iterator[Pool]:
-    pool = Pool(PoolSettings("mtmc.evaluate.gates.build:warm", ARGUMENTS, ENVIRONMENT, readable=JOBS))
+    pool = Pool(PoolSettings("mtmc.evaluate.compiling.build:warm", ARGUMENTS, ENVIRONMENT, readable=JOBS))
     yield pool
     pool.close()
 
@@ -24,6 +24,6 @@ def build_pool() -> Iterator[Pool]:
 @pytest.fixture(scope="session")
 def check_pool() -> Iterator[Pool]:
     environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}
-    pool = Pool(PoolSettings("mtmc.evaluate.gates.check:warm", ARGUMENTS, environment, profile="keeper", readable=JOBS))
+    pool = Pool(PoolSettings("mtmc.evaluate.check.check:warm", ARGUMENTS, environment, profile="keeper", readable=JOBS))
     yield pool
     pool.close()

@@ -78,8 +78,8 @@ def fail_itself() -> None:
 
 def build_for(task: Task, source: str, target_name: str) -> dict[str, object]:
     """Build for another target than the worker's own."""
-    from mtmc.evaluate.gates.build import build
-    from mtmc.evaluate.gates.target import install_driver, target
+    from mtmc.evaluate.compiling.build import build
+    from mtmc.evaluate.compiling.target import install_driver, target
 
     install_driver(target(target_name), 100)
     return build(task, source, target_name)

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
-from mtmc.evaluate.gates.bounds import OutOfBoundsError, bounded_memory
+from mtmc.evaluate.interpreter.bounds import OutOfBoundsError, bounded_memory
 
 
 @triton.jit

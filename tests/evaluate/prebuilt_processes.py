@@ -51,7 +51,7 @@ WRITING = ("os.mkdir", "os.rename", "os.remove", "tempfile.mkdtemp", "tempfile.m
 
 def build_all(jobs: dict[str, tuple[Any, str]]) -> dict[str, Any]:
     """What the build says of each (task, source), all their shapes into one cache; each in a process of its own."""
-    from mtmc.evaluate.gates.build import build, warm
+    from mtmc.evaluate.compiling.build import build, warm
 
     warm("sm_90", 132, for_gpu=True)
     answers = {}
@@ -71,8 +71,8 @@ def build_all(jobs: dict[str, tuple[Any, str]]) -> dict[str, Any]:
 
 def launch_all(jobs: dict[str, tuple[Any, str]], library: str) -> dict[str, Any]:
     """For each (task, source) what two calls launched at each set of shapes, or the exception that came of it."""
-    from mtmc.evaluate.gates.autotune import quick_autotune
-    from mtmc.evaluate.gates.prebuilt import install, prime
+    from mtmc.evaluate.compiling.autotune import quick_autotune
+    from mtmc.evaluate.compiling.prebuilt import install, prime
 
     fingerprint = prime("sm_90")
     _pretend_device()
@@ -95,7 +95,7 @@ def launch_all(jobs: dict[str, tuple[Any, str]], library: str) -> dict[str, Any]
 
 
 def _write(folder: Path, name: str, task: Any, source: str) -> None:
-    from mtmc.evaluate.gates.loading import candidate_text
+    from mtmc.evaluate.loading.modules import candidate_text
 
     for variant in task.variants:
         path = folder / f"of_{name}_{variant.label}.py"
@@ -107,7 +107,7 @@ def _forward(folder: Path, name: str, task: Any, variant: Any, driver: Any) -> d
 
     import torch
 
-    from mtmc.evaluate.gates.prebuilt import know
+    from mtmc.evaluate.compiling.prebuilt import know
 
     sys.path.insert(0, str(folder))
     sys.dont_write_bytecode = True
@@ -136,7 +136,7 @@ def _forward(folder: Path, name: str, task: Any, variant: Any, driver: Any) -> d
 
 def _hashes(module: Any) -> set[str]:
     """Of all kernels that the module's jitted functions have loaded."""
-    from mtmc.evaluate.gates.prebuilt import _jitted
+    from mtmc.evaluate.compiling.prebuilt import _jitted
 
     found = set()
     for value in vars(module).values():
@@ -172,7 +172,7 @@ def _pretend_clock(library: Any) -> None:
     """Events that take a kernel with more threads for a slower one, and no cache to flush."""
     import torch
 
-    from mtmc.evaluate.gates import autotune
+    from mtmc.evaluate.compiling import autotune
 
     class Event:
         def __init__(self, enable_timing: bool = False) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.gates.admission import FIXED_BYTES, Admission, admit, bytes_needed
-from mtmc.evaluate.gates.memory import Footprint
+from mtmc.evaluate.reference.admission import FIXED_BYTES, Admission, admit, bytes_needed
+from mtmc.evaluate.reference.memory import Footprint
 from mtmc.task import Task, Variant, load_task
 
 MODEL = """

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mtmc.evaluate.measure.arena import (
+from mtmc.evaluate.check.layout import (
     aligned,
     dense_places,
     dense_strides,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from evaluate_sources import HONEST, changed, line_of
 
-from mtmc.evaluate.gates.audit import audit
+from mtmc.evaluate.audit.audit import audit
 
 HEAD = "import torch\nimport triton\nimport numpy as np\nimport torch.nn.functional as F\n"
 TAIL = "\nclass ModelNew(torch.nn.Module):\n    pass\n"

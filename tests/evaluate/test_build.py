@@ -11,12 +11,12 @@ from evaluate_sources import HONEST, TASK, changed, line_of
 from torch._subclasses.fake_tensor import FakeTensor
 
 from mtmc.evaluate.estimates.resources import read_resources
-from mtmc.evaluate.gates.fake import FakeMode, constructed
+from mtmc.evaluate.loading.fake import FakeMode, constructed
 from mtmc.evaluate.pool.worker import Pool
 
 
 def build(pool: Pool, source: str, target: str = "sm_90") -> dict[str, Any]:
-    result = pool.run("mtmc.evaluate.gates.build:build", {"task": TASK, "source": source, "target_name": target})
+    result = pool.run("mtmc.evaluate.compiling.build:build", {"task": TASK, "source": source, "target_name": target})
     assert result.status == "ok", result
     value: dict[str, Any] = result.value
     return value
@@ -24,7 +24,7 @@ def build(pool: Pool, source: str, target: str = "sm_90") -> dict[str, Any]:
 
 def build_for_gpu(pool: Pool, source: str) -> dict[str, Any]:
     arguments = {"task": TASK, "source": source, "target_name": "sm_90", "variants": TASK.variants, "for_gpu": True}
-    result = pool.run("mtmc.evaluate.gates.build:build", arguments)
+    result = pool.run("mtmc.evaluate.compiling.build:build", arguments)
     assert result.status == "ok", result
     value: dict[str, Any] = result.value
     return value

@@ -11,7 +11,7 @@ import pytest
 from evaluate_sources import HONEST, REFERENCE, TASK, changed, line_of
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.gates.check import plan
+from mtmc.evaluate.check.check import plan
 from mtmc.evaluate.pool.worker import Pool
 from mtmc.task import Task, Variant
 
@@ -45,7 +45,7 @@ def small_task(forward: str, inputs: str = "[torch.randn(rows, cols)]") -> Task:
 
 def check(pool: Pool, source: str, task: Task = TASK, depth: str = "screen", seed: int = 0) -> dict[str, Any]:
     arguments = {"task": task, "source": source, "seed": seed, "depth": depth, "check_variants": 2, "autotuned": {}}
-    result = pool.run("mtmc.evaluate.gates.check:check", arguments)
+    result = pool.run("mtmc.evaluate.check.check:check", arguments)
     assert result.status == "ok", result
     value: dict[str, Any] = result.value
     return value
@@ -203,7 +203,7 @@ import sys
 import torch
 import torch.nn as nn
 
-checker = sys.modules["mtmc.evaluate.gates.candidate"]
+checker = sys.modules["mtmc.evaluate.check.candidate"]
 checker.differ = lambda now, before: False
 checker._shown = lambda tensor: ()
 
@@ -250,7 +250,7 @@ def test_inputs_of_any_layout_are_handed_over(check_pool: Pool) -> None:
 def test_what_cannot_be_handed_over_is_the_tasks_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from mtmc.evaluate.gates.tray import Tray
+    from mtmc.evaluate.check.tray import Tray
 
     monkeypatch.chdir(tmp_path)
     tray = Tray()
@@ -279,7 +279,7 @@ def test_a_tray_cut_off_ends_the_candidates_job(check_pool: Pool) -> None:
     )
     arguments = {"task": small_task("return inputs[0] * 0"), "source": cut, "seed": 0, "depth": "screen"}
     more = {"check_variants": 0, "autotuned": {}}
-    result = check_pool.run("mtmc.evaluate.gates.check:check", {**arguments, **more})
+    result = check_pool.run("mtmc.evaluate.check.check:check", {**arguments, **more})
     assert result.status == "crash" and result.signal == "SIGBUS"
 
 

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from mtmc.evaluate.gates import blocks as blocks_module
-from mtmc.evaluate.gates import compare
-from mtmc.evaluate.gates import distance as distance_module
-from mtmc.evaluate.gates.blocks import blocks, different, fingerprint, origin, same_bits
-from mtmc.evaluate.gates.compare import (
+from mtmc.evaluate.reference import blocks as blocks_module
+from mtmc.evaluate.reference import compare
+from mtmc.evaluate.reference import distance as distance_module
+from mtmc.evaluate.reference.blocks import blocks, different, fingerprint, origin, same_bits
+from mtmc.evaluate.reference.compare import (
     Calibrated,
     Expected,
     Precision,
@@ -20,7 +20,7 @@ from mtmc.evaluate.gates.compare import (
     error_bound,
     flatten,
 )
-from mtmc.evaluate.gates.distance import apart, distance, norm_error, within_tolerance
+from mtmc.evaluate.reference.distance import apart, distance, norm_error, within_tolerance
 
 EPS = 2.0**-23
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mtmc.evaluate.gates.interpreter import bf16_to_f32, f32_to_bf16, round_to_tf32
-from mtmc.evaluate.gates.libdevice import compute, function_of
+from mtmc.evaluate.interpreter.interpreter import bf16_to_f32, f32_to_bf16, round_to_tf32
+from mtmc.evaluate.interpreter.libdevice import compute, function_of
 from mtmc.evaluate.pool.worker import Pool
 
 

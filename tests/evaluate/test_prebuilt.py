@@ -16,7 +16,7 @@ import prebuilt_processes
 import pytest
 from evaluate_sources import HONEST, REFERENCE, TASK, changed
 
-from mtmc.evaluate.gates.prebuilt import ENVIRONMENT, NotPrebuilt
+from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT, NotPrebuilt
 
 HERE = Path(__file__).parent
 

@@ -18,7 +18,7 @@ COMPILE = """
 import base64, json, sys
 import torch, triton
 import triton.language as tl
-from mtmc.evaluate.gates.target import install_driver, target
+from mtmc.evaluate.compiling.target import install_driver, target
 
 @triton.jit
 def copy(x, y, n, BLOCK: tl.constexpr):

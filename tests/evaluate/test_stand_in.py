@@ -7,8 +7,8 @@ import sys
 
 PROGRAM = """
 import torch
-from mtmc.evaluate.gates import stand_in
-from mtmc.evaluate.gates.fake import FakeMode
+from mtmc.evaluate.compiling import stand_in
+from mtmc.evaluate.loading.fake import FakeMode
 
 device = stand_in.install()  # a CPU build of torch has no fake tensors on a GPU
 with FakeMode(), torch.no_grad():

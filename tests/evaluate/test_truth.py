@@ -14,14 +14,14 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.gates import calibrating
-from mtmc.evaluate.gates.calibrating import Calibration
-from mtmc.evaluate.gates.compare import Calibrated, Expected, Precision, calibrated, check_output, flatten
-from mtmc.evaluate.gates.distributions import shift, widen_range
-from mtmc.evaluate.gates.loading import construct, draw_inputs, load_module
-from mtmc.evaluate.gates.neutral import move_neutral, perturb
-from mtmc.evaluate.gates.reference import Reference, Truth
-from mtmc.evaluate.gates.tf32 import Tf32Convolutions, library_precision
+from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
+from mtmc.evaluate.loading.neutral import move_neutral, perturb
+from mtmc.evaluate.reference import calibrating
+from mtmc.evaluate.reference.calibrating import Calibration
+from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output, flatten
+from mtmc.evaluate.reference.distributions import shift, widen_range
+from mtmc.evaluate.reference.reference import Reference, Truth
+from mtmc.evaluate.reference.tf32 import Tf32Convolutions, library_precision
 from mtmc.task import Task, Variant
 
 SOURCE = """
@@ -189,7 +189,7 @@ def test_a_network_that_makes_much_of_the_librarys_rounding_has_a_precision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """sin(1000 y) of a convolution in TF32 is far off in float32, and not in float64 unless that is cut to TF32 as well."""
-    forward = """from mtmc.evaluate.gates.tf32 import cut_to_tf32
+    forward = """from mtmc.evaluate.reference.tf32 import cut_to_tf32
         x, w = inputs[0], self.layer.weight
         x, w = (cut_to_tf32(x), cut_to_tf32(w)) if x.dtype == torch.float32 else (x, w)
         return (1000 * nn.functional.conv1d(x, w)).sin()"""

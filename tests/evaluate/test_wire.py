@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from mtmc.evaluate.measure.arena import place
+from mtmc.evaluate.check.layout import place
 from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.flags import DONE, Flags
 from mtmc.evaluate.measure.wire import ANSWER_LIMIT, Call, Gone, Line, Open, Silent, places_of

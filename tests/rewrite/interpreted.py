@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from mtmc.errors import MtmcError
-from mtmc.evaluate.gates.interpreter import prepare
-from mtmc.evaluate.gates.loading import candidate_text
+from mtmc.evaluate.interpreter.interpreter import prepare
+from mtmc.evaluate.loading.modules import candidate_text
 from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version

@@ -11,7 +11,7 @@ import torch
 from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.errors import CoderError
 from mtmc.evaluate import LabSettings
-from mtmc.evaluate.gates.loading import load_module
+from mtmc.evaluate.loading.modules import load_module
 from mtmc.optimizations import KINDS
 from mtmc.outcome import Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest, Observation

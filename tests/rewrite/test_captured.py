@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtmc.evaluate.gates import stand_in
-from mtmc.evaluate.gates.audit import audit
+from mtmc.evaluate.audit.audit import audit
+from mtmc.evaluate.compiling import stand_in
 from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version

@@ -99,10 +99,12 @@ def test_they_build_for_hopper() -> None:
     tile = {"block_m": 128, "block_n": 64, "num_stages": 3, "precision": "tf32"}
     source = source_of("linear", **tile, operands="descriptors", stream_k=132)
     arguments = {"target_name": "sm_90", "multiprocessors": 132}
-    pool = Pool(PoolSettings("mtmc.evaluate.gates.build:warm", arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=1))
+    pool = Pool(
+        PoolSettings("mtmc.evaluate.compiling.build:warm", arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=1)
+    )
     try:
         request = {"task": task_of("linear"), "source": source, "target_name": "sm_90"}
-        built = pool.run("mtmc.evaluate.gates.build:build", request).value
+        built = pool.run("mtmc.evaluate.compiling.build:build", request).value
         assert [kernel["name"] for kernel in built["kernels"]] == ["linear_relu_kernel", "linear_relu_combine_kernel"]
         assert [launch["grid"][0] for launch in built["launches"]] == [132, 16 * 36 % 132]
         ptx = Path(built["kernels"][0]["files"]["ptx"]).read_text()

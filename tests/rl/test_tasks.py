@@ -13,7 +13,7 @@ import pytest
 
 from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
 from mtmc.errors import ConfigError, TaskError
-from mtmc.evaluate.gates.admission import admit
+from mtmc.evaluate.reference.admission import admit
 from mtmc.rewrite.algebra import simplify
 from mtmc.rewrite.capture import capture
 from mtmc.rl import tasks

@@ -12,13 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.audit.diagnosis import diagnose_exception
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.graphs import copies_around
 from mtmc.evaluate.counting.launches import Limits
 from mtmc.evaluate.counting.storages import tensors_in
 from mtmc.evaluate.counting.tally import Record
-from mtmc.evaluate.gates.diagnosis import diagnose_exception
-from mtmc.evaluate.gates.loading import candidate_text, construct, draw_inputs, init_inputs, load_module, load_reference
+from mtmc.evaluate.loading.modules import (
+    candidate_text,
+    construct,
+    draw_inputs,
+    init_inputs,
+    load_module,
+    load_reference,
+)
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task, Variant
 
@@ -34,8 +41,8 @@ def count(task: Task, source: str, autotuned: dict[str, int], least_bytes: int) 
     {"failure": {"status", "diagnosis"}} where a kernel fails at the full shapes.
     Raises: TaskError if the reference fails; EvaluatorError if counting itself cannot work.
     """
+    from mtmc.evaluate.compiling.autotune import pin_autotuners
     from mtmc.evaluate.counting.traffic import fake_tensors
-    from mtmc.evaluate.gates.autotune import pin_autotuners
 
     pin_autotuners(dict(autotuned))
     with fake_tensors():
@@ -47,7 +54,7 @@ def count_small(task: Task, source: str, autotuned: dict[str, int], variants: Se
 
     Returns: {"records": of all of them}, or {"failure": ...} as `count` does. Raises: as `count` does.
     """
-    from mtmc.evaluate.gates.autotune import pin_autotuners
+    from mtmc.evaluate.compiling.autotune import pin_autotuners
 
     pin_autotuners(dict(autotuned))
     records: list[Record] = []

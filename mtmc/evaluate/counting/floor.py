@@ -26,7 +26,7 @@ from mtmc.task import Task
 if TYPE_CHECKING:
     import torch
 
-    from mtmc.evaluate.gates.reference import Reference
+    from mtmc.evaluate.reference.reference import Reference
 
 SAMPLE = 24
 """Elements of an input that are changed, one at a time. If a quarter of them had no effect, one such input in a thousand
@@ -64,7 +64,7 @@ def floor(task: Task) -> dict[str, Any]:
     Raises: TaskError if the reference fails at its small shapes; EvaluatorError if counting itself cannot work.
     """
     from mtmc.evaluate.counting.traffic import fake_tensors
-    from mtmc.evaluate.gates.reference import Reference
+    from mtmc.evaluate.reference.reference import Reference
 
     bare = replace(task, state=None)  # values of weights make no difference to what is moved
     needed, dependent = _needed(Reference(bare, task.small, Path.cwd(), SEED))
@@ -84,8 +84,8 @@ def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:
     import torch
 
     from mtmc.evaluate.counting.storages import tensors_in
-    from mtmc.evaluate.gates.blocks import differ
-    from mtmc.evaluate.gates.loading import map_tensors
+    from mtmc.evaluate.loading.modules import map_tensors
+    from mtmc.evaluate.reference.blocks import differ
 
     inputs = map_tensors(reference.draw(SEED), torch.clone)
     before, again = _results(reference, inputs), _results(reference, inputs)
@@ -110,7 +110,7 @@ def _changed(
     reference: Reference, inputs: list[Any], tensor: torch.Tensor, place: Any, before: list[torch.Tensor]
 ) -> list[bool]:
     """Which results change with one element of an input: to no number, to a large one, or to its negative."""
-    from mtmc.evaluate.gates.blocks import differ
+    from mtmc.evaluate.reference.blocks import differ
 
     value = tensor[place].clone()
     changed = [False] * len(before)
@@ -131,7 +131,7 @@ def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
     import torch
 
     from mtmc.evaluate.counting.storages import tensors_in
-    from mtmc.evaluate.gates.loading import map_tensors
+    from mtmc.evaluate.loading.modules import map_tensors
 
     return tensors_in(reference.run(map_tensors(inputs, torch.clone), SEED))
 

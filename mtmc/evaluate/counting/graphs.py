@@ -58,7 +58,7 @@ def _stand_in(log: list[Record]) -> None:
     import torch
     from torch._subclasses.fake_tensor import FakeTensor
 
-    from mtmc.evaluate.gates import stand_in
+    from mtmc.evaluate.compiling import stand_in
 
     class Graph(stand_in.CUDAGraph):
         def capture_begin(self, *args: Any, **kwargs: Any) -> None:

@@ -38,7 +38,7 @@ def patched_language(parts: Any) -> Iterator[None]:
     """
     import triton.language as tl
 
-    from mtmc.evaluate.gates.interpreter import index_of
+    from mtmc.evaluate.interpreter.interpreter import index_of
 
     original = parts._patch_lang
     scope = original(types.SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))

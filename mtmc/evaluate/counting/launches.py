@@ -57,7 +57,7 @@ class Launches:
         from triton.runtime.autotuner import Autotuner
         from triton.runtime.jit import JITFunction
 
-        from mtmc.evaluate.gates.autotune import pin_autotuners
+        from mtmc.evaluate.compiling.autotune import pin_autotuners
 
         function = self.parts.InterpretedFunction
         kept = [

@@ -56,7 +56,7 @@ def fake_tensors() -> Iterator[Any]:
     """Make every tensor created inside fake: full shapes, no memory. Build the model and its inputs in here."""
     import torch
 
-    from mtmc.evaluate.gates.fake import FakeMode
+    from mtmc.evaluate.loading.fake import FakeMode
 
     with FakeMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
         yield mode

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mtmc.evaluate.gates.compare import Expected
-from mtmc.evaluate.gates.reference import Truth
 from mtmc.evaluate.measure.clock import Overhead, Patience, lower_eighth, median
 from mtmc.evaluate.measure.fabric import Fabric
+from mtmc.evaluate.reference.compare import Expected
+from mtmc.evaluate.reference.reference import Truth
 
 if TYPE_CHECKING:
     from mtmc.evaluate.measure.examination import Examination, Samples

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from mtmc.evaluate.gates.cases import Plan, PlannedCase
-from mtmc.evaluate.gates.reference import Reference, Truth
+from mtmc.evaluate.check.cases import Plan, PlannedCase
 from mtmc.evaluate.measure.clock import Patience
 from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.fabric import Fabric
@@ -20,6 +19,7 @@ from mtmc.evaluate.measure.flags import GATE, Flags
 from mtmc.evaluate.measure.grounds import Grounds, tensors_of
 from mtmc.evaluate.measure.handover import Handover
 from mtmc.evaluate.measure.wire import Call, Load, Profile
+from mtmc.evaluate.reference.reference import Reference, Truth
 
 _Item = TypeVar("_Item")
 

@@ -11,15 +11,15 @@ from typing import Any
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.gates.admission import Admission, admit
-from mtmc.evaluate.gates.calibrating import Calibration
-from mtmc.evaluate.gates.compare import flatten
-from mtmc.evaluate.gates.loading import map_tensors
-from mtmc.evaluate.gates.memory import dense
-from mtmc.evaluate.gates.reference import Reference, Truth
-from mtmc.evaluate.measure.arena import aligned, dense_places, place
+from mtmc.evaluate.check.layout import aligned, dense_places, place
+from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
+from mtmc.evaluate.reference.admission import Admission, admit
+from mtmc.evaluate.reference.calibrating import Calibration
+from mtmc.evaluate.reference.compare import flatten
+from mtmc.evaluate.reference.memory import dense
+from mtmc.evaluate.reference.reference import Reference, Truth
 from mtmc.hardware import Hardware, tensor_rate
 from mtmc.task import Task, Variant
 

@@ -6,15 +6,15 @@ from typing import Any
 
 import torch
 
-from mtmc.evaluate.gates.blocks import equal_bits
-from mtmc.evaluate.gates.candidate import Answer
-from mtmc.evaluate.gates.judge import judge
-from mtmc.evaluate.gates.reference import Truth
-from mtmc.evaluate.measure.arena import Place, dense_places, dense_strides, memory_of, place, stretch, view
+from mtmc.evaluate.check.candidate import Answer
+from mtmc.evaluate.check.judge import judge
+from mtmc.evaluate.check.layout import Place, dense_places, dense_strides, memory_of, place, stretch, view
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.measure.grounds import output_bytes, tensors_of
 from mtmc.evaluate.measure.wire import places_of
+from mtmc.evaluate.reference.blocks import equal_bits
+from mtmc.evaluate.reference.reference import Truth
 from mtmc.outcome import Diagnosis
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
-from mtmc.evaluate.gates.prebuilt import ENVIRONMENT
+from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
 from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, STALE, Calibrate, Examine
 from mtmc.evaluate.pool.job import JobResult

@@ -23,11 +23,10 @@ from typing import Any
 import torch
 
 from mtmc.errors import MtmcError
-from mtmc.evaluate.gates.cases import plan
-from mtmc.evaluate.gates.reference import Truth
-from mtmc.evaluate.gates.target import describe_device
+from mtmc.evaluate.check.cases import plan
+from mtmc.evaluate.check.layout import aligned
+from mtmc.evaluate.compiling.target import describe_device
 from mtmc.evaluate.measure import calibration
-from mtmc.evaluate.measure.arena import aligned
 from mtmc.evaluate.measure.belief import believe, runtime, timed, witness
 from mtmc.evaluate.measure.calibration import OverheadTable
 from mtmc.evaluate.measure.clock import Patience
@@ -45,6 +44,7 @@ from mtmc.evaluate.measure.subject import TOKEN
 from mtmc.evaluate.measure.wire import Forget, Gone, Hello, Line, Open, Silent
 from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.server import read_message, write_message
+from mtmc.evaluate.reference.reference import Truth
 from mtmc.hardware import Hardware
 from mtmc.outcome import Diagnosis
 from mtmc.protocols import Depth

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from mtmc.evaluate.gates.reference import Truth
 from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
+from mtmc.evaluate.reference.reference import Truth
 
 _Result = TypeVar("_Result")
 

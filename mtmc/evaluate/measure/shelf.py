@@ -14,7 +14,7 @@ from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from mtmc.evaluate.gates.admission import Admission
+from mtmc.evaluate.reference.admission import Admission
 
 KEPT_TASKS = 32
 """A live module's task holds its weights on the host, so not all are kept for ever."""

@@ -23,18 +23,18 @@ from unittest import mock
 
 import torch
 
-from mtmc.evaluate.gates.blocks import different
-from mtmc.evaluate.gates.candidate import poisoned_memory
-from mtmc.evaluate.gates.compare import describe, flatten
-from mtmc.evaluate.gates.diagnosis import diagnose, diagnose_exception
-from mtmc.evaluate.gates.loading import candidate_text, construct, load_module
-from mtmc.evaluate.gates.prebuilt import install, know, prime
-from mtmc.evaluate.measure.arena import aligned, dense_places, memory_order, view
+from mtmc.evaluate.audit.diagnosis import diagnose, diagnose_exception
+from mtmc.evaluate.check.candidate import poisoned_memory
+from mtmc.evaluate.check.layout import aligned, dense_places, memory_order, view
+from mtmc.evaluate.compiling.prebuilt import install, know, prime
+from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure.fabric import Fabric, open_fabric
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.kernels_seen import kernels_of
 from mtmc.evaluate.measure.wire import Call, Forget, Gone, Hello, Line, Load, Open, Profile
 from mtmc.evaluate.pool.server import out_of_memory
+from mtmc.evaluate.reference.blocks import different
+from mtmc.evaluate.reference.compare import describe, flatten
 from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
 from mtmc.task.seeding import seed_torch
 
@@ -77,9 +77,9 @@ def load_compiler() -> None:
 
 def _interpret(target_name: str) -> None:
     """Let kernels run on CPU tensors."""
-    from mtmc.evaluate.gates.autotune import pin_autotuners
-    from mtmc.evaluate.gates.interpreter import prepare
-    from mtmc.evaluate.gates.target import install_driver, target
+    from mtmc.evaluate.compiling.autotune import pin_autotuners
+    from mtmc.evaluate.compiling.target import install_driver, target
+    from mtmc.evaluate.interpreter.interpreter import prepare
 
     install_driver(target(target_name), 1)
     prepare("tf32")
@@ -129,7 +129,7 @@ def _ready_triton() -> list[str]:
     """
     import triton
 
-    from mtmc.evaluate.gates.autotune import quick_autotune
+    from mtmc.evaluate.compiling.autotune import quick_autotune
 
     triton.runtime.driver.active.get_current_target()
     quick_autotune()
@@ -277,7 +277,7 @@ class _Subject:
 
 
 def _viewed(memory: torch.Tensor, item: Any) -> Any:
-    from mtmc.evaluate.measure.arena import Place
+    from mtmc.evaluate.check.layout import Place
 
     if isinstance(item, Place):
         return view(memory, item)

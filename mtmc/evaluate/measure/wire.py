@@ -10,8 +10,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from mtmc.evaluate.gates.loading import map_tensors
-from mtmc.evaluate.measure.arena import Place
+from mtmc.evaluate.check.layout import Place
+from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.evaluate.pool.server import read_exactly
 
 HEADER = 8
@@ -42,7 +42,7 @@ class Open:
 
 @dataclass(frozen=True)
 class Load:
-    """Make a model. See `mtmc.evaluate.gates.loading.construct` for the fields that both sides share.
+    """Make a model. See `mtmc.evaluate.loading.modules.construct` for the fields that both sides share.
 
     model: serial number it is called by. source: the candidate's text. made: "" for the candidate's ModelNew; else a model
     of the evaluator's own: "nothing", "same" (gives its inputs back), "compile:MODE" (the text's Model under torch.compile).

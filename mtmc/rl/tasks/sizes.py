@@ -17,7 +17,7 @@ from mtmc.rl.tasks.program import BYTES, Dims, Program, base, size_of
 LEAST_US, MOST_US = 10.0, 1600.0
 """Estimated time of one forward in eager mode that sizes are drawn for."""
 MOST_BYTES = 2 * 2**30
-"""Memory of one evaluation: the copies that the reference and a candidate hold (see `gates.admission.bytes_needed`)."""
+"""Memory of one evaluation: the copies that the reference and a candidate hold (see `reference.admission.bytes_needed`)."""
 TRIES = 400
 LAUNCH_US = 4.0
 STREAM_GBS = 2600.0

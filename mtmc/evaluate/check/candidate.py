@@ -1,0 +1,167 @@
+"""The candidate's side of the check: a process of its own that never sees an expected value.
+
+Forked by the check (`mtmc.evaluate.check.check`) before the reference is even loaded. It is handed one case after another
+over a socket, pickled (the check is trusted): shapes, constructor arguments, and where inputs lie on the tray
+(`mtmc.evaluate.check.tray`). It answers with a JSON header and raw bytes (the candidate is not trusted, so nothing it
+made is unpickled).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import socket
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtmc.evaluate.audit.diagnosis import diagnose_exception
+from mtmc.evaluate.check.tray import Tray, tensors_of
+from mtmc.evaluate.interpreter.bounds import bounded_memory
+from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
+from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
+from mtmc.evaluate.reference.blocks import differ
+from mtmc.evaluate.reference.compare import describe, flatten
+from mtmc.evaluate.sandbox.lockdown import lock_down
+from mtmc.task.seeding import seed_torch
+
+
+@dataclass(frozen=True)
+class Case:
+    """One forward that is asked of a candidate.
+
+    variant: serial number of the model; a candidate is loaded and constructed once for each.
+    constants: module-level integers to replace in its source. arguments: of the constructor.
+    model_seed, forward_seed: set before construction and before the forward. state: see `Task.state`.
+    inputs: as `Tray.put` returns them.
+    moved: whether its neutral weights are moved, see `construct`.
+    """
+
+    variant: int
+    constants: tuple[tuple[str, int], ...]
+    arguments: list[Any]
+    state: bytes | None
+    model_seed: int
+    forward_seed: int
+    inputs: list[Any]
+    moved: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a candidate's forward gave.
+
+    outputs: leaves of its result; a tensor, or the text of what is no plain tensor. structure: see `flatten`.
+    changed_inputs: positions of tensors among the inputs that it changed. changed_parameters: their names.
+    The candidate's process says of its inputs only which are other tensors now; the check adds what has changed in memory.
+    """
+
+    outputs: list[torch.Tensor | str]
+    structure: str
+    changed_inputs: list[int]
+    changed_parameters: list[str]
+
+
+def serve(connection: socket.socket, source: str, tray: Tray) -> None:
+    """In the forked process: answer cases until the other side closes. Never returns."""
+    try:
+        lock_down("candidate", [Path.cwd()])
+        models: dict[int, Any] = {}
+        while True:
+            case = pickle.loads(read_message(connection))
+            header, body = _answer(case, source, models, tray)
+            write_message(connection, json.dumps(header).encode())
+            write_message(connection, body)
+    except EOFError:
+        os._exit(0)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+def _answer(case: Case, source: str, models: dict[int, Any], tray: Tray) -> tuple[dict[str, Any], bytes]:
+    path = Path.cwd() / f"mtmc_candidate_{case.variant}.py"
+    text = source
+    try:
+        if case.variant not in models:
+            text = candidate_text(source, case.constants)
+            module = load_module(text, path)
+            models[case.variant] = construct(
+                module, "ModelNew", case.arguments, case.model_seed, case.state, moved=case.moved
+            )
+        return _forward(models[case.variant], tray.take(case.inputs), case.forward_seed)
+    except Exception as error:
+        if out_of_memory(error):
+            return {"out_of_memory": str(error)[:2000]}, b""
+        diagnosis = diagnose_exception("check", error, str(path), path.read_text() if path.exists() else text)
+        return {"failure": asdict(diagnosis)}, b""
+
+
+def _forward(model: Any, inputs: list[Any], seed: int) -> tuple[dict[str, Any], bytes]:
+    tensors = tensors_of(inputs)
+    shown = [_shown(tensor) for tensor in tensors]
+    parameters = {name: (value, value.detach().clone()) for name, value in model.named_parameters()}
+    seed_torch(seed)
+    with torch.no_grad(), poisoned_memory(), bounded_memory():
+        result = model(*inputs)
+    outputs, structure = flatten(result)
+    headers, bodies = zip(*(_pack(output) for output in outputs), strict=True) if outputs else ((), ())
+    header = {
+        "outputs": headers,
+        "structure": structure,
+        "changed_inputs": [
+            at for at, (tensor, before) in enumerate(zip(tensors, shown, strict=True)) if _shown(tensor) != before
+        ],
+        "changed_parameters": [name for name, (now, before) in parameters.items() if differ(now.detach(), before)],
+    }
+    return header, b"".join(bodies)
+
+
+@contextlib.contextmanager
+def poisoned_memory() -> Iterator[None]:
+    """While open, `torch.empty` and its kin give NaN (integers: the largest value) instead of whatever was there."""
+    enabled = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(enabled)
+
+
+def _shown(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What memory a tensor shows, and as what."""
+    return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
+
+
+def _pack(output: Any) -> tuple[dict[str, Any], bytes]:
+    """Header and bytes of one output. Only plain tensors are tensors: a subclass could compute while it is compared."""
+    if type(output) not in (torch.Tensor, torch.nn.Parameter):
+        return {"text": describe(output)}, b""
+    plain = torch.Tensor.contiguous(torch.Tensor.detach(output)).reshape(-1)
+    body = torch.Tensor.view(plain, torch.uint8).numpy().tobytes() if plain.numel() else b""
+    return {"dtype": str(output.dtype).removeprefix("torch."), "shape": list(output.shape), "bytes": len(body)}, body
+
+
+def unpack(header: dict[str, Any], body: bytes) -> Answer:
+    """Inverse of what `serve` sends. Raises: KeyError, ValueError or RuntimeError on a forged header."""
+    outputs: list[torch.Tensor | str] = []
+    at = 0
+    for item in header["outputs"]:
+        if "text" in item:
+            outputs.append(str(item["text"]))
+            continue
+        dtype, size = getattr(torch, item["dtype"]), int(item["bytes"])
+        data = bytearray(body[at : at + size])
+        at += size
+        flat = torch.frombuffer(data, dtype=dtype) if size else torch.empty(0, dtype=dtype)
+        outputs.append(flat.reshape(item["shape"]))
+    changed = [int(i) for i in header["changed_inputs"]]
+    return Answer(outputs, str(header["structure"]), changed, [str(n) for n in header["changed_parameters"]])

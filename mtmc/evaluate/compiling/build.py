@@ -1,0 +1,217 @@
+"""The build gate: every Triton kernel that a forward at the full shapes launches, compiled for the target. The audit of
+the text comes first in the same job.
+
+The forward runs on fake tensors (shapes and types, no data), and each launch is caught, recorded and compiled for a
+GPU that is not there (`mtmc.evaluate.compiling.trace`). What comes back: the launches in order, with grid and
+arguments, and for each distinct compiled kernel its binary and what it needs of a multiprocessor. Runs in a build worker.
+
+For a GPU the build also fills the cache for a process that may compile nothing (`mtmc.evaluate.compiling.prebuilt`): with
+the kernels of other shapes, all configurations of autotuned ones, and the host's side of launches.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtmc.evaluate.audit.audit import audit
+from mtmc.evaluate.audit.diagnosis import diagnose, diagnose_exception
+from mtmc.evaluate.compiling.compiler import Compiler, launchers
+from mtmc.evaluate.compiling.prebuilt import fingerprint
+from mtmc.evaluate.compiling.target import install_driver, target
+from mtmc.evaluate.compiling.trace import Trace
+from mtmc.evaluate.loading.modules import (
+    candidate_text,
+    construct,
+    draw_inputs,
+    init_inputs,
+    load_module,
+    load_reference,
+    map_tensors,
+)
+from mtmc.evaluate.pool.server import out_of_memory
+from mtmc.outcome import RESOURCE_ERROR, Diagnosis
+from mtmc.task import Task, Variant
+
+if TYPE_CHECKING:
+    import torch
+
+COMPILE_THREADS = 4
+"""Kernels of one candidate that compile at the same time."""
+
+
+def warm(
+    target_name: str,
+    multiprocessors: int,
+    for_gpu: bool = False,
+    facts: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Once per warm process: import everything, compile a small kernel and run a small fake forward, so that no job
+    pays for it.
+
+    for_gpu: the builds are for a real GPU; `build` prepares for that itself otherwise, in each job anew.
+    facts: what that GPU says of itself, see `describe_device`.
+    Raises: EvaluatorError for an unknown target, or where launchers cannot be built.
+    """
+    import torch
+
+    from mtmc.evaluate.compiling import stand_in
+    from mtmc.evaluate.compiling.warmup import compile_small_kernel
+    from mtmc.evaluate.loading.fake import FakeMode
+
+    torch.set_num_threads(1)
+    stand_in.quicken()
+    install_driver(target(target_name), multiprocessors, facts)
+    compile_small_kernel()
+    device = _prepare_for_gpu(target_name) if for_gpu else "cpu"
+    with FakeMode(), torch.no_grad():
+        torch.nn.functional.gelu(torch.nn.Linear(8, 8)(torch.randn(2, 8))).softmax(-1).sum()
+        if device != "cpu":
+            torch.nn.Linear(8, 8).to(device)(torch.randn(2, 8, device=device)).contiguous()[1:]
+
+
+@functools.cache
+def _prepare_for_gpu(target_name: str) -> str:
+    """Once in a process: stand-ins for torch.cuda, and what all launches need in the cache. Returns: device of tensors."""
+    import triton
+
+    from mtmc.evaluate.compiling import stand_in
+
+    device = stand_in.install()
+    triton.runtime.driver.active.torch_device = device
+    launchers()
+    fingerprint(target_name)
+    return device
+
+
+def ready() -> dict[str, Any]:
+    """Job function that does nothing: when it has run, `warm` has ended well."""
+    return {}
+
+
+def build(
+    task: Task, source: str, target_name: str, variants: Sequence[Variant] = (), for_gpu: bool = False
+) -> dict[str, Any]:
+    """Audit a candidate, then compile its kernels, see `compiled`.
+
+    The audit is here since reading a large file takes a second, which would hold up the process that all lanes share.
+    Returns: as `compiled`; {"failure"} for what is refused, too. Raises: TaskError if the reference itself fails.
+    """
+    refused = audit(source, task.source)
+    if refused is not None:
+        assert refused.diagnosis is not None
+        return {"failure": {"status": refused.status, "diagnosis": asdict(refused.diagnosis)}}
+    return compiled(task, source, target_name, variants, for_gpu)
+
+
+def compiled(
+    task: Task, source: str, target_name: str, variants: Sequence[Variant] = (), for_gpu: bool = False
+) -> dict[str, Any]:
+    """Compile a candidate's kernels at the task's full shapes, in the present folder.
+
+    variants: further shapes whose kernels go into the cache. for_gpu: compile all that a process on a GPU launches.
+    Returns: {"launches": [...], "kernels": [...], "autotuned": {...}} as `Trace` describes them, for a GPU with
+    "prebuilt": {"device" of the fake tensors, "kernels" (distinct ones in the cache), "launchers" (built, not needed,
+    or why not), "fingerprint"}; or {"failure": {"status", "diagnosis"}} where the candidate does not build.
+    Raises: TaskError if the reference itself fails.
+    """
+    import torch
+
+    from mtmc.evaluate.loading.fake import FakeMode
+
+    device = _prepare_for_gpu(target_name) if for_gpu else "cpu"
+    compiler = Compiler(COMPILE_THREADS) if for_gpu else None
+    trace = Trace(target(target_name), compiler, device)
+    trace.install()
+    shapes = (task.full, *(variant for variant in variants if variant != task.full))
+    with FakeMode(), torch.no_grad():
+        for variant in shapes:
+            failure = _forward(task, variant, source, trace, device)
+            if failure is not None:
+                return {"failure": {"status": "build_error", "diagnosis": asdict(failure)}}
+    failure = _finish(trace, source)
+    if failure is not None:
+        return {"failure": {"status": "build_error", "diagnosis": asdict(failure)}}
+    built = {"launches": trace.launches, "kernels": trace.kernels, "autotuned": trace.autotuned}
+    if compiler is None:
+        return built
+    ready = {"kernels": compiler.kernels, "launchers": launchers().note, "fingerprint": fingerprint(target_name)}
+    return {**built, "prebuilt": {"device": device, **ready}}
+
+
+def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: str) -> Diagnosis | None:
+    """Run one forward at one set of shapes. Returns: what the candidate did wrong."""
+    folder = Path.cwd() if variant == task.full else Path.cwd() / variant.label
+    folder.mkdir(exist_ok=True)
+    path = folder / "mtmc_candidate.py"
+    text = candidate_text(source, variant.constants)
+    trace.label = variant.label
+    reference = load_reference(task, variant, folder)
+    arguments = init_inputs(reference, variant, 0, device=device)
+    inputs = draw_inputs(reference, variant, 0, device=device)
+    if trace.for_gpu:
+        inputs = map_tensors(inputs, _at_its_start)
+    try:
+        module = load_module(text, path)
+        trace.know(module)
+        # No state: a live module's weights have the shapes that its constructor gives them.
+        model = construct(module, "ModelNew", arguments, 0, None, device=device)
+        model(*inputs)
+        if trace.for_gpu:
+            with trace.unrecorded():  # a version may prepare itself in its first call
+                model(*inputs)
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        host, launching = error, trace.launching
+    else:
+        if not trace.failed:
+            return None
+        host, launching = next(iter(trace.failed.values()))  # swallowed: what runs is not what was written
+    failure = _finish(trace, text)  # an error of a kernel that was launched before goes first
+    if failure is not None:
+        return failure
+    trace.launching, trace.label = launching, variant.label
+    return _failure(host, trace, str(path), text)
+
+
+def _at_its_start(tensor: torch.Tensor) -> torch.Tensor:
+    """The same fake tensor at the start of its memory, where a GPU's arena has every input."""
+    return tensor if tensor.storage_offset() == 0 else tensor.new_empty_strided(tensor.shape, tensor.stride())
+
+
+def _finish(trace: Trace, source: str) -> Diagnosis | None:
+    """Wait for the kernels that still compile. Returns: what is wrong with one of them."""
+    try:
+        trace.finish()
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        return _failure(error, trace, "", source)
+    return None
+
+
+def _failure(error: Exception, trace: Trace, path: str, source: str) -> Diagnosis:
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+    from triton.compiler.errors import CompilationError
+    from triton.runtime.errors import OutOfResources
+
+    where = "" if trace.label == "full" else f" (at the {trace.label} shapes)"
+    kernel, line = trace.launching
+    if isinstance(error, CompilationError):
+        line, message = trace.locate(error)
+        return diagnose("build", type(error).__name__, message + where, source, line)
+    if isinstance(error, OutOfResources):
+        return diagnose("build", RESOURCE_ERROR, f"kernel {kernel}: {error}{where}", source, line)
+    if isinstance(error, DataDependentOutputException | DynamicOutputShapeException):
+        found = diagnose_exception("build", error, path, source)
+        message = (
+            "the forward needs the value of a tensor (.item(), a boolean test, nonzero, ...) to go on; "
+            f"a version must be launched from shapes alone ({error}){where}"
+        )
+        return diagnose("build", "DataDependent", message, source, found.line)
+    found = diagnose_exception("build", error, path, source)
+    return diagnose("build", found.kind, found.message + where, source, line if found.line is None else found.line)

@@ -1,0 +1,291 @@
+"""Catching kernel launches: what a forward would run on a GPU, recorded and compiled but never run.
+
+`Trace.install` replaces Triton's way of launching in the present process for good: it is meant for build workers, which
+live for one candidate. Tensors are fake; their addresses are taken to be aligned as their storage offset says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from mtmc.evaluate.compiling.autotune import pin_autotuners, try_all
+from mtmc.evaluate.compiling.compiler import Compiler, Pending, tunable_failures
+from mtmc.evaluate.compiling.prebuilt import know
+from mtmc.evaluate.compiling.target import Target
+
+MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
+"""Of each axis of a grid (CUDA C++ programming guide, technical specifications per compute capability)."""
+_BASE_ADDRESS = 1 << 40
+"""Pretended start of every storage: non-zero, and aligned to all that a compiler cares about."""
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """One kernel that was asked for. launch: of `Trace.launches` but "compiled"; None where it is only compiled."""
+
+    compiled: Any
+    line: tuple[str, int | None]
+    launch: dict[str, Any] | None
+
+
+@dataclass
+class _Choice:
+    """Kernels of which one will be launched: a plain launch has one, an autotuned one has one for each configuration.
+
+    label: of the shapes. recorded: whether it goes into `Trace.launches`. tuned: name of the autotuned kernel.
+    """
+
+    label: str
+    recorded: bool
+    tuned: str = ""
+    kernels: list[_Asked] = field(default_factory=list)
+
+
+class Trace:
+    """The launches of one forward.
+
+    launches: in launch order, each {"kernel": name, "compiled": index into `kernels`, "grid": [x, y, z],
+        "arguments": {name: number or {"dtype", "shape", "strides", "offset"}}, "constexprs": {name: value}}.
+    kernels: each distinct compiled kernel, {"name", "hash", "line", "files": {extension: path}, "shared" (bytes),
+        "num_warps", "num_stages", "num_ctas", "warp_size"}.
+    autotuned: name of each autotuned kernel -> index of the configuration taken among the pruned ones: the first that
+        compiles and fits.
+    launching: name and first line of the kernel being launched now, or last.
+    failed: error and `launching` of the last launch of each kernel that failed in it: a forward that swallowed the error
+        has not told.
+    label: of the shapes that the forward now has. Launches at others than the full ones are compiled, not recorded.
+
+    With a compiler, kernels compile in its threads and launches are recorded by `finish`; every configuration of an
+    autotuned kernel is compiled. Without, each is compiled where it is launched.
+    device: where a launch's tensors must be, "cpu" or "cuda:0".
+    """
+
+    def __init__(self, target: Target, compiler: Compiler | None = None, device: str = "cpu") -> None:
+        self.launches: list[dict[str, Any]] = []
+        self.kernels: list[dict[str, Any]] = []
+        self.autotuned: dict[str, int] = {}
+        self.launching: tuple[str, int | None] = ("", None)
+        self.failed: dict[str, tuple[Exception, tuple[str, int | None]]] = {}
+        self.label = "full"
+        self._target = target
+        self._compiler = compiler
+        self._device = device.partition(":")[0]
+        self._choices: list[_Choice] = []
+        self._choice: _Choice | None = None  # the one that is being added to
+        self._recording = True
+        self._lines: dict[str, int] = {}  # text of a jitted function -> line of its `def` in the candidate
+        self._indices: dict[str, int] = {}  # hash of a compiled kernel -> index into kernels
+
+    @property
+    def for_gpu(self) -> bool:
+        """Whether kernels are compiled for a process that launches them."""
+        return self._compiler is not None
+
+    @property
+    def _recorded(self) -> bool:
+        return self._recording and self.label == "full"
+
+    @contextlib.contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """While open, kernels are compiled and launches not recorded."""
+        self._recording = False
+        try:
+            yield
+        finally:
+            self._recording = True
+
+    def install(self) -> None:
+        """Catch all launches of this process from now on."""
+        from torch._subclasses.fake_tensor import FakeTensor
+        from triton.runtime.jit import JITFunction
+
+        original = JITFunction.run
+
+        def run(jitted: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
+            self.launching = (jitted.__name__, self._lines.get(jitted.src))
+            try:
+                compiled = original(jitted, *args, grid=grid, warmup=True, **kwargs)
+                launch = None if warmup else self._launch(jitted, grid, args, kwargs)
+                self._ask(_Asked(compiled, self.launching, launch))
+            except Exception as error:
+                self.failed[jitted.__name__] = (error, self.launching)
+                raise
+            self.failed.pop(jitted.__name__, None)  # a tuner that went on to a configuration that fits
+            return compiled
+
+        def data_ptr(tensor: Any) -> int:
+            return _BASE_ADDRESS + int(tensor.storage_offset()) * int(tensor.element_size())
+
+        JITFunction.run = run
+        FakeTensor.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
+        if self._compiler is None:
+            pin_autotuners(self.autotuned, skip=tunable_failures())
+        else:
+            self._compiler.install()
+            try_all(self._one_of)
+
+    def _ask(self, asked: _Asked) -> None:
+        if self._choice is not None:
+            self._choice.kernels.append(asked)
+            return
+        self._choices.append(_Choice(self.label, self._recorded, kernels=[asked]))
+        if self._compiler is None:
+            self.finish()
+
+    def finish(self) -> None:
+        """Wait for all kernels that were asked for, and record the launches of the full shapes.
+
+        Raises: what the first launch of which no kernel compiles and fits raised; `launching` and `label` are its own.
+        """
+        label, choices, self._choices = self.label, self._choices, []
+        for choice in choices:
+            self.label = choice.label
+            self._settle(choice)
+        self.label = label
+
+    def know(self, module: types.ModuleType) -> None:
+        """Note where the jitted functions of a candidate stand, for diagnoses, and make their keys alike wherever that is
+        (`mtmc.evaluate.compiling.prebuilt.know`)."""
+        self._lines.update(know(module))
+
+    def locate(self, error: Any) -> tuple[int | None, str]:
+        """Line in the candidate and message of a Triton compilation error: the innermost one that has both."""
+        line: int | None = self.launching[1]
+        message = ""
+        link = error
+        while link is not None:
+            start = self._lines.get(getattr(link, "src", None) or "")
+            within = getattr(getattr(link, "node", None), "lineno", None)
+            if start is not None and within is not None:
+                line = start + within - 1
+            said = link.error_message if hasattr(link, "error_message") else f"{type(link).__name__}: {link}"
+            message = said or message
+            link = link.__cause__
+        return line, message or str(error)
+
+    @contextlib.contextmanager
+    def _one_of(self, tuned: str) -> Iterator[None]:
+        """While open, launches are of configurations of one autotuned kernel, of which one will be taken."""
+        if self._choice is not None:  # a tuner of a tuner: all of it is one choice
+            yield
+            return
+        self._choice = _Choice(self.label, self._recorded, tuned)
+        try:
+            yield
+        finally:
+            self._choices.append(self._choice)
+            self._choice = None
+
+    def _settle(self, choice: _Choice) -> None:
+        """Wait for the kernels of one launch; record it with the first that fits."""
+        refused: Exception | None = None
+        settled = False
+        for index, asked in enumerate(choice.kernels):
+            self.launching = asked.line
+            try:
+                compiled = asked.compiled.result() if isinstance(asked.compiled, Pending) else asked.compiled
+                self._check_resources(compiled.metadata)
+            except tunable_failures() as error:
+                refused = refused or error
+                continue
+            if not settled and choice.recorded:
+                self._record(asked, compiled)
+                if choice.tuned:
+                    self.autotuned.setdefault(choice.tuned, index)
+            settled = True
+        if refused is not None and not settled:
+            raise refused
+
+    def _record(self, asked: _Asked, compiled: Any) -> None:
+        if asked.launch is not None:
+            self.launches.append({**asked.launch, "compiled": self._index(asked.line[1], compiled)})
+
+    def _launch(self, jitted: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        names = jitted.signature.parameters
+        bound = jitted.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in names})
+        bound.apply_defaults()
+        values = dict(bound.arguments)
+        self._check_devices(values)
+        size = [int(n) for n in (grid(values) if callable(grid) else grid)]
+        _check_grid(size)
+        constexprs = {param.name for param in jitted.params if param.is_constexpr}
+        return {
+            "kernel": jitted.__name__,
+            "compiled": 0,
+            "grid": size + [1] * (3 - len(size)),
+            "arguments": {n: _describe(v) for n, v in values.items() if n not in constexprs},
+            "constexprs": {n: _describe(v) for n, v in values.items() if n in constexprs},
+        }
+
+    def _index(self, line: int | None, compiled: Any) -> int:
+        if compiled.hash not in self._indices:
+            self._indices[compiled.hash] = len(self.kernels)
+            metadata = compiled.metadata
+            self.kernels.append(
+                {
+                    "name": metadata.name,
+                    "hash": compiled.hash,
+                    "line": line,
+                    "files": {name.rpartition(".")[2]: str(path) for name, path in compiled.metadata_group.items()},
+                    "shared": int(metadata.shared),
+                    "num_warps": int(metadata.num_warps),
+                    "num_stages": int(getattr(metadata, "num_stages", 1)),
+                    "num_ctas": int(getattr(metadata, "num_ctas", 1)),
+                    "warp_size": self._target.warp_size,
+                }
+            )
+        return self._indices[compiled.hash]
+
+    def _check_devices(self, values: dict[str, Any]) -> None:
+        """What a launcher checks of its pointers. Raises: ValueError."""
+        import torch
+
+        for name, value in values.items():
+            if self._device == "cuda" and isinstance(value, torch.Tensor) and value.device.type != "cuda":
+                raise ValueError(
+                    f"argument {name} of {self.launching[0]} is a tensor on the {value.device}, not on a GPU"
+                )
+
+    def _check_resources(self, metadata: Any) -> None:
+        """What a driver checks when it loads a kernel. Raises: triton.OutOfResources."""
+        from triton.runtime.errors import OutOfResources
+
+        if metadata.shared > self._target.shared_limit:
+            raise OutOfResources(metadata.shared, self._target.shared_limit, "shared memory")
+        columns = getattr(metadata, "tmem_size", None) or 0
+        if self._target.tensor_memory and columns > self._target.tensor_memory:
+            raise OutOfResources(columns, self._target.tensor_memory, "tensor memory")
+        threads = metadata.num_warps * self._target.warp_size
+        if threads > self._target.max_threads:
+            raise OutOfResources(threads, self._target.max_threads, "threads")
+
+
+def _describe(value: Any) -> Any:
+    """An argument as JSON: numbers as they are, tensors by type and layout, the rest by name."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return {
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "strides": list(value.stride()),
+            "offset": value.storage_offset(),
+        }
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    inner = getattr(value, "value", None)
+    return inner if isinstance(inner, bool | int | float | str) else str(value)
+
+
+def _check_grid(size: list[int]) -> None:
+    """Raises: ValueError for a grid that no CUDA driver takes: a launch fails there with "invalid argument"."""
+    for axis, (count, most) in enumerate(zip(size, MOST_PROGRAMS, strict=False)):
+        if count > most:
+            raise ValueError(
+                f"a grid of {tuple(size)} programs: axis {axis} has {count}, a GPU takes at most {most} there; put the "
+                "larger number on axis 0"
+            )

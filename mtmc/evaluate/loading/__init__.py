@@ -1,0 +1,1 @@
+"""loading: from a task and a text to modules, weights and inputs, the same way for a reference and a candidate."""

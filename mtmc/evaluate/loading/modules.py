@@ -1,0 +1,188 @@
+"""From (task, variant, candidate source) to modules and inputs: the same seeded way for reference and candidate.
+
+Texts are written to real files before they are executed, because Triton and `inspect` read them back. Runs in worker
+processes only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mtmc.errors import TaskError
+from mtmc.evaluate.pool.server import out_of_memory
+from mtmc.task import Task, Variant
+from mtmc.task.constants import apply_constants, integer_constants
+from mtmc.task.seeding import seed_torch
+
+if TYPE_CHECKING:
+    import torch
+
+_log = logging.getLogger(__name__)
+
+Made = TypeVar("Made")
+
+
+def candidate_text(source: str, constants: tuple[tuple[str, int], ...]) -> str:
+    """A candidate's source at one variant's shapes, with every line where it was.
+
+    Module-level integers that the task's file replaces are replaced where the candidate has them too (it may be a copy
+    of the reference); a candidate need not have any, and one that ties two of them together keeps its own.
+    """
+    known = integer_constants(source)
+    try:
+        return apply_constants(source, [(name, value) for name, value in constants if name in known])
+    except TaskError:
+        return source
+
+
+def load_module(source: str, path: Path) -> types.ModuleType:
+    """Write a source to `path` and execute it as a module named like the file. Raises: whatever the source raises."""
+    path.write_text(source)
+    module = types.ModuleType(path.stem)
+    module.__file__ = str(path)
+    # dataclasses and Triton look the module of a class or kernel up by its name.
+    sys.modules[path.stem] = module
+    exec(compile(source, str(path), "exec"), module.__dict__)
+    return module
+
+
+def load_reference(task: Task, variant: Variant, folder: Path) -> types.ModuleType:
+    """The task's module at one variant's shapes. Raises: TaskError if it cannot be executed or lacks a function."""
+    text = apply_constants(task.source, variant.constants)
+    try:
+        module = load_module(text, folder / "mtmc_reference.py")
+    except Exception as error:
+        raise TaskError(f"task {task.name}: the file does not run: {type(error).__name__}: {error}") from error
+    for name in ("Model", variant.inputs, variant.init_inputs):
+        if not hasattr(module, name):
+            raise TaskError(f"task {task.name}: the file defines no {name}; add it at the top level")
+    return module
+
+
+def init_inputs(module: types.ModuleType, variant: Variant, seed: int, device: str = "cpu") -> list[Any]:
+    """Constructor arguments of a variant, drawn with `seed`, on `device`. Raises: TaskError if the function fails."""
+    return _call(module, variant.init_inputs, seed, device)
+
+
+def draw_inputs(module: types.ModuleType, variant: Variant, seed: int, device: str = "cpu") -> list[Any]:
+    """Fresh inputs of a variant, drawn with `seed`, on `device`. Raises: TaskError if the function fails."""
+    return _call(module, variant.inputs, seed, device)
+
+
+def _call(module: types.ModuleType, function: str, seed: int, device: str) -> list[Any]:
+    try:
+        return list(to_device(_made_on(device, seed, getattr(module, function)), device))
+    except Exception as error:
+        raise TaskError(f"{function}() of the task failed: {type(error).__name__}: {error}") from error
+
+
+def construct(
+    module: types.ModuleType,
+    class_name: str,
+    arguments: list[Any],
+    seed: int,
+    state: bytes | None,
+    device: str = "cpu",
+    moved: bool = False,
+) -> Any:
+    """One module of class `class_name`, its weights drawn with `seed`, then replaced by `state` where there is one.
+
+    Reference and candidate are made by this same call, so equal constructors give equal weights. As in KernelBench the
+    module stays in the mode its constructor leaves it in.
+    device: where it is made, by that device's own random numbers; what its constructor makes elsewhere is moved there.
+    moved: move what the constructor sets to one value throughout, see `mtmc.evaluate.loading.neutral`.
+    On fake tensors a constructor may read values, see `mtmc.evaluate.loading.fake`.
+    Raises: whatever the constructor raises.
+    """
+    import torch
+
+    from mtmc.evaluate.loading.fake import constructed
+    from mtmc.evaluate.loading.neutral import move_neutral, moving_initializers
+
+    def make() -> Any:
+        with moving_initializers(seed) if moved else contextlib.nullcontext():
+            return getattr(module, class_name)(*arguments)
+
+    def make_real() -> Any:
+        seed_torch(seed)
+        return make()
+
+    model = constructed(lambda: _made_on(device, seed, make), make_real, device)
+    if state is not None:
+        model.load_state_dict(torch.load(io.BytesIO(state), map_location=device, weights_only=True))
+    if moved:
+        move_neutral(model, seed)
+    return model if device == "cpu" else _move_model(model, device)
+
+
+def construct_reference(
+    module: types.ModuleType, task: Task, arguments: list[Any], seed: int, device: str = "cpu", moved: bool = False
+) -> Any:
+    """The task's own `Model`. Raises: TaskError if its constructor fails or refuses the task's state."""
+    try:
+        return construct(module, "Model", arguments, seed, task.state, device, moved)
+    except Exception as error:
+        raise TaskError(f"task {task.name}: Model(...) failed: {type(error).__name__}: {error}") from error
+
+
+def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
+    """`value` with `function` applied to every tensor in its nested lists, tuples and dicts."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, list | tuple):
+        return type(value)(map_tensors(item, function) for item in value)
+    if isinstance(value, dict):
+        return {key: map_tensors(item, function) for key, item in value.items()}
+    return value
+
+
+def to_device(value: Any, device: str) -> Any:
+    """`value` with every tensor in its nested lists, tuples and dicts on `device`. "cpu": where they are."""
+    return value if device == "cpu" else map_tensors(value, lambda tensor: tensor.to(device))
+
+
+def _made_on(device: str, seed: int, make: Callable[[], Made]) -> Made:
+    """What `make` makes, with `device` as torch's default device, and random numbers from `seed`.
+
+    A function that insists on the CPU (NumPy, a generator of its own) fails under another default device: it is called
+    again without. "cpu" leaves the default device as it is, so that fake and meta tensors come through here too.
+    """
+    import torch
+
+    seed_torch(seed)
+    if device == "cpu":
+        return make()
+    try:
+        with torch.device(device):
+            return make()
+    except Exception as error:
+        if isinstance(error, torch.OutOfMemoryError) or out_of_memory(error):
+            raise
+        failure = error
+    _log.info("made on the CPU, as it fails on %s: %s: %s", device, type(failure).__name__, failure)
+    seed_torch(seed)
+    try:
+        return make()
+    except Exception:
+        raise failure from None
+
+
+def _move_model(model: Any, device: str) -> Any:
+    """Parameters, buffers, and the plain tensors that modules keep as attributes."""
+    import torch
+
+    model = model.to(device)
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                setattr(module, name, value.to(device))
+    return model

@@ -1,0 +1,248 @@
+"""May this task be searched at all? Asked once for a task, before any candidate, on the trusted side.
+
+Refused is a reference that nothing can be compared with: it raises, gives NaN, differs from run to run, or does not fit
+into memory. Warned of is one that a kernel can answer without doing the work: its output is constant, or zero as far as
+KernelBench's tolerance shows, or the same whatever an input or the weights are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtmc.errors import TaskError
+from mtmc.evaluate.loading.modules import map_tensors
+from mtmc.evaluate.reference.blocks import block_size, blocks, same_bits
+from mtmc.evaluate.reference.calibrating import Calibration
+from mtmc.evaluate.reference.compare import Precision, describe, error_bound, flatten
+from mtmc.evaluate.reference.distance import distance, tolerance, within_tolerance
+from mtmc.evaluate.reference.memory import Footprint, Gauge, dense, estimate, free_bytes, held, in_units, release
+from mtmc.evaluate.reference.reference import Reference
+from mtmc.task import Task, Variant
+from mtmc.task.reference import flat_tensors
+
+SEEDS = (11, 23)
+"""Of weights and inputs, and of the others that they are compared with."""
+FIXED_BYTES = 3 * 2**29
+"""What two processes on a GPU take besides tensors of the task: their contexts, and the blocks of a comparison."""
+SAME = 1e-6
+"""Relative spread of an output's elements below which it is one value."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """A task that may be searched.
+
+    bytes_needed: of memory on the device, for the oracle's process and the candidate's together.
+    warnings: sentences on what a kernel could leave out unnoticed. calibration: for every later `Reference` at the same
+    shapes (`variant`).
+    """
+
+    bytes_needed: int
+    warnings: tuple[str, ...]
+    calibration: Calibration
+    variant: str
+
+
+def admit(task: Task, device: str, folder: Path) -> Admission:
+    """Look a task's reference over: at its full shapes on a GPU, at its small ones on a CPU.
+
+    device: "cpu", "cuda:0", ... folder: where the task's file is written to.
+    Raises: TaskError, with the reason, for a reference that cannot be searched.
+    """
+    variant = task.small if torch.device(device).type == "cpu" else task.full
+    where = f"task {task.name} at its {variant.label} shapes"
+    reference, outputs, needed = _first_run(task, variant, device, folder, where)
+    _refuse_not_a_number(outputs, where)
+    calibration = reference.calibrate(SEEDS[0])
+    _refuse_other_result(reference, outputs, calibration, where)
+    warnings = (*_degenerate(outputs), *_blind(reference, outputs))
+    del reference, outputs
+    release(device)
+    return Admission(needed, warnings, calibration, variant.label)
+
+
+def weaknesses(task: Task) -> dict[str, list[str]]:
+    """In a check worker: {"warnings": of `admit` at the small shapes}. Raises: TaskError."""
+    return {"warnings": list(admit(task, "cpu", Path.cwd()).warnings)}
+
+
+def bytes_needed(footprint: Footprint, device: str) -> int:
+    """Memory of one evaluation: both processes hold the weights, and in turn the temporaries of a forward (each keeps
+    them for later); the inputs are the oracle's and those that are shared; the outputs are the reference's, the
+    candidate's, and those that are shared."""
+    tensors = 2 * footprint.weights + 2 * footprint.inputs + 3 * footprint.outputs + 2 * footprint.temporaries
+    return tensors + (FIXED_BYTES if torch.device(device).type == "cuda" else 0)
+
+
+def _first_run(task: Task, variant: Variant, device: str, folder: Path, where: str) -> tuple[Reference, list[Any], int]:
+    """The reference, the leaves of its result, and the bytes that an evaluation needs.
+
+    What cannot fit is refused before it is allocated. Temporaries are left out of that: fake tensors take those of the
+    plain implementation (of attention, say), and the run itself shows.
+    Raises: TaskError if it fails or does not fit.
+    """
+    weighed = estimate(task, variant, folder)
+    if weighed is not None:
+        _require(replace(weighed, peak=0), device, where)
+    gauge = Gauge(device)
+    try:
+        reference = Reference(task, variant, folder, SEEDS[0], device)
+        inputs = reference.draw(SEEDS[0])
+        outputs = _outputs(reference, SEEDS[0], inputs)
+    except TaskError as error:
+        if isinstance(error.__cause__, torch.OutOfMemoryError) and weighed is not None:
+            raise _too_large(weighed, device, where) from error
+        raise
+    weights = [*reference.model.parameters(), *reference.model.buffers()]
+    peak = gauge.peak([inputs, weights, outputs])
+    if weighed is not None and torch.device(device).type == "cpu":
+        peak = weighed.peak
+    footprint = Footprint(held(inputs), held(weights), dense(outputs), peak)
+    mine = held([inputs, weights, outputs])
+    del inputs, weights
+    return reference, outputs, _require(footprint, device, where, mine)
+
+
+def _require(footprint: Footprint, device: str, where: str, mine: int = 0) -> int:
+    """The bytes an evaluation needs, of which `mine` are allocated already. Raises: TaskError if there are not as many."""
+    needed = bytes_needed(footprint, device)
+    if needed > free_bytes(device) + mine:
+        raise _too_large(footprint, device, where)
+    return needed
+
+
+def _too_large(footprint: Footprint, device: str, where: str) -> TaskError:
+    kind = "GPU memory" if torch.device(device).type == "cuda" else "memory"
+    return TaskError(
+        f"{where} needs about {in_units(bytes_needed(footprint, device))} of {kind} and "
+        f"{in_units(free_bytes(device))} are free: inputs {in_units(footprint.inputs)}, weights "
+        f"{in_units(footprint.weights)}, outputs {in_units(footprint.outputs)}, temporaries "
+        f"{in_units(footprint.temporaries)}, in the copies that reference and candidate hold; use smaller sizes, or a "
+        "device with more memory"
+    )
+
+
+def _outputs(reference: Reference, seed: int, inputs: list[Any], model: Any = None) -> list[Any]:
+    return flatten(reference.run(inputs, seed, model))[0]
+
+
+def _refuse_not_a_number(outputs: list[Any], where: str) -> None:
+    """Raises: TaskError for a NaN, or an output without a finite element."""
+    for at, output in enumerate(outputs):
+        if not isinstance(output, torch.Tensor) or not output.is_floating_point() or not output.numel():
+            continue
+        nan = torch.zeros((), dtype=torch.bool, device=output.device)
+        finite = nan.clone()
+        for index in blocks(output.shape, block_size(output)):
+            nan |= torch.isnan(output[index]).any()
+            finite |= torch.isfinite(output[index]).any()
+        if bool(nan) or not bool(finite):
+            what = "holds NaN" if bool(nan) else "is infinite throughout"
+            raise TaskError(f"{where}: output {at} of the reference {what} on its own inputs: mend the task's inputs")
+
+
+def _refuse_other_result(reference: Reference, outputs: list[Any], calibration: Calibration, where: str) -> None:
+    """Run again on the same inputs, going on with other random numbers.
+
+    Raises: TaskError if the result differs by more than sums in another order do.
+    """
+    again = _outputs(reference, SEEDS[1], reference.draw(SEEDS[0]))
+    reason = "dropout in training mode, random numbers in forward, or a state that it keeps from call to call"
+    mend = f"a version could not be compared with it: make it deterministic ({reason})"
+    if len(again) != len(outputs):
+        raise TaskError(f"{where}: two runs of the reference give {len(outputs)} and {len(again)} outputs; {mend}")
+    for at, (one, other, precision) in enumerate(zip(outputs, again, calibration.precisions, strict=True)):
+        found = _unlike(one, other, precision)
+        if found is not None:
+            raise TaskError(
+                f"{where}: output {at} of the reference {found} between two runs on the same inputs; {mend}"
+            )
+
+
+def _unlike(one: Any, other: Any, precision: Precision | None) -> str | None:
+    """How two results for the same inputs differ by more than rounding, None if they do not."""
+    if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        return None if describe(one) == describe(other) else "differs"
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return "changes its shape or dtype"
+    if not one.numel() or not one.is_floating_point():
+        return None if within_tolerance(one, other) else "differs"
+    limit = tolerance(one.dtype)
+    found = distance(other, one, limit)
+    # No slack here: that is measured with other random numbers, where there are any, and would let them pass.
+    bound = limit if precision is None else error_bound(one.dtype, precision.own, precision.rounding)
+    if found.error <= bound and found.excess <= limit:
+        return None
+    return f"differs by {found.error:.2e} (norm-wise; {bound:.2e} is rounding, at most {found.largest:.2e})"
+
+
+def _degenerate(outputs: list[Any]) -> Iterator[str]:
+    """Warnings on outputs that say little whatever they depend on."""
+    for at, output in enumerate(outputs):
+        if not isinstance(output, torch.Tensor) or output.is_complex() or not output.numel():
+            continue
+        ends = [torch.stack(torch.aminmax(output[index])) for index in blocks(output.shape, block_size(output))]
+        table = torch.stack(ends).double()
+        low, high = float(table.amin()), float(table.amax())
+        largest, limit = max(abs(low), abs(high)), tolerance(output.dtype)
+        if not math.isfinite(largest):
+            continue
+        if output.numel() > 1 and high - low <= SAME * largest:
+            yield f"output {at} is {high:.6g} throughout: any kernel that writes this value passes there"
+        elif output.is_floating_point() and largest <= limit + limit * largest:
+            yield (
+                f"output {at} is zero within KernelBench's tolerance (at most {largest:.2e}, tolerance {limit:g}): there "
+                "a kernel that writes zeros is stopped only where float64 stands behind the reference"
+            )
+
+
+def _blind(reference: Reference, outputs: list[Any]) -> Iterator[str]:
+    """Warnings on outputs that stay the same when an input, all inputs, or the weights are others."""
+    fixed = _fixed_inputs(reference)
+    for position, same in enumerate(fixed):
+        if same:
+            yield f"input {position} is the same in every draw: any kernel may take its values as known"
+    everything = _unchanged(reference, outputs, set(range(len(fixed)))) if fixed else []
+    for at in everything:
+        yield f"output {at} stays the same when all inputs are drawn anew: any kernel that repeats it passes there"
+    for position, same in enumerate(fixed if len(fixed) > 1 else []):
+        for at in [] if same else _unchanged(reference, outputs, {position}):
+            if at not in everything:
+                yield (
+                    f"output {at} stays the same when input {position} alone is drawn anew: "
+                    "any kernel may leave that input out there"
+                )
+    if any(parameter.is_floating_point() for parameter in reference.model.parameters()):
+        for at in _unchanged(reference, outputs, set(), reference.other_model(SEEDS[1])):
+            yield f"output {at} stays the same with other weights: any kernel may leave the weights out there"
+
+
+def _fixed_inputs(reference: Reference) -> list[bool]:
+    """For each tensor among the inputs whether it is the same whatever the seed."""
+    pairs = zip(flat_tensors(reference.draw(SEEDS[0])), flat_tensors(reference.draw(SEEDS[1])), strict=False)
+    return [a.shape == b.shape and a.dtype == b.dtype and bool(same_bits(a, b)) for a, b in pairs]
+
+
+def _unchanged(reference: Reference, outputs: list[Any], redrawn: set[int], model: Any = None) -> list[int]:
+    """Positions of the outputs that KernelBench's tolerance cannot tell from those that the inputs give with the
+    tensors `redrawn` among them drawn anew, or with `model`. None of them if the reference does not take such inputs."""
+    try:
+        inputs = reference.draw(SEEDS[0])
+        if redrawn:
+            fresh = enumerate(flat_tensors(reference.draw(SEEDS[1])))
+            inputs = map_tensors(inputs, lambda tensor: _one_of(tensor, *next(fresh), redrawn))
+        found = _outputs(reference, SEEDS[0], inputs, model)
+    except TaskError:
+        return []
+    pairs = enumerate(zip(outputs, found, strict=False))
+    return [at for at, (a, b) in pairs if isinstance(a, torch.Tensor) and a.numel() and within_tolerance(b, a)]
+
+
+def _one_of(tensor: torch.Tensor, position: int, fresh: torch.Tensor, redrawn: set[int]) -> torch.Tensor:
+    return fresh if position in redrawn else tensor

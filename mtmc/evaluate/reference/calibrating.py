@@ -1,0 +1,139 @@
+"""What float64 says of a reference where an oracle for every output would take too long and too much memory: asked once.
+
+Where float64 does not fit and the numbers have 16 bits, float32 is asked instead: it is as far from them as they are from
+what they stand for (2^-24 beside 2^-11 and 2^-8), and takes half of the memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+from mtmc.errors import TaskError
+from mtmc.evaluate.loading.modules import map_tensors
+from mtmc.evaluate.reference.compare import Precision, calibrated, flatten
+from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
+from mtmc.evaluate.reference.tf32 import library_precision
+from mtmc.evaluate.reference.twins import same_function, widen
+from mtmc.task.reference import flat_tensors
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What float64 says of a reference at one set of shapes, good for any weights and inputs drawn there.
+
+    precisions: one per leaf of its result, None for one that is no floating tensor; all None where there is no twin.
+    """
+
+    precisions: tuple[Precision | None, ...]
+
+    @property
+    def error(self) -> float | None:
+        """The largest norm-wise error of the reference itself, None where it is not known."""
+        return max((each.own for each in self.precisions if each is not None), default=None)
+
+
+class Twinned(Protocol):
+    """A reference at one set of shapes, and models like its own in wider dtypes, see `reference.Reference`."""
+
+    device: str
+
+    def construct(self) -> Any:
+        """A new model."""
+        ...
+
+    def draw(self, seed: int) -> list[Any]:
+        """Inputs."""
+        ...
+
+    def run(self, inputs: list[Any], seed: int, model: Any = None) -> Any:
+        """A model's result."""
+        ...
+
+    def widened(self, rounded: bool, wide: torch.dtype) -> Any:
+        """A new model in a wider dtype. rounded: each weight off by a rounding of its own dtype."""
+        ...
+
+    def run_wide(self, model: Any, inputs: list[Any], seed: int, wide: torch.dtype) -> list[Any]:
+        """The leaves of such a model's result."""
+        ...
+
+    def rounded(self, inputs: list[Any], seed: int, wide: torch.dtype) -> list[Any]:
+        """Inputs in the wider dtype, each off by a rounding of its own."""
+        ...
+
+
+def calibrate(reference: Twinned, seed: int, where: str) -> Calibration:
+    """The precision of a reference, from one run in each precision, one model in memory at a time, on models of its own,
+    so that a reference that counts its calls is where it was. where: for messages. Raises: TaskError."""
+    gauge = Gauge(reference.device)
+    model, inputs = reference.construct(), reference.draw(seed)
+    own = flatten(reference.run(inputs, seed, model))[0]
+    weights = list(model.parameters())
+    narrowest = narrowest_bytes([inputs, weights])
+    taken, kept = gauge.peak([inputs, weights, own]) + held(own), held(inputs) + held(own)
+    del model, inputs, weights
+    release(reference.device)
+    for wide in (torch.float64, torch.float32) if narrowest <= 2 else (torch.float64,):
+        needed = wide.itemsize // narrowest * taken + kept
+        if needed > free_bytes(reference.device):
+            _log.warning("%s: %s would need about %s", where, wide, in_units(needed))
+            continue
+        try:
+            return _asked(reference, seed, own, wide, narrowest)
+        except (TaskError, torch.OutOfMemoryError) as error:
+            _log.warning("%s: no oracle in %s: %s", where, wide, error)
+        except _AnotherFunction as error:
+            _log.warning("%s: no oracle in %s: %s", where, wide, error)
+            break
+        release(reference.device)  # not before the error is gone, whose frames hold what it had
+    _log.warning("%s: only small shapes have an oracle", where)
+    return Calibration((None,) * len(own))
+
+
+class _AnotherFunction(Exception):
+    """The wider dtype gives another result."""
+
+
+def _asked(reference: Twinned, seed: int, own: list[Any], wide: torch.dtype, narrowest: int) -> Calibration:
+    """Raises: TaskError, torch.OutOfMemoryError or _AnotherFunction where a wider dtype tells nothing."""
+
+    def rounded() -> list[Any]:
+        model = reference.widened(True, wide)
+        return reference.run_wide(model, reference.rounded(reference.draw(seed), seed, wide), seed, wide)
+
+    inputs = map_tensors(reference.draw(seed), lambda tensor: widen(tensor, wide))
+    exact = reference.run_wide(reference.widened(False, wide), inputs, seed, wide)
+    del inputs
+    found = measured(own, exact, rounded())
+    if not all(same for same, _ in found):
+        # Deep networks make much of TF32's rounding; float64 is then as sensitive to that as the reference is far from it.
+        with library_precision(reference.device, narrowest):
+            if not all(same for same, _ in measured(own, exact, rounded())):
+                raise _AnotherFunction("it gives another result there")
+    return Calibration(tuple(precision for _, precision in found))
+
+
+def measured(own: Sequence[Any], exact: Sequence[Any], rounded: Sequence[Any]) -> list[tuple[bool, Precision | None]]:
+    """For each leaf, whether float64 gave the same function's value, and the precision of a floating one."""
+    return [_measured(*leaves) for leaves in zip(own, exact, rounded, strict=True)]
+
+
+def _measured(own: Any, exact: Any, rounded: Any) -> tuple[bool, Precision | None]:
+    if not isinstance(own, torch.Tensor) or not own.is_floating_point() or own.numel() == 0:
+        return getattr(exact, "shape", None) == getattr(own, "shape", None), None
+    if exact.shape != own.shape:
+        return False, None
+    precision = calibrated(own, exact, rounded)
+    return same_function(precision.own, precision.rounding), precision
+
+
+def narrowest_bytes(value: Any) -> int:
+    """Bytes of an element of the narrowest floating dtype in nested lists, 8 if there is none."""
+    return min((tensor.element_size() for tensor in flat_tensors(value) if tensor.is_floating_point()), default=8)
