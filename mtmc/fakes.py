@@ -20,7 +20,17 @@ from typing import Any
 from mtmc.action import STOP, Action, Region
 from mtmc.errors import CoderError, RunError
 from mtmc.outcome import RESOURCE_ERROR, Cost, Diagnosis, Outcome, Status
-from mtmc.protocols import Edit, EditRequest, EvaluationRequest, Observation, Trial
+from mtmc.protocols import (
+    Coder,
+    Edit,
+    EditRequest,
+    EvaluationRequest,
+    Evaluator,
+    Observation,
+    Policy,
+    Strategy,
+    Trial,
+)
 from mtmc.search.strategies.common import Flights
 from mtmc.task import Task, Variant
 from mtmc.tree import ROOT_ID, source_hash
@@ -45,7 +55,7 @@ def draw(*parts: object) -> float:
 
 
 @dataclass(frozen=True)
-class FakePolicy:
+class FakePolicy(Policy):
     """Priors that follow from the version's text; `STOP` gets the weight `stop`."""
 
     stop: float = 0.05
@@ -60,7 +70,7 @@ class FakePolicy:
 
 
 @dataclass(frozen=True)
-class FakeCoder:
+class FakeCoder(Coder):
     """A coder whose edits add a line to a file.
 
     width: actions of each version besides `STOP`. commuting: the lines are kept sorted, so that two orders of the same
@@ -108,7 +118,7 @@ class FakeCoder:
 
 
 @dataclass
-class FakeEvaluator:
+class FakeEvaluator(Evaluator):
     """An evaluator whose outcome follows from the source's text.
 
     failing: share of versions that fail, a repaired one at half that rate. gain: the greatest log2 speedup of one edit
@@ -125,10 +135,8 @@ class FakeEvaluator:
     hardware: str = "H100"
     root_ms: float = 8.0
 
-    @property
-    def verifies(self) -> bool:
-        """Whether depth "verify" adds a gate."""
-        return self.rejecting > 0
+    def __post_init__(self) -> None:
+        self.verifies = self.rejecting > 0
 
     def baselines(self, task: Task) -> dict[str, Outcome]:
         """A fake compiler, twice as fast as the root."""
@@ -170,7 +178,7 @@ class FakeStrategyState:
 
 
 @dataclass(frozen=True)
-class FakeStrategy:
+class FakeStrategy(Strategy):
     """Every edge once, in the order in which the nodes came."""
 
     def start(self, seed: int, deterministic: bool = True) -> FakeStrategyState:

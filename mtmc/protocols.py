@@ -5,15 +5,19 @@
     Evaluator.evaluate(requests)            what a version is worth
     Strategy.ask / Strategy.tell            which (node, action) to try next
 
+An implementation names its protocol as its base class. What is abstract it has to have, and cannot be made without; all
+else has a default here: what a part is asked for, and what happens where it has nothing to say, stands in its protocol.
+
 Each has a deterministic fake in `mtmc.fakes`, with which a whole search runs in milliseconds and reproduces a golden
 tree byte for byte.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from mtmc.action import Action
 from mtmc.chat import ChatReply, ChatRequest
@@ -132,65 +136,121 @@ class Trial:
     action_index: int
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Macro Thinking."""
 
+    @property
+    def asks_model(self) -> bool:
+        """Whether it asks the run's language model: a search that names none is then refused before it starts."""
+        return False
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether it reads the text of a version, and not its plan and outcome alone."""
+        return False
+
+    def check(self) -> None:
+        """Raises: MtmcError where it cannot be used at all, a missing package say. Called before a search starts."""
+        return
+
+    @abstractmethod
     def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
         """Probabilities of `actions`, same order, each above 0, sum 1."""
-        ...
+
+    def priors(self, asked: Sequence[tuple[Observation, Sequence[Action]]]) -> list[list[float]]:
+        """`prior` of several versions, each with its actions; for a model that is quicker with many at once."""
+        return [self.prior(observation, actions) for observation, actions in asked]
+
+    def propose(self, observation: Observation, actions: Sequence[Action]) -> list[Action]:
+        """Actions of its own besides `actions`, for a coder that takes such, see `Coder.freeform`."""
+        return []
 
 
+@runtime_checkable
 class Coder(Protocol):
     """Micro Coding. Besides editing it says what may be done to a version, for it must be able to do it."""
 
     @property
+    @abstractmethod
     def deterministic(self) -> bool:
         """Whether the same request always gives the same edit: then the search expands an edge only once."""
-        ...
 
+    @property
+    def asks_model(self) -> bool:
+        """Whether it asks the run's language model: a search that names none is then refused before it starts."""
+        return False
+
+    @property
+    def freeform(self) -> bool:
+        """Whether it carries out an action in free text (`mtmc.freeform`), which a policy may then propose."""
+        return False
+
+    def check(self) -> None:
+        """Raises: MtmcError where it cannot be used at all, a missing package say. Called before a search starts."""
+        return
+
+    @abstractmethod
     def root(self, task: Task) -> Edit:
         """The reference itself as ModelNew. Raises: TaskError where the task cannot be captured."""
-        ...
 
+    @abstractmethod
     def actions(self, observation: Observation, failures: Sequence[tuple[str | None, Outcome]]) -> list[Action]:
         """Legal actions of a version, best known first, `STOP` last, keys unique.
 
         failures: (plan, outcome) of this run's versions that failed for lack of resources: what is sure to fail the
         same way is not legal.
         """
-        ...
 
+    @abstractmethod
     def edit(self, request: EditRequest) -> Edit:
         """A whole child source, never half a file. Raises: CoderError with the reason where there is none."""
-        ...
 
 
+@runtime_checkable
 class Evaluator(Protocol):
     """Evaluation, gate by gate (audit, build, check, time, verify).
 
     A search with `batch` above 1 calls `evaluate` (and `Coder.edit`) from that many threads at once; an evaluator that
-    can do one thing at a time holds its own lock. Optional attributes, looked up by the search:
-        verifies: bool            True where depth "verify" adds a gate; without it the search never asks for "verify".
-        baselines(task) -> dict[str, Outcome]   what the root is compared with besides itself, e.g. "torch.compile".
+    can do one thing at a time holds its own lock.
+
+    hardware: name in the hardware table of the GPU that runtimes are for.
+    verifies: whether depth "verify" adds a gate; without it the search never asks for "verify".
+    recorded_as: what a run's record says of it, {"name", "settings"}, where it stands for another evaluator (one that
+        several runs share); None: what it is itself.
     """
 
-    @property
-    def hardware(self) -> str:
-        """Name in the hardware table of the GPU that runtimes are for."""
-        ...
+    hardware: str
+    verifies: bool = False
+    recorded_as: Mapping[str, Any] | None = None
 
+    @abstractmethod
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
         """One outcome per request, same order; never raises for a bad kernel.
 
         Raises: EvaluatorError where the evaluator's own means fail.
         """
-        ...
 
+    def baselines(self, task: Task) -> dict[str, Outcome]:
+        """What the root is compared with besides itself, by name, e.g. "torch.compile"."""
+        return {}
+
+    @abstractmethod
     def close(self) -> None:
         """End all worker processes. Idempotent."""
-        ...
 
 
+@runtime_checkable
+class EvaluatorSettings(Protocol):
+    """Settings of an evaluator, a frozen data class that is light to import; its fields are what `evaluator.NAME=VALUE`
+    takes. Whoever opens them closes what they give."""
+
+    @abstractmethod
+    def open(self) -> Evaluator:
+        """An evaluator at work. Raises: ConfigError, EvaluatorError or RunError where there can be none."""
+
+
+@runtime_checkable
 class Strategy(Protocol):
     """How the next trials are chosen. Knows node ids, priors and values; neither torch nor kernels.
 
@@ -198,10 +258,11 @@ class Strategy(Protocol):
     (it may be the same object, changed). The whole state can be rebuilt by the same calls in the same order.
     """
 
+    @abstractmethod
     def start(self, seed: int, deterministic: bool = True) -> Any:
         """The state before the first node is known. deterministic: of the coder, see `Coder.deterministic`."""
-        ...
 
+    @abstractmethod
     def add_node(
         self,
         state: Any,
@@ -216,12 +277,12 @@ class Strategy(Protocol):
         priors: empty where the line ends here: a failed version, or one at the greatest depth.
         stop_index: which of the actions is `STOP`; a strategy never asks for it, it ends the line there.
         """
-        ...
 
+    @abstractmethod
     def ask(self, state: Any, n: int) -> tuple[list[Trial], Any]:
         """Up to `n` trials, fewer or none where nothing is left to try."""
-        ...
 
+    @abstractmethod
     def tell(self, state: Any, trial_id: int, child_id: int | None, value: float) -> Any:
         """The end of a trial: the node it led to and its value. Telling twice changes nothing.
 
@@ -230,8 +291,7 @@ class Strategy(Protocol):
 
         Raises: RunError for a trial that was never asked.
         """
-        ...
 
+    @abstractmethod
     def annotations(self, state: Any) -> Mapping[int, Mapping[str, float]]:
         """Per node what a dump shows of the strategy's opinion: visits, value, prior, ..."""
-        ...

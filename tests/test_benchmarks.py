@@ -45,11 +45,11 @@ from mtmc.evaluate import LabSettings
 from mtmc.evaluate.audit.audit import audit
 from mtmc.fakes import FakeEvaluator, draw
 from mtmc.outcome import Diagnosis, Outcome
-from mtmc.protocols import EvaluationRequest
+from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.task import load_task
 
 
-class Scripted:
+class Scripted(Evaluator):
     """An evaluator whose outcomes a function makes."""
 
     hardware = "H100"

@@ -402,7 +402,7 @@ class Openable:
 
 
 def test_runs_of_a_sweep_share_an_evaluator_with_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EVALUATORS, "openable", Openable)  # type: ignore[arg-type]
+    monkeypatch.setitem(EVALUATORS, "openable", Openable)
     monkeypatch.setattr(Opened, "told", [])
     small = ("search", "-m", "task=softmax", *FAKES[:2], "evaluator=openable", "budget.evaluations=2", "dumps=false")
     assert main([*small, "seed=0,1,2", "out=same"]) == 0
@@ -415,7 +415,7 @@ def test_runs_of_a_sweep_share_an_evaluator_with_the_same_settings(monkeypatch: 
 
 
 def test_after_a_run_that_fails_the_evaluator_is_opened_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(EVALUATORS, "openable", Openable)  # type: ignore[arg-type]
+    monkeypatch.setitem(EVALUATORS, "openable", Openable)
     monkeypatch.setattr(Opened, "told", [])
     fails = iter((True, False))
 

@@ -38,9 +38,7 @@ ACTIONS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in POLICIES if name != "lm" and not hasattr(POLICIES[name], "asks_model")]
-)
+@pytest.mark.parametrize("name", [name for name in POLICIES if name != "lm" and not POLICIES[name]().asks_model])
 def test_priors_are_probabilities_in_order(name: str) -> None:
     priors = POLICIES[name]().prior(seen(), ACTIONS)
     assert len(priors) == len(ACTIONS)

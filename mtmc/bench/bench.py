@@ -26,7 +26,7 @@ from mtmc.errors import TaskError
 from mtmc.evaluate import GpuSettings
 from mtmc.evaluate.devices import visible_devices
 from mtmc.evaluate.shared import EvaluatorServer
-from mtmc.protocols import Evaluator
+from mtmc.protocols import Evaluator, EvaluatorSettings
 from mtmc.search import Progress
 from mtmc.search.components import Kind, describe
 from mtmc.search.run import versions
@@ -189,9 +189,9 @@ class _Report:
 
 
 @contextmanager
-def _opened(evaluator: Any) -> Iterator[Evaluator]:
+def _opened(evaluator: Evaluator | EvaluatorSettings) -> Iterator[Evaluator]:
     """The evaluator of settings, closed at the end; an evaluator that is open already as it is."""
-    if not hasattr(evaluator, "open"):
+    if not isinstance(evaluator, EvaluatorSettings):
         yield evaluator
         return
     opened = evaluator.open()

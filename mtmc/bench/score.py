@@ -66,8 +66,7 @@ def _scored(
     root = _evaluate(task, root_source(task), "screen", setup.options.seed, evaluator, spent)
     if not root.ok:
         raise TaskError(f"the reference of task {task.name} fails its own evaluation: {_told(root)}")
-    offered = getattr(evaluator, "baselines", None)
-    baselines: dict[str, Outcome] = {} if offered is None else offered(task)
+    baselines = evaluator.baselines(task)
     judged = [_judge(path, problem, task, setup, evaluator, spent) for path in paths]
     right = [each for each in judged if each.outcome.ok and each.outcome.runtime_ms]
     best = min(right, key=lambda each: each.outcome.runtime_ms or 0.0) if right else judged[0]

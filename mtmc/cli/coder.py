@@ -28,11 +28,12 @@ def train_coder(overrides: Sequence[str], dry_run: bool, trainings: Path) -> int
         plain = {"coder": plan.base, **dataclasses.asdict(plan.settings), "evaluator": part, "out": str(out)}
         print(OmegaConf.to_yaml(OmegaConf.create(plain)), end="")
         return 0
+    from mtmc.protocols import EvaluatorSettings
     from mtmc.rl.coder.train import teach
     from mtmc.search.components import make
 
     evaluator = make("evaluator", plan.evaluator.name, plan.evaluator.settings)
-    evaluator = evaluator.open() if hasattr(evaluator, "open") else evaluator
+    evaluator = evaluator.open() if isinstance(evaluator, EvaluatorSettings) else evaluator
     try:
         taught = teach(plan.base, plan.settings, evaluator, out, _line, _say, plan.command)
     except KeyboardInterrupt as stop:

@@ -30,9 +30,11 @@ class SweepEvaluator:
         """
         from mtmc.evaluate import ReplaySettings
         from mtmc.evaluate.shared import Shared
+        from mtmc.protocols import EvaluatorSettings
         from mtmc.search.components import describe
 
-        if os.getpid() != self._process or not hasattr(settings, "open") or isinstance(settings, ReplaySettings):
+        alone = not isinstance(settings, EvaluatorSettings) or isinstance(settings, ReplaySettings)
+        if alone or os.getpid() != self._process:
             return settings
         if self._evaluator is None or settings != self._settings:
             self.close()

@@ -33,7 +33,7 @@ from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox.lockdown import sandbox_mode
 from mtmc.evaluate.settings import require_numbers
 from mtmc.outcome import Diagnosis, Outcome
-from mtmc.protocols import EvaluationRequest
+from mtmc.protocols import EvaluationRequest, Evaluator, EvaluatorSettings
 from mtmc.task import Task
 from mtmc.tree import source_hash
 
@@ -55,7 +55,7 @@ COMPILE_S = 900.0
 
 
 @dataclass(frozen=True)
-class GpuSettings:
+class GpuSettings(EvaluatorSettings):
     """Settings of the GPU evaluator.
 
     devices: CUDA indices, e.g. "0,1"; empty: every visible GPU. builders: builds at the same time; 0: one for each core.
@@ -88,7 +88,7 @@ class GpuSettings:
         return GpuEvaluator(self)
 
 
-class GpuEvaluator:
+class GpuEvaluator(Evaluator):
     """Evaluates versions on GPUs; see `mtmc.protocols.Evaluator`. May be used from several threads."""
 
     verifies = True

@@ -30,14 +30,14 @@ from mtmc.evaluate.sandbox.seccomp import Profile
 from mtmc.evaluate.settings import require_numbers
 from mtmc.hardware import for_target, hardware
 from mtmc.outcome import Diagnosis, Outcome
-from mtmc.protocols import EvaluationRequest
+from mtmc.protocols import EvaluationRequest, Evaluator, EvaluatorSettings
 from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class LabSettings:
+class LabSettings(EvaluatorSettings):
     """Settings of the lab.
 
     target: instruction set to compile for: sm_80, sm_89, sm_90, sm_100, gfx942.
@@ -62,7 +62,7 @@ class LabSettings:
         return LabEvaluator(self)
 
 
-class LabEvaluator:
+class LabEvaluator(Evaluator):
     """Evaluates versions in worker processes; see `mtmc.protocols.Evaluator`. May be used from several threads."""
 
     def __init__(self, settings: LabSettings) -> None:

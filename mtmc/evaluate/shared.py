@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _ASKED = ("about", "evaluate", "baselines")
 
 
-class Shared:
+class Shared(Evaluator):
     """An evaluator that a run may use and not close. It notes whether it was asked for anything.
 
     recorded_as: what the run's record says of it, so that the run can be resumed by itself.
@@ -42,14 +42,16 @@ class Shared:
         self.recorded_as = dict(recorded_as)
         self.asked = False
         self.hardware = evaluator.hardware
-        self.verifies = bool(getattr(evaluator, "verifies", False))
-        if hasattr(evaluator, "baselines"):
-            self.baselines = evaluator.baselines
+        self.verifies = evaluator.verifies
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
         """See `protocols.Evaluator.evaluate`."""
         self.asked = True
         return self._evaluator.evaluate(requests)
+
+    def baselines(self, task: Task) -> dict[str, Outcome]:
+        """See `protocols.Evaluator.baselines`."""
+        return self._evaluator.baselines(task)
 
     def close(self) -> None:
         """Nothing: it belongs to somebody else."""
@@ -108,14 +110,10 @@ class EvaluatorServer:
 
     def about(self) -> dict[str, Any]:
         """What does not change: its hardware, and what it can do besides evaluating."""
-        return {
-            "hardware": self._evaluator.hardware,
-            "verifies": bool(getattr(self._evaluator, "verifies", False)),
-            "baselines": hasattr(self._evaluator, "baselines"),
-        }
+        return {"hardware": self._evaluator.hardware, "verifies": self._evaluator.verifies}
 
 
-class RemoteEvaluator:
+class RemoteEvaluator(Evaluator):
     """The evaluator of an `EvaluatorServer`, seen from another process; from any thread.
 
     Raises (constructor, and each method): EvaluatorError where the server is gone.
@@ -125,22 +123,21 @@ class RemoteEvaluator:
         self._address, self._key = address, key
         self._of_thread = threading.local()
         about = self._ask("about")
-        self.hardware: str = about["hardware"]
-        self.verifies: bool = about["verifies"]
-        if about["baselines"]:
-            self.baselines = self._baselines
+        self.hardware = about["hardware"]
+        self.verifies = about["verifies"]
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
         """See `protocols.Evaluator.evaluate`."""
         found: list[Outcome] = self._ask("evaluate", list(requests))
         return found
 
-    def close(self) -> None:
-        """Nothing: the server goes on."""
-
-    def _baselines(self, task: Task) -> dict[str, Outcome]:
+    def baselines(self, task: Task) -> dict[str, Outcome]:
+        """See `protocols.Evaluator.baselines`."""
         found: dict[str, Outcome] = self._ask("baselines", task)
         return found
+
+    def close(self) -> None:
+        """Nothing: the server goes on."""
 
     def _ask(self, name: str, *arguments: Any) -> Any:
         try:

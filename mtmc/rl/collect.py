@@ -30,6 +30,7 @@ from mtmc.errors import ConfigError, RunError
 from mtmc.evaluate.devices import cores
 from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.files import write_whole
+from mtmc.protocols import EvaluatorSettings
 from mtmc.rl.processes import process_pool
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
@@ -171,7 +172,7 @@ def _served(evaluator: Any) -> Iterator[tuple[tuple[str, bytes], ...]]:
     with ExitStack() as stack:
         opened = []
         for part in split_by_device(evaluator):
-            one = part.open() if hasattr(part, "open") else part
+            one = part.open() if isinstance(part, EvaluatorSettings) else part
             if one is not evaluator:
                 stack.callback(one.close)
             opened.append(one)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mtmc.errors import RunError
-from mtmc.protocols import Trial
+from mtmc.protocols import Strategy, Trial
 from mtmc.search.strategies.common import Flights, check_setting, derived_random
 from mtmc.tree import ROOT_ID
 
@@ -45,7 +45,7 @@ class ExpandState:
 
 
 @dataclass(frozen=True)
-class Expand:
+class Expand(Strategy):
     """Settings of the expansion.
 
     blind, complete: shares of these trials. focus: of the trials that follow what is known: how many doublings of a

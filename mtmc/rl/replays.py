@@ -60,17 +60,16 @@ def priors_of(tree: RecordedTree, policy: Policy, texts: bool | None = None) -> 
     """A policy's priors for every version of a tree, as a live search would get them.
 
     texts: whether the policy reads the text of versions, which is then printed from their plans (a while each); by default
-    as its attribute `reads_text` says, and not where it has none.
+    as its property `reads_text` says.
     Raises: CoderError or TaskError where a text cannot be printed.
     """
-    texts = getattr(policy, "reads_text", False) if texts is None else texts
+    texts = policy.reads_text if texts is None else texts
     asked: list[tuple[Observation, Sequence[Action]]] = []
     for node in tree.nodes:
         if node.actions:
             seen = tree.observation(node.id)
             asked.append((replace(seen, source=tree.version_text(node.id)) if texts else seen, node.actions))
-    together = getattr(policy, "priors", None)  # a language model is quicker so
-    told = iter(together(asked) if together is not None else [policy.prior(seen, actions) for seen, actions in asked])
+    told = iter(policy.priors(asked))
     return [next(told) if node.actions else [] for node in tree.nodes]
 
 

@@ -18,6 +18,7 @@ key for whatever an implementor keeps (tokens, for one); training and validation
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,65 +46,66 @@ class Scorer(Protocol):
     """A network that is trained.
 
     It has the same logits for the same weights: no dropout, or the ratios of PPO mean nothing. It may compute in any dtype
-    and anywhere (autocast is its own affair); what it returns is float32 on `device`. Optional attributes:
-        threads: int      of the CPU, for torch, while it is trained; without it torch uses what it likes.
-        anchored: bool    True where a logit means something by itself, so that the supervised start may teach its height;
-                          without it only differences within a state are taught.
+    and anywhere (autocast is its own affair); what it returns is float32 on `device`.
+
+    device: where `score` returns its tensors; the trainer makes its own there.
+    threads: of the CPU, for torch, while it is trained; None: torch uses what it likes.
+    anchored: True where a logit means something by itself, so that the supervised start may teach its height; else only
+        differences within a state are taught.
     """
 
-    @property
-    def device(self) -> torch.device:
-        """Where `score` returns its tensors; the trainer makes its own there."""
-        ...
+    device: torch.device
+    threads: int | None = None
+    anchored: bool = False
 
     @property
+    @abstractmethod
     def states_at_once(self) -> int:
         """How many different states `score` takes in one call at most, with a gradient; 0: any number. The trainer splits
         its minibatches to that and adds up the gradients, which is the same step; the same state may come several times."""
-        ...
 
+    @abstractmethod
     def score(self, batch: Batch) -> Scores:
         """Logits and values. Called under `torch.no_grad` where only numbers are wanted."""
-        ...
 
+    @abstractmethod
     def reference(self, batch: Batch) -> torch.Tensor:
         """Logits of the policy that training is to stay close to, without gradient, [all actions]. They never change after
         `keep_reference`, so the trainer asks once for each edge and keeps them."""
-        ...
 
+    @abstractmethod
     def keep_reference(self) -> None:
         """Called once, after the warm start and before the first step of reinforcement learning (a resumed training loads
         the state instead). Copy the weights if the reference is the policy as it is now; do nothing if it is a base model
         that is frozen anyway."""
-        ...
 
+    @abstractmethod
     def groups(self, rate: float) -> list[dict[str, Any]]:
         """What is trained, as parameter groups of a torch optimizer: [{"params": [...], "lr": rate, ...}]. rate: of the
         settings; a group may have a multiple of it."""
-        ...
 
+    @abstractmethod
     def state_dict(self) -> dict[str, Any]:
         """All that training changes, and the reference where it was copied: tensors by name, nested dicts allowed. Written
         with `torch.save`. What can be loaded again from elsewhere (a frozen base) is left out."""
-        ...
 
+    @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The inverse; afterwards `score` and `reference` give the same numbers as before `state_dict`."""
-        ...
 
+    @abstractmethod
     def export(self, folder: Path, card: str) -> list[Path]:
         """Write what the policy of a search loads (weights or adapter) into a folder that exists, with the model card as
         `model_card.md`; returns the files. card: markdown; an implementor may add to it what it alone knows."""
-        ...
 
 
 class ScorerSettings(Protocol):
     """Settings of a scorer, a frozen data class; its fields are what `mtmc train policy.NAME=VALUE` takes."""
 
+    @abstractmethod
     def open(self, forest: Forest, seed: int) -> Scorer:
         """A fresh scorer. forest: the training trees, e.g. for the mean and spread of features. seed: of its weights; the
         caller's generators of random numbers are left as they were.
 
         Raises: MtmcError where it cannot be made: a package or a model that is not there.
         """
-        ...

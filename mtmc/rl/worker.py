@@ -61,7 +61,7 @@ class OutOfTime(Exception):
     """The deadline came while a tree was growing."""
 
 
-class Screening:
+class Screening(Evaluator):
     """An evaluator for trees that only learn: no verification, no baselines; both take longer than all the rest."""
 
     def __init__(self, evaluator: Evaluator, recorded_as: Mapping[str, Any]) -> None:

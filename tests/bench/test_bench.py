@@ -23,7 +23,7 @@ from mtmc.errors import ConfigError, EvaluatorError, RunError, TaskError
 from mtmc.evaluate.shared import EvaluatorServer, RemoteEvaluator, Shared
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.outcome import Outcome
-from mtmc.protocols import EvaluationRequest
+from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.search import Budget, Progress, load
 from mtmc.store import Store
 from tests.bench.faults import NAMES, Faults, problem
@@ -241,7 +241,7 @@ def test_it_closes_while_it_is_asked() -> None:
 
 
 def test_only_what_an_evaluator_has_is_offered() -> None:
-    class Plain:
+    class Plain(Evaluator):
         hardware = "A100"
 
         def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
@@ -252,8 +252,8 @@ def test_only_what_an_evaluator_has_is_offered() -> None:
     server = EvaluatorServer(Plain())
     try:
         remote = RemoteEvaluator(server.address, server.key)
-        assert not hasattr(remote, "baselines") and not remote.verifies
-        assert not hasattr(Shared(Plain(), RECORD), "baselines")
+        assert remote.baselines(FAKE_TASK) == {} and not remote.verifies
+        assert Shared(Plain(), RECORD).baselines(FAKE_TASK) == {}
     finally:
         server.close()
 

@@ -10,7 +10,7 @@ from mtmc.action import STOP, Action, Region
 from mtmc.agents.policies.heuristic import Heuristic
 from mtmc.fakes import draw
 from mtmc.outcome import RESOURCE_ERROR, Diagnosis, Outcome
-from mtmc.protocols import EvaluationRequest, Observation
+from mtmc.protocols import EvaluationRequest, Evaluator, Observation, Policy
 from mtmc.rl.expand import Expand
 from mtmc.rl.trees import UNKNOWN, RecordedNode, RecordedTree
 from mtmc.search import Budget, SearchResult, search
@@ -44,7 +44,7 @@ def get_init_inputs():
 
 
 @dataclass
-class Drawn:
+class Drawn(Evaluator):
     """An evaluator whose outcomes follow from the text's hash: one in five fails, the others take 1 to 4 ms (the root 4)."""
 
     hardware: str = "H100"
@@ -70,7 +70,7 @@ class Drawn:
 
 
 @dataclass
-class Spy:
+class Spy(Policy):
     """The heuristic policy, which keeps all that it was shown."""
 
     seen: list[tuple[Observation, tuple[Action, ...]]] = field(default_factory=list)

@@ -18,7 +18,7 @@ from mtmc.agents.policies.learned.lm.base import Base
 from mtmc.conf.coder import compose_coder, is_coder
 from mtmc.errors import ConfigError, RunError
 from mtmc.outcome import Outcome
-from mtmc.protocols import EditRequest, EvaluationRequest
+from mtmc.protocols import EditRequest, EvaluationRequest, Evaluator
 from mtmc.rl.coder.data import load_lessons, shortest_requests
 from mtmc.rl.coder.rewards import Judge, as_recorded, read_reply
 from mtmc.rl.coder.settings import CoderSettings, Grouped, Supervised
@@ -75,7 +75,7 @@ def fenced(source: str) -> str:
 
 
 @dataclass
-class Timed:
+class Timed(Evaluator):
     """An evaluator by hand: text -> outcome; counts what it is asked."""
 
     outcomes: dict[str, Outcome]

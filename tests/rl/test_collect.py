@@ -18,6 +18,7 @@ from mtmc.evaluate import EVALUATORS
 from mtmc.evaluate.gpu import GpuSettings
 from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.outcome import Outcome
+from mtmc.protocols import Evaluator
 from mtmc.rl import collect as collecting
 from mtmc.rl import worker
 from mtmc.rl.collect import _hand_out, collect, of_split, split_by_device, write_collection
@@ -72,7 +73,7 @@ def test_a_tree_that_was_cut_off_goes_on_as_if_nothing_had_been(task: Task, tmp_
     assert worker.done(tmp_path / "cut", "rows")
 
 
-class Slow:
+class Slow(Evaluator):
     """An evaluator that takes its time."""
 
     hardware = "H100"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from mtmc.rl.forest import Batch, Forest
-from mtmc.rl.scorer import Scores
+from mtmc.rl.scorer import Scorer, Scores
 from mtmc.rl.trees import RecordedTree
 from tests.rl.recorded import TASK_TEXT, node
 
@@ -33,11 +33,11 @@ def detour_tree() -> RecordedTree:
     return RecordedTree("1" * 16, "detour", "train", TASK_TEXT, "H100", None, nodes)
 
 
-class TableScorer:
+class TableScorer(Scorer):
     """A logit for each edge and a value for each node, all 0 at first. A `mtmc.rl.scorer.Scorer`."""
 
     device = torch.device("cpu")
-    anchored = False
+    states_at_once = 0
 
     def __init__(self, forest: Forest, states_at_once: int = 0) -> None:
         self.states_at_once = states_at_once

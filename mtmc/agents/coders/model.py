@@ -15,14 +15,14 @@ from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.chat import ChatReply, ChatRequest
 from mtmc.errors import CoderError, ConfigError, TaskError
 from mtmc.outcome import Cost, Outcome
-from mtmc.protocols import Edit, EditRequest, Observation, Workbench
+from mtmc.protocols import Coder, Edit, EditRequest, Observation, Workbench
 from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ModelCoder:
+class ModelCoder(Coder):
     """A model that is asked for one reply an edit.
 
     examples: of the kind of optimization in the prompt, 0 or 1. retries: how often a reply that gives no file is answered

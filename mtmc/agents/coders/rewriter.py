@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mtmc.action import STOP, Action
 from mtmc.errors import CoderError
 from mtmc.outcome import Outcome
-from mtmc.protocols import Edit, EditRequest, Observation
+from mtmc.protocols import Coder, Edit, EditRequest, Observation
 from mtmc.task import Task
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ ROUGH = 1e-5
 
 
 @dataclass(frozen=True)
-class Rewriter:
+class Rewriter(Coder):
     """The embedded coder: applies an action to the parent's plan and prints the source again."""
 
     @property

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from mtmc.action import STOP_KIND, Action
 from mtmc.agents.policies.mixing import check_experience, experienced
 from mtmc.errors import ConfigError
-from mtmc.protocols import Observation
+from mtmc.protocols import Observation, Policy
 
 _KIND_WEIGHT = {
     "simplify": 3.0,
@@ -46,7 +46,7 @@ trying."""
 
 
 @dataclass(frozen=True)
-class Uniform:
+class Uniform(Policy):
     """Every legal action is as likely as any other."""
 
     def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
@@ -55,7 +55,7 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class Heuristic:
+class Heuristic(Policy):
     """What an expert would try first.
 
     Fusion while there is something to fuse; three TF32 products for an fp32 product; channels last around the library's

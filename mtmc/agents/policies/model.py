@@ -14,13 +14,13 @@ from mtmc.agents.policies.ranking import Ranking, parse_ranking, ranking_message
 from mtmc.chat import POLICY, ChatRequest
 from mtmc.errors import CoderError, ConfigError
 from mtmc.freeform import freeform_action, is_freeform
-from mtmc.protocols import Observation, Workbench
+from mtmc.protocols import Observation, Policy, Workbench
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ModelPolicy:
+class ModelPolicy(Policy):
     """The run's language model is shown a version and the numbered list of its legal actions, and ranks them.
 
     temperature: of the softmax over ranks (not the model's); above 0, larger is flatter. floor: share of the probability

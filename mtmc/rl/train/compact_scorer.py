@@ -17,7 +17,7 @@ from mtmc.agents.policies.learned.compact.network import ARRAYS, CLIP, Floats, N
 from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.rl.forest import Batch, Forest
-from mtmc.rl.scorer import Scores
+from mtmc.rl.scorer import Scorer, Scores
 from mtmc.rl.train.card import CARD
 
 FILE = "weights.npz"
@@ -68,7 +68,7 @@ class _Net(nn.Module):
         return Scores(logits, values)
 
 
-class CompactScorer:
+class CompactScorer(Scorer):
     """See `mtmc.rl.scorer.Scorer`. The reference is a copy of the network as it was when it was to be kept."""
 
     device = torch.device("cpu")

@@ -37,7 +37,7 @@ from mtmc.agents.policies.learned.lm.scoring import PRECISIONS, Precision, answe
 from mtmc.agents.policies.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, RunError
 from mtmc.rl.forest import Batch, Forest
-from mtmc.rl.scorer import Scores
+from mtmc.rl.scorer import Scorer, Scores
 from mtmc.rl.train.card import CARD, earlier_text
 from mtmc.rl.train.warm import OPINION
 
@@ -102,7 +102,7 @@ class LmSettings:
         return LmScorer(self, load_base(self.base), seed)
 
 
-class LmScorer:
+class LmScorer(Scorer):
     """See `mtmc.rl.scorer.Scorer`."""
 
     def __init__(self, settings: LmSettings, base: Base, seed: int) -> None:

@@ -76,7 +76,7 @@ def train(plan: Plan, out: Path, watch: Watcher, tell: Callable[[str], None]) ->
     trees, transitions = data.about["trees"], data.about["transitions"]["train"]
     tell(f"{trees['train']} trees with {transitions} transitions to learn from, {trees['validation']} to validate")
     scorer = plan.network.open(data.train, settings.seed)
-    with _threads(getattr(scorer, "threads", None)):
+    with _threads(scorer.threads):
         return _train(plan, data, scorer, out, watch)
 
 

@@ -122,7 +122,7 @@ def warm_terms(scorer: Scorer, batch: Batch, taught: Lessons, absolute: float) -
     target = torch.from_numpy(taught.probs[batch.edges]).to(scores.logits)
     gains = torch.from_numpy(taught.gains[batch.nodes]).to(scores.values)
     loss = -(target * log_softmax(scores.logits, state_of, len(batch))).sum()
-    if getattr(scorer, "anchored", False):
+    if scorer.anchored:
         wanted = torch.from_numpy(taught.logits[batch.edges]).to(scores.logits)
         loss = loss + absolute * torch.nn.functional.huber_loss(scores.logits, wanted, reduction="sum")
     return loss, (scores.values - gains).square().sum()

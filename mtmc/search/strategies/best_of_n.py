@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mtmc.errors import RunError
-from mtmc.protocols import Trial
+from mtmc.protocols import Strategy, Trial
 from mtmc.search.strategies.common import Flights, check_setting, derived_random
 from mtmc.tree import ROOT_ID
 
@@ -56,7 +56,7 @@ class BestOfNState:
 
 
 @dataclass(frozen=True)
-class BestOfN:
+class BestOfN(Strategy):
     """Settings of the rollouts.
 
     rollouts: how many; None goes on until the budget is spent.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from mtmc.errors import RunError
-from mtmc.protocols import Trial
+from mtmc.protocols import Strategy, Trial
 from mtmc.search.strategies.common import Flights, check_setting, is_failure
 from mtmc.tree import ROOT_ID
 
@@ -45,7 +45,7 @@ class GreedyState:
 
 
 @dataclass(frozen=True)
-class Greedy:
+class Greedy(Strategy):
     """Settings of the greedy line.
 
     follow: "last" goes on from every version that is right, as the paper does, even a slower one; "best" goes on only

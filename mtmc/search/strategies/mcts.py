@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mtmc.errors import RunError
-from mtmc.protocols import Trial
+from mtmc.protocols import Strategy, Trial
 from mtmc.search.strategies.common import check_setting
 from mtmc.search.strategies.mcts_tree import MctsNode, MctsState, Stop, backup, note_value, q_value, score, settle
 from mtmc.search.strategies.mcts_walk import select
@@ -26,7 +26,7 @@ from mtmc.tree import ROOT_ID
 
 
 @dataclass(frozen=True)
-class Mcts:
+class Mcts(Strategy):
     """Settings of the tree search.
 
     exploration: c of the formula above, above 0.

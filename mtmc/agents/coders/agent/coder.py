@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from mtmc.action import Action
 from mtmc.errors import ConfigError, ModelError
 from mtmc.outcome import Outcome
-from mtmc.protocols import Edit, EditRequest, Observation
+from mtmc.protocols import Coder, Edit, EditRequest, Observation
 from mtmc.task import Task
 
 
 @dataclass(frozen=True)
-class AgentCoder:
+class AgentCoder(Coder):
     """A model in a loop with tools.
 
     turns: replies of one edit at most. tokens: of one edit, in and out, of all its replies together; it ends after the

@@ -12,14 +12,14 @@ from mtmc.agents.policies.heuristic import Heuristic
 from mtmc.agents.policies.learned.compact.network import Network, read_network
 from mtmc.agents.policies.learned.features import action_features, observation_features
 from mtmc.agents.policies.mixing import check_mixing, experienced, mixed_prior
-from mtmc.protocols import Observation
+from mtmc.protocols import Observation, Policy
 
 WEIGHTS = Path(__file__).parent / "weights.npz"
 """Those that come with mtmc; their model card stands beside them."""
 
 
 @dataclass(frozen=True)
-class Compact:
+class Compact(Policy):
     """Macro Thinking by a trained network.
 
     weights: a file that `mtmc train policy=compact` wrote; empty: those that come with mtmc. temperature: of the softmax; 1

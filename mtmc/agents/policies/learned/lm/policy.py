@@ -18,7 +18,7 @@ from mtmc.agents.policies.learned.lm.base import PACKAGED, check_base, device_of
 from mtmc.agents.policies.learned.lm.prompt import PromptSettings
 from mtmc.agents.policies.learned.lm.tokens import Texts
 from mtmc.agents.policies.mixing import check_mixing, experienced, mixed_prior
-from mtmc.protocols import Observation
+from mtmc.protocols import Observation, Policy
 
 ADAPTER = Path(__file__).parent / "adapter"
 """The one that comes with mtmc; its model card lies beside its weights."""
@@ -30,7 +30,7 @@ Asked = tuple[Observation, Sequence[Action]]
 
 
 @dataclass(frozen=True)
-class Lm:
+class Lm(Policy):
     """Macro Thinking by a small language model (TWOSOME): how likely is each action's sentence, given the version.
 
     adapter: a folder that `mtmc train policy=lm` wrote; empty: the one that comes with mtmc; none: the base as it is.
