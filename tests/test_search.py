@@ -20,7 +20,7 @@ from mtmc.errors import CoderError, ConfigError, EvaluatorError, RunError, TaskE
 from mtmc.evaluate import ReplaySettings
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.outcome import RESOURCE_ERROR, Cost, Diagnosis, Outcome
-from mtmc.protocols import Coder, Edit, EditRequest, EvaluationRequest, Observation
+from mtmc.protocols import Coder, Edit, EditRequest, EvaluationRequest, Evaluator, Observation
 from mtmc.search import Budget, Progress, SearchResult, load, search
 from mtmc.search.budget import Spent, allowances, batch_size, exhausted
 from mtmc.search.canonical import canonical_json
@@ -37,7 +37,7 @@ ROOT = Path(__file__).parent.parent
 
 
 @dataclass
-class Counted:
+class Counted(Evaluator):
     """An evaluator that counts what it is asked, and how many threads ask at once."""
 
     inner: FakeEvaluator = field(default_factory=FakeEvaluator)
@@ -47,13 +47,8 @@ class Counted:
     most_at_once: int = 0
     guard: threading.Lock = field(default_factory=threading.Lock)
 
-    @property
-    def hardware(self) -> str:
-        return self.inner.hardware
-
-    @property
-    def verifies(self) -> bool:
-        return self.inner.verifies
+    def __post_init__(self) -> None:
+        self.hardware, self.verifies = self.inner.hardware, self.inner.verifies
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
         with self.guard:
@@ -238,7 +233,7 @@ def test_no_version_is_deeper_than_the_budget(depth: int) -> None:
 
 
 @dataclass
-class Scripted:
+class Scripted(Coder):
     """A coder whose edits are written down: per action key the sources of its attempts; "refuse" is a CoderError."""
 
     script: dict[str, list[str]]
@@ -265,7 +260,7 @@ class Scripted:
 
 
 @dataclass
-class Judge:
+class Judge(Evaluator):
     """An evaluator that reads the outcome off the source: its first word is a status, the second the runtime."""
 
     hardware: str = "H100"
@@ -557,7 +552,10 @@ def test_the_order_of_evaluations_counts_repairs_for_the_node_they_started_from(
         ),
         ({"strategy": "zzz"}, r"there is no strategy 'zzz': use one of"),
         ({"strategy": Mcts}, "is no strategy: give a name"),
-        ({"evaluator": object()}, "is no evaluator: give a name"),
+        (
+            {"evaluator": object()},
+            r"is no evaluator: give a name .*base mtmc\.protocols\.Evaluator; it lacks hardware, ver",
+        ),
         ({"budget": -1}, r"budget\.evaluations cannot be -1"),
         ({"batch": 0}, "batch cannot be 0"),
     ],

@@ -50,8 +50,9 @@ def _check_evaluators(configs: Sequence[SearchConfig], shared: SweepEvaluator) -
     from mtmc.task import load_task
 
     for config in configs:
-        parts, task = make_parts(config), load_task(config.task)  # all that may be wrong, before anything is opened
-        opened(shared.of(parts["evaluator"]), task).close()
+        parts = make_parts(config)
+        load_task(config.task)  # all that may be wrong, before anything is opened
+        opened(shared.of(parts["evaluator"])).close()
 
 
 def sweep_job(composed: Any) -> None:

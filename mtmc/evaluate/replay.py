@@ -1,33 +1,43 @@
 """Evaluation from a record: the outcomes of an earlier run, given again. Needs no GPU, no compiler, no worker.
 
-The record is that of one run: one task, one evaluator, its settings. Who opens it hands over the outcomes by source
-hash (`mtmc.tree.source_hash`) and the name of the hardware they hold for.
+The record is that of one run: one task, one evaluator, its settings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from mtmc.errors import EvaluatorError
+from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.outcome import Outcome
-from mtmc.protocols import EvaluationRequest
+from mtmc.protocols import EvaluationRequest, Evaluator, EvaluatorSettings
+from mtmc.store import Store
 from mtmc.tree import source_hash
 
 
 @dataclass(frozen=True)
-class ReplaySettings:
-    """run: folder of the recorded run. hardware: of that run, by name in the hardware table."""
+class ReplaySettings(EvaluatorSettings):
+    """run: folder of the recorded run. hardware: by name in the hardware table, for a run that has recorded none."""
 
     run: str = ""
     hardware: str = "H100"
 
-    def open(self, outcomes: Mapping[str, Outcome], task_source: str | None = None) -> ReplayEvaluator:
-        """An evaluator over `outcomes`, by source hash."""
-        return ReplayEvaluator(outcomes, self.hardware, task_source)
+    def open(self) -> ReplayEvaluator:
+        """An evaluator over what the run has recorded.
+
+        Raises: ConfigError where no run is named, RunError where there is none.
+        """
+        if not self.run:
+            raise ConfigError("the replay evaluator has no recorded run: set evaluator.run to the folder of one")
+        store = Store.read(Path(self.run))
+        try:
+            return ReplayEvaluator(store.verdicts(), store.hardware() or self.hardware, store.task().source)
+        finally:
+            store.close()
 
 
-class ReplayEvaluator:
+class ReplayEvaluator(Evaluator):
     """Gives the recorded outcome of each source; see `mtmc.protocols.Evaluator`.
 
     outcomes: by `mtmc.tree.source_hash` of the version.

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
 from mtmc.errors import ConfigError, RunError
+from mtmc.protocols import Coder, Evaluator, EvaluatorSettings, Policy, Strategy
 from mtmc.renamed import refuse_old, under_new_names
-from mtmc.store import Store
-from mtmc.task import Task
 
 Kind = Literal["strategy", "policy", "coder", "evaluator"]
 
@@ -27,12 +26,7 @@ _REGISTRIES: Mapping[Kind, tuple[str, str]] = {
     "coder": ("mtmc.agents.coders", "CODERS"),
     "evaluator": ("mtmc.evaluate", "EVALUATORS"),
 }
-_METHODS: Mapping[Kind, tuple[str, ...]] = {
-    "strategy": ("start", "add_node", "ask", "tell", "annotations"),
-    "policy": ("prior",),
-    "coder": ("root", "actions", "edit"),
-    "evaluator": ("evaluate", "close"),
-}
+_PROTOCOLS: Mapping[Kind, type] = {"strategy": Strategy, "policy": Policy, "coder": Coder, "evaluator": Evaluator}
 
 
 def registry(kind: Kind) -> Mapping[str, Any]:
@@ -45,15 +39,17 @@ def registry(kind: Kind) -> Mapping[str, Any]:
 def resolve(kind: Kind, part: Any) -> Any:
     """The part itself (or its settings): made with its defaults from a name, or the object that was given.
 
-    Raises: ConfigError for a name that does not exist, or an object that lacks a method of its kind.
+    Raises: ConfigError for a name that does not exist, or an object that lacks a member of its protocol.
     """
     if isinstance(part, str):
         part = make(kind, part, {})
-    methods = ("open",) if hasattr(part, "open") else _METHODS[kind]
-    lacking = [name for name in methods if not callable(getattr(part, name, None))]
+    if kind == "evaluator" and isinstance(part, EvaluatorSettings) and not isinstance(part, type):
+        return part
+    lacking = _lacking(part, _PROTOCOLS[kind])
     if lacking or isinstance(part, type):
-        mend = f"give a name ({', '.join(registry(kind))}) or an object with {', '.join(_METHODS[kind])}"
-        raise ConfigError(f"{part!r} is no {kind}: {mend}")
+        named = f"mtmc.protocols.{_PROTOCOLS[kind].__name__}"
+        mend = f"give a name ({', '.join(registry(kind))}) or an object whose class has the base {named}"
+        raise ConfigError(f"{part!r} is no {kind}: {mend}" + (f"; it lacks {', '.join(lacking)}" if lacking else ""))
     return part
 
 
@@ -78,12 +74,10 @@ def make(kind: Kind, name: str, settings: Mapping[str, Any]) -> Any:
 def describe(kind: Kind, given: Any, part: Any) -> dict[str, Any]:
     """What a run records of a part: {"name", "settings"} where `make` makes it again, else {"object", "settings"}.
 
-    given: the name or object that `part` was resolved from. A part that stands for another (an evaluator that several
-    runs share) says of which as `recorded_as`.
+    given: the name or object that `part` was resolved from. An evaluator that stands for another one is recorded as that.
     """
-    stood_for = getattr(part, "recorded_as", None)
-    if stood_for is not None:
-        return dict(stood_for)
+    if isinstance(part, Evaluator) and part.recorded_as is not None:
+        return dict(part.recorded_as)
     settings = _settings(part)
     for name, maker in _loaded(kind).items():
         if maker is type(part) and settings is not None:
@@ -107,25 +101,18 @@ def remake(kind: Kind, recorded: Mapping[str, Any], given: Any) -> Any:
     return resolve(kind, make(kind, name, settings))
 
 
-def opened(evaluator: Any, task: Task) -> Any:
-    """The evaluator of settings that are to be opened; any other evaluator as it is.
+def opened(evaluator: Evaluator | EvaluatorSettings) -> Evaluator:
+    """The evaluator of settings, which are opened; any other evaluator as it is.
 
     Raises: EvaluatorError or ConfigError where it cannot be opened, RunError where a record to replay is missing.
     """
-    if not hasattr(evaluator, "open"):
-        return evaluator
-    from mtmc.evaluate import ReplaySettings
+    return evaluator.open() if isinstance(evaluator, EvaluatorSettings) else evaluator
 
-    if not isinstance(evaluator, ReplaySettings):
-        return evaluator.open()
-    if not evaluator.run:
-        raise ConfigError("the replay evaluator has no recorded run: set evaluator.run to the folder of one")
-    store = Store.read(Path(evaluator.run))
-    try:
-        recorded = replace(evaluator, hardware=store.hardware() or evaluator.hardware)
-        return recorded.open(store.verdicts(), task.source)
-    finally:
-        store.close()
+
+def _lacking(part: Any, protocol: type) -> list[str]:
+    """What a protocol has and an object has not."""
+    members = [*inspect.get_annotations(protocol), *vars(protocol)]
+    return [name for name in dict.fromkeys(members) if not name.startswith("_") and not hasattr(part, name)]
 
 
 def _loaded(kind: Kind) -> Mapping[str, Any]:

@@ -15,8 +15,8 @@ from mtmc.tree import KernelNode
 def legal_actions(run: Run, node: KernelNode) -> tuple[tuple[Action, ...], tuple[float, ...]]:
     """The legal actions of a node that is in the tree, and the policy's probabilities for them.
 
-    A policy with the method `propose` may add actions of its own, if the coder takes such ("freeform"). Empty for a
-    version that failed and for one at the greatest depth. Raises: ConfigError if the policy breaks its contract.
+    The policy may propose actions of its own, if the coder takes such (`Coder.freeform`). Empty for a version that failed
+    and for one at the greatest depth. Raises: ConfigError if the policy breaks its contract.
     """
     if not node.outcome.ok or run.tree.depth(node.id) >= run.settings.budget.depth:
         return (), ()
@@ -29,9 +29,8 @@ def legal_actions(run: Run, node: KernelNode) -> tuple[tuple[Action, ...], tuple
     actions = tuple(run.parts.coder.actions(observation, run.failures))
     if not actions:
         return (), ()
-    propose = getattr(run.parts.policy, "propose", None)
-    if propose is not None and getattr(run.parts.coder, "freeform", False):
-        actions = _with(actions, propose(observation, actions))
+    if run.parts.coder.freeform:
+        actions = _with(actions, run.parts.policy.propose(observation, actions))
     priors = tuple(run.parts.policy.prior(observation, actions))
     if len(priors) != len(actions) or not all(prior > 0 for prior in priors) or abs(sum(priors) - 1) > 1e-6:
         name = type(run.parts.policy).__name__

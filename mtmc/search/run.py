@@ -15,7 +15,7 @@ from typing import Any
 
 from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError, RunError
-from mtmc.protocols import Coder, Evaluator, Policy, Strategy
+from mtmc.protocols import Coder, Evaluator, EvaluatorSettings, Policy, Strategy
 from mtmc.search import components, folder
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
@@ -39,7 +39,7 @@ def search(
     strategy: str | Strategy = "mcts",
     policy: str | Policy = "compact",
     coder: str | Coder = "rewriter",
-    evaluator: str | Evaluator | Any = "lab",
+    evaluator: str | Evaluator | EvaluatorSettings = "lab",
     budget: int | Budget = 32,
     seed: int = 0,
     batch: int = 1,
@@ -75,9 +75,9 @@ def search(
     loaded = load_task(task)
     given: dict[Kind, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
     made: dict[Kind, Any] = {kind: components.resolve(kind, given[kind]) for kind in _KINDS}
-    _check_model(made, asked)
+    _check(made["policy"], made["coder"], asked)
     described: dict[str, Any] = {kind: components.describe(kind, given[kind], made[kind]) for kind in _KINDS}
-    with _opened(made, given, loaded) as parts:
+    with _opened(made, given) as parts:
         facts = {"deterministic": parts.coder.deterministic, "hardware": parts.evaluator.hardware}
         resolved = {"task": loaded.name, **described, **facts, **asdict(settings), "versions": versions()}
         root = _root(parts.coder, loaded)
@@ -106,7 +106,7 @@ def resume(
     strategy: Strategy | None = None,
     policy: Policy | None = None,
     coder: Coder | None = None,
-    evaluator: Evaluator | Any = None,
+    evaluator: Evaluator | EvaluatorSettings | None = None,
     budget: int | Budget | None = None,
     model: ModelSettings | None = None,
     progress: OnProgress | None = None,
@@ -130,7 +130,7 @@ def resume(
         given: dict[Kind, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
         made = {kind: components.remake(kind, recorded[kind], given[kind]) for kind in _KINDS}
         task = store.task()
-        with _opened(made, given, task) as parts, _running(store, task, parts, settings) as run:
+        with _opened(made, given) as parts, _running(store, task, parts, settings) as run:
             if settings != _settings(recorded, None, None):
                 store.change_settings({**recorded, **asdict(settings)})
             store.log("resume", run.seconds, budget=asdict(settings.budget), versions=versions())
@@ -209,12 +209,11 @@ def _running(store: Store, task: Task, parts: Parts, settings: Settings) -> Iter
         models.close()
 
 
-def _check_model(parts: Mapping[Kind, Any], model: ModelSettings) -> None:
+def _check(policy: Policy, coder: Coder, model: ModelSettings) -> None:
     """Raises: ConfigError where a part asks a language model, and none is named; what a part's own `check` raises."""
-    for part in parts.values():
-        if callable(getattr(part, "check", None)):
-            part.check()
-    asking = [kind for kind, part in parts.items() if getattr(part, "asks_model", False)]
+    policy.check()
+    coder.check()
+    asking = [kind for kind, asks in (("policy", policy.asks_model), ("coder", coder.asks_model)) if asks]
     if asking and not model.name:
         mend = "set model.name=PROVIDER/MODEL (and model.api_base for a local server)"
         raise ConfigError(
@@ -251,9 +250,9 @@ def _settings(recorded: Mapping[str, Any], budget: int | Budget | None, model: M
 
 
 @contextmanager
-def _opened(parts: Mapping[Kind, Any], given: Mapping[Kind, Any], task: Task) -> Iterator[Parts]:
+def _opened(parts: Mapping[Kind, Any], given: Mapping[Kind, Any]) -> Iterator[Parts]:
     """The four parts at work. An evaluator that is made or opened here is closed here."""
-    evaluator = components.opened(parts["evaluator"], task)
+    evaluator = components.opened(parts["evaluator"])
     try:
         yield Parts(parts["strategy"], parts["policy"], parts["coder"], evaluator)
     finally:

@@ -32,8 +32,7 @@ def prepare(run: Run) -> None:
     run.evaluations = run.store.evaluations()
     if not outcome.ok:
         raise TaskError(f"the reference of task {run.task.name} fails its own evaluation: {_why(outcome)}")
-    baselines = getattr(run.parts.evaluator, "baselines", None)
-    others = {} if baselines is None else baselines(run.task)
+    others = run.parts.evaluator.baselines(run.task)
     root = KernelNode(ROOT_ID, NO_PARENT, None, attempt.source, attempt.plan, outcome, ROOT_TRIAL, 0, _cost([attempt]))
     run.tree.add(root)
     actions, priors = legal_actions(run, root)

@@ -16,7 +16,7 @@ from mtmc.search.evaluation import outcome_of
 
 def verify_best(run: Run, flights: Sequence[Flight]) -> None:
     """Verify what would become the best version of a batch whose trials have all ended; nothing where none would."""
-    if not getattr(run.parts.evaluator, "verifies", False):
+    if not run.parts.evaluator.verifies:
         return
     for flight in contenders(flights, run.tree.best.outcome.runtime_ms):
         attempt = flight.attempts[flight.attempt]

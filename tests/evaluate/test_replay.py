@@ -6,8 +6,8 @@ import pytest
 from evaluate_sources import HONEST, TASK, changed
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate import EVALUATORS
-from mtmc.evaluate.replay import ReplaySettings
+from mtmc.evaluate import EVALUATORS, GpuSettings, LabSettings, ReplaySettings
+from mtmc.evaluate.replay import ReplayEvaluator
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest
 from mtmc.tree import source_hash
@@ -20,7 +20,7 @@ OUTCOMES = {
 
 
 def test_outcomes_by_source_in_the_order_asked_for() -> None:
-    evaluator = ReplaySettings(hardware="A100").open(OUTCOMES, TASK.source)
+    evaluator = ReplayEvaluator(OUTCOMES, "A100", TASK.source)
     requests = [EvaluationRequest(TASK, source) for source in (FAILED, HONEST, HONEST + "\n\n")]
     outcomes = evaluator.evaluate(requests)
     assert [outcome.status for outcome in outcomes] == ["wrong_result", "ok", "ok"]
@@ -32,17 +32,13 @@ def test_outcomes_by_source_in_the_order_asked_for() -> None:
 def test_unknown_source_names_its_hash_and_the_mend() -> None:
     unknown = changed("return out", "return out + 2")
     with pytest.raises(EvaluatorError, match=f"{source_hash(unknown)}.*evaluator=lab"):
-        ReplaySettings().open(OUTCOMES).evaluate([EvaluationRequest(TASK, unknown)])
+        ReplayEvaluator(OUTCOMES, "H100").evaluate([EvaluationRequest(TASK, unknown)])
 
 
 def test_another_task_is_refused() -> None:
     with pytest.raises(EvaluatorError, match="another task"):
-        ReplaySettings().open(OUTCOMES, "other").evaluate([EvaluationRequest(TASK, HONEST)])
+        ReplayEvaluator(OUTCOMES, "H100", "other").evaluate([EvaluationRequest(TASK, HONEST)])
 
 
 def test_registry_names_all_evaluators() -> None:
-    assert {name: settings.__name__ for name, settings in EVALUATORS.items()} == {
-        "lab": "LabSettings",
-        "gpu": "GpuSettings",
-        "replay": "ReplaySettings",
-    }
+    assert {"lab": LabSettings, "gpu": GpuSettings, "replay": ReplaySettings} == EVALUATORS
