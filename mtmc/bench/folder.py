@@ -21,7 +21,7 @@ from mtmc.bench.problem import Problem
 from mtmc.bench.row import Row, row_from_json, row_text
 from mtmc.errors import RunError
 from mtmc.files import write_whole
-from mtmc.store.lock import LOCK_NAME, FolderLock
+from mtmc.store.folder_lock import LOCK_NAME, FolderLock
 
 SETTINGS = "settings.json"
 LOADED = ("tasks", "logs", LOCK_NAME)

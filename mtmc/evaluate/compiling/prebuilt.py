@@ -1,8 +1,8 @@
 """Finding every kernel in the cache: the side of a process that may compile nothing.
 
 The build (`mtmc.evaluate.compiling.build`) compiles with fake tensors and no device; a candidate's process on a GPU must
-come to the same keys of Triton's cache. They are made of: the text of the kernel and of the jitted functions it calls, with the
-line each starts at (`know`) and the compile-time constants it reads; the types of its arguments, and what Triton sees in
+come to the same keys of Triton's cache. They are made of: the text of the kernel and of the jitted functions it calls, with
+the line each starts at (`know`) and the compile-time constants it reads; the types of its arguments, and what Triton sees in
 their values (pointers and integers divisible by 16, integers equal to 1, None); its compile-time arguments and options;
 and of each machine and process: the target, all of Triton's own files, ptxas, libdevice and the variables that change
 compilation (`fingerprint`). Names of modules and folders are not part of them.
