@@ -24,12 +24,10 @@ from triton.testing import do_bench
 
 from mtmc.evaluate.loading.modules import candidate_text, load_module
 from mtmc.hardware import hardware
-from mtmc.optimizations import KINDS, legal_actions
-from mtmc.optimizations.version import Version
+from mtmc.optimizations import Move, Version, legal_moves
 from mtmc.rewrite.capture import capture
-from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Plan, root_plan
-from mtmc.rewrite.source import print_plan, root_regions
+from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, Variant, builtin_names, load_task
 from mtmc.task.constants import apply_constants
 
@@ -42,32 +40,25 @@ def flat(value: Any) -> list[torch.Tensor]:
     return [value] if isinstance(value, torch.Tensor) else [tensor for part in value for tensor in flat(part)]
 
 
-def version(task: Task, graph: Graph, plan: Plan) -> Version:
-    """A plan as the rules see it."""
-    at_root = plan == root_plan(graph)
-    regions = root_regions(task, graph, plan) if at_root else print_plan(task, graph, plan).regions
-    return Version(task, graph, plan, regions, hardware("H100"))
+def moves(task: Task, plan: Plan) -> list[Move]:
+    """The legal moves of the version that a plan is."""
+    return legal_moves(Version.of(task, plan, hardware("H100")))
 
 
-def exhausted(task: Task, graph: Graph, plan: Plan, kind: str) -> Plan:
+def exhausted(task: Task, plan: Plan, kind: str) -> Plan:
     """The plan after every action of a kind, first to last."""
     while True:
-        now = version(task, graph, plan)
-        found = [action for action in legal_actions(now) if action.kind == kind]
-        child = KINDS[kind].rewrite(now, found[0]) if found else None
+        child = next((move.child for move in moves(task, plan) if move.action.kind == kind), None)
         if child is None:
             return plan
         plan = child
 
 
-def everywhere(task: Task, graph: Graph, plan: Plan, words: str) -> Plan:
+def everywhere(task: Task, plan: Plan, words: str) -> Plan:
     """The plan with one schedule change made to every kernel that has it."""
-    for region in [
-        action.region.name for action in legal_actions(version(task, graph, plan)) if words in action.sentence
-    ]:
-        now = version(task, graph, plan)
-        found = [a for a in legal_actions(now) if words in a.sentence and a.region.name == region]
-        plan = (KINDS[found[0].kind].rewrite(now, found[0]) or plan) if found else plan
+    for region in [move.action.region.name for move in moves(task, plan) if words in move.action.sentence]:
+        now = [m for m in moves(task, plan) if words in m.action.sentence and m.action.region.name == region]
+        plan = (now[0].child or plan) if now else plan
     return plan
 
 
@@ -76,7 +67,7 @@ def line(task: Task) -> Iterator[tuple[str, str]]:
     graph = capture(task)
     plan, seen = root_plan(graph), {root_plan(graph)}
     for label in ("fuse", "lower", *SETTINGS):
-        plan = everywhere(task, graph, plan, label) if label in SETTINGS else exhausted(task, graph, plan, label)
+        plan = everywhere(task, plan, label) if label in SETTINGS else exhausted(task, plan, label)
         if plan not in seen:
             seen.add(plan)
             yield label, print_plan(task, graph, plan).source

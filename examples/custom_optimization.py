@@ -1,7 +1,7 @@
 """An optimization kind of your own, in one file: small blocks for small kernels.
 
-A kind says which actions are legal on a version, states each in a sentence, and rewrites the plan. This one only changes a
-schedule, so `Settings` does the rest. Registering it is one line; in mtmc itself that line stands in
+A kind says which actions are legal on a version, states each in a sentence, and edits the plan. This one only changes a
+schedule, so `ScheduleChange` does the rest. Registering it is one line; in mtmc itself that line stands in
 `mtmc/optimizations/__init__.py`.
 
     python examples/custom_optimization.py
@@ -10,7 +10,7 @@ schedule, so `Settings` does the rest. Registering it is one line; in mtmc itsel
 from __future__ import annotations
 
 from mtmc.optimizations import KINDS
-from mtmc.optimizations.settings import Choice, Settings
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.plan import Stage
 from mtmc.search import search
@@ -24,14 +24,21 @@ When it pays: results of less than about 100,000 elements. When it harms: large 
 """
 
 
-def offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    """One choice for each elementwise kernel."""
-    if stage.family != "pointwise":
-        return []
-    return [({"block": 128, "num_warps": 1}, f"trim the {stage.name} kernel to one warp a program")]
+class Trim(ScheduleChange):
+    """One warp a program."""
+
+    kind = "trim"
+    page = PAGE
+    weight = 1.0  # how promising it is for the heuristic policy, before anything is known of the version
+
+    def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+        """One choice for each elementwise kernel."""
+        if stage.family != "pointwise":
+            return []
+        return [({"block": 128, "num_warps": 1}, f"trim the {stage.name} kernel to one warp a program")]
 
 
-KINDS["trim"] = Settings("trim", PAGE, offer)
+KINDS["trim"] = Trim()
 
 
 def main() -> None:

@@ -58,6 +58,12 @@ class Action:
 STOP = Action(STOP_KIND, Region("module", 1, 1), (), "stop: keep this version as it is")
 
 
+def make_action(kind: str, region: Region, sentence: str, **params: Scalar) -> Action:
+    """An action whose sentence ends with its lines."""
+    lines = str(region).rsplit(", ", 1)[-1]
+    return Action(kind, region, tuple(sorted(params.items())), f"{sentence}, {lines}")
+
+
 def lines_text(first_line: int, last_line: int) -> str:
     """How a sentence ends that tells its lines: ", line 7" or ", lines 7-9"."""
     return f", line {first_line}" if first_line == last_line else f", lines {first_line}-{last_line}"

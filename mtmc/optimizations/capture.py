@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
-from mtmc.action import Action, Region
+from mtmc.action import Action, Region, make_action
 from mtmc.errors import CoderError
 from mtmc.evaluate.estimates.roofline import DRAM_EFFICIENCY, GRAPHED_SHARE
-from mtmc.optimizations.version import Version, make_action
+from mtmc.optimizations.kind import Optimization
+from mtmc.optimizations.move import Move
+from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
 from mtmc.rewrite.captured import can_be_captured
 from mtmc.rewrite.graph import CONSTANT, Op, Ref, is_number
-from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import input_expressions
 
 PAGE = """\
@@ -39,6 +44,10 @@ a forward of more launches than the device keeps waiting (some thousand) gains t
 Do it last: it hides nothing that fusing would not remove altogether.
 """
 
+LAUNCH_MS, LAUNCHING_SHARE = 3.5e-3, 0.2
+"""What a launch costs, and the part of a runtime made of it from which on one CUDA graph, which halves that, is worth
+trying."""
+
 _RANDOM = (
     "rand randn randint randperm bernoulli normal uniform multinomial exponential geometric cauchy log_normal poisson "
     "random rand_like randn_like randint_like"
@@ -61,29 +70,32 @@ _MANY = 8
 """Launches of each layer of a recurrent network at least."""
 
 
-class Capture:
+class Capture(Optimization):
     """The forward as one CUDA graph."""
 
     kind = "capture"
     page = PAGE
+    weight = 0.3
 
-    def legal(self, version: Version) -> list[Action]:
-        """The one action, where the forward can be captured and its launches cost more than the copies."""
+    def legal(self, version: Version) -> Iterator[Move]:
+        """The one move, where the forward can be captured and its launches cost more than the copies."""
         graph, plan = version.graph, version.plan
         if plan.captured or not _has_plain_tensors(version):
-            return []
+            return
         if not all(_replays(version, graph.by_name[stage.ops[0]]) for stage in plan.stages if stage.is_torch):
-            return []
+            return
         launches = _launches(version)
         if _gain_us(version, launches) <= 0:
-            return []
+            return
         lines = [version.regions[stage] for stage in plan.stages if stage in version.regions]
         region = Region("forward", min(r.first_line for r in lines), max(r.last_line for r in lines))
-        return [make_action(self.kind, region, "capture the forward in a CUDA graph", launches=launches)]
+        action = make_action(self.kind, region, "capture the forward in a CUDA graph", launches=launches)
+        yield Move(action, partial(replace, plan, captured=True))
 
-    def rewrite(self, version: Version, action: Action) -> Plan | None:
-        """The same stages, captured."""
-        return replace(version.plan, captured=True)
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Where launches are a good part of the runtime."""
+        launching = int(dict(action.params).get("launches", 0)) * LAUNCH_MS
+        return 3.0 if launching >= LAUNCHING_SHARE * (observation.outcome.runtime_ms or math.inf) else -2.0
 
 
 def _has_plain_tensors(version: Version) -> bool:

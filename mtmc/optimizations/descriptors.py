@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtmc.optimizations.settings import Choice, Settings
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.starts import WITH_DESCRIPTORS
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.families.product import analyse, describable
@@ -32,17 +32,24 @@ two stages 0.65 and 0.46.
 """
 
 
-def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    if stage.family != "matmul" or version.hardware.target not in WITH_DESCRIPTORS:
-        return []
-    body = version.body(stage)
-    assert body is not None
-    if dict(stage.schedule).get("operands") == "descriptors":
-        return [({"operands": "pointers"}, f"read the operands of the {stage.name} kernel through pointers again")]
-    turned = dict(stage.schedule).get("right") == "turned"
-    if not describable(version.graph, analyse(version.graph, body), turned):
-        return []
-    return [({"operands": "descriptors"}, f"read the operands of the {stage.name} kernel through tensor descriptors")]
+class Descriptors(ScheduleChange):
+    """Tensor descriptors for the operands of a product."""
 
+    kind = "descriptors"
+    page = PAGE
+    weight = 0.5
 
-Descriptors = Settings("descriptors", PAGE, _offer)
+    def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+        """See `ScheduleChange.offer`."""
+        if stage.family != "matmul" or version.hardware.target not in WITH_DESCRIPTORS:
+            return []
+        body = version.body(stage)
+        assert body is not None
+        if dict(stage.schedule).get("operands") == "descriptors":
+            return [({"operands": "pointers"}, f"read the operands of the {stage.name} kernel through pointers again")]
+        turned = dict(stage.schedule).get("right") == "turned"
+        if not describable(version.graph, analyse(version.graph, body), turned):
+            return []
+        return [
+            ({"operands": "descriptors"}, f"read the operands of the {stage.name} kernel through tensor descriptors")
+        ]

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
-from mtmc.action import Action, Region
+from mtmc.action import Action, Region, make_action
 from mtmc.optimizations.groups import Group, flow_of, fused, groups_of, settings_of
+from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
-from mtmc.optimizations.version import Version, also, make_action
+from mtmc.optimizations.move import Move
+from mtmc.optimizations.version import Version, also
+from mtmc.protocols import Observation
 from mtmc.rewrite.alike import form
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import CONSTANT, Shape
 from mtmc.rewrite.plan import Plan, Stage, feeds, merged_ops
 from mtmc.rewrite.products import PRODUCTS
+from mtmc.source.calls import Call
+from mtmc.source.sites import Sites
 
 PAGE = """\
 # fuse
@@ -46,141 +53,146 @@ After a large product the gain is small: a GELU in the product's kernel saves 2%
 
 SMALL = 2**20
 """Elements that a stage reads and writes at most to be small: 4 MB, a good microsecond."""
+LONGEST = 4
+"""Calls in a row that a version without a plan is offered as one fusion, besides the whole row."""
+WHOLE = 8
+"""Calls of the longest row that is offered as one fusion."""
 SIDE_BY_SIDE = ("pointwise", "rowwise")
 """Families whose kernels go over several values of the same shape at once."""
 
 
-class Fuse:
-    """Two stages become one kernel."""
+class Fuse(Optimization):
+    """Neighbouring stages become one."""
 
     kind = "fuse"
     page = PAGE
+    weight = 3.0
 
-    def legal(self, version: Version) -> list[Action]:
-        """Actions for the largest groups, for neighbours that one family covers together, for small ones side by side.
+    def legal(self, version: Version) -> Iterator[Move]:
+        """Moves for the largest groups, for neighbours that one family covers together, for small ones side by side.
 
-        Neighbours that are alike, as in the layers of a network, have one action, which fuses them everywhere.
+        Neighbours that are alike, as in the layers of a network, have one move, which fuses them everywhere.
         """
         flow = flow_of(version)
-        working = [stage for stage in version.plan.stages if not version.is_free(stage)]
-        found: dict[Hashable, list[tuple[Stage, ...]]] = {}
-        for stages in self._neighbours(version, flow):
-            if (merged := self._merged(version, flow, *stages)) is not None:
-                found.setdefault(form(version.graph, merged[1]), []).append(stages)
-        near = [self._fuse(version, first, _apart_from(first, others)) for first, *others in found.values()]
-        return [*self._groups(version), *near, *self._side_by_side(version, flow, working)]
+        found: dict[Hashable, list[tuple[tuple[Stage, ...], Merged]]] = {}
+        for stages in _neighbours(version, flow):
+            if (merged := _merged(version, flow, *stages)) is not None:
+                found.setdefault(form(version.graph, merged[1]), []).append((stages, merged))
+        yield from self._groups(version)
+        for alike in found.values():
+            yield self._near(version, alike)
+        yield from self._side_by_side(version, flow)
 
-    def _fuse(self, version: Version, stages: tuple[Stage, ...], others: Sequence[tuple[Stage, ...]]) -> Action:
-        """The action for some neighbours, and others like them."""
+    def _near(self, version: Version, alike: Sequence[tuple[tuple[Stage, ...], Merged]]) -> Move:
+        """The move for some neighbours, and others like them."""
+        (stages, merged), *others = alike
         names = [stage.name for stage in stages]
-        sentence = f"fuse {', '.join(names[:-1])} and {names[-1]}{also(others)}"
+        apart = _apart_from(stages, [each for each, _ in others])
+        sentence = f"fuse {', '.join(names[:-1])} and {names[-1]}{also(apart)}"
         keys = ("first", "second") if len(names) == 2 else ("first", "middle", "second")
-        return make_action(self.kind, version.region(*stages), sentence, **dict(zip(keys, names, strict=True)))
+        params = dict(zip(keys, names, strict=True))
+        action = make_action(self.kind, version.region(*stages), sentence, **params)
+        return Move(action, partial(_everywhere, version, merged, [each for each, _ in others]))
 
-    def _neighbours(self, version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
-        """Pairs of neighbours, then products with something between them that neither can take alone: attention's."""
-        yield from flow.pairs()
-        graph, working = version.graph, [stage for stage in version.plan.stages if not version.is_free(stage)]
-        products = [stage for stage in working if any(graph.by_name[op].target in PRODUCTS for op in stage.ops)]
-        for first in products:
-            for middle in (stage for stage in working if feeds(graph, first, stage)):
-                for second in (stage for stage in products if feeds(graph, middle, stage)):
-                    if len({first, middle, second}) == 3:
-                        yield first, middle, second
-
-    def _groups(self, version: Version) -> list[Action]:
+    def _groups(self, version: Version) -> Iterator[Move]:
         """All groups at once, and those of three stages or more."""
         groups = groups_of(version)
-        actions = []
         if len(groups) > 1:
             saved = sum(len(group.stages) - 1 for group in groups)
             stages = [stage for group in groups for stage in group.stages]
             sentence = f"fuse all neighbours that gain by it, {len(groups)} kernels instead of {saved + len(groups)}"
-            actions.append(make_action(self.kind, _span(version, stages), sentence, groups=len(groups), saved=saved))
-        for first, *others in _by_form(version, groups):
-            if len(first.stages) > 2 and (len(groups) == 1 or 1 + len(others) < len(groups)):
+            action = make_action(self.kind, _span(version, stages), sentence, groups=len(groups), saved=saved)
+            yield Move(action, partial(_fused, version, groups))
+        for alike in _by_form(version, groups):
+            first, *others = alike
+            if len(first.stages) > 2 and (len(groups) == 1 or len(alike) < len(groups)):
                 names = f"{first.stages[0].name} to {first.stages[-1].name}"
                 sentence = f"fuse the {len(first.stages)} calls from {names}{also(others)}"
-                numbers = {"groups": 1, "saved": (len(first.stages) - 1) * (1 + len(others))}
-                actions.append(make_action(self.kind, _span(version, first.stages), sentence, **numbers))
-        return actions
+                numbers = {"groups": 1, "saved": (len(first.stages) - 1) * len(alike)}
+                action = make_action(self.kind, _span(version, first.stages), sentence, **numbers)
+                yield Move(action, partial(_fused, version, alike))
 
-    def _chosen(self, version: Version, action: Action) -> list[Group]:
-        """The groups that an action of `_groups` is about."""
-        groups = groups_of(version)
-        if action.param("groups") != 1:
-            return groups
-        for alike in _by_form(version, groups):
-            if _span(version, alike[0].stages).name == action.region.name:
-                return alike
-        return []
-
-    def _side_by_side(self, version: Version, flow: Flow, working: list[Stage]) -> list[Action]:
+    def _side_by_side(self, version: Version, flow: Flow) -> Iterator[Move]:
         """Small stages over the same shape of which none needs another: one launch instead of two."""
-        actions = []
+        working = [stage for stage in version.plan.stages if not version.is_free(stage)]
         small = [(stage, shape) for stage in working if (shape := _small(version, stage)) is not None]
         for at, (first, shape) in enumerate(small):
             for second, other in small[at + 1 :]:
                 if shape != other or not flow.independent(first, second) or flow.together(first, second):
                     continue
-                if self._joined(version, flow, first, second) is None:
+                merged = version.as_kernel(merged_ops(version.graph, (first, second)), settings_of((first, second)))
+                if merged is None or merged.family not in SIDE_BY_SIDE:
                     continue
                 sentence = f"fuse {first.name} and {second.name} side by side"
-                region = version.region(first, second)
                 names = {"first": first.name, "second": second.name}
-                actions.append(make_action(self.kind, region, sentence, **names, apart=True))
+                action = make_action(self.kind, version.region(first, second), sentence, **names, apart=True)
+                plan = version.plan.with_merged(version.graph, (first, second), merged)
+                yield Move(action, partial(kept, version, plan))
                 break  # the next one like it; the others can follow
-        return actions
 
-    def _joined(self, version: Version, flow: Flow, *stages: Stage) -> tuple[list[Stage], Stage] | None:
-        """Stages that nothing flows between, and the kernel they become."""
-        if not flow.independent(stages[0], stages[1]):
+    def sites(self, sites: Sites) -> Iterator[Action]:
+        """Two to `LONGEST` calls in a row, short ones first, and each row as a whole."""
+        for count in range(2, LONGEST + 1):
+            for row in sites.rows():
+                for start in range(len(row) - count + 1):
+                    yield self._calls(row[start : start + count])
+        for row in sites.rows():
+            if LONGEST < len(row) <= WHOLE:
+                yield self._calls(row)
+
+    def _calls(self, calls: Sequence[Call]) -> Action:
+        names = [call.name for call in calls]
+        words = f"{', '.join(names[:-1])} and {names[-1]}"
+        first, last = min(call.first_line for call in calls), max(call.last_line for call in calls)
+        return make_action(self.kind, Region(words, first, last), f"fuse {words}")
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Each kernel that a fusion of whole groups saves is a fusion of two."""
+        return math.log(int(dict(action.params).get("saved", 1)))
+
+
+Merged = tuple[list[Stage], Stage]
+"""Stages that are fused, the views between them too, and the kernel that they become."""
+
+
+def _neighbours(version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
+    """Pairs of neighbours, then products with something between them that neither can take alone: attention's."""
+    yield from flow.pairs()
+    graph, working = version.graph, [stage for stage in version.plan.stages if not version.is_free(stage)]
+    products = [stage for stage in working if any(graph.by_name[op].target in PRODUCTS for op in stage.ops)]
+    for first in products:
+        for middle in (stage for stage in working if feeds(graph, first, stage)):
+            for second in (stage for stage in products if feeds(graph, middle, stage)):
+                if len({first, middle, second}) == 3:
+                    yield first, middle, second
+
+
+def _everywhere(version: Version, merged: Merged, others: Sequence[tuple[Stage, ...]]) -> Plan:
+    """The plan with `merged`, and with those other neighbours that are still there, fused."""
+    done = replace(version, plan=version.plan.with_merged(version.graph, *merged))
+    for stages in others:
+        if not set(stages) <= set(done.plan.stages):
+            continue
+        again = _merged(done, flow_of(done), *stages)  # what was fused meanwhile may stand between them
+        if again is not None:
+            done = replace(done, plan=done.plan.with_merged(done.graph, *again))
+    return kept(version, done.plan)
+
+
+def _fused(version: Version, groups: Sequence[Group]) -> Plan:
+    return kept(version, fused(version, groups))
+
+
+def _merged(version: Version, flow: Flow, *stages: Stage) -> Merged | None:
+    """Stages of which each feeds the next and the kernel they become, None where they cannot."""
+    parts: list[Stage] = []
+    for first, second in pairwise(stages):
+        found = flow.together(first, second)
+        if found is None:
             return None
-        merged = version.as_kernel(merged_ops(version.graph, stages), settings_of(stages))
-        return None if merged is None or merged.family not in SIDE_BY_SIDE else ([*stages], merged)
-
-    def rewrite(self, version: Version, action: Action) -> Plan | None:
-        """The plan with both as one stage; settings of either are kept where the fused kernel has them."""
-        plan = self._plan(version, action)
-        return plan and kept(version, plan)
-
-    def _plan(self, version: Version, action: Action) -> Plan | None:
-        params = dict(action.params)
-        if "groups" in params:
-            groups = self._chosen(version, action)
-            return fused(version, groups) if groups else None
-        named = [version.stage(str(params[key])) for key in ("first", "middle", "second") if key in params]
-        find = self._joined if params.get("apart") else self._merged
-        merged = find(version, flow_of(version), *named)
-        if merged is None:
-            return None
-        done = replace(version, plan=version.plan.with_merged(version.graph, *merged))
-        return done.plan if params.get("apart") else self._everywhere(version, done, form(version.graph, merged[1]))
-
-    def _everywhere(self, version: Version, done: Version, wanted: Hashable) -> Plan:
-        """The plan of `done` with all neighbours of `version` fused that become a kernel of the wanted form."""
-        flow = flow_of(version)
-        for stages in self._neighbours(version, flow):
-            if not set(stages) <= set(done.plan.stages):
-                continue
-            merged = self._merged(version, flow, *stages)
-            if merged is None or form(version.graph, merged[1]) != wanted:
-                continue
-            again = self._merged(done, flow_of(done), *stages)  # what was fused meanwhile may stand between them
-            if again is not None:
-                done = replace(done, plan=done.plan.with_merged(done.graph, *again))
-        return done.plan
-
-    def _merged(self, version: Version, flow: Flow, *stages: Stage) -> tuple[list[Stage], Stage] | None:
-        """The stages that are fused (each feeds the next) and the kernel they become."""
-        parts: list[Stage] = []
-        for first, second in pairwise(stages):
-            found = flow.together(first, second)
-            if found is None:
-                return None
-            parts += [stage for stage in found if stage not in parts]
-        merged = version.as_kernel(merged_ops(version.graph, parts), settings_of(stages))
-        return None if merged is None else (parts, merged)
+        parts += [stage for stage in found if stage not in parts]
+    merged = version.as_kernel(merged_ops(version.graph, parts), settings_of(stages))
+    return None if merged is None else (parts, merged)
 
 
 def _apart_from(first: tuple[Stage, ...], others: Sequence[tuple[Stage, ...]]) -> list[tuple[Stage, ...]]:

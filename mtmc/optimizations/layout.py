@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from mtmc.action import Action, Region
-from mtmc.optimizations.version import Version, make_action
+from mtmc.action import Action, Region, make_action
+from mtmc.optimizations.kind import Optimization
+from mtmc.optimizations.move import Move
+from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.families import FAMILIES
 from mtmc.rewrite.families.channels_last import FORMATS, is_last, turned
@@ -52,33 +56,38 @@ _CONVOLUTIONS = frozenset(
 _GROUPS_AT = 6
 """Where the number of groups stands among the arguments of all of them."""
 LEAST_CHANNELS = 16
+TOO_EARLY = -1.5
+"""For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
 FAMILIES_LAST = ("pointwise", "rowwise", "windows")
 """Families whose kernels can go over tensors that lie channels last."""
 
 
-class Layout:
+class Layout(Optimization):
     """Channels last around the library's convolutions."""
 
     kind = "layout"
     page = PAGE
+    weight = 3.0
 
-    def legal(self, version: Version) -> list[Action]:
-        """One action for all of a version, where a convolution has enough channels and something would change."""
+    def legal(self, version: Version) -> Iterator[Move]:
+        """One move for all of a version, where a convolution has enough channels and something would change."""
         convolutions = [stage for stage in version.plan.stages if _convolves(version, stage)]
         wide = any(min(_channels(version, stage)) >= LEAST_CHANNELS for stage in convolutions)
         if not wide or not version.hardware.target.startswith("sm_"):
-            return []
-        turned = zip(version.plan.stages, _turned(version).stages, strict=True)
-        changed = [stage for stage, other in turned if stage != other]
-        if not changed:
-            return []
+            return
+        child = _turned(version)
+        pairs = zip(version.plan.stages, child.stages, strict=True)
+        changed = [stage for stage, other in pairs if stage != other]
         lines = [version.regions[stage] for stage in changed if stage in version.regions]
-        region = Region("convolutions", min(r.first_line for r in lines), max(r.last_line for r in lines))
-        return [make_action(self.kind, region, "keep tensors channels last around the library's convolutions")]
+        if changed:
+            region = Region("convolutions", min(r.first_line for r in lines), max(r.last_line for r in lines))
+            sentence = "keep tensors channels last around the library's convolutions"
+            yield Move(make_action(self.kind, region, sentence), lambda: child)
 
-    def rewrite(self, version: Version, action: Action) -> Plan | None:
-        """The plan with the library's convolutions and the elementwise kernels that read their results turned."""
-        return _turned(version)
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Less while there is still something to fuse behind the convolutions, which pays whatever their layout."""
+        early = any(other.kind == "fuse" and "conv" not in other.region.name for other in actions)
+        return TOO_EARLY if early else 0.0
 
 
 def kept(version: Version, plan: Plan) -> Plan:

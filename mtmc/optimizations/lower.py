@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from mtmc.action import Action
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from mtmc.action import Action, Region, make_action
+from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
-from mtmc.optimizations.version import Version, also, make_action
-from mtmc.rewrite.plan import Plan
+from mtmc.optimizations.move import Move
+from mtmc.optimizations.version import Version, also
+from mtmc.rewrite.plan import Plan, Stage
+from mtmc.source.sites import Sites
 
 PAGE = """\
 # lower
@@ -33,29 +39,37 @@ ours was timed there. Elementwise calls: alone they gain nothing, lower them in 
 """
 
 
-class Lower:
+class Lower(Optimization):
     """A torch call becomes a Triton kernel."""
 
     kind = "lower"
     page = PAGE
+    weight = 1.0
 
-    def legal(self, version: Version) -> list[Action]:
-        """One action for each torch call that a family covers, and that of those like it."""
-        actions = []
+    def legal(self, version: Version) -> Iterator[Move]:
+        """One move for each torch call that a family covers, and those like it."""
         calls = [stage for stage in version.plan.stages if stage.is_torch and not version.is_free(stage)]
         for stage, others in version.by_form(calls):
             if version.as_kernel(stage.ops, {}) is None:
                 continue
             sentence = f"lower {stage.name} to a Triton kernel{also(others)}"
-            actions.append(make_action(self.kind, version.region(stage), sentence))
-        return actions
+            action = make_action(self.kind, version.region(stage), sentence)
+            yield Move(action, partial(_lowered, version, (stage, *others)))
 
-    def rewrite(self, version: Version, action: Action) -> Plan | None:
-        """The plan with that call as a kernel, and those like it."""
-        plan = version.plan
-        for stage in version.like(version.stage(action.region.name)):
-            kernel = version.as_kernel(stage.ops, {})
-            if kernel is None:
-                return None
-            plan = plan.with_stage(stage, kernel)
-        return kept(version, plan)
+    def sites(self, sites: Sites) -> Iterator[Action]:
+        """Each call of torch's."""
+        for call in sites.calls:
+            if call.is_torch:
+                region = Region(call.name, call.first_line, call.last_line)
+                yield make_action(self.kind, region, f"lower {call.name} to a Triton kernel")
+
+
+def _lowered(version: Version, calls: Sequence[Stage]) -> Plan | None:
+    """The plan with these calls as kernels."""
+    plan = version.plan
+    for stage in calls:
+        kernel = version.as_kernel(stage.ops, {})
+        if kernel is None:
+            return None
+        plan = plan.with_stage(stage, kernel)
+    return kept(version, plan)

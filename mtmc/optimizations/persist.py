@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from mtmc.optimizations.settings import Choice, Settings
+import math
+from collections.abc import Sequence
+
+from mtmc.action import Action
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
 from mtmc.rewrite.families import positions
 from mtmc.rewrite.families.conv_kernel import product_sizes
 from mtmc.rewrite.families.product import analyse
@@ -35,24 +40,44 @@ here: what stream-K gains is what the idle SMs of the last wave say, less the by
 - Estimates see persistent programs too slow: they count what is done once a tile in every turn of its loop.
 """
 
+WELL_FILLED = 0.8
+"""Part of the places for programs that have one, all waves together, below which the last tiles are worth sharing."""
 FEWEST_SLICES = 4
 """Of the inner dimension for a program's share of the tiles that are left: a shorter one is not worth its part's bytes."""
 
 
-def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    tiles, slices = _tiles(version, stage)
-    offers: list[tuple[Choice, str]] = []
-    for each in (1, 2):
-        programs = each * version.hardware.sms
-        if tiles > programs:
-            words = f"make the {stage.name} kernel persistent: {programs} programs, one tile after the other"
-            offers.append(({"persistent": programs, "stream_k": 0}, words))
-        if tiles % programs * slices >= FEWEST_SLICES * programs:
-            words = f"share the {stage.name} kernel's last tiles among {programs} programs by slices (stream-K)"
-            offers.append(({"persistent": 0, "stream_k": programs}, words))
-    if any(dict(stage.schedule).get(name) for name in ("persistent", "stream_k")):
-        offers.append(({"persistent": 0, "stream_k": 0}, f"give each tile of the {stage.name} kernel a program again"))
-    return offers
+class Persist(ScheduleChange):
+    """As many programs as the GPU runs at once."""
+
+    kind = "persist"
+    page = PAGE
+    weight = 0.3
+
+    def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+        """See `ScheduleChange.offer`."""
+        tiles, slices = _tiles(version, stage)
+        offers: list[tuple[Choice, str]] = []
+        for each in (1, 2):
+            programs = each * version.hardware.sms
+            if tiles > programs:
+                words = f"make the {stage.name} kernel persistent: {programs} programs, one tile after the other"
+                offers.append(({"persistent": programs, "stream_k": 0}, words))
+            if tiles % programs * slices >= FEWEST_SLICES * programs:
+                words = f"share the {stage.name} kernel's last tiles among {programs} programs by slices (stream-K)"
+                offers.append(({"persistent": 0, "stream_k": programs}, words))
+        if any(dict(stage.schedule).get(name) for name in ("persistent", "stream_k")):
+            offers.append(
+                ({"persistent": 0, "stream_k": 0}, f"give each tile of the {stage.name} kernel a program again")
+            )
+        return offers
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Sharing the last tiles pays where they leave the chip half empty."""
+        programs, shares = observation.outcome.metrics.get("programs"), int(dict(action.params).get("stream_k", 0))
+        if not programs or not shares:
+            return 0.0
+        waves = programs / shares
+        return 1.5 if waves / math.ceil(waves) < WELL_FILLED else -1.0
 
 
 def _tiles(version: Version, stage: Stage) -> tuple[int, int]:
@@ -74,6 +99,3 @@ def _tiles(version: Version, stage: Stage) -> tuple[int, int]:
         for size, block in ((found.m, "block_m"), (found.n, "block_n"), (found.k, "block_k"))
     )
     return batch * m * n, 0 if found.batch else k
-
-
-Persist = Settings("persist", PAGE, _offer)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from mtmc.action import Action, make_action
 from mtmc.optimizations.resources import PRODUCTS
-from mtmc.optimizations.settings import Choice, Settings
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
+from mtmc.source.sites import Sites
 
 PAGE = """\
 # precision
@@ -36,19 +41,35 @@ reference is run on the GPU, "tf32" is as exact as that, and a third of the work
 """
 
 
-def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    if stage.family not in PRODUCTS or stage.setting("precision") == "input":
-        return []
-    words = {
-        "tf32": "in one TF32 product, as the library's convolution does",
-        "tf32x3": "in three TF32 products",
-        "ieee": "in plain fp32",
-    }
-    return [
-        ({"precision": way}, f"compute the {stage.name} kernel's product {words[way]}")
-        for way in version.fp32_products(stage.family)
-        if stage.setting("precision") != "tf32"  # the fastest there is
-    ]
+class Precision(ScheduleChange):
+    """How products of fp32 numbers are computed."""
 
+    kind = "precision"
+    page = PAGE
+    weight = 2.5
 
-Precision = Settings("precision", PAGE, _offer)
+    def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+        """See `ScheduleChange.offer`."""
+        if stage.family not in PRODUCTS or stage.setting("precision") == "input":
+            return []
+        words = {
+            "tf32": "in one TF32 product, as the library's convolution does",
+            "tf32x3": "in three TF32 products",
+            "ieee": "in plain fp32",
+        }
+        return [
+            ({"precision": way}, f"compute the {stage.name} kernel's product {words[way]}")
+            for way in version.fp32_products(stage.family)
+            if stage.setting("precision") != "tf32"  # the fastest there is
+        ]
+
+    def sites(self, sites: Sites) -> Iterator[Action]:
+        """Three TF32 products for kernels that multiply in plain fp32."""
+        for kernel in sites.kernels:
+            if kernel.exact_dot:
+                sentence = f"compute the {kernel.region.name} kernel's product in three TF32 products"
+                yield make_action(self.kind, kernel.region, sentence, precision="tf32x3")
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """The fastest way that is as exact as the reference."""
+        return {"tf32": 1.5, "tf32x3": 1.0}.get(str(dict(action.params).get("precision")), -3.0)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from mtmc.optimizations.settings import Choice, Settings
+from collections.abc import Iterator
+
+from mtmc.action import Action, make_action
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.families.rows import rows_of
 from mtmc.rewrite.families.rowwise import register_warps, walking
 from mtmc.rewrite.graph import power_of_two_above
 from mtmc.rewrite.plan import Stage
+from mtmc.source.sites import Sites
 
 PAGE = """\
 # reorder
@@ -49,27 +53,46 @@ MAX_REGISTER_ELEMENTS = 32768
 """Of a program: 32 a thread with as many warps as there can be."""
 
 
-def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    name = stage.name
-    if stage.family == "matmul":
-        offers: list[tuple[Choice, str]] = [
-            ({"group_m": group}, f"reorder the {name} kernel's blocks in groups of {group}") for group in GROUPS
-        ]
-        for order, words in (("mn", "rows first"), ("nm", "columns first")):
-            offers.append(({"order": order}, f"reorder the {name} kernel's blocks {words}"))
-        body = version.body(stage)
-        reduces = body is not None and any(node.kind == "reduce" for node in body.nodes)
-        return [] if reduces else offers
-    if stage.family == "convolution":
-        offers = [({"group_m": group}, f"reorder the {name} kernel's blocks in groups of {group}") for group in GROUPS]
-        for walk, words in (("taps", "the channels at one tap"), ("channels", "all taps of one channel")):
-            offers.append(({"walk": walk}, f"reorder the sum of the {name} kernel: {words}, then the next"))
-        return offers
-    if stage.family == "windows":
-        return _planes(version, stage)
-    if stage.family == "rowwise":
-        return _loops(version, stage)
-    return []
+class Reorder(ScheduleChange):
+    """The order of programs' blocks and of loops."""
+
+    kind = "reorder"
+    page = PAGE
+    weight = 0.3
+
+    def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+        """See `ScheduleChange.offer`."""
+        name = stage.name
+        if stage.family == "matmul":
+            offers: list[tuple[Choice, str]] = [
+                ({"group_m": group}, f"reorder the {name} kernel's blocks in groups of {group}") for group in GROUPS
+            ]
+            for order, words in (("mn", "rows first"), ("nm", "columns first")):
+                offers.append(({"order": order}, f"reorder the {name} kernel's blocks {words}"))
+            body = version.body(stage)
+            reduces = body is not None and any(node.kind == "reduce" for node in body.nodes)
+            return [] if reduces else offers
+        if stage.family == "convolution":
+            offers = [
+                ({"group_m": group}, f"reorder the {name} kernel's blocks in groups of {group}") for group in GROUPS
+            ]
+            for walk, words in (("taps", "the channels at one tap"), ("channels", "all taps of one channel")):
+                offers.append(({"walk": walk}, f"reorder the sum of the {name} kernel: {words}, then the next"))
+            return offers
+        if stage.family == "windows":
+            return _planes(version, stage)
+        if stage.family == "rowwise":
+            return _loops(version, stage)
+        return []
+
+    def sites(self, sites: Sites) -> Iterator[Action]:
+        """The blocks of products, the loops of kernels that loop or reduce."""
+        for kernel in sites.kernels:
+            name = kernel.region.name
+            if kernel.dot:
+                yield make_action(self.kind, kernel.region, f"reorder the {name} kernel's blocks for the cache")
+            elif kernel.loop or kernel.reduction:
+                yield make_action(self.kind, kernel.region, f"reorder the {name} kernel's loops")
 
 
 def _planes(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
@@ -103,6 +126,3 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         return []
     held: Choice = {"passes": "registers", "block_cols": 0, "num_warps": register_warps(elements)}
     return [(held, f"hold each row of the {stage.name} kernel in registers")]
-
-
-Reorder = Settings("reorder", PAGE, _offer)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
-from mtmc.action import Action
+from mtmc.action import make_action
 from mtmc.errors import CoderError
+from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
-from mtmc.optimizations.version import Version, make_action
-from mtmc.rewrite.algebra import KINDS, Simplified, simplify
+from mtmc.optimizations.move import Move
+from mtmc.optimizations.version import Version
+from mtmc.rewrite.algebra import KINDS as RULES
+from mtmc.rewrite.algebra import Simplified, simplify
 from mtmc.rewrite.plan import Plan, Stage, in_order
 from mtmc.rewrite.source import print_plan
 
@@ -39,46 +44,40 @@ together that `fuse` can join. A bias saves a pass over the convolution's result
 """
 
 
-class Simplify:
+class Simplify(Optimization):
     """Less work for the same result."""
 
     kind = "simplify"
     page = PAGE
+    weight = 3.0
 
-    def legal(self, version: Version) -> list[Action]:
-        """One action for each kind of rule that fits torch calls of the version and gives what can be written."""
-        actions = []
-        for rules in KINDS:
+    def legal(self, version: Version) -> Iterator[Move]:
+        """One move for each kind of rule that fits torch calls of the version and gives what can be written."""
+        for rules in RULES:
             found = simplify(version.graph, rules)
-            plan = self._plan(version, rules, found)
+            plan = _simplified(version, rules, found)
             if plan is None:
                 continue
             stages = [version.plan.stage_of(name) for name in sorted(found.ops)]
             more = f", and {len(found.sentences) - 1} more" if len(found.sentences) > 1 else ""
             sentence = f"simplify: {found.sentences[0]}{more}"
-            actions.append(make_action(self.kind, version.region(*stages), sentence, rules=rules))
-        return actions
+            action = make_action(self.kind, version.region(*stages), sentence, rules=rules)
+            yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
 
-    def rewrite(self, version: Version, action: Action) -> Plan | None:
-        """The plan over the simplified graph; kernels stay as they are, what is new starts as torch calls."""
-        rules = str(dict(action.params)["rules"])
-        found = simplify(version.graph, rules)
-        plan = self._plan(version, rules, found)
-        return plan and kept(replace(version, graph=found.graph), plan)
 
-    def _plan(self, version: Version, rules: str, found: Simplified) -> Plan | None:
-        """The child's plan, None where there is nothing to do, a kernel in the way, or a number that cannot be written."""
-        old = version.plan
-        if not found.sentences or not all(old.stage_of(name).is_torch for name in found.ops):
-            return None
-        kept = [stage for stage in old.stages if set(stage.ops) & set(found.graph.by_name)]
-        if any(not set(stage.ops) <= set(found.graph.by_name) for stage in kept):
-            return None
-        covered = {name for stage in kept for name in stage.ops}
-        new = [Stage((op.name,)) for op in found.graph.ops if op.name not in covered]
-        plan = Plan(tuple(in_order(found.graph, [*kept, *new])), old.captured, (*old.simplified, rules))
-        try:
-            print_plan(version.task, found.graph, plan)
-        except CoderError:
-            return None
-        return plan
+def _simplified(version: Version, rules: str, found: Simplified) -> Plan | None:
+    """The child's plan, None where there is nothing to do, a kernel in the way, or a number that cannot be written."""
+    old = version.plan
+    if not found.sentences or not all(old.stage_of(name).is_torch for name in found.ops):
+        return None
+    kept = [stage for stage in old.stages if set(stage.ops) & set(found.graph.by_name)]
+    if any(not set(stage.ops) <= set(found.graph.by_name) for stage in kept):
+        return None
+    covered = {name for stage in kept for name in stage.ops}
+    new = [Stage((op.name,)) for op in found.graph.ops if op.name not in covered]
+    plan = Plan(tuple(in_order(found.graph, [*kept, *new])), old.captured, (*old.simplified, rules))
+    try:
+        print_plan(version.task, found.graph, plan)
+    except CoderError:
+        return None
+    return plan

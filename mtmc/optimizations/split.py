@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from mtmc.optimizations.settings import Choice, Settings
+from collections.abc import Iterator, Sequence
+
+from mtmc.action import Action, make_action
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
 from mtmc.rewrite.families.product import analyse
 from mtmc.rewrite.families.rows import rows_of
 from mtmc.rewrite.families.rowwise import walking
 from mtmc.rewrite.plan import Stage
+from mtmc.source.sites import Sites
 
 PAGE = """\
 # split
@@ -41,41 +46,62 @@ SPLITS_N = (1, 4, 8, 16, 32)
 SPLITS_ROW = (1, 4, 16, 64, 256, 1024)
 LEAST_COLUMNS = 512
 """Of a row for each program that shares it, where there are many: fewer are not worth a program."""
+FEW_PROGRAMS = 264
+"""Two for each multiprocessor of an H100: with fewer, sharing pays."""
 MOST_PROGRAMS = 16384
 """Of all rows together: far more than any GPU runs at once, so that more are of no use."""
 
 
-def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    if stage.family == "matmul":
-        body = version.body(stage)
-        if body is not None and any(node.kind == "reduce" for node in body.nodes):
+class Split(ScheduleChange):
+    """Several programs share what one had to do alone."""
+
+    kind = "split"
+    page = PAGE
+    weight = 0.4
+
+    def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+        """See `ScheduleChange.offer`."""
+        if stage.family == "matmul":
+            body = version.body(stage)
+            if body is not None and any(node.kind == "reduce" for node in body.nodes):
+                return [
+                    ({"split_n": count}, f"split the columns of the {stage.name} kernel among {count} programs")
+                    for count in SPLITS_N
+                ]
+            assert body is not None
+            inner = max(analyse(version.graph, body).k)
             return [
-                ({"split_n": count}, f"split the columns of the {stage.name} kernel among {count} programs")
-                for count in SPLITS_N
+                ({"split_k": count}, f"split the inner dimension of the {stage.name} kernel among {count} programs")
+                for count in SPLITS_K
+                if count <= 8 or inner // count >= LEAST_INNER
             ]
-        assert body is not None
-        inner = max(analyse(version.graph, body).k)
-        return [
-            ({"split_k": count}, f"split the inner dimension of the {stage.name} kernel among {count} programs")
-            for count in SPLITS_K
-            if count <= 8 or inner // count >= LEAST_INNER
-        ]
-    if stage.family == "rowwise":
-        body = version.body(stage)
-        assert body is not None
-        layout = rows_of(version.graph, body, stage)
-        rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
-        walk = walking(body, layout) if stage.setting("passes") == "registers" else {}
-        return [
-            (
-                {**walk, "split": count, "passes": "loop"},
-                f"split each row of the {stage.name} kernel among {count} programs",
-            )
-            for count in SPLITS_ROW
-            if count != stage.number("split")
-            and (count == 1 or (rows * count <= MOST_PROGRAMS and (count <= 4 or columns // count >= LEAST_COLUMNS)))
-        ]
-    return []
+        if stage.family == "rowwise":
+            body = version.body(stage)
+            assert body is not None
+            layout = rows_of(version.graph, body, stage)
+            rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
+            walk = walking(body, layout) if stage.setting("passes") == "registers" else {}
+            return [
+                (
+                    {**walk, "split": count, "passes": "loop"},
+                    f"split each row of the {stage.name} kernel among {count} programs",
+                )
+                for count in SPLITS_ROW
+                if count != stage.number("split")
+                and (
+                    count == 1 or (rows * count <= MOST_PROGRAMS and (count <= 4 or columns // count >= LEAST_COLUMNS))
+                )
+            ]
+        return []
 
+    def sites(self, sites: Sites) -> Iterator[Action]:
+        """Kernels that reduce, or read memory in a loop."""
+        for kernel in sites.kernels:
+            if kernel.loads_in_loop or kernel.reduction:
+                sentence = f"split the {kernel.region.name} kernel's reduction among more programs"
+                yield make_action(self.kind, kernel.region, sentence)
 
-Split = Settings("split", PAGE, _offer)
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Only where there are too few programs."""
+        programs = observation.outcome.metrics.get("programs")
+        return 2.0 if programs is not None and programs < FEW_PROGRAMS else -1.5

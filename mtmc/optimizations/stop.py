@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 from mtmc.action import STOP, STOP_KIND, Action
+from mtmc.optimizations.kind import Optimization
+from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
-from mtmc.rewrite.plan import Plan
+from mtmc.protocols import Observation
+from mtmc.source.sites import Sites
 
 PAGE = """\
 # stop
@@ -27,16 +32,25 @@ programs than multiprocessors.
 """
 
 
-class Stop:
+NEAR_ROOF = 0.85
+"""Fraction of the roofline from which on stopping is the best thing to do."""
+
+
+class Stop(Optimization):
     """Always legal, makes nothing."""
 
     kind = STOP_KIND
     page = PAGE
+    weight = 0.2
 
-    def legal(self, version: Version) -> list[Action]:
-        """The one stop action."""
-        return [STOP]
+    def legal(self, version: Version) -> Iterator[Move]:
+        """The one stop action, which makes no child."""
+        yield Move(STOP, lambda: None)
 
-    def rewrite(self, version: Version, action: Action) -> Plan | None:
-        """No new plan."""
-        return None
+    def sites(self, sites: Sites) -> Iterator[Action]:
+        """The same without a plan."""
+        yield STOP
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """The best thing to do near the roofline."""
+        return 3.0 if observation.outcome.metrics.get("roofline", 0.0) >= NEAR_ROOF else 0.0

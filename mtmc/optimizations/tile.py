@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
+from mtmc.action import Action, make_action
 from mtmc.optimizations.resources import elements_a_thread
-from mtmc.optimizations.settings import Choice, Settings
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
 from mtmc.rewrite.families.rows import rows_of
 from mtmc.rewrite.graph import is_one, product
 from mtmc.rewrite.plan import Stage
+from mtmc.source.sites import Sites
 
 PAGE = """\
 # tile
@@ -108,47 +113,76 @@ ROW_BLOCKS = (1, 2, 4, 8, 16, 32)
 COLUMN_BLOCKS = (512, 1024, 2048, 4096, 8192)
 INTERLEAVED_ROWS = (16, 32, 64, 128)
 INTERLEAVED_COLUMNS = (16, 32, 64, 128)
+TILE_LOGIT: dict[tuple[int, ...], float] = {
+    (128, 128, 32): 1.2,
+    (128, 64, 32): 1.2,
+    (64, 128, 32): 0.6,
+    (128, 256, 32): 0.3,
+    (256, 128, 32): 0.3,
+    (64, 64, 64): 0.3,
+    (128, 128, 64): 0.2,
+}
+"""Tiles of a product that did well on H100-class GPUs (see results/), as logit."""
 MOST_AT_ONCE = 8192
 """Elements of several rows that a program has at once; more has never paid."""
 
 
-def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    if stage.family == "matmul":
-        return [
-            (
-                {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
-                f"retile the {stage.name} kernel to {m}x{n} with {k} of the inner dimension at a time",
-            )
-            for m, n, k, warps in MATMUL_TILES
-        ]
-    if stage.family == "convolution":
-        return [
-            (
-                {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
-                f"retile the {stage.name} kernel to {m} channels of {n} positions, {k} summed at a time",
-            )
-            for m, n, k, warps in CONVOLUTION_TILES
-        ]
-    if stage.family == "attention" and "block_v" in dict(stage.schedule):
-        return [
-            (
-                {"block_m": m, "block_n": n, "block_k": k, "block_v": v, "num_warps": warps},
-                f"retile the {stage.name} kernel to {m} queries, {n} keys and {v} columns of values at a time, {k} of the "
-                f"heads' width at a time, {warps} warps",
-            )
-            for m, n, k, v, warps in WIDE_ATTENTION_TILES
-        ]
-    if stage.family == "attention":
-        return [
-            (
-                {"block_m": m, "block_n": n, "num_warps": warps},
-                f"retile the {stage.name} kernel to {m} queries, {n} keys at a time, {warps} warps",
-            )
-            for m, n, warps in ATTENTION_TILES
-        ]
-    if stage.family in ("rowwise", "scan"):
-        return _row_offers(version, stage)
-    return []
+class Tile(ScheduleChange):
+    """How much of the work one program holds at a time."""
+
+    kind = "tile"
+    page = PAGE
+    weight = 1.2
+
+    def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+        """See `ScheduleChange.offer`."""
+        if stage.family == "matmul":
+            return [
+                (
+                    {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
+                    f"retile the {stage.name} kernel to {m}x{n} with {k} of the inner dimension at a time",
+                )
+                for m, n, k, warps in MATMUL_TILES
+            ]
+        if stage.family == "convolution":
+            return [
+                (
+                    {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
+                    f"retile the {stage.name} kernel to {m} channels of {n} positions, {k} summed at a time",
+                )
+                for m, n, k, warps in CONVOLUTION_TILES
+            ]
+        if stage.family == "attention" and "block_v" in dict(stage.schedule):
+            return [
+                (
+                    {"block_m": m, "block_n": n, "block_k": k, "block_v": v, "num_warps": warps},
+                    f"retile the {stage.name} kernel to {m} queries, {n} keys and {v} columns of values at a time, {k} of "
+                    f"the heads' width at a time, {warps} warps",
+                )
+                for m, n, k, v, warps in WIDE_ATTENTION_TILES
+            ]
+        if stage.family == "attention":
+            return [
+                (
+                    {"block_m": m, "block_n": n, "num_warps": warps},
+                    f"retile the {stage.name} kernel to {m} queries, {n} keys at a time, {warps} warps",
+                )
+                for m, n, warps in ATTENTION_TILES
+            ]
+        if stage.family in ("rowwise", "scan"):
+            return _row_offers(version, stage)
+        return []
+
+    def sites(self, sites: Sites) -> Iterator[Action]:
+        """Kernels that go block by block."""
+        for kernel in sites.kernels:
+            if kernel.blocks:
+                yield make_action(self.kind, kernel.region, f"retile the {kernel.region.name} kernel")
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """How well a product's tile does; of rows and attention nothing is known beforehand."""
+        tile = [dict(action.params).get(name) for name in ("block_m", "block_n", "block_k")]
+        return 0.0 if tile[-1] is None else TILE_LOGIT.get(tuple(map(int, tile)), -1.0)  # type: ignore[arg-type]
 
 
 def _row_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
@@ -175,6 +209,3 @@ def _interleaved(version: Version, stage: Stage) -> bool:
         return not is_one(rows_of(version.graph, body, stage).inner)
     scan = next(node for node in body.nodes if node.kind == "scan")
     return not is_one(product(scan.shape[scan.dims[0] + 1 :]))
-
-
-Tile = Settings("tile", PAGE, _offer)

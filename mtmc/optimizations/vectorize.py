@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
+from mtmc.action import Action, make_action
 from mtmc.optimizations.resources import elements_a_thread
-from mtmc.optimizations.settings import Choice, Settings
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
 from mtmc.rewrite.families.product import analyse, can_turn
 from mtmc.rewrite.plan import Stage
+from mtmc.source.sites import Sites
 
 PAGE = """\
 # vectorize
@@ -57,20 +61,40 @@ EACH = {"pointwise": (4, 16), "windows": (1, 4), "rowwise": (4, 64), "scan": (4,
 """Elements that a thread may get: from one load of 16 bytes on (of windows, a load at every tap)."""
 
 
-def _offer(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
-    offers: list[tuple[Choice, str]] = []
-    for block in BLOCKS.get(stage.family, ()):
-        offers.append(({"block": block}, f"vectorize the {stage.name} kernel: {block} elements a program"))
-    if stage.family == "matmul":
-        offers += _turns(version, stage)
-    for warps in WARPS.get(stage.family, ()):
-        offers.append(({"num_warps": warps}, f"vectorize the {stage.name} kernel: {warps} warps a program"))
-    fewest, most = EACH.get(stage.family, (0, math.inf))
-    return [
-        (choice, sentence)
-        for choice, sentence in offers
-        if fewest <= elements_a_thread(version.graph, stage.scheduled(choice)) <= most
-    ]
+class Vectorize(ScheduleChange):
+    """Elements and warps a program."""
+
+    kind = "vectorize"
+    page = PAGE
+    weight = 0.5
+
+    def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+        """See `ScheduleChange.offer`."""
+        offers: list[tuple[Choice, str]] = []
+        for block in BLOCKS.get(stage.family, ()):
+            offers.append(({"block": block}, f"vectorize the {stage.name} kernel: {block} elements a program"))
+        if stage.family == "matmul":
+            offers += _turns(version, stage)
+        for warps in WARPS.get(stage.family, ()):
+            offers.append(({"num_warps": warps}, f"vectorize the {stage.name} kernel: {warps} warps a program"))
+        fewest, most = EACH.get(stage.family, (0, math.inf))
+        return [
+            (choice, sentence)
+            for choice, sentence in offers
+            if fewest <= elements_a_thread(version.graph, stage.scheduled(choice)) <= most
+        ]
+
+    def sites(self, sites: Sites) -> Iterator[Action]:
+        """Kernels that read or write memory."""
+        for kernel in sites.kernels:
+            if kernel.memory:
+                sentence = f"vectorize the {kernel.region.name} kernel: elements and warps a program"
+                yield make_action(self.kind, kernel.region, sentence)
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Four or eight warps."""
+        warps = dict(action.params).get("num_warps")
+        return 0.0 if warps is None else {4: 0.3, 8: 0.3}.get(int(warps), -0.5)
 
 
 def _turns(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
@@ -83,6 +107,3 @@ def _turns(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         return [({"right": "as it lies"}, f"read the right operand of the {stage.name} kernel as it lies")]
     words = f"turn the right operand of the {stage.name} kernel, so that its inner dimension is contiguous"
     return [({"right": "turned"}, words)]
-
-
-Vectorize = Settings("vectorize", PAGE, _offer)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mtmc.action import Action, Region, Scalar
-from mtmc.errors import CoderError
+from mtmc.action import Region
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.optimizations.starts import started
 from mtmc.rewrite.alike import form
 from mtmc.rewrite.body import Body, NotCovered, build
+from mtmc.rewrite.capture import capture
 from mtmc.rewrite.families import family_of
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.ops import FREE, table
-from mtmc.rewrite.plan import Plan, Stage
+from mtmc.rewrite.plan import Plan, Stage, graph_of, root_plan
 from mtmc.rewrite.sizes import NoExpression
-from mtmc.rewrite.source import forward_scope, print_stage
+from mtmc.rewrite.source import forward_scope, print_plan, print_stage, root_regions
 from mtmc.task import Task
 
 
@@ -26,9 +26,8 @@ class Version:
     """One kernel version with a plan.
 
     regions: lines of each stage in its source. hardware: the GPU it is for.
-    excluded: stages that are known to ask for more than the target has (see `optimizations.resources`).
-    rough: whether the reference's own error at full shapes, where it was measured, is that of TF32, as it is where the
-    library convolves so. A version may do the same then, and would not pass where the library is exact.
+    tf32_reference: whether the reference's own error at full shapes, where it was measured, is that of TF32, as it is
+    where the library convolves so. A version may do the same then, and would not pass where the library is exact.
     """
 
     task: Task
@@ -36,14 +35,21 @@ class Version:
     plan: Plan
     regions: Mapping[Stage, Region]
     hardware: Hardware
-    excluded: tuple[Stage, ...] = ()
-    rough: bool = False
+    tf32_reference: bool = False
+
+    @classmethod
+    def of(cls, task: Task, plan: Plan, hardware: Hardware, tf32_reference: bool = False) -> Version:
+        """The version of a task that a plan makes. Raises: TaskError, CoderError where it cannot be written."""
+        graph = graph_of(capture(task), plan)
+        at_root = plan == root_plan(graph)
+        regions = root_regions(task, graph, plan) if at_root else print_plan(task, graph, plan).regions
+        return cls(task, graph, plan, regions, hardware, tf32_reference)
 
     def fp32_products(self, family: str) -> tuple[str, ...]:
         """Ways to compute a product of fp32 numbers as exactly as the reference does, the fastest first."""
         if not self.hardware.target.startswith("sm_"):
             return ("ieee",)
-        own = ("tf32",) if family == "convolution" and self.rough else ()
+        own = ("tf32",) if family == "convolution" and self.tf32_reference else ()
         return (*own, "tf32x3", "ieee")
 
     def kernels(self) -> list[Stage]:
@@ -56,25 +62,12 @@ class Version:
         name = stages[0].name if len(stages) == 1 else " and ".join(stage.name for stage in stages)
         return Region(name, min(r.first_line for r in found), max(r.last_line for r in found))
 
-    def stage(self, name: str) -> Stage:
-        """The stage of this name. Raises: CoderError if there is none."""
-        for stage in self.plan.stages:
-            if stage.name == name:
-                return stage
-        raise CoderError(f"there is no stage {name!r} in this version; it has {[s.name for s in self.plan.stages]}")
-
     def by_form(self, stages: Sequence[Stage]) -> list[tuple[Stage, list[Stage]]]:
         """The first stage of each form, with the others of that form (see `rewrite.alike`)."""
         found: dict[Hashable, list[Stage]] = {}
         for stage in stages:
             found.setdefault(form(self.graph, stage), []).append(stage)
         return [(first, others) for first, *others in found.values()]
-
-    def like(self, stage: Stage) -> list[Stage]:
-        """The stages of a stage's form, itself among them, in the plan's order."""
-        own = form(self.graph, stage)
-        near = [other for other in self.plan.stages if (other.family, len(other.ops)) == (stage.family, len(stage.ops))]
-        return [other for other in near if form(self.graph, other) == own]
 
     def is_free(self, stage: Stage) -> bool:
         """Whether a stage is a torch call that launches no kernel (a view)."""
@@ -122,9 +115,3 @@ class Version:
 def also(others: Sequence[object]) -> str:
     """How a sentence goes on that is about more stages of one form."""
     return f", so in {len(others)} more like it" if others else ""
-
-
-def make_action(kind: str, region: Region, sentence: str, **params: Scalar) -> Action:
-    """An action whose sentence ends with its lines."""
-    lines = str(region).rsplit(", ", 1)[-1]
-    return Action(kind, region, tuple(sorted(params.items())), f"{sentence}, {lines}")

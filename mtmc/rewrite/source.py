@@ -64,8 +64,9 @@ def print_stage(graph: Graph, stage: Stage, name: str) -> Printed:
     return FAMILIES[stage.family].print(graph, build(graph, stage.ops, table), stage, name)
 
 
+@lru_cache(maxsize=256)
 def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
-    """The text of a kernel version.
+    """The text of a kernel version; kept, since a child is printed and later asked for its regions.
 
     Raises: CoderError naming the stage that cannot be written.
     """

@@ -6,7 +6,7 @@ batch of states is an array of numbers and nothing is looked up tree by tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mtmc.action import STOP_KIND, Action
-from mtmc.agents.policies.learned.features import action_features, observation_features
+from mtmc.agents.policies.learned.features import HEURISTIC, action_features, observation_features
+from mtmc.agents.policies.learned.vectors import matrix, names_in
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation
 from mtmc.rl.rewards import OF_EDGES, RewardName
@@ -32,8 +33,9 @@ class Forest:
 
     roots: [trees], the first node of each. tree_of: [nodes]. start: [nodes + 1]. children: [edges], a node, `UNKNOWN` or
     `STOP_CHILD`. known: [edges], whether it can be replayed.
-    observations: [nodes, features]. actions: [known edges, features]. row: [edges], place in `actions`, -1 if not known.
-    ok: [nodes]. runtime_ms: [nodes], NaN for a failure. values: [nodes], log2 speedup over the tree's root, the floor
+    state_names, action_names: of the features (`mtmc.agents.policies.learned.features`).
+    observations: [nodes, state_names]. actions: [known edges, action_names]. row: [edges], place in `actions`, -1 if not
+    known. ok: [nodes]. runtime_ms: [nodes], NaN for a failure. values: [nodes], log2 speedup over the tree's root, the floor
     for a failure. rewards: by name (`mtmc.rl.rewards.OF_EDGES`), [edges]; NaN where there is no child.
     """
 
@@ -43,6 +45,8 @@ class Forest:
     start: Ints
     children: Ints
     known: NDArray[np.bool_]
+    state_names: tuple[str, ...]
+    action_names: tuple[str, ...]
     observations: Floats
     actions: Floats
     row: Ints
@@ -124,14 +128,22 @@ class Batch:
         """Features of the actions, [all actions, features]."""
         return self.forest.actions[self.forest.row[self.edges]]
 
+    @property
+    def opinions(self) -> Floats:
+        """Logarithms of the heuristic's priors of the actions, but for a constant of each state, [all actions]."""
+        return self.actions[:, self.forest.action_names.index(HEURISTIC)]
+
     def part(self, first: int, last: int) -> Batch:
         """The states from `first` to before `last`."""
         ends = np.concatenate(([0], np.cumsum(self.counts)))
         return Batch(self.forest, self.nodes[first:last], self.edges[ends[first] : ends[last]], self.counts[first:last])
 
 
-def forest_of(trees: Sequence[RecordedTree]) -> Forest:
-    """Trees as one forest, in this order. Raises: ConfigError for none."""
+def forest_of(trees: Sequence[RecordedTree], like: Forest | None = None) -> Forest:
+    """Trees as one forest, in this order. like: a forest whose features it is to have; by default it has all that occur.
+
+    Raises: ConfigError for none.
+    """
     if not trees:
         raise ConfigError("there are no trees to learn from: record some with mtmc collect, or name another folder")
     sizes = np.asarray([len(tree.nodes) for tree in trees], np.int64)
@@ -139,6 +151,10 @@ def forest_of(trees: Sequence[RecordedTree]) -> Forest:
     nodes = [node for tree in trees for node in tree.nodes]
     children = np.concatenate([_children(tree, root) for tree, root in zip(trees, roots, strict=True)])
     known = children != UNKNOWN
+    state_names, observations = _joined(
+        [_observations(tree) for tree in trees], None if like is None else like.state_names
+    )
+    action_names, actions = _joined([_actions(tree) for tree in trees], None if like is None else like.action_names)
     return Forest(
         trees=tuple(trees),
         roots=roots,
@@ -146,8 +162,10 @@ def forest_of(trees: Sequence[RecordedTree]) -> Forest:
         start=np.cumsum([0, *(len(node.actions) for node in nodes)]),
         children=children,
         known=known,
-        observations=np.concatenate([_observations(tree) for tree in trees]),
-        actions=np.concatenate([_actions(tree) for tree in trees]),
+        state_names=state_names,
+        action_names=action_names,
+        observations=observations,
+        actions=actions,
         row=np.where(known, np.cumsum(known) - 1, -1),
         ok=np.asarray([node.outcome.ok for node in nodes]),
         runtime_ms=np.asarray([node.outcome.runtime_ms or np.nan for node in nodes]),
@@ -181,12 +199,39 @@ def _rewards(tree: RecordedTree, name: RewardName) -> NDArray[np.float64]:
     return np.asarray(rewards, np.float64)
 
 
-def _observations(tree: RecordedTree) -> Floats:
-    return np.stack([observation_features(tree.observation(node.id), tree.graph) for node in tree.nodes])
+Named = tuple[tuple[str, ...], Floats]
+"""Names of features, and rows of them."""
 
 
-def _actions(tree: RecordedTree) -> Floats:
+def _observations(tree: RecordedTree) -> Named:
+    return _named([observation_features(tree.observation(node.id), tree.graph) for node in tree.nodes], ())
+
+
+def _actions(tree: RecordedTree) -> Named:
     rows = [
-        action_features(tree.observation(node.id), node.actions, tree.graph, only=node.known) for node in tree.nodes
+        row
+        for node in tree.nodes
+        for row in action_features(
+            tree.observation(node.id), node.actions, tree.graph, tree.children_of(node.id), only=node.known
+        )
     ]
-    return np.concatenate(rows)
+    return _named(rows, (HEURISTIC,))
+
+
+def _named(rows: Sequence[Mapping[str, float]], always: tuple[str, ...]) -> Named:
+    names = names_in([*rows, dict.fromkeys(always, 0.0)])
+    return names, matrix(rows, names)
+
+
+def _joined(parts: Sequence[Named], names: tuple[str, ...] | None) -> Named:
+    """Rows of several trees one after the other, over the same names: those given, or all."""
+    names = names or names_in(dict.fromkeys(each, 0.0) for each, _ in parts)
+    place = {name: at for at, name in enumerate(names)}
+    joined = np.zeros((sum(len(rows) for _, rows in parts), len(names)), np.float32)
+    start = 0
+    for own, rows in parts:
+        kept = [(at, place[name]) for at, name in enumerate(own) if name in place]
+        from_, to = (list(each) for each in zip(*kept, strict=True)) if kept else ([], [])
+        joined[start : start + len(rows), to] = rows[:, from_]
+        start += len(rows)
+    return names, joined

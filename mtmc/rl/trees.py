@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.action import STOP_KIND, Action, Region, lines_text
+from mtmc.agents.policies.learned.edits import Children
+from mtmc.agents.policies.learned.features import plan_of
 from mtmc.agents.policies.learned.graphs import GraphFacts, graph_from_json
 from mtmc.errors import RunError
 from mtmc.outcome import Diagnosis, Outcome, speedup
 from mtmc.protocols import Observation, Step
 from mtmc.reward import log_speedup
+from mtmc.rewrite.plan import Plan
 from mtmc.rl.dataset import read_tables, version_text
 from mtmc.rl.schema import METRICS, Split
 from mtmc.task import Task, Variant
@@ -58,7 +61,8 @@ class RecordedNode:
 
 @dataclass(frozen=True, eq=False)
 class RecordedTree:
-    """One task's tree. key: hash of the task's text. graph: None where the task does not export."""
+    """One task's tree. key: hash of the task's text. graph: None where the task does not export. open: whether
+    actions stand among the legal ones that are not (see `mtmc.rl.train.open_space`)."""
 
     key: str
     name: str
@@ -67,6 +71,7 @@ class RecordedTree:
     hardware: str
     graph: GraphFacts | None
     nodes: tuple[RecordedNode, ...]
+    open: bool = False
     _observations: dict[int, Observation] = field(default_factory=dict, repr=False)
 
     @property
@@ -97,6 +102,21 @@ class RecordedTree:
                 self.task, "", node.plan, node.outcome, self._history(node_id), self.hardware
             )
         return self._observations[node_id]
+
+    def children_of(self, node_id: int) -> Children:
+        """The plans after the actions of a version, where they lead to a known one. In a tree that is open nobody knows what
+        an action makes before it is tried, or its plan would tell that it is legal."""
+        node = self.nodes[node_id]
+        known = {
+            action.key: child for action, child in zip(node.actions, node.children, strict=True) if child != UNKNOWN
+        }
+
+        def child(action: Action) -> Plan | None:
+            at = None if self.open else known.get(action.key)
+            plan = None if at is None else self.nodes[at].plan
+            return None if plan is None else plan_of(plan)
+
+        return child
 
     def version_text(self, node_id: int) -> str:
         """The text of a version, printed from its plan. Raises: RunError where it has none, CoderError, TaskError."""

@@ -13,11 +13,11 @@ from mtmc.action import STOP, Action
 from mtmc.agents.coders import CODERS, Rewriter
 from mtmc.agents.coders.auto import AutoCoder
 from mtmc.agents.coders.editing.reply import Unusable
-from mtmc.agents.coders.editing.sites import site_actions
 from mtmc.agents.coders.model import ModelCoder
 from mtmc.chat import ChatReply
 from mtmc.errors import BudgetSpent, CoderError, ConfigError, ModelError
 from mtmc.freeform import freeform_action
+from mtmc.optimizations import site_actions
 from mtmc.outcome import RESOURCE_ERROR, Cost, Diagnosis, Outcome
 from mtmc.protocols import EditRequest, Observation
 from mtmc.task import load_task, task_from_source

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from mtmc.action import STOP, Action
-from mtmc.agents.coders.editing.calls import forward_calls
-from mtmc.agents.coders.editing.sites import site_actions
-from mtmc.agents.coders.editing.structure import Structure
 from mtmc.agents.policies import POLICIES
+from mtmc.optimizations import site_actions
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation
 from mtmc.rewrite.source import root_source
+from mtmc.source.calls import forward_calls
+from mtmc.source.structure import Structure
 from mtmc.syntax import parse
 from mtmc.task import builtin_names, load_task
 from tests.agents.versions import CHILD, PARENT, small_task

@@ -24,11 +24,10 @@ from mtmc.errors import MtmcError
 from mtmc.evaluate.interpreter.interpreter import prepare
 from mtmc.evaluate.loading.modules import candidate_text
 from mtmc.hardware import hardware
-from mtmc.optimizations import KINDS, legal_actions
-from mtmc.optimizations.version import Version
+from mtmc.optimizations import Version, legal_moves
 from mtmc.rewrite.capture import capture
 from mtmc.rewrite.plan import Plan, graph_of, root_plan
-from mtmc.rewrite.source import print_plan, root_regions
+from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
 from mtmc.task.constants import apply_constants
 
@@ -69,22 +68,16 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
 
 def apply(task: Task, way: list[str]) -> Plan:
     """The plan after the way's actions."""
-    start = capture(task)
-    plan = root_plan(start)
+    plan = root_plan(capture(task))
     for wanted in way:
         for _ in range(40):
-            graph = graph_of(start, plan)
-            regions = root_regions(task, graph, plan)
-            if plan != root_plan(start):
-                regions = dict(print_plan(task, graph, plan).regions)
-            version = Version(task, graph, plan, regions, hardware("H100"))
-            found = [a for a in legal_actions(version) if a.kind == wanted or a.sentence.startswith(wanted)]
+            moves = legal_moves(Version.of(task, plan, hardware("H100")))
+            found = [m for m in moves if m.action.kind == wanted or m.action.sentence.startswith(wanted)]
             if not found:
                 break
-            changed = KINDS[found[0].kind].rewrite(version, found[0])
-            assert changed is not None
-            plan = changed
-            if found[0].kind not in ("lower", "fuse"):
+            assert found[0].child is not None
+            plan = found[0].child
+            if found[0].action.kind not in ("lower", "fuse"):
                 break
     return plan
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.optimizations import KINDS, legal_actions
 from mtmc.rewrite.body import NotCovered, build
 from mtmc.rewrite.capture import capture
 from mtmc.rewrite.families.softmax_product import analyse
@@ -14,6 +13,7 @@ from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, load_task, task_from_source
 from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.stepping import actions_on, child_of
 from tests.rewrite.test_plan import version
 
 REFERENCE = """
@@ -106,8 +106,8 @@ def test_kernels_match_torch(results: dict[str, str | None], name: str) -> None:
 
 def fused(task: Task, plan: Plan, beginning: str) -> Plan:
     now = version(task, capture(task), plan)
-    [action] = [action for action in legal_actions(now) if action.sentence.startswith(beginning)]
-    found = KINDS[action.kind].rewrite(now, action)
+    [action] = [action for action in actions_on(now) if action.sentence.startswith(beginning)]
+    found = child_of(now, action)
     assert found is not None
     return found
 
@@ -131,7 +131,7 @@ def test_tensors_one_behind_the_other_are_read_where_they_lie(name: str) -> None
 
 def test_wide_heads_are_retiled_in_slices_that_fit() -> None:
     task = task_from_source(source("wide"), "attention")
-    found = legal_actions(version(task, capture(task), apply(task, ["lower"])))
+    found = actions_on(version(task, capture(task), apply(task, ["lower"])))
     tiles = [dict(action.params) for action in found if action.kind == "tile"]
     assert {tile["block_v"] for tile in tiles} >= {128, 256}
 

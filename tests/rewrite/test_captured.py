@@ -17,12 +17,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mtmc.evaluate.audit.audit import audit
 from mtmc.evaluate.compiling import stand_in
 from mtmc.hardware import hardware
-from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture
 from mtmc.rewrite.plan import Plan, plan_from_json, root_plan
-from mtmc.rewrite.source import print_plan, root_regions
+from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
+from tests.rewrite.stepping import actions_on, child_of
 
 DEEP = """
 import torch
@@ -53,17 +53,13 @@ def get_init_inputs():
 
 
 def version(task: Task, plan: Plan | None = None) -> Version:
-    graph = capture(task)
-    plan = plan or root_plan(graph)
-    at_root = plan == root_plan(graph)
-    regions = root_regions(task, graph, plan) if at_root else dict(print_plan(task, graph, plan).regions)
-    return Version(task, graph, plan, regions, hardware("H100"))
+    return Version.of(task, plan or root_plan(capture(task)), hardware("H100"))
 
 
 def captured(source: str) -> Plan | None:
     start = version(task_from_source(source, "deep"))
-    actions = [action for action in legal_actions(start) if action.kind == "capture"]
-    return KINDS["capture"].rewrite(start, actions[0]) if actions else None
+    actions = [action for action in actions_on(start) if action.kind == "capture"]
+    return child_of(start, actions[0]) if actions else None
 
 
 @pytest.mark.parametrize(
@@ -89,10 +85,10 @@ def test_a_captured_plan_stays_captured_and_is_not_captured_again() -> None:
     plan = captured(DEEP)
     assert plan is not None and plan.captured and plan_from_json(plan.to_json()) == plan
     following = version(task_from_source(DEEP, "deep"), plan)
-    actions = legal_actions(following)
+    actions = actions_on(following)
     assert "capture" not in {action.kind for action in actions}
     fuse = next(action for action in actions if action.kind == "fuse")
-    child = KINDS["fuse"].rewrite(following, fuse)
+    child = child_of(following, fuse)
     assert child is not None and child.captured and len(child.stages) < len(plan.stages)
 
 

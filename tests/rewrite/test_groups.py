@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.optimizations import legal_actions
 from mtmc.rewrite.capture import capture
 from mtmc.rewrite.plan import root_plan
 from mtmc.task import Task, load_task
-from tests.rewrite.stepping import after, version
+from tests.rewrite.stepping import actions_on, after, version
 
 SOURCE = """import torch
 from torch import nn
@@ -70,5 +69,5 @@ def test_what_is_computed_from_no_tensor_stays_a_torch_call() -> None:
     source = SOURCE.replace("return x.softmax(1)", "return (x * torch.log(torch.tensor(2.0))).softmax(1)")
     task = load_task(source)
     start = version(task, root_plan(capture(task)))
-    sentences = [action.sentence for action in legal_actions(start)]
+    sentences = [action.sentence for action in actions_on(start)]
     assert not [sentence for sentence in sentences if "lower log " in sentence or "clone and log" in sentence]

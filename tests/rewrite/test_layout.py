@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from mtmc.hardware import hardware
-from mtmc.optimizations import KINDS, legal_actions
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.capture import capture
-from mtmc.rewrite.plan import Plan, graph_of, root_plan
-from mtmc.rewrite.source import print_plan, root_regions
+from mtmc.rewrite.plan import Plan, root_plan
+from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.stepping import actions_on, child_of
 
 TEMPLATE = """
 import torch
@@ -106,12 +106,7 @@ def test_values_stay_the_same() -> None:
 
 
 def version(task: Task, plan: Plan | None = None, gpu: str = "H100") -> Version:
-    graph = capture(task)
-    at_root = plan is None
-    plan = plan or root_plan(graph)
-    graph = graph_of(graph, plan)
-    regions = root_regions(task, graph, plan) if at_root else dict(print_plan(task, graph, plan).regions)
-    return Version(task, graph, plan, regions, hardware(gpu))
+    return Version.of(task, plan or root_plan(capture(task)), hardware(gpu))
 
 
 @pytest.mark.parametrize(
@@ -126,7 +121,7 @@ def version(task: Task, plan: Plan | None = None, gpu: str = "H100") -> Version:
 )
 def test_where_it_is_legal(first: str, gpu: str, legal: bool) -> None:
     start = version(task_from_source(source("return torch.relu(y)", first), "layout"), gpu=gpu)
-    assert ("layout" in {action.kind for action in legal_actions(start)}) is legal
+    assert ("layout" in {action.kind for action in actions_on(start)}) is legal
 
 
 def turned(text: str, *before: str, last: bool = True) -> str:
@@ -134,11 +129,11 @@ def turned(text: str, *before: str, last: bool = True) -> str:
     task = task_from_source(text, "layout")
     now = version(task)
     for beginning in (*before, "keep tensors channels last") if last else ("keep tensors channels last", *before):
-        action = next(action for action in legal_actions(now) if action.sentence.startswith(beginning))
-        plan = KINDS[action.kind].rewrite(now, action)
+        action = next(action for action in actions_on(now) if action.sentence.startswith(beginning))
+        plan = child_of(now, action)
         assert plan is not None
         now = version(task, plan)
-    assert "layout" not in {action.kind for action in legal_actions(now)}
+    assert "layout" not in {action.kind for action in actions_on(now)}
     return print_plan(task, now.graph, now.plan).source
 
 

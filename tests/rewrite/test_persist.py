@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
-from mtmc.optimizations import legal_actions
 from mtmc.rewrite.capture import capture
 from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.stepping import actions_on
 from tests.rewrite.test_layout import version
 
 TEMPLATE = """
@@ -115,7 +115,7 @@ def test_they_build_for_hopper() -> None:
 
 def sentences(name: str, **settings: int | str) -> list[str]:
     now = version(task_of(name), plan_of(name, **settings))
-    return [action.sentence for action in legal_actions(now) if action.kind in ("persist", "descriptors")]
+    return [action.sentence for action in actions_on(now) if action.kind in ("persist", "descriptors")]
 
 
 def test_what_is_offered_by_hand() -> None:

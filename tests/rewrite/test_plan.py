@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.hardware import hardware
-from mtmc.optimizations import KINDS, legal_actions
+from mtmc.optimizations import legal_moves, possible
 from mtmc.optimizations.resources import asks_as_much, blamed, shared_bytes
 from mtmc.optimizations.version import Version
 from mtmc.outcome import RESOURCE_ERROR, Diagnosis, Outcome
@@ -14,6 +13,8 @@ from mtmc.rewrite.ops import FREE
 from mtmc.rewrite.plan import Plan, Stage, in_order, merged_ops, plan_from_json, root_plan
 from mtmc.rewrite.source import print_plan, root_regions, root_source
 from mtmc.task import Task, load_task
+from tests.rewrite import stepping
+from tests.rewrite.stepping import actions_on, child_of
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +28,13 @@ def graph(task: Task) -> Graph:
 
 
 def version(task: Task, graph: Graph, plan: Plan, name: str = "H100") -> Version:
-    at_root = plan == root_plan(graph)
-    regions = root_regions(task, graph, plan) if at_root else dict(print_plan(task, graph, plan).regions)
-    return Version(task, graph, plan, regions, hardware(name))
+    return stepping.version(task, plan, name)
 
 
 def fused(task: Task, graph: Graph) -> Plan:
     start = version(task, graph, root_plan(graph))
-    action = next(action for action in legal_actions(start) if action.kind == "fuse")
-    plan = KINDS["fuse"].rewrite(start, action)
-    assert plan is not None
+    action = next(action for action in actions_on(start) if action.kind == "fuse")
+    plan = child_of(start, action)
     return plan
 
 
@@ -63,14 +61,14 @@ def test_the_root_keeps_the_reference_and_its_line_numbers(task: Task, graph: Gr
 def test_every_kernel_action_names_the_lines_of_its_kernel(task: Task, graph: Graph) -> None:
     plan = fused(task, graph)
     source = print_plan(task, graph, plan).source.splitlines()
-    for action in legal_actions(version(task, graph, plan))[:-1]:
+    for action in actions_on(version(task, graph, plan))[:-1]:
         assert "@triton.jit" in source[action.region.first_line - 1]
         assert action.sentence.endswith(f"lines {action.region.first_line}-{action.region.last_line}")
 
 
 def test_legal_actions_have_unique_keys_and_end_with_stop(task: Task, graph: Graph) -> None:
     for plan in (root_plan(graph), fused(task, graph)):
-        actions = legal_actions(version(task, graph, plan))
+        actions = actions_on(version(task, graph, plan))
         assert len({action.key for action in actions}) == len(actions)
         assert actions[-1].kind == "stop"
 
@@ -78,15 +76,15 @@ def test_legal_actions_have_unique_keys_and_end_with_stop(task: Task, graph: Gra
 def test_an_action_that_changes_nothing_is_not_legal(task: Task, graph: Graph) -> None:
     plan = fused(task, graph)
     start = version(task, graph, plan)
-    for action in legal_actions(start)[:-1]:
-        assert KINDS[action.kind].rewrite(start, action) != plan
+    for action in actions_on(start)[:-1]:
+        assert child_of(start, action) != plan
 
 
 def test_schedules_beyond_shared_memory_are_not_legal(task: Task, graph: Graph) -> None:
     plan = fused(task, graph)
     small = "MI300X"
-    for action in legal_actions(version(task, graph, plan, small))[:-1]:
-        child = KINDS[action.kind].rewrite(version(task, graph, plan, small), action)
+    for action in actions_on(version(task, graph, plan, small))[:-1]:
+        child = child_of(version(task, graph, plan, small), action)
         assert child is not None and all(shared_bytes(graph, stage) <= 64 * 1024 for stage in child.stages)
 
 
@@ -108,8 +106,8 @@ def test_what_failed_for_lack_of_resources_is_not_offered_again(task: Task, grap
     assert found == too_much.stages
     assert asks_as_much(stage.scheduled({"num_stages": 5}), found)
     assert not asks_as_much(stage.scheduled({"num_stages": 3}), found)
-    start = Version(task, graph, plan, dict(print_plan(task, graph, plan).regions), hardware("H100"), found)
-    stages = [dict(action.params).get("num_stages") for action in legal_actions(start) if action.kind == "pipeline"]
+    moves = possible(legal_moves(version(task, graph, plan)), found)
+    stages = [move.stage.number("num_stages") for move in moves if move.action.kind == "pipeline" and move.stage]
     assert stages == [3]
 
 
@@ -156,14 +154,12 @@ def get_init_inputs():
     graph = capture(task)
     plan = root_plan(graph)
     start = version(task, graph, plan)
-    apart = {
-        action.sentence.split(",")[0]: action for action in legal_actions(start) if "side by side" in action.sentence
-    }
+    apart = {action.sentence.split(",")[0]: action for action in actions_on(start) if "side by side" in action.sentence}
     assert set(apart) == {"fuse sin and cos side by side"}  # one partner each; sin and softmax can follow
-    changed = KINDS["fuse"].rewrite(start, apart["fuse sin and cos side by side"])
+    changed = child_of(start, apart["fuse sin and cos side by side"])
     assert changed is not None and ("sin", "cos") in [stage.ops for stage in changed.stages]
     assert "return sin, cos" in print_plan(task, graph, changed).source
     large = load_task(source.replace("64, 40", "4096, 1024"))
     assert not [
-        a for a in legal_actions(version(large, capture(large), root_plan(capture(large)))) if "side by" in a.sentence
+        a for a in actions_on(version(large, capture(large), root_plan(capture(large)))) if "side by" in a.sentence
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,9 +69,11 @@ def test_numpy_and_torch_agree(trees: list[RecordedTree], tmp_path: Path) -> Non
         scores = scorer.score(batch)
     for at in range(len(batch)):
         part = batch.part(at, at + 1)
-        logits = network.logits(part.observations[0], part.actions)
+        state = dict(zip(forest.state_names, part.observations[0].tolist(), strict=True))
+        rows = [dict(zip(forest.action_names, row.tolist(), strict=True)) for row in part.actions]
+        logits = network.logits(state, [{**row, "kind:new": 1.0} for row in rows])  # what nobody learned is left out
         assert logits == pytest.approx(scores.logits[batch.state_of == at].numpy(), abs=1e-4)
-        assert network.value(part.observations[0]) == pytest.approx(scores.values[at].item(), abs=1e-4)
+        assert network.value(state) == pytest.approx(scores.values[at].item(), abs=1e-4)
 
 
 def test_untrained_it_is_the_heuristic_and_small(trees: list[RecordedTree], tmp_path: Path) -> None:
@@ -110,11 +113,23 @@ def test_bad_settings_and_weights_are_one_clear_error(tmp_path: Path) -> None:
             Compact(**{name: value})  # type: ignore[arg-type]
 
 
-def test_weights_for_other_features_are_refused(trees: list[RecordedTree], tmp_path: Path) -> None:
+def test_weights_that_do_not_name_their_features_are_refused(trees: list[RecordedTree], tmp_path: Path) -> None:
     network = CompactSettings().open(forest_of(trees), seed=0).network
-    write_network(network, tmp_path / "old.npz", {"features": 0})
-    with pytest.raises(RunError, match="features of version 0, these are of version"):
+    write_network(replace(network, action_names=("heuristic",)), tmp_path / "old.npz", {})
+    with pytest.raises(RunError, match=r"take \d+ and \d+ features, but name \d+ and 1: train them again"):
         read_network(tmp_path / "old.npz")
+
+
+def test_what_never_changes_in_the_training_data_has_no_weight(trees: list[RecordedTree]) -> None:
+    forest = forest_of(trees)
+    network = CompactSettings().open(forest, seed=0).network
+    for rows, weights in (
+        (forest.observations[forest.ok], network.weights["state_in"]),
+        (forest.actions, network.weights["action_in"]),
+    ):
+        constant = rows.std(axis=0, dtype=np.float64) < 1e-3
+        assert constant.any() and not constant.all()
+        assert not weights[:, constant].any() and weights[:, ~constant].any(axis=0).all()
 
 
 def test_the_command_trains_a_policy_for_a_search(

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from mtmc.agents.policies.heuristic import Uniform
-from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.fakes import FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.protocols import Observation
@@ -107,7 +106,7 @@ def test_settings_are_checked() -> None:
     with pytest.raises(ConfigError, match="most_actions cannot be 2"):
         TreeEnvironment(forest, most_actions=2)
     wide = TreeEnvironment(forest, most_actions=9)
-    assert wide.reset(seed=0)[0]["actions"].shape == (9, len(ACTION_NAMES))
+    assert wide.reset(seed=0)[0]["actions"].shape == (9, len(forest.action_names))
 
 
 def test_gymnasium_finds_nothing_wrong() -> None:
@@ -129,7 +128,7 @@ def test_a_step_computes_no_features(monkeypatch: pytest.MonkeyPatch) -> None:
         observation, _, ended, cut_off, _ = made.step(int(rng.choice(np.flatnonzero(observation["mask"]))))
         if ended or cut_off:
             observation, _ = made.reset()
-    assert observation["observation"].shape == (len(OBSERVATION_NAMES),)
+    assert observation["observation"].shape == made.observation_space["observation"].shape
 
 
 def flat(tree: RecordedTree) -> list[list[float]]:

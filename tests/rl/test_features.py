@@ -1,27 +1,24 @@
-"""Features of versions and actions: all kinds and settings that exist are told, groups and stages that are alike too."""
+"""Features of versions and actions: what an edit of the plan changes, by name, from the plans before and after it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from mtmc.agents.policies.learned import features
-from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES, action_features, observation_features
-from mtmc.agents.policies.learned.fit import SETTINGS, WORDS, settings_values
-from mtmc.agents.policies.learned.forms import form
+from mtmc.agents.policies.learned.edits import children_of, places
+from mtmc.agents.policies.learned.features import action_features, observation_features
 from mtmc.agents.policies.learned.graphs import GraphFacts, graph_from_json, with_simplified
-from mtmc.agents.policies.learned.stages import stage_facts
-from mtmc.agents.policies.learned.targets import Stages, Target
-from mtmc.optimizations import KINDS, legal_actions
+from mtmc.agents.policies.learned.schedules import settings_features
+from mtmc.agents.policies.learned.vectors import matrix, names_in
+from mtmc.optimizations import KINDS
 from mtmc.optimizations.version import Version
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation
 from mtmc.rewrite.capture import capture
-from mtmc.rewrite.plan import Stage, root_plan
+from mtmc.rewrite.plan import Plan, Stage, root_plan
 from mtmc.task import Task, load_task
-from tests.rewrite.stepping import after, version
+from tests.rewrite.stepping import actions_on, after, child_of, version
 
 SOURCE = """import torch
 from torch import nn
@@ -41,7 +38,8 @@ def get_inputs():
 def get_init_inputs():
     return [width]
 """
-MEBI = 2**20
+US = 8 * 2**20 / 3350 / 1e3
+"""Microseconds that an H100 takes for 8 MiB, a tensor of the task, at its peak bandwidth."""
 
 
 @pytest.fixture(scope="module")
@@ -59,90 +57,95 @@ def seen(version_: Version) -> Observation:
     return Observation(version_.task, "", version_.plan.to_json(), outcome, (), "H100")
 
 
-def facts_of(version_: Version) -> GraphFacts:
+def facts_of(version_: Version, *more: tuple[str, ...]) -> GraphFacts:
     """As they are recorded with a tree."""
-    return graph_from_json(with_simplified(capture(version_.task), [version_.plan.simplified]).to_json())
+    return graph_from_json(with_simplified(capture(version_.task), [version_.plan.simplified, *more]).to_json())
 
 
-def stages_of(version_: Version) -> Stages:
-    graph = facts_of(version_).simplified(version_.plan.simplified)
-    stages = version_.plan.stages
-    return Stages(graph, stages, [stage_facts(graph, stage.ops) for stage in stages])
+def told(version_: Version, beginning: str) -> dict[str, float]:
+    """The features of the action whose sentence begins so."""
+    actions = actions_on(version_)
+    at = next(at for at, action in enumerate(actions) if action.sentence.startswith(beginning))
+    return action_features(seen(version_), actions)[at]
 
 
-def column(rows: np.ndarray, name: str) -> list[float]:
-    return rows[:, ACTION_NAMES.index(name)].tolist()
+def test_a_fusion_saves_launches_and_what_its_stages_hand_on(root: Version) -> None:
+    """sigmoid and mul, in both layers: what the sigmoid writes is written and read no more, and so is the product's result
+    by one of two. Each is 8 MiB."""
+    found = told(root, "fuse sigmoid and mul,")
+    assert found["kind:fuse"] == 1.0 and found["first:torch"] == found["second:torch"] == found["to:pointwise"] == 1.0
+    assert found["times"] == 0.5 and found["parts"] == pytest.approx(0.5 * 1.585, rel=1e-3)  # log2 of 2, of 3
+    assert found["kernels_saved"] == pytest.approx(1.585 / 2, rel=1e-3)
+    saved_us = 2 ** (4 * found["saved"]) - 1
+    assert saved_us == pytest.approx(2 * 3 * US, rel=0.01)
+    everything = told(root, "fuse all neighbours")
+    assert everything["kernels_saved"] == pytest.approx(2.3219 / 2, rel=1e-3)  # log2 of 1 + 4
+    assert everything["saved"] > found["saved"] and everything["to:matmul"] == 1.0
 
 
-def test_every_kind_has_a_number_of_its_own() -> None:
-    assert set(features.KINDS) == set(KINDS)
+def test_what_is_done_everywhere_is_told_by_its_places(root: Version) -> None:
+    action, fused = after(root, "fuse all neighbours")
+    (first, second) = places(root.plan, fused.plan)
+    assert [stage.name for stage in first.before] == ["linear", "sigmoid", "mul"]
+    assert [stage.name for stage in second.before] == ["linear_1", "sigmoid_1", "mul_1"]
+    assert first.after == (fused.plan.stages[0],) and action.param("groups") == 2
+    assert places(root.plan, root.plan) == []
+    a, b, c = Stage(("a",)), Stage(("b",)), Stage(("c",))
+    (other,) = places(Plan((a, b)), Plan((a, c)))  # ops that algebra replaced
+    assert (other.before, other.after) == ((b,), (c,))
 
 
-def test_groups_say_what_they_save(root: Version) -> None:
-    """Each product takes along what follows it; the softmax stays apart. A tensor is 8 MiB."""
-    stages = stages_of(root)
-    assert [stage.name for at, stage in enumerate(root.plan.stages) if not stages.is_free(at)] == [
-        *("linear", "sigmoid", "mul", "linear_1", "sigmoid_1", "mul_1", "softmax")
+def test_nothing_is_read_from_the_words_of_an_action(root: Version) -> None:
+    """Features hang on the plans: with another region, other parameters and another sentence they are the same."""
+    actions = actions_on(root)
+    known = children_of(seen(root))
+    plans = {action.key: known(action) for action in actions}
+    renamed = [
+        replace(action, region=replace(action.region, name=f"r{at}"), params=(), sentence="")
+        for at, action in enumerate(actions)
     ]
-    everything = next(action for action in legal_actions(root) if "all neighbours" in action.sentence)
-    found = stages.target(everything)
-    assert (found.times, found.kernels) == (2, 4)
-    assert [root.plan.stages[at].name for at in found.places] == [
-        "linear",
-        "sigmoid",
-        "mul",
-        "linear_1",
-        "sigmoid_1",
-        "mul_1",
-    ]
-    assert found.bytes == 4 * 8 * MEBI  # what both products and both sigmoids write
-    pair = next(action for action in legal_actions(root) if "fuse sigmoid and mul," in action.sentence)
-    assert stages.target(pair) == Target((1, 2), times=2, kernels=2, bytes=8 * MEBI)
+    by_new_key = {new.key: plans[old.key] for new, old in zip(renamed, actions, strict=True)}
+    before = action_features(seen(root), actions)
+    for row, again in zip(before, action_features(seen(root), renamed, None, lambda a: by_new_key[a.key]), strict=True):
+        assert {**row, "heuristic": 0.0} == {**again, "heuristic": 0.0}
 
 
-def test_one_group_is_what_lies_between_its_ends() -> None:
-    text = SOURCE.replace("x = layer(x)", "x = torch.sin(x)").replace(".transpose(0, 1).transpose(0, 1)", "")
-    made = version(task := load_task(text), root_plan(capture(load_task(text))))
-    assert task.source == text
-    action = next(action for action in legal_actions(made) if action.sentence.startswith("fuse the 7 calls"))
-    found = stages_of(made).target(action)
-    assert (found.places, found.times, found.kernels, found.bytes) == (tuple(range(7)), 1, 6, 6 * 8 * MEBI)
-
-
-def test_stages_that_are_alike_are_those_the_rewriter_takes_together(root: Version) -> None:
-    _, fused = after(root, "fuse all neighbours")
-    for each in (root, fused):
-        stages = stages_of(each)
-        working = [at for at in range(len(stages.stages)) if not stages.is_free(at)]
-        assert [stages.alike(at) for at in working] == [len(each.like(each.plan.stages[at])) for at in working]
-    first, second = fused.plan.stages[0], fused.plan.stages[1]
-    graph = facts_of(fused)
-    assert form(graph, first) == form(graph, second)
-    assert form(graph, first) != form(graph, second.scheduled({"num_warps": 16}))
-
-
-def test_every_setting_that_is_offered_has_a_number(root: Version) -> None:
-    """Of kernels of products, rows and elements: no setting is told by `settings_other` alone."""
+def test_every_kind_that_is_legal_is_told_and_all_actions_differ(root: Version) -> None:
     fused = after(root, "fuse all neighbours")[1]
     lowered = after(after(fused, "lower softmax")[1], "compute")[1]
+    kinds = set[str]()
     for each in (root, fused, lowered, after(root, "lower sigmoid")[1]):
-        actions = legal_actions(each)
-        rows = action_features(seen(each), actions, facts_of(each))
-        assert np.isfinite(rows).all() and np.abs(rows).max() < 16
-        assert max(column(rows, "settings_other")) == 0.0 and max(column(rows, "kind_other")) == 0.0
-        assert len(np.unique(rows, axis=0)) == len(actions)
-        unknown = {name for stage in each.kernels() for name, _ in stage.schedule}
-        assert unknown <= {*SETTINGS, *(name for name, _ in WORDS)}
+        actions = actions_on(each)
+        rows = action_features(seen(each), actions)
+        numbers = matrix(rows, names_in(rows))
+        assert abs(numbers).max() < 16 and len({tuple(row) for row in numbers.tolist()}) == len(actions)
+        kinds |= {name for row in rows for name in row if name.startswith("kind:")}
+        for name in {setting for stage in each.kernels() for setting, _ in stage.schedule}:
+            assert any(f":{name}" in told_name for row in rows for told_name in row), name
+    assert kinds <= {f"kind:{kind}" for kind in KINDS} and len(kinds) > 8
+
+
+def test_without_a_plan_after_it_only_the_kind_and_what_was_done_is_told(root: Version) -> None:
+    actions = actions_on(root)
+    (row,) = action_features(seen(root), actions, None, lambda action: None, only=[0])
+    assert set(row) == {"kind:fuse", "repeats", "kind_done", "region_done", "kind_was_last", "heuristic"}
+    assert "edit_known" in told(root, "fuse all")
 
 
 def test_settings_by_hand() -> None:
     old = Stage(("a",), "matmul", (("block_m", 63), ("right", "turned")))
     new = old.scheduled({"block_m": 127, "operands": "descriptors", "fancy": 3})
-    values = dict(zip(features.SETTING_NAMES, settings_values(old, new), strict=True))
-    assert {name: value for name, value in values.items() if value} == {
-        **{"block_m_value": 1.75, "block_m_change": 0.5, "with_turned": 1.0, "with_descriptors": 1.0},
-        **{"to_descriptors": 1.0, "settings_changed": 0.75, "settings_other": 1.0},
+    assert settings_features(old, new) == {
+        **{"set:block_m": 1.75, "change:block_m": 0.5, "with:right=turned": 1.0, "with:operands=descriptors": 1.0},
+        **{"to:operands=descriptors": 1.0, "settings_changed": 0.75, "set:fancy": 0.5, "change:fancy": 1.0},
     }
+    assert settings_features(None, old) == {"set:block_m": 1.5, "with:right=turned": 1.0}
+
+
+def test_vectors_go_by_name() -> None:
+    rows = [{"a": 1.0, "new": 5.0}, {"b": 2.0}]
+    assert names_in(rows) == ("a", "b", "new")
+    assert matrix(rows, ("b", "gone", "a")).tolist() == [[0.0, 0.0, 1.0], [2.0, 0.0, 0.0]]
 
 
 def test_a_simplified_version_is_told_by_its_own_graph(root: Version) -> None:
@@ -150,12 +153,11 @@ def test_a_simplified_version_is_told_by_its_own_graph(root: Version) -> None:
     assert simpler.plan.simplified == (action.param("rules"),)
     recorded, observation = facts_of(simpler), seen(simpler)
     assert recorded.simplified(simpler.plan.simplified).ops != recorded.ops
-    actions = legal_actions(simpler)
-    np.testing.assert_array_equal(observation_features(observation), observation_features(observation, recorded))
-    np.testing.assert_array_equal(
-        action_features(observation, actions), action_features(observation, actions, recorded)
-    )
-    names = dict(zip(OBSERVATION_NAMES, observation_features(observation, recorded), strict=True))
-    assert names["plan_simplified"] == 1.0
-    plain = replace(recorded, after={})  # of a recording without it, the captured graph is all that is known
-    assert np.isfinite(observation_features(observation, plain)).all()
+    actions = actions_on(simpler)
+    assert observation_features(observation) == observation_features(observation, recorded)
+    assert action_features(observation, actions) == action_features(observation, actions, recorded)
+    assert observation_features(observation, recorded)["plan_simplified"] == 1.0
+    plain = replace(recorded, after={})  # of a recording without it, the exported graph is all that is known
+    assert observation_features(observation, plain)["plan_simplified"] == 1.0
+    (place,) = places(root.plan, child_of(root, action))
+    assert place.before and told(root, "simplify")["edit_known"] == 1.0

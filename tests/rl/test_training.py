@@ -12,6 +12,7 @@ import torch
 
 from mtmc.agents.policies.heuristic import Heuristic
 from mtmc.agents.policies.learned.features import action_features, observation_features
+from mtmc.agents.policies.learned.vectors import matrix
 from mtmc.errors import ConfigError
 from mtmc.reward import VALUE_FLOOR
 from mtmc.rl.curves import Row
@@ -136,9 +137,10 @@ def test_what_a_forest_says_is_what_its_trees_say() -> None:
         *(trees[0].nodes[0].actions[at] for at in (0, 1, 3, 4)),
     ]
     seen, actions = trees[0].observation(0), trees[0].nodes[0].actions
-    assert np.array_equal(batch.part(1, 3).actions, action_features(seen, actions, None)[[0, 1, 3, 4]])
+    rows = action_features(seen, actions, None, trees[0].children_of(0), only=[0, 1, 3, 4])
+    assert np.array_equal(batch.part(1, 3).actions, matrix(rows, forest.action_names))
     assert forest.children[forest.start[6]] == 7
-    assert np.array_equal(batch.observations[2], observation_features(seen, None))
+    assert np.array_equal(batch.observations[2], matrix([observation_features(seen, None)], forest.state_names)[0])
 
 
 def test_worth_by_hand() -> None:

@@ -140,8 +140,8 @@ def model_actions(
     Those of the rewriter on a version with a plan, else what the syntax tree shows (`site_actions`). wider: with a plan
     also the fusions that the syntax tree shows, of more calls at once than the rewriter takes (attention, say).
     """
-    from mtmc.agents.coders.editing.sites import site_actions
     from mtmc.hardware import hardware
+    from mtmc.optimizations import site_actions
 
     if observation.plan is not None:
         planned = Rewriter().actions(observation, failures)

@@ -127,8 +127,8 @@ class Judge:
 
 def _forward(source: str) -> tuple[bool, int]:
     """Whether forward launches a kernel that stores something, and how many computations it leaves to torch."""
-    from mtmc.agents.coders.editing.calls import forward_calls
-    from mtmc.agents.coders.editing.structure import Structure
+    from mtmc.source.calls import forward_calls
+    from mtmc.source.structure import Structure
 
     structure = Structure.of(parse(source))
     calls = forward_calls(structure)

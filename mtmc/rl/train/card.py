@@ -9,7 +9,6 @@ from importlib import metadata
 from typing import Any
 
 from mtmc import __version__
-from mtmc.agents.policies.learned.features import FEATURES_VERSION
 from mtmc.rl.train.validate import Validation
 
 CARD = "model_card.md"
@@ -38,8 +37,8 @@ def model_card(
             f"# Policy `{settings['policy']['name']}` of mtmc\n",
             "It gives the legal optimizations of a kernel version their prior probabilities. Made by\n",
             f"    {command}\n",
-            f"on {date.today().isoformat()}, seed {settings['seed']}, {_versions()}; features of version "
-            f"{FEATURES_VERSION}. The weights are those of unit {best[0]} of {best[2]}, the best on the validation "
+            f"on {date.today().isoformat()}, seed {settings['seed']}, {_versions()}. The "
+            f"weights are those of unit {best[0]} of {best[2]}, the best on the validation "
             f"trees.{cut}{start}\n",
             "## Data\n",
             f"Recorded trees {', '.join(about['folders'])}, hash {about['hash']}: {trees['train']} trees with "

@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from mtmc.agents.policies.learned.compact.network import ARRAYS, CLIP, Floats, Network, write_network
-from mtmc.agents.policies.learned.features import ACTION_NAMES, OBSERVATION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scorer, Scores
@@ -41,7 +40,7 @@ class CompactSettings:
     def open(self, forest: Forest, seed: int) -> CompactScorer:
         """A network that is the heuristic before it is trained, see `mtmc.rl.scorer.ScorerSettings`."""
         generator = torch.Generator().manual_seed(seed)
-        return CompactScorer(_Net(_initial(self, forest, generator)))
+        return CompactScorer(_Net(_initial(self, forest, generator)), forest.state_names, forest.action_names)
 
 
 class _Net(nn.Module):
@@ -63,7 +62,7 @@ class _Net(nn.Module):
         by_state = state @ w["state_in"].T + w["bias_in"]
         hidden = (action @ w["action_in"].T + by_state[torch.from_numpy(batch.state_of)]).relu()
         deeper = (hidden @ w["hidden"].T + w["bias_hidden"]).relu()
-        logits = deeper @ w["out"] + w["opinion"] * actions[:, -1]
+        logits = deeper @ w["out"] + w["opinion"] * torch.from_numpy(batch.opinions)
         values = (state @ w["value_in"].T + w["value_bias_in"]).relu() @ w["value_out"] + w["value_bias"]
         return Scores(logits, values)
 
@@ -77,8 +76,8 @@ class CompactScorer(Scorer):
     threads = 1
     """Its matrices are so small that more threads cost more than they gain, 50 times as much on a busy machine."""
 
-    def __init__(self, net: _Net) -> None:
-        self._net = net
+    def __init__(self, net: _Net, state_names: tuple[str, ...], action_names: tuple[str, ...]) -> None:
+        self._net, self._state_names, self._action_names = net, state_names, action_names
         self._reference: _Net | None = None
 
     @property
@@ -87,7 +86,7 @@ class CompactScorer(Scorer):
         found: dict[str, Floats] = {
             name: tensor.detach().numpy().astype(np.float32) for name, tensor in self._net.state_dict().items()
         }
-        return Network(found)
+        return Network(found, self._state_names, self._action_names)
 
     def score(self, batch: Batch) -> Scores:
         """See `Scorer`."""
@@ -126,33 +125,41 @@ class CompactScorer(Scorer):
         """See `Scorer`. Raises: OSError where a file cannot be written."""
         network = self.network
         write_network(network, folder / FILE, {"weights": network.size})
-        more = f"\nA network of {network.size} weights over {len(OBSERVATION_NAMES)} features of a version and "
-        more += f"{len(ACTION_NAMES)} of each action.\n"
+        more = f"\nA network of {network.size} weights over {len(self._state_names)} features of a version and "
+        more += f"{len(self._action_names)} of each action.\n"
         (folder / CARD).write_text(card + more, encoding="utf-8")
         return [folder / FILE, folder / CARD]
 
 
 def _initial(settings: CompactSettings, forest: Forest, generator: torch.Generator) -> dict[str, torch.Tensor]:
-    states, actions, hidden, value = len(OBSERVATION_NAMES), len(ACTION_NAMES), settings.hidden, settings.value_hidden
+    states, actions = len(forest.state_names), len(forest.action_names)
+    hidden, value = settings.hidden, settings.value_hidden
 
     def drawn(outputs: int, inputs: int, whole: int) -> torch.Tensor:
         return torch.randn(outputs, inputs, generator=generator) * math.sqrt(2.0 / whole)
 
+    seen = forest.observations[forest.ok]
     return {
-        **_scaling("state", forest.observations[forest.ok]),
+        **_scaling("state", seen),
         **_scaling("action", forest.actions),
-        "state_in": drawn(hidden, states, states + actions),
-        "action_in": drawn(hidden, actions, states + actions),
+        "state_in": drawn(hidden, states, states + actions) * _changing(seen),
+        "action_in": drawn(hidden, actions, states + actions) * _changing(forest.actions),
         "bias_in": torch.zeros(hidden),
         "hidden": drawn(hidden, hidden, hidden),
         "bias_hidden": torch.zeros(hidden),
         "out": torch.zeros(hidden),
         "opinion": torch.ones(()),
-        "value_in": drawn(value, states, states),
+        "value_in": drawn(value, states, states) * _changing(seen),
         "value_bias_in": torch.zeros(value),
         "value_out": torch.zeros(value),
         "value_bias": torch.zeros(()),
     }
+
+
+def _changing(features: Floats) -> torch.Tensor:
+    """1 for each feature that changes in the training data, 0 for the others: nothing can be learned of what they do, so
+    their weights are 0 (and stay so: they are standardized to 0)."""
+    return torch.from_numpy(features.std(axis=0, dtype=np.float64) >= _LEAST_SPREAD).float()
 
 
 def _scaling(name: str, features: Floats) -> dict[str, torch.Tensor]:

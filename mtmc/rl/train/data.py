@@ -48,7 +48,8 @@ def load_data(folders: Sequence[str], space: Space, validation_trees: int, seed:
     chosen = splits["validation"][: validation_trees or None]
     if space == "all":
         splits["train"], chosen = ([open_space(tree, seed) for tree in some] for some in (splits["train"], chosen))
-    return Data(forest_of(splits["train"]), forest_of(chosen), about)
+    forest = forest_of(splits["train"])
+    return Data(forest, forest_of(chosen, like=forest), about)
 
 
 def data_hash(folders: Sequence[Path]) -> str:

@@ -39,7 +39,6 @@ from mtmc.errors import ConfigError, RunError
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scorer, Scores
 from mtmc.rl.train.card import CARD, earlier_text
-from mtmc.rl.train.warm import OPINION
 
 _VALUE_WIDTH = 128
 
@@ -221,7 +220,7 @@ class LmScorer(Scorer):
         """What is added to the model's scores, [all actions]."""
         if not self._settings.opinion:
             return torch.zeros(len(batch.edges), device=self.device)
-        return self._settings.opinion * torch.from_numpy(batch.actions[:, OPINION]).to(self.device)
+        return self._settings.opinion * torch.from_numpy(batch.opinions).to(self.device)
 
     def _read(self, batch: Batch, states: Sequence[int]) -> Scores:
         """What the model says of some states of a batch, in the order given, in one run. A state that comes twice is run

@@ -36,7 +36,7 @@ def open_space(tree: RecordedTree, seed: int) -> RecordedTree:
         failed += [_failed(first + at, node, action) for at, action in enumerate(added)]
         children = (*node.children, *range(first, first + len(added)))
         nodes.append(replace(node, actions=(*node.actions, *added), children=children))
-    return replace(tree, nodes=(*nodes, *failed), _observations={})
+    return replace(tree, nodes=(*nodes, *failed), open=True, _observations={})
 
 
 def _failed(number: int, parent: RecordedNode, action: Action) -> RecordedNode:

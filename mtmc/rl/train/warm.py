@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mtmc.agents.policies.learned.features import ACTION_NAMES
 from mtmc.errors import ConfigError
 from mtmc.rl.forest import STOP_CHILD, Batch, Forest
 from mtmc.rl.train.ragged import Doubles, log_softmax, log_softmax_np
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
     from mtmc.rl.scorer import Scorer
 
-OPINION = ACTION_NAMES.index("heuristic")
-"""The feature that holds the logarithm of the heuristic's prior, but for a constant of the version."""
 _BOUNDS = (-1.0, 3.0)
 """Worth is clipped to these: how hopeless a bad action is need not be learned."""
 _ROUNDS = 64
@@ -102,7 +99,7 @@ def lessons(forest: Forest, warm: Warm) -> Lessons:
     nodes = np.flatnonzero(forest.choices)
     batch = forest.batch(nodes)
     logits, probs, gains = np.full(len(q), np.nan), np.full(len(q), np.nan), np.zeros(len(forest.ok))
-    logits[batch.edges] = warm.sharpness * np.clip(q[batch.edges], *_BOUNDS) + warm.opinion * batch.actions[:, OPINION]
+    logits[batch.edges] = warm.sharpness * np.clip(q[batch.edges], *_BOUNDS) + warm.opinion * batch.opinions
     probs[batch.edges] = np.exp(log_softmax_np(logits[batch.edges], batch.counts))
     np.maximum.at(gains, np.repeat(nodes, batch.counts), q[batch.edges])
     return Lessons(logits, probs, gains)

@@ -11,15 +11,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from mtmc.agents.coders.editing.structure import (
-    MAKERS,
-    Function,
-    Structure,
-    is_self,
-    parameters,
-    passed,
-    tensor_arguments,
-)
+from mtmc.source.structure import MAKERS, Function, Structure, is_self, parameters, passed, tensor_arguments
 
 _OPERATORS: dict[type[ast.operator], str] = {
     ast.Add: "add",

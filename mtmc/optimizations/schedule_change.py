@@ -1,0 +1,51 @@
+"""ScheduleChange: what the kinds that only change kernels' schedules have in common: they offer settings, and set them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+from mtmc.action import make_action
+from mtmc.optimizations.kind import Optimization
+from mtmc.optimizations.move import Move
+from mtmc.optimizations.resources import MAX_ELEMENTS_A_THREAD, elements_a_thread, shared_bytes
+from mtmc.optimizations.version import Version, also
+from mtmc.rewrite.plan import Plan, Setting, Stage
+
+Choice = Mapping[str, Setting]
+"""Settings to change, with their new values."""
+
+
+class ScheduleChange(Optimization):
+    """A kind that changes kernels' schedules and nothing else."""
+
+    @abstractmethod
+    def offer(self, version: Version, stage: Stage) -> Sequence[tuple[Choice, str]]:
+        """For a kernel: settings to change, and the sentence that says so."""
+
+    def legal(self, version: Version) -> Iterator[Move]:
+        """One move for each offered choice that changes something and can be written.
+
+        Kernels that are alike have one move, which changes all of them.
+        """
+        for stage, others in version.by_form(version.kernels()):
+            for choice, sentence in self.offer(version, stage):
+                changed = stage.scheduled(choice)
+                if changed == stage or not _fits(version, changed):
+                    continue
+                action = make_action(self.kind, version.region(stage), sentence + also(others), **choice)
+                yield Move(action, partial(_rescheduled, version.plan, (stage, *others), choice), changed)
+
+
+def _rescheduled(plan: Plan, stages: Sequence[Stage], choice: Choice) -> Plan:
+    """The plan with some stages' schedules changed."""
+    for stage in stages:
+        plan = plan.with_stage(stage, stage.scheduled(choice))
+    return plan
+
+
+def _fits(version: Version, stage: Stage) -> bool:
+    if shared_bytes(version.graph, stage) > version.hardware.shared_per_block:
+        return False
+    return elements_a_thread(version.graph, stage) <= MAX_ELEMENTS_A_THREAD and version.prints(stage)

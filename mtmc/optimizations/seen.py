@@ -1,0 +1,40 @@
+"""seen: the moves of the version that a policy or a coder is shown.
+
+The same few versions are asked for again and again: when their actions are listed, when a policy looks at the children that
+the actions make, and when one of them is edited. So the moves of the last versions are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from mtmc.hardware import hardware
+from mtmc.optimizations import KINDS, Move, Version, legal_moves
+from mtmc.protocols import EditRequest, Observation
+from mtmc.rewrite.plan import plan_from_json
+from mtmc.task import Task
+
+KEPT = 128
+"""Versions whose moves are kept."""
+TF32_ERROR = 1e-5
+"""Norm-wise error above which a reference of fp32 numbers does not compute in fp32: TF32 is off by 1e-4 and more, fp32 by
+1e-6 and less."""
+
+
+def moves_on(seen: Observation | EditRequest) -> Mapping[str, Move]:
+    """The legal moves of a version by the keys of their actions, in order; none for a version without a plan.
+
+    Raises: TaskError where the task does not export, ConfigError for hardware that is not in the table.
+    """
+    if seen.plan is None:
+        return {}
+    tf32_reference = seen.outcome.metrics.get("reference_error", 0.0) > TF32_ERROR
+    return _moves(seen.task, seen.plan, seen.hardware, tf32_reference, tuple(KINDS))
+
+
+@lru_cache(maxsize=KEPT)
+def _moves(task: Task, plan: str, gpu: str, tf32_reference: bool, kinds: tuple[str, ...]) -> dict[str, Move]:
+    """kinds: those that are known at the time, for one may be added."""
+    version = Version.of(task, plan_from_json(plan), hardware(gpu), tf32_reference)
+    return {move.action.key: move for move in legal_moves(version)}
