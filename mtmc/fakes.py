@@ -10,15 +10,14 @@ import hashlib
 import os
 import random
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 from mtmc.action import STOP, Action, Region
-from mtmc.errors import CoderError, RunError
+from mtmc.errors import CoderError
 from mtmc.outcome import RESOURCE_ERROR, Cost, Diagnosis, Outcome, Status
 from mtmc.protocols import (
     Coder,
@@ -28,12 +27,10 @@ from mtmc.protocols import (
     Evaluator,
     Observation,
     Policy,
-    Strategy,
-    Trial,
 )
-from mtmc.search.strategies.common import Flights
+from mtmc.search.strategies.base import Edge, PlainState, StrategyNode, TreeStrategy
 from mtmc.task import Task, Variant
-from mtmc.tree import ROOT_ID, source_hash
+from mtmc.tree import source_hash
 
 FAKE_TASK = Task("fake", "class Model: ...\n", Variant("full"), Variant("small"))
 KINDS = ("fuse", "tile", "reorder", "pipeline", "precision", "layout", "split", "vectorize")
@@ -168,54 +165,17 @@ class FakeEvaluator(Evaluator):
         """Nothing to end."""
 
 
-@dataclass
-class FakeStrategyState:
-    """Open edges (node id, action index) in order, and the trials in flight."""
-
-    waiting: list[tuple[int, int]] = field(default_factory=list)
-    values: dict[int, float] = field(default_factory=dict)
-    flights: Flights = field(default_factory=Flights)
-
-
 @dataclass(frozen=True)
-class FakeStrategy(Strategy):
+class FakeStrategy(TreeStrategy[PlainState]):
     """Every edge once, in the order in which the nodes came."""
 
-    def start(self, seed: int, deterministic: bool = True) -> FakeStrategyState:
-        """See `protocols.Strategy.start`."""
-        return FakeStrategyState()
+    def next_edge(self, state: PlainState) -> Edge | None:
+        """See `TreeStrategy.next_edge`."""
+        return next(((node.id, min(node.untried)) for node in state.nodes.values() if node.untried), None)
 
-    def add_node(
-        self,
-        state: FakeStrategyState,
-        node_id: int,
-        parent_id: int,
-        priors: Sequence[float],
-        value: float,
-        stop_index: int | None = None,
-    ) -> FakeStrategyState:
-        """See `protocols.Strategy.add_node`."""
-        if node_id not in state.values:
-            state.values[node_id] = value
-            state.waiting += [(node_id, index) for index in range(len(priors)) if index != stop_index]
-        return state
-
-    def ask(self, state: FakeStrategyState, n: int) -> tuple[list[Trial], FakeStrategyState]:
-        """See `protocols.Strategy.ask`."""
-        if ROOT_ID not in state.values:
-            raise RunError("the fake strategy was asked before its root was known: call add_node for the root first")
-        asked, state.waiting = state.waiting[:n], state.waiting[n:]
-        return [state.flights.start(*edge) for edge in asked], state
-
-    def tell(self, state: Any, trial_id: int, child_id: int | None, value: float) -> FakeStrategyState:
-        """See `protocols.Strategy.tell`."""
-        state.flights.land(trial_id)
-        assert isinstance(state, FakeStrategyState)
-        return state
-
-    def annotations(self, state: FakeStrategyState) -> Mapping[int, Mapping[str, float]]:
-        """Per node its value, and 1 visit."""
-        return {node_id: {"visits": 1.0, "value": value} for node_id, value in state.values.items()}
+    def note(self, state: PlainState, node: StrategyNode) -> dict[str, float]:
+        """Its value, and 1 visit."""
+        return {"visits": 1.0, "value": node.value}
 
 
 @lru_cache(maxsize=8)

@@ -14,6 +14,7 @@ from mtmc.errors import ConfigError, RunError
 from mtmc.fakes import FakeStrategy
 from mtmc.protocols import Strategy, Trial
 from mtmc.reward import VALUE_FLOOR
+from mtmc.rl.expand import Expand
 from mtmc.search.strategies import STRATEGIES, BestOfN, Greedy, Mcts
 from mtmc.search.strategies.common import derive_seed, derived_random
 from mtmc.search.strategies.mcts_tree import puct, q_value, score
@@ -22,7 +23,10 @@ from mtmc.search.strategies.mcts_walk import ranked
 ALL = [
     *(pytest.param(strategy(), id=name) for name, strategy in STRATEGIES.items()),
     pytest.param(FakeStrategy(), id="fake"),
+    pytest.param(Expand(), id="expand"),
 ]
+"""A new strategy is tested by its line in `STRATEGIES`; those below are in no registry."""
+
 WIDTH = 7
 """Legal actions of a right version in `World`; the last one is STOP."""
 
@@ -38,6 +42,7 @@ class World:
         self.state: Any = strategy.start(seed, deterministic)
         self.values: list[float] = []
         self.depths: list[int] = []
+        self.priors: list[list[float]] = []
         self.edges: Counter[tuple[int, int]] = Counter()
         self.asked: list[Trial] = []
         self.told: list[tuple[int, int | None, float]] = []
@@ -52,6 +57,7 @@ class World:
         weights = [] if dead else [*(0.1 + chance.random() for _ in range(WIDTH - 1)), 0.2]
         priors = [weight / sum(weights) for weight in weights]
         stop = None if dead else WIDTH - 1
+        self.priors.append(priors)
         self.state = self.strategy.add_node(self.state, node_id, parent_id, priors, value, stop)
         return node_id
 
@@ -146,6 +152,36 @@ def test_telling_twice_changes_nothing(strategy: Strategy) -> None:
             twice.state = strategy.tell(twice.state, trial_id, child_id, value)
             twice.state = strategy.tell(twice.state, trial_id, None, value + 1.0)
         assert once.notes == twice.notes
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+@pytest.mark.parametrize("strategy", ALL)
+def test_the_state_is_rebuilt_by_the_same_calls(strategy: Strategy, deterministic: bool) -> None:
+    """What a resumed run relies on: the recorded calls, batch by batch, give the state back, trials in flight included."""
+    sizes = (1, 4, 2, 8, 3, 3, 8, 1)
+    world = World(strategy, 4, deterministic)
+    for n in sizes:
+        for trial in world.ask(n):
+            world.end(trial)
+    in_flight = world.ask(3)
+
+    state = strategy.add_node(strategy.start(4, deterministic), 0, -1, world.priors[0], 0.0, WIDTH - 1)
+    known = 1
+    told = iter(world.told)
+    for n in sizes:
+        trials, state = strategy.ask(state, n)
+        for trial in trials:
+            trial_id, child_id, value = next(told)
+            assert trial_id == trial.id
+            if child_id == known:
+                priors = world.priors[known]
+                stop_index = WIDTH - 1 if priors else None
+                state = strategy.add_node(state, known, trial.node_id, priors, value, stop_index)
+                known += 1
+            state = strategy.tell(state, trial_id, child_id, value)
+    trials, state = strategy.ask(state, 3)
+    assert trials == in_flight
+    assert {node_id: dict(note) for node_id, note in strategy.annotations(state).items()} == world.notes
 
 
 @pytest.mark.parametrize("strategy", ALL)

@@ -11,41 +11,24 @@ Three kinds of trials, drawn by their shares:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from mtmc.errors import RunError
-from mtmc.protocols import Strategy, Trial
-from mtmc.search.strategies.common import Flights, check_setting, derived_random
+from mtmc.search.strategies.base import Edge, StrategyNode, TreeState, TreeStrategy
+from mtmc.search.strategies.common import check_setting, derived_random
 from mtmc.tree import ROOT_ID
 
 
 @dataclass
-class _Node:
-    parent_id: int
-    value: float
-    priors: tuple[float, ...]
-    open: list[int]
-    """Actions that were not tried."""
-    prior: float = 1.0
-    tried: int = 0
-
-
-@dataclass
-class ExpandState:
+class ExpandState(TreeState[StrategyNode]):
     """What was tried. eligible: ids of versions with actions that were not tried, in order of their coming. best: id of the
     version with the greatest value so far."""
 
-    seed: int
-    nodes: dict[int, _Node] = field(default_factory=dict)
     eligible: dict[int, None] = field(default_factory=dict)
-    linked: set[int] = field(default_factory=lambda: {ROOT_ID})
     best: int = ROOT_ID
-    flights: Flights = field(default_factory=Flights)
 
 
 @dataclass(frozen=True)
-class Expand(Strategy):
+class Expand(TreeStrategy[ExpandState]):
     """Settings of the expansion.
 
     blind, complete: shares of these trials. focus: of the trials that follow what is known: how many doublings of a
@@ -55,6 +38,7 @@ class Expand(Strategy):
     blind: float = 0.2
     complete: float = 0.4
     focus: float = 6.0
+    state_type = ExpandState
 
     def __post_init__(self) -> None:
         """Raises: ConfigError for a setting out of its range."""
@@ -65,80 +49,43 @@ class Expand(Strategy):
         check_setting(both <= 1, "blind + complete", both, "use shares that sum to 1 at most")
         check_setting(self.focus >= 0, "focus", self.focus, "use 0 or more")
 
-    def start(self, seed: int, deterministic: bool = True) -> ExpandState:
-        """The state before the root is known. `seed` decides every draw."""
-        return ExpandState(seed)
+    def added(self, state: ExpandState, node: StrategyNode) -> None:
+        """Something may be tried there."""
+        if node.value > state.nodes[state.best].value:
+            state.best = node.id
+        if node.untried:
+            state.eligible[node.id] = None
 
-    def add_node(
-        self,
-        state: ExpandState,
-        node_id: int,
-        parent_id: int,
-        priors: Sequence[float],
-        value: float,
-        stop_index: int | None = None,
-    ) -> ExpandState:
-        """Make a node known, see `protocols.Strategy.add_node`."""
-        if node_id not in state.nodes:
-            actions = [index for index in range(len(priors)) if index != stop_index]
-            state.nodes[node_id] = _Node(parent_id, value, tuple(priors), actions)
-            if value > state.nodes[state.best].value:
-                state.best = node_id
-            if actions:
-                state.eligible[node_id] = None
-        return state
+    def next_edge(self, state: ExpandState) -> Edge | None:
+        """An edge that was not tried; None where no more are left. The seed decides every draw."""
+        if not state.eligible:
+            return None
+        node, index = self._draw(state)
+        if node.untried == [index]:
+            del state.eligible[node.id]
+        return node.id, index
 
-    def ask(self, state: ExpandState, n: int) -> tuple[list[Trial], ExpandState]:
-        """Up to `n` edges that were not tried; fewer where no more are left."""
-        if ROOT_ID not in state.nodes:
-            raise RunError("expand was asked before its root was known: call add_node for the root first")
-        trials: list[Trial] = []
-        while len(trials) < n and state.eligible:
-            node_id, index = self._draw(state)
-            node = state.nodes[node_id]
-            node.open.remove(index)
-            node.tried += 1
-            if not node.open:
-                del state.eligible[node_id]
-            trials.append(state.flights.start(node_id, index))
-        return trials, state
-
-    def _draw(self, state: ExpandState) -> tuple[int, int]:
+    def _draw(self, state: ExpandState) -> tuple[StrategyNode, int]:
         """The next edge. There is at least one eligible version."""
-        rng = derived_random(state.seed, "expand", state.flights.asked)
+        rng = derived_random(state.seed, "expand", state.asked)
         kind = rng.random()
         ids = list(state.eligible)
         if kind < self.blind:
-            node_id = rng.choice(ids)
-            return node_id, rng.choice(state.nodes[node_id].open)
+            node = state.nodes[rng.choice(ids)]
+            return node, rng.choice(sorted(node.untried))
         if kind < self.blind + self.complete:
             incomplete = [each for each in _line(state, state.best) if each in state.eligible]
             if incomplete:
-                node_id = rng.choice(incomplete)
-                return node_id, rng.choice(state.nodes[node_id].open)
+                node = state.nodes[rng.choice(incomplete)]
+                return node, rng.choice(sorted(node.untried))
         best = max(state.nodes[each].value for each in ids)
         # A version that was often gone on from gives way to others of its kind.
         weights = [
             math.pow(2.0, self.focus * (state.nodes[each].value - best)) / (1 + state.nodes[each].tried) for each in ids
         ]
-        node_id = rng.choices(ids, weights)[0]
-        node = state.nodes[node_id]
-        return node_id, rng.choices(node.open, [node.priors[index] for index in node.open])[0]
-
-    def tell(self, state: ExpandState, trial_id: int, child_id: int | None, value: float) -> ExpandState:
-        """The end of a trial; its edge was closed when it was asked."""
-        trial = state.flights.land(trial_id)
-        if trial is not None and child_id is not None and child_id not in state.linked:
-            state.linked.add(child_id)
-            state.nodes[child_id].prior = state.nodes[trial.node_id].priors[trial.action_index]
-        return state
-
-    def annotations(self, state: ExpandState) -> Mapping[int, Mapping[str, float]]:
-        """Per node: `visits` (trials from it), `value`, `prior` of the action that led to it."""
-        return {
-            node_id: {"visits": float(node.tried), "value": node.value, "prior": node.prior}
-            for node_id, node in sorted(state.nodes.items())
-        }
+        node = state.nodes[rng.choices(ids, weights)[0]]
+        untried = sorted(node.untried)
+        return node, rng.choices(untried, [node.priors[index] for index in untried])[0]
 
 
 def _line(state: ExpandState, node_id: int) -> list[int]:

@@ -46,7 +46,7 @@ def test_complete_tries_what_else_could_be_done_on_the_way_to_the_best() -> None
         line = [state.best]
         while line[-1] != 0:
             line.append(state.nodes[line[-1]].parent_id)
-        incomplete = [node for node in line if state.nodes[node].open]
+        incomplete = [node for node in line if state.nodes[node].untried]
         [trial], _ = strategy.ask(state, 1)
         assert trial.node_id in incomplete or not incomplete
 

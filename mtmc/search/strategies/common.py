@@ -1,35 +1,12 @@
-"""What every strategy needs: trial ids with an idempotent end, derived seeds, and checks of settings."""
+"""What strategies share besides their base: derived seeds, what a failure is worth, and checks of settings."""
 
 from __future__ import annotations
 
 import hashlib
 import random
-from dataclasses import dataclass, field
 
-from mtmc.errors import ConfigError, RunError
-from mtmc.protocols import Trial
+from mtmc.errors import ConfigError
 from mtmc.reward import VALUE_FLOOR
-
-
-@dataclass
-class Flights:
-    """Trials that were asked and not yet told, with ids in order of asking from 0."""
-
-    asked: int = 0
-    flying: dict[int, Trial] = field(default_factory=dict)
-
-    def start(self, node_id: int, action_index: int) -> Trial:
-        """A new trial."""
-        trial = Trial(self.asked, node_id, action_index)
-        self.asked += 1
-        self.flying[trial.id] = trial
-        return trial
-
-    def land(self, trial_id: int) -> Trial | None:
-        """The trial that ends now, or None if it ended before. Raises: RunError if it was never asked."""
-        if not 0 <= trial_id < self.asked:
-            raise RunError(f"trial {trial_id} was never asked: this strategy has asked for {self.asked} so far")
-        return self.flying.pop(trial_id, None)
 
 
 def derive_seed(seed: int, *path: int | str) -> int:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mtmc.search.strategies.common import Flights, is_failure
+from mtmc.search.strategies.base import StrategyNode, TreeState
+from mtmc.search.strategies.common import is_failure
 
 
 class MctsEdge:
@@ -32,29 +33,21 @@ class MctsEdge:
 
 
 @dataclass(eq=False, slots=True)
-class MctsNode:
-    """One version.
+class MctsNode(StrategyNode):
+    """One version. Its actions are first tried in their order, `STOP` among them.
 
-    priors: of its actions. order: the actions, likeliest first, of equals the first: they are first tried in this
-    order. edges: of the actions that were tried. open_edges: how many edges are not closed, untried ones included.
+    edges: of the actions that were tried. open_edges: how many edges are not closed, untried ones included.
     parent and action_index: the edge that made it, None and -1 for the root and before it is linked.
     """
 
-    id: int
-    value: float
-    priors: tuple[float, ...]
-    order: tuple[int, ...]
-    stop_index: int | None
-    open_edges: int
+    open_edges: int = 0
     edges: dict[int, MctsEdge] = field(default_factory=dict)
     parent: MctsNode | None = None
     action_index: int = -1
 
-    @classmethod
-    def make(cls, node_id: int, priors: Sequence[float], value: float, stop_index: int | None) -> MctsNode:
-        """A node that is not linked yet."""
-        order = tuple(sorted(range(len(priors)), key=lambda index: (-priors[index], index)))
-        return cls(node_id, value, tuple(priors), order, stop_index, len(priors))
+    def __post_init__(self) -> None:
+        StrategyNode.__post_init__(self)
+        self.open_edges = len(self.priors)
 
     @property
     def exhausted(self) -> bool:
@@ -91,15 +84,13 @@ class Stop:
 
 
 @dataclass
-class MctsState:
-    """The whole opinion of the search. low, high: least and greatest value of a right version so far."""
+class MctsState(TreeState[MctsNode]):
+    """Settings and statistics of the search. low, high: least and greatest value of a right version so far."""
 
-    exploration: float
-    best_weight: float
-    expansions: int
-    widening: float
-    nodes: dict[int, MctsNode] = field(default_factory=dict)
-    flights: Flights = field(default_factory=Flights)
+    exploration: float = 1.0
+    best_weight: float = 0.0
+    expansions: int = 1
+    widening: float = 1.0
     low: float = math.inf
     high: float = -math.inf
 
@@ -176,6 +167,4 @@ def settle(state: MctsState, node: MctsNode, index: int) -> None:
 
 def _awaits(state: MctsState, node: MctsNode, index: int) -> bool:
     """Whether a trial of this very edge is in flight: its child may still open something."""
-    if node.edges[index].flying == 0:
-        return False
-    return any(trial.node_id == node.id and trial.action_index == index for trial in state.flights.flying.values())
+    return node.edges[index].flying > 0 and (node.id, index) in state.edges_in_flight
