@@ -11,11 +11,15 @@ from pathlib import Path
 import pytest
 
 from mtmc.action import STOP, Action, Region
+from mtmc.cli import main
 from mtmc.errors import RunError
+from mtmc.evaluate import ReplaySettings
+from mtmc.fakes import FakeEvaluator
 from mtmc.outcome import Cost, Diagnosis, Outcome
-from mtmc.protocols import Trial
+from mtmc.protocols import EvaluationRequest, Trial
+from mtmc.search import load, resume
 from mtmc.store import ROOT_TRIAL, STORE_NAME, Attempt, Batch, NewNode, Store, TrialEnd, TrialRow
-from mtmc.task import Task, Variant
+from mtmc.task import Task, Variant, load_task
 from mtmc.tree import NO_PARENT, KernelNode, source_hash
 
 TASK = Task(
@@ -181,12 +185,63 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
 def test_a_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     started(tmp_path).close()
     with sqlite3.connect(tmp_path / STORE_NAME) as connection:
-        connection.execute("UPDATE meta SET value = 99 WHERE key = 'schema'")
+        connection.execute("PRAGMA user_version = 99")
     connection.close()
     for opened in (Store.open, Store.read):
-        with pytest.raises(RunError, match=r"newer version of mtmc \(schema 99, this one reads up to 2\): upgrade"):
+        with pytest.raises(RunError, match=r"newer version of mtmc \(schema 99, this one reads up to 3\): upgrade"):
             opened(tmp_path)
     assert not list(tmp_path.glob("*-wal")), "a refused run is left as it was"
+
+
+def old_run(folder: Path) -> dict[str, bytes]:
+    """A run of nine evaluations that was killed after five, as the version before schema 3 left it; the files it has."""
+    folder.mkdir()
+    connection = sqlite3.connect(folder / STORE_NAME)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.executescript((Path(__file__).parent / "old_runs" / "schema2.sql").read_text())
+    connection.close()
+    (folder / ".lock").write_text("4242\n")
+    return contents(folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_run_of_an_older_version_can_be_looked_at_and_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    before = old_run(folder)
+    with pytest.raises(
+        RunError, match=r"cannot be resumed: an older version of mtmc made it.*start it again in another"
+    ):
+        Store.open(folder)
+    with pytest.raises(RunError, match="an older version of mtmc made it"):
+        resume(folder, evaluator=FakeEvaluator())
+    assert contents(folder) == before
+    assert main(["resume", str(folder)]) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"mtmc: the run {folder} cannot be resumed: an older version of mtmc made it")
+    result = load(folder)
+    assert [node.action.key for node in result.tree if node.action][:3] == [
+        "lower(softmax;)",
+        "vectorize(softmax;num_warps=16)",
+        "reorder(softmax;cache=let go)",
+    ]
+    assert (result.evaluations, result.finished) == (5, None)
+    for words in (["show"], ["show", "3"], ["export", "--format=json"], ["report"]):
+        assert main([words[0], str(folder), *words[1:]]) == 0, words
+    assert "let go" in capsys.readouterr().out
+    assert contents(folder) == before, "looking changes nothing"
+
+
+def test_what_an_older_version_evaluated_can_be_replayed(tmp_path: Path) -> None:
+    old_run(tmp_path / "run")
+    result = load(tmp_path / "run")
+    evaluator = ReplaySettings(run=str(tmp_path / "run")).open()
+    request = EvaluationRequest(load_task("softmax"), result.tree[2].source)
+    assert evaluator.evaluate([request]) == [result.tree[2].outcome]
 
 
 def test_one_at_a_time_in_this_process(tmp_path: Path) -> None:

@@ -119,8 +119,8 @@ def resume(
     no registry. budget: a new one (an integer changes the evaluations only); its depth cannot change. model: new
     settings of the language model, where it is served elsewhere now, say.
 
-    Raises: RunError if there is no such run, another process has it open, a newer version made it, or its strategy does
-    not ask for the recorded trials; ConfigError for a budget that cannot be.
+    Raises: RunError if there is no such run, another process has it open, a newer or an older version made it, or its
+    strategy does not ask for the recorded trials; ConfigError for a budget that cannot be.
     """
     directory = Path(run_dir)
     store = Store.open(directory)

@@ -21,6 +21,10 @@ CHEAP_SECONDS = 0.001
 """An edit or outcome that took less than this, and no money, is written with the next record, at the latest with the
 end of its batch: to lose it in a crash costs less than to write it by itself."""
 
+_MAGIC = b"SQLite format 3\0"
+_USER_VERSION = slice(60, 64)
+"""Bytes of the file's header, a big-endian number: see `PRAGMA user_version`."""
+
 
 class Database:
     """An open database. Its methods may be called from several threads."""
@@ -83,6 +87,21 @@ class Database:
             except sqlite3.Error as error:
                 mend = "see that the disk has room and the folder can be written"
                 raise RunError(f"{self.folder / STORE_NAME} cannot be written ({error}): {mend}") from error
+
+
+def user_version(path: Path) -> int:
+    """What `PRAGMA user_version` has set, from the file's header: the file is neither locked nor changed for it.
+
+    Raises: RunError if it cannot be read or is no SQLite file.
+    """
+    try:
+        with path.open("rb") as file:
+            header = file.read(_USER_VERSION.stop)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}): see that its folder can be read") from error
+    if not header.startswith(_MAGIC) or len(header) < _USER_VERSION.stop:
+        raise RunError(f"{path} cannot be read (it is no SQLite file): is it a run of mtmc?")
+    return int.from_bytes(header[_USER_VERSION], "big")
 
 
 def connect(path: Path) -> sqlite3.Connection:

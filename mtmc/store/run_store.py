@@ -19,7 +19,7 @@ from mtmc.action import Action, action_from_json, action_to_json
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Trial
-from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect
+from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect, user_version
 from mtmc.store.evaluations import OutcomeTable
 from mtmc.store.folder_lock import FolderLock
 from mtmc.store.model_calls import CallTable, add_table
@@ -27,7 +27,9 @@ from mtmc.store.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
 from mtmc.task import Task, Variant
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
+"""Of the tables and of what stands in them: plans, kinds and settings of actions. Version 3 renamed several of these, so
+a run of an older version can be looked at (what it has found is text and numbers), but not gone on with."""
 
 ROOT_TRIAL = -1
 """Trial id of the root's own attempt, and the number of the batch that its outcome belongs to."""
@@ -103,7 +105,7 @@ class Store(CallTable, OutcomeTable):
         fields = asdict(task)
         state = fields.pop("state")
         facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": json.dumps(settings), "state": state}
-        self._connection.executescript(_SCHEMA)
+        self._connection.executescript(f"PRAGMA user_version = {SCHEMA_VERSION};{_SCHEMA}")
         add_table(self._connection)
         with self._writing() as connection:
             connection.executemany("INSERT INTO meta VALUES (?, ?)", list(facts.items()))
@@ -112,13 +114,16 @@ class Store(CallTable, OutcomeTable):
     def open(cls, folder: Path) -> Store:
         """The store of a run that is to go on, locked against every other process.
 
-        Raises: RunError if there is no run, another process has it open, or a newer version made it.
+        Raises: RunError if there is no run, another process has it open, or a newer or an older version made it: then
+            nothing in the folder is touched.
         """
-        _check_exists(folder)
+        if _checked_schema(folder) < SCHEMA_VERSION:
+            reason = "an older version of mtmc made it, and plans are written differently now"
+            mend = "start it again in another folder, or resume it with that version; show, export and report still read it"
+            raise RunError(f"the run {folder} cannot be resumed: {reason}; {mend}")
         lock = FolderLock(folder)
         try:
             store = cls(folder, connect(folder / STORE_NAME), lock)
-            store._check_schema()
             add_table(store._connection)
             store._evaluated = set(store.recorded())
         except BaseException:
@@ -128,12 +133,14 @@ class Store(CallTable, OutcomeTable):
 
     @classmethod
     def read(cls, folder: Path) -> Store:
-        """The store of a run, to look at only; the run may be going on. Raises: RunError as `open` does."""
-        _check_exists(folder)
+        """The store of a run, to look at only; the run may be going on, or be that of an older version.
+
+        Raises: RunError if there is no run, or a newer version made it.
+        """
+        _checked_schema(folder)
         store = cls(folder, connect(folder / STORE_NAME), None)
         with store._reading() as connection:
             connection.execute("PRAGMA query_only = 1")
-        store._check_schema()
         return store
 
     def task(self) -> Task:
@@ -277,17 +284,6 @@ class Store(CallTable, OutcomeTable):
         rows = self._all("SELECT value FROM meta WHERE key = ?", key)
         return rows[0][0] if rows else None
 
-    def _check_schema(self) -> None:
-        try:
-            schema = self._meta("schema")
-        except RunError:
-            self.close()
-            raise
-        if schema is None or schema > SCHEMA_VERSION:
-            self.close()
-            made = f"schema {schema}, this one reads up to {SCHEMA_VERSION}"
-            raise RunError(f"the run {self.folder} was made by a newer version of mtmc ({made}): upgrade mtmc")
-
 
 def check_unused(folder: Path) -> None:
     """Raises: RunError if a run has used this folder already, or it cannot be a folder."""
@@ -308,9 +304,15 @@ def coding_cost(total: Cost, attempt: Cost) -> Cost:
     return Cost(0.0, summed.usd, summed.tokens_in, summed.tokens_out, summed.calls)
 
 
-def _check_exists(folder: Path) -> None:
+def _checked_schema(folder: Path) -> int:
+    """The version of a run's tables; 0 for all before version 3. Raises: RunError if there is no run, or it is newer."""
     if not (folder / STORE_NAME).is_file():
         raise RunError(f"there is no run in {folder}: it has no {STORE_NAME}; name the folder of a run")
+    schema = user_version(folder / STORE_NAME)
+    if schema > SCHEMA_VERSION:
+        made = f"schema {schema}, this one reads up to {SCHEMA_VERSION}"
+        raise RunError(f"the run {folder} was made by a newer version of mtmc ({made}): upgrade mtmc")
+    return schema
 
 
 def _insert_nodes(connection: sqlite3.Connection, nodes: Sequence[NewNode]) -> None:
