@@ -250,7 +250,7 @@ def test_folders_that_cannot_be_used(run_dir: Path, capsys: pytest.CaptureFixtur
 def test_a_run_of_a_newer_version(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     connection = sqlite3.connect(run_dir / "run.sqlite")
     with connection:
-        connection.execute("UPDATE meta SET value = 999 WHERE key = 'schema'")
+        connection.execute("PRAGMA user_version = 999")
     connection.close()
     for argv in (("resume", "a"), ("show", "a"), ("report", "a"), ("export", "a", "-f", "dot")):
         assert "newer version of mtmc" in refused(capsys, *argv)
