@@ -4,9 +4,11 @@ import csv
 import itertools
 import json
 import math
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -186,6 +188,24 @@ def test_a_recorded_tree_gives_the_edits_of_its_run(run: Path) -> None:
         assert mine.request.source == other.request.source and mine.request.action == other.request.action
 
 
+class Copying:
+    """A pool whose work is done here, but on copies, as what goes to other processes is one."""
+
+    def __init__(self, jobs: int) -> None:
+        assert jobs == 2
+
+    def __enter__(self) -> Copying:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing to end."""
+
+    def map(self, function: Any, jobs: Iterable[Any], chunksize: int) -> Iterator[Any]:
+        for job in jobs:
+            there, given = pickle.loads(pickle.dumps((function, job)))
+            yield pickle.loads(pickle.dumps(there(given)))
+
+
 def test_edits_that_processes_print_are_those_printed_here(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow", reason="the extra rl is not installed")
     from mtmc.rl.coder import printing
@@ -199,6 +219,7 @@ def test_edits_that_processes_print_are_those_printed_here(run: Path, monkeypatc
     here = list(printing.printed(jobs))
     monkeypatch.setattr(printing, "cores", lambda: 2)
     monkeypatch.setattr(printing, "LEAST", 1)
+    monkeypatch.setattr(printing, "process_pool", Copying)
     elsewhere = list(printing.printed(jobs))
     assert [each.about["child"] for each in elsewhere] == [*others, first]
     assert [(each.child, each.about, each.request.source) for each in elsewhere] == [

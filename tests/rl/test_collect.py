@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import time
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +18,6 @@ from mtmc.evaluate import EVALUATORS
 from mtmc.evaluate.gpu import GpuSettings
 from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.outcome import Outcome
-from mtmc.protocols import Evaluator
 from mtmc.rl import collect as collecting
 from mtmc.rl import worker
 from mtmc.rl.collect import _hand_out, collect, of_split, split_by_device, write_collection
@@ -58,14 +57,16 @@ def test_tasks_of_one_split_alone() -> None:
         CollectSettings(split="held")  # type: ignore[arg-type]
 
 
-def test_a_tree_that_was_cut_off_goes_on_as_if_nothing_had_been(task: Task, tmp_path: Path) -> None:
+def test_a_tree_that_was_cut_off_goes_on_as_if_nothing_had_been(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert grow_task(orders(tmp_path / "whole"), task, Screening(Drawn(), AS), 0.0).ended == "finished"
     evaluator = Drawn()
-    cut = orders(tmp_path / "cut", deadline=time.time() + 0.2)
-    slow = Screening(Slow(evaluator, 0.1), AS)
-    assert grow_task(cut, task, slow, 0.0).ended == "cut off"
+    monkeypatch.setattr(worker, "time", SimpleNamespace(time=lambda: evaluator.count, monotonic=lambda: 0.0))
+    late = orders(tmp_path / "cut", deadline=5)  # a version takes a second
+    assert grow_task(late, task, Screening(evaluator, AS), 0.0).ended == "cut off"
     part = plain(tmp_path / "cut" / "parts" / "rows")
-    assert 0 < len(part["nodes"]) < 12 and not part["tasks"][0]["finished"]
+    assert 5 <= len(part["nodes"]) < 12 and not part["tasks"][0]["finished"]
     before = evaluator.count
     told = grow_task(orders(tmp_path / "cut"), task, Screening(evaluator, AS), 0.0)
     assert told.ended == "finished" and told.evaluations == evaluator.count - before == 12 - before
@@ -73,39 +74,23 @@ def test_a_tree_that_was_cut_off_goes_on_as_if_nothing_had_been(task: Task, tmp_
     assert worker.done(tmp_path / "cut", "rows")
 
 
-class Slow(Evaluator):
-    """An evaluator that takes its time."""
-
-    hardware = "H100"
-
-    def __init__(self, inner: Drawn, seconds: float) -> None:
-        self._inner, self._seconds = inner, seconds
-
-    def evaluate(self, requests: Any) -> list[Outcome]:
-        time.sleep(self._seconds)
-        return self._inner.evaluate(requests)
-
-    def close(self) -> None:
-        """Nothing."""
-
-
 def test_a_killed_tree_pays_for_nothing_twice(task: Task, tmp_path: Path) -> None:
-    evaluator = Drawn()
-
     class Killed(BaseException):
         """What no handler in the search expects."""
 
-    class Dying(Slow):
+    class Dying(Drawn):
         def evaluate(self, requests: Any) -> list[Outcome]:
-            if evaluator.count == 7:
+            if self.count == 7:
                 raise Killed
-            return evaluator.evaluate(requests)
+            return super().evaluate(requests)
 
+    evaluator = Dying()
     with pytest.raises(Killed):
-        grow_task(orders(tmp_path), task, Screening(Dying(evaluator, 0), AS), 0.0)
+        grow_task(orders(tmp_path), task, Screening(evaluator, AS), 0.0)
     assert evaluator.count == 7 and not worker.done(tmp_path, "rows")
-    grow_task(orders(tmp_path), task, Screening(evaluator, AS), 0.0)
-    assert evaluator.count == 12
+    rest = Drawn(count=7)
+    grow_task(orders(tmp_path), task, Screening(rest, AS), 0.0)
+    assert rest.count == 12
 
 
 def test_a_benchmarks_problem_is_refused_and_stays_refused(tmp_path: Path) -> None:
