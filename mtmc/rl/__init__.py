@@ -3,6 +3,7 @@
     tasks/            training tasks, composed at random: (seed, index) -> text
     benchmark.py      the graphs of a benchmark, so that no training task is one of them
     expand.py         the strategy that grows trees to learn from
+    bounds.py         what a number among the settings may be
     settings.py  collect.py  worker.py      many trees at once, resumable (`mtmc collect`)
     transpositions.py actions that were not tried but lead to a known version
     schema.py         the format of recorded trees, documented column by column

@@ -224,10 +224,7 @@ def _check_folder(settings: CollectSettings, recorded_as: Mapping[str, Any], out
                 mend = "use the same settings, or another out="
                 raise ConfigError(f"{out} holds a collection with {name}={found.get(name)}, not {wanted[name]}: {mend}")
         return
-    try:
-        write_whole(path, json.dumps(wanted, indent=1) + "\n")
-    except OSError as error:
-        raise RunError(f"the folder {out} cannot be written ({error.strerror}): choose another one") from error
+    write_whole(path, json.dumps(wanted, indent=1) + "\n")
 
 
 def _fixed(settings: CollectSettings, recorded_as: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mtmc.errors import CoderError, RunError, TaskError
 from mtmc.outcome import speedup
 from mtmc.protocols import EditRequest
-from mtmc.rl.trees import RecordedTree
+from mtmc.rl.trees import RecordedNode, RecordedTree
 from mtmc.search.context import history
 from mtmc.store import Store
-from mtmc.tree import source_hash
+from mtmc.tree import KernelNode, source_hash
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,7 @@ def edits_of_run(folder: Path) -> Iterator[RecordedEdit]:
         yield RecordedEdit(
             EditRequest(task, parent.source, parent.plan, parent.outcome, node.action, hardware, steps),
             node.source,
-            {
-                "task": task.name,
-                "task_hash": source_hash(task.source),
-                "node": parent.id,
-                "child": node.id,
-                "kind": node.action.kind,
-                "action": node.action.sentence,
-                "speedup": tree.speedup(node.id),
-                "gain": speedup(node.outcome, parent.outcome),
-            },
+            about_edit(task.name, source_hash(task.source), tree.root, parent, node),
         )
 
 
@@ -77,14 +68,23 @@ def edits_of_tree(tree: RecordedTree, children: Sequence[int]) -> Iterator[Recor
         yield RecordedEdit(
             EditRequest(tree.task, source, parent.plan, parent.outcome, node.action, tree.hardware, seen.history),
             child,
-            {
-                "task": tree.name,
-                "task_hash": tree.key,
-                "node": parent.id,
-                "child": node.id,
-                "kind": node.action.kind,
-                "action": node.action.sentence,
-                "speedup": speedup(node.outcome, tree.root.outcome),
-                "gain": speedup(node.outcome, parent.outcome),
-            },
+            about_edit(tree.name, tree.key, tree.root, parent, node),
         )
+
+
+Version = TypeVar("Version", KernelNode, RecordedNode)
+
+
+def about_edit(task: str, task_hash: str, root: Version, parent: Version, child: Version) -> dict[str, Any]:
+    """See `RecordedEdit.about`. child: has an action."""
+    assert child.action is not None
+    return {
+        "task": task,
+        "task_hash": task_hash,
+        "node": parent.id,
+        "child": child.id,
+        "kind": child.action.kind,
+        "action": child.action.sentence,
+        "speedup": speedup(child.outcome, root.outcome),
+        "gain": speedup(child.outcome, parent.outcome),
+    }

@@ -19,10 +19,9 @@ from typing import Any
 from mtmc.action import STOP_KIND, Action
 from mtmc.chat import Message
 from mtmc.errors import RunError
-from mtmc.outcome import speedup
 from mtmc.protocols import Observation
 from mtmc.reward import log_speedup
-from mtmc.rl.edits import RecordedEdit, edits_of_run
+from mtmc.rl.edits import RecordedEdit, about_edit, edits_of_run
 from mtmc.search.context import history
 from mtmc.store import Store
 from mtmc.task import Task
@@ -110,7 +109,7 @@ def preferences(folder: Path, steps: int = 4) -> Iterator[Example]:
                 "prompt": _plain(ranking_messages(observation, actions, 0, steps)),
                 "chosen": [{"role": "assistant", "content": answers[0]}],
                 "rejected": [{"role": "assistant", "content": answers[1]}],
-                **_about(run, better, parent),
+                **about_edit(run.task.name, source_hash(run.task.source), run.tree.root, parent, better),
                 "rejected_action": worse.action.sentence if worse.action else "",
                 "rejected_status": worse.outcome.status,
                 "margin": margin,
@@ -142,20 +141,6 @@ def _pairs(run: _Run, tried: Sequence[KernelNode]) -> list[tuple[KernelNode, Ker
     ]
     kept = [pair for pair in pairs if pair[2] >= MARGIN]
     return sorted(kept, key=lambda pair: (-pair[2], pair[0].id, pair[1].id))[:PAIRS]
-
-
-def _about(run: _Run, node: KernelNode, parent: KernelNode) -> Example:
-    assert node.action is not None
-    return {
-        "task": run.task.name,
-        "task_hash": source_hash(run.task.source),
-        "node": parent.id,
-        "child": node.id,
-        "kind": node.action.kind,
-        "action": node.action.sentence,
-        "speedup": run.tree.speedup(node.id),
-        "gain": speedup(node.outcome, parent.outcome),
-    }
 
 
 def _plain(messages: Sequence[Message]) -> list[dict[str, str]]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mtmc.errors import ConfigError
+from mtmc.rl.bounds import above_zero, at_least
 from mtmc.rl.expand import Expand
 from mtmc.rl.schema import SPLITS
 
@@ -40,11 +41,8 @@ class CollectSettings:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
-        for name, least in (("tasks", 1), ("first", 0), ("evaluations", 2), ("depth", 1), ("batch", 1), ("jobs", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} cannot be {getattr(self, name)}: use {least} or more")
+        at_least(self, tasks=1, first=0, evaluations=2, depth=1, batch=1, jobs=0)
+        above_zero(self, "minutes")
         if self.split not in ("", *SPLITS):
             raise ConfigError(f"split cannot be {self.split!r}: use one of {', '.join(SPLITS)}, or nothing for all")
         Expand(self.blind, self.complete, self.focus)  # its settings are checked there
-        if self.minutes is not None and not self.minutes > 0:
-            raise ConfigError(f"minutes cannot be {self.minutes:g}: use a number above 0, or null")

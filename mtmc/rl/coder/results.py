@@ -59,7 +59,7 @@ def report_text(command: str, about: Mapping[str, Any], rows: Sequence[Row], sam
     """The model card: what was taught, from what, and what it is worth. about: plain data, as `train.teach` gathers it."""
     lines = [
         f"# A coder on {about['base']}\n",
-        f"Made by\n\n    {command}\n\nwith {', '.join(about['versions'])}.\n",
+        f"Made by\n\n    {command}\n\nwith {about['versions']}.\n",
         "## Data\n",
         f"{about['data']}\n",
         "## The same requests of test tasks before and after\n",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mtmc.errors import ConfigError
+from mtmc.rl.bounds import above_zero, at_least
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Supervised:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
-        _check("sft", self, {"steps": 0, "batch": 1, "at_once": 1})
+        at_least(self, "sft.", steps=0, batch=1, at_once=1)
+        above_zero(self, "rate", "minutes", prefix="sft.")
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,8 @@ class Grouped:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
-        _check("grpo", self, {"steps": 0, "requests": 1, "replies": 2, "at_once": 1})
-        if self.kl < 0 or not self.temperature > 0 or min(self.rules, self.execution, self.asked) < 0:
-            raise ConfigError("grpo.kl and the weights of the rewards must be 0 or more, grpo.temperature above 0")
+        at_least(self, "grpo.", steps=0, requests=1, replies=2, at_once=1, kl=0, rules=0, execution=0, asked=0)
+        above_zero(self, "rate", "temperature", "minutes", prefix="grpo.")
         if self.requests * self.replies % self.at_once:
             many = self.requests * self.replies
             raise ConfigError(
@@ -82,18 +83,6 @@ class CoderSettings:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
-        for name, least in (("rank", 1), ("prompt", 64), ("reply", 8), ("per_task", 1), ("samples", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} cannot be {getattr(self, name)}: use {least} or more")
+        at_least(self, rank=1, prompt=64, reply=8, per_task=1, samples=0)
         if self.examples not in (0, 1):
             raise ConfigError(f"examples cannot be {self.examples}: use 0 or 1")
-
-
-def _check(prefix: str, settings: Supervised | Grouped, least: dict[str, int]) -> None:
-    for name, bound in least.items():
-        if getattr(settings, name) < bound:
-            raise ConfigError(f"{prefix}.{name} cannot be {getattr(settings, name)}: use {bound} or more")
-    if not settings.rate > 0:
-        raise ConfigError(f"{prefix}.rate cannot be {settings.rate:g}: use a number above 0")
-    if settings.minutes is not None and not settings.minutes > 0:
-        raise ConfigError(f"{prefix}.minutes cannot be {settings.minutes:g}: use a number above 0, or null")

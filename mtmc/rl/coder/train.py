@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import platform
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +16,12 @@ from mtmc.rl.coder.rewards import Judge
 from mtmc.rl.coder.samples import Sample, means, take_samples
 from mtmc.rl.coder.settings import CoderSettings
 from mtmc.rl.coder.teaching import TEMPLATE, Pupil, Row, Watcher, grouped, supervised
+from mtmc.rl.train.card import CARD, versions
 
 if TYPE_CHECKING:
     from mtmc.agents.policies.learned.lm.base import Base
 
-ADAPTER, CARD = "adapter", "model_card.md"
+ADAPTER = "adapter"
 PACKAGES = ("torch", "transformers", "peft", "trl", "triton")
 
 _log = logging.getLogger(__name__)
@@ -129,7 +128,7 @@ def _written(
     folder.mkdir(exist_ok=True)
     about = {
         "base": f"{base.name} (mark {base.mark})",
-        "versions": [f"Python {platform.python_version()}", *_versions()],
+        "versions": versions(PACKAGES),
         "data": lessons.about,
         "settings": asdict(settings),
     }
@@ -137,13 +136,3 @@ def _written(
     card.write_text(report_text(command, about, rows, samples), encoding="utf-8")
     files = [*write_weights(pupil.model, base.name, folder), card]
     return [*files, *write_curves(rows, out), *write_samples(samples, out)]
-
-
-def _versions() -> list[str]:
-    found = []
-    for name in PACKAGES:
-        try:
-            found.append(f"{name} {metadata.version(name)}")
-        except metadata.PackageNotFoundError:
-            continue
-    return found

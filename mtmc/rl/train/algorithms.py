@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from mtmc.errors import ConfigError
+from mtmc.rl.bounds import above_zero, at_least, from_0_to_1
 from mtmc.rl.forest import Ints
 from mtmc.rl.train.advantages import generalized_advantages, group_advantages, returns_of, standardized
 from mtmc.rl.train.loss import Weights
@@ -64,8 +65,7 @@ class Ppo:
     def __post_init__(self) -> None:
         """Raises: ConfigError for a setting out of its range."""
         _check(self)
-        if not 0 <= self.trace <= 1:
-            raise ConfigError(f"algorithm.trace cannot be {self.trace:g}: use a number from 0 to 1")
+        from_0_to_1(self, "trace", prefix="algorithm.")
 
     @property
     def weights(self) -> Weights:
@@ -136,14 +136,6 @@ def starts_for(algorithm: Algorithm, drawn: Ints) -> Ints:
 
 
 def _check(settings: Ppo | Grpo) -> None:
-    for name in ("rate", "clip", "norm"):
-        if not getattr(settings, name) > 0:
-            raise ConfigError(f"algorithm.{name} cannot be {getattr(settings, name):g}: use a number above 0")
-    for name in ("entropy", "kl"):
-        if getattr(settings, name) < 0:
-            raise ConfigError(f"algorithm.{name} cannot be {getattr(settings, name):g}: use 0 or more")
-    for name in ("epochs", "minibatch"):
-        if getattr(settings, name) < 1:
-            raise ConfigError(f"algorithm.{name} cannot be {getattr(settings, name)}: use 1 or more")
-    if not 0 <= settings.discount <= 1:
-        raise ConfigError(f"algorithm.discount cannot be {settings.discount:g}: use a number from 0 to 1")
+    above_zero(settings, "rate", "clip", "norm", prefix="algorithm.")
+    at_least(settings, "algorithm.", entropy=0, kl=0, epochs=1, minibatch=1)
+    from_0_to_1(settings, "discount", prefix="algorithm.")

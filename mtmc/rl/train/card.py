@@ -14,7 +14,6 @@ from mtmc.rl.train.validate import Validation
 CARD = "model_card.md"
 """Its file, beside the weights."""
 PACKAGES = ("torch", "numpy", "transformers", "peft")
-"""Named with their versions where they are installed."""
 
 
 def model_card(
@@ -37,8 +36,8 @@ def model_card(
             f"# Policy `{settings['policy']['name']}` of mtmc\n",
             "It gives the legal optimizations of a kernel version their prior probabilities. Made by\n",
             f"    {command}\n",
-            f"on {date.today().isoformat()}, seed {settings['seed']}, {_versions()}. The "
-            f"weights are those of unit {best[0]} of {best[2]}, the best on the validation "
+            f"on {date.today().isoformat()}, seed {settings['seed']}, {versions(PACKAGES)}. The weights are those of unit "
+            f"{best[0]} of {best[2]}, the best on the validation "
             f"trees.{cut}{start}\n",
             "## Data\n",
             f"Recorded trees {', '.join(about['folders'])}, hash {about['hash']}: {trees['train']} trees with "
@@ -70,9 +69,10 @@ def commands(card: str) -> list[str]:
     return [line.strip() for line in card.splitlines() if line.startswith("    mtmc train ")]
 
 
-def _versions() -> str:
+def versions(packages: Sequence[str]) -> str:
+    """mtmc, Python and those packages that are installed, each with its version."""
     found = [f"mtmc {__version__}", f"Python {platform.python_version()}"]
-    for name in PACKAGES:
+    for name in packages:
         try:
             found.append(f"{name} {metadata.version(name)}")
         except metadata.PackageNotFoundError:

@@ -36,6 +36,7 @@ from mtmc.agents.policies.learned.lm.prompt import Normalize, PromptSettings
 from mtmc.agents.policies.learned.lm.scoring import PRECISIONS, Precision, answer_scores
 from mtmc.agents.policies.learned.lm.tokens import Texts
 from mtmc.errors import ConfigError, RunError
+from mtmc.rl.bounds import at_least, from_0_to_1
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scorer, Scores
 from mtmc.rl.train.card import CARD, earlier_text
@@ -76,15 +77,12 @@ class LmSettings:
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
         check_scores(self.normalize, self.scale, self.opinion)
-        for name in ("rank", "states"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"policy.{name} cannot be {getattr(self, name)}: use 1 or more")
+        at_least(self, "policy.", rank=1, states=1)
+        from_0_to_1(self, "value_gradient", prefix="policy.")
         if self.precision not in PRECISIONS:
             raise ConfigError(f"policy.precision cannot be {self.precision!r}: use one of {', '.join(PRECISIONS)}")
         if self.reference not in ("base", "start"):
             raise ConfigError(f"policy.reference cannot be {self.reference!r}: use base or start")
-        if not 0 <= self.value_gradient <= 1:
-            raise ConfigError(f"policy.value_gradient cannot be {self.value_gradient:g}: use a number from 0 to 1")
         _ = self.prompt
 
     @property

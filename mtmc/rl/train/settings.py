@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mtmc.errors import ConfigError
 from mtmc.reward import STEP_DECAY
+from mtmc.rl.bounds import above_zero, at_least, from_0_to_1
 from mtmc.rl.environment import Rules
 from mtmc.rl.rewards import RewardName
 from mtmc.rl.train.warm import Warm
@@ -46,14 +46,10 @@ class TrainSettings:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
-        at_least = (("iterations", 0), ("episodes", 1), ("steps", 1), ("validate_every", 1), ("checkpoint_every", 1))
-        for name, least in (*at_least, ("budget", 2), ("seeds", 1), ("validation_trees", 0)):
-            if getattr(self, name) < least:
-                raise ConfigError(f"{name} cannot be {getattr(self, name)}: use {least} or more")
-        if not 0 <= self.anywhere <= 1:
-            raise ConfigError(f"anywhere cannot be {self.anywhere:g}: use a number from 0 to 1")
-        if self.minutes is not None and not self.minutes > 0:
-            raise ConfigError(f"minutes cannot be {self.minutes:g}: use a number above 0, or null")
+        at_least(self, iterations=0, episodes=1, steps=1, validate_every=1, checkpoint_every=1)
+        at_least(self, budget=2, seeds=1, validation_trees=0)
+        from_0_to_1(self, "anywhere")
+        above_zero(self, "minutes")
 
     @property
     def rules(self) -> Rules:

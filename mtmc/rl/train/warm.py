@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mtmc.errors import ConfigError
+from mtmc.rl.bounds import above_zero, at_least
 from mtmc.rl.forest import STOP_CHILD, Batch, Forest
 from mtmc.rl.train.ragged import Doubles, log_softmax, log_softmax_np
 
@@ -47,10 +48,8 @@ class Warm:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError for a setting out of its range."""
-        if self.epochs < 0 or self.minibatch < 1:
-            raise ConfigError(f"warm.epochs and warm.minibatch cannot be {self.epochs} and {self.minibatch}: use more")
-        if not self.rate > 0 or not self.sharpness > 0 or min(self.decay, self.opinion, self.absolute) < 0:
-            raise ConfigError("warm.rate and warm.sharpness must be above 0; decay, opinion and absolute 0 or more")
+        at_least(self, "warm.", epochs=0, minibatch=1, decay=0, opinion=0, absolute=0)
+        above_zero(self, "rate", "sharpness", prefix="warm.")
         if not 0 <= self.discount < 1:
             raise ConfigError(f"warm.discount cannot be {self.discount:g}: use a number from 0 to below 1")
 
