@@ -8,6 +8,7 @@
     transpositions.py actions that were not tried but lead to a known version
     schema.py         the format of recorded trees, documented column by column
     record.py  dataset.py                   a run -> rows -> Parquet files, and back
+    upgrade.py        files of an older version of the format, in today's words
     trees.py          recorded trees in memory, as a policy sees them live
     rewards.py        what a step is worth
     forest.py         many recorded trees as one set of arrays, and batches of their versions

@@ -11,6 +11,7 @@ from mtmc.errors import RunError
 from mtmc.files import written_whole
 from mtmc.rl.record import Record
 from mtmc.rl.schema import COLUMNS, FORMAT, VERSION, Split, arrow_schema
+from mtmc.rl.upgrade import upgraded
 
 if TYPE_CHECKING:
     import pyarrow
@@ -88,7 +89,7 @@ def _sorted(name: str, table: pyarrow.Table) -> pyarrow.Table:
 
 
 def read_tables(folder: Path, split: Split | None = None) -> dict[str, pyarrow.Table]:
-    """The three tables, of one split or of all.
+    """The three tables, of one split or of all, in today's words (`mtmc.rl.upgrade`).
 
     Raises: RunError where a file is missing, is none of this format, or was written by a newer version.
     """
@@ -101,8 +102,7 @@ def read_tables(folder: Path, split: Split | None = None) -> dict[str, pyarrow.T
         if not path.is_file():
             raise RunError(f"there is no data set in {folder}: it has no {path.name}; name the folder of one")
         table = parquet.read_table(path)
-        _check(path, table.schema)
-        tables[name] = table
+        tables[name] = upgraded(name, table, _version(path, table.schema))
     if split is not None:
         kept = tables["tasks"].filter(compute.equal(tables["tasks"]["split"].cast("string"), split))
         keys = kept["task"].cast("string").combine_chunks()
@@ -160,13 +160,14 @@ def _only(table: pyarrow.Table, keys: list[str]) -> pyarrow.Table:
     return table.filter(compute.is_in(table["task"].cast("string"), pa.array(keys, pa.string())))
 
 
-def _check(path: Path, schema: pyarrow.Schema) -> None:
+def _version(path: Path, schema: pyarrow.Schema) -> int:
     found = schema.metadata or {}
     if found.get(b"format") != FORMAT.encode():
         raise RunError(f"{path} is no file of {FORMAT}: name the folder of a data set")
     version = int(found[b"version"])
     if version > VERSION:
         raise RunError(f"{path} has version {version} of its format, this mtmc reads up to {VERSION}: upgrade mtmc")
+    return version
 
 
 def _pyarrow() -> Any:

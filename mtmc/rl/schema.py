@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 FORMAT = "mtmc recorded trees"
 VERSION = 1
+"""Of what is written; older files are read as well, see `mtmc.rl.upgrade`."""
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
