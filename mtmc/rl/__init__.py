@@ -1,6 +1,6 @@
 """Recorded trees and what is learned from them.
 
-    tasks/            training tasks, composed at random: (seed, index) -> text
+    generator/        training tasks, composed at random: (seed, index) -> text
     benchmark.py      the graphs of a benchmark, so that no training task is one of them
     expand.py         the strategy that grows trees to learn from
     bounds.py         what a number among the settings may be

@@ -31,10 +31,10 @@ from mtmc.evaluate.devices import cores
 from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.files import write_whole
 from mtmc.protocols import EvaluatorSettings
+from mtmc.rl.generator import Generated, distinct
 from mtmc.rl.processes import process_pool
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
-from mtmc.rl.tasks import Generated, distinct
 from mtmc.rl.worker import PARTS, REFUSED, Orders, Told, done, grow, part_folders
 from mtmc.search.strategies.common import derive_seed
 from mtmc.tree import source_hash

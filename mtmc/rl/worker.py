@@ -17,8 +17,8 @@ from mtmc.files import write_whole
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.rl.expand import Expand
+from mtmc.rl.generator import Generated
 from mtmc.rl.settings import CollectSettings
-from mtmc.rl.tasks import Generated
 from mtmc.search import Budget, Progress
 from mtmc.task import Task, task_from_source
 

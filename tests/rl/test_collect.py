@@ -22,9 +22,9 @@ from mtmc.rl import collect as collecting
 from mtmc.rl import worker
 from mtmc.rl.collect import _hand_out, collect, of_split, split_by_device, write_collection
 from mtmc.rl.dataset import read_tables
+from mtmc.rl.generator import Generated, generate, task_text
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
-from mtmc.rl.tasks import Generated, generate, task_text
 from mtmc.rl.worker import Orders, Screening, Told, grow, grow_task
 from mtmc.task import Task, task_from_source
 from mtmc.tree import source_hash
@@ -96,7 +96,7 @@ def test_a_killed_tree_pays_for_nothing_twice(task: Task, tmp_path: Path) -> Non
 def test_a_benchmarks_problem_is_refused_and_stays_refused(tmp_path: Path) -> None:
     from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
     from mtmc.rewrite.capture import capture
-    from mtmc.rl.tasks import task_of
+    from mtmc.rl.generator import task_of
 
     generated = generate(0, 6)
     key = graph_key(graph_facts(capture(task_of(generated))))

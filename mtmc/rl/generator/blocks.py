@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from mtmc.rl.tasks.draft import Draft
-from mtmc.rl.tasks.image import Way, batch_norm, convolve
-from mtmc.rl.tasks.program import Value
-from mtmc.rl.tasks.table import Row
+from mtmc.rl.generator.draft import Draft
+from mtmc.rl.generator.image import Way, batch_norm, convolve
+from mtmc.rl.generator.program import Value
+from mtmc.rl.generator.table import Row
 
 _MOST_STEPS = 34
 _ACTS = {

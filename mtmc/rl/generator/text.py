@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mtmc.rl.tasks.program import DTYPES, Program
+from mtmc.rl.generator.program import DTYPES, Program
 
 _WIDTH = 116
 

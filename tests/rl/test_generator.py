@@ -16,11 +16,11 @@ from mtmc.errors import ConfigError, TaskError
 from mtmc.evaluate.reference.admission import admit
 from mtmc.rewrite.algebra import simplify
 from mtmc.rewrite.capture import capture
-from mtmc.rl import tasks
+from mtmc.rl import generator
 from mtmc.rl.benchmark import benchmark_keys
-from mtmc.rl.tasks import Generated, distinct, generate, task_of, task_text
-from mtmc.rl.tasks.program import Program, Step, Value, base, size_of, then
-from mtmc.rl.tasks.sizes import LEAST_US, MOST_BYTES, MOST_US, work_of
+from mtmc.rl.generator import Generated, distinct, generate, task_of, task_text
+from mtmc.rl.generator.program import Program, Step, Value, base, size_of, then
+from mtmc.rl.generator.sizes import LEAST_US, MOST_BYTES, MOST_US, work_of
 
 MANY = 120
 DIGEST = "e4e0869f4dba2a7b"
@@ -123,7 +123,7 @@ def test_equal_tasks_come_once(monkeypatch: pytest.MonkeyPatch) -> None:
     real = generate(0, 3)
     again = replace(real, index=4, text=real.text.replace('"small"', '"small" '))
     made = {3: real, 4: again, 5: generate(0, 5)}
-    monkeypatch.setattr(tasks, "generate", lambda seed, index: made[index])
+    monkeypatch.setattr(generator, "generate", lambda seed, index: made[index])
     assert [each.index for each in itertools.islice(distinct(0, 3), 2)] == [3, 5]
 
 

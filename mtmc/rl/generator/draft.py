@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mtmc.rl.tasks.program import Dims, Program, Step, Value
-from mtmc.rl.tasks.table import KEEPS, Row
+from mtmc.rl.generator.program import Dims, Program, Step, Value
+from mtmc.rl.generator.table import KEEPS, Row
 
 _INPUT_NAMES = ("x", "y", "z", "u", "v", "w")
 _LETTERS = "abcdefghijklmnopqrs"

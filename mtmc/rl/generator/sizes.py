@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from mtmc.rl.tasks.program import BYTES, Dims, Program, base, size_of
+from mtmc.rl.generator.program import BYTES, Dims, Program, base, size_of
 
 LEAST_US, MOST_US = 10.0, 1600.0
 """Estimated time of one forward in eager mode that sizes are drawn for."""

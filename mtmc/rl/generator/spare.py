@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mtmc.rl.tasks import groups
-from mtmc.rl.tasks.blocks import linear
-from mtmc.rl.tasks.draft import Draft
-from mtmc.rl.tasks.image import Way, batch_norm, convolve, pool
-from mtmc.rl.tasks.table import Row
+from mtmc.rl.generator import groups
+from mtmc.rl.generator.blocks import linear
+from mtmc.rl.generator.draft import Draft
+from mtmc.rl.generator.image import Way, batch_norm, convolve, pool
+from mtmc.rl.generator.table import Row
 
 
 def spare(draft: Draft) -> None:

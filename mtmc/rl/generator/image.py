@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mtmc.rl.tasks import groups, table
-from mtmc.rl.tasks.draft import Draft
-from mtmc.rl.tasks.program import Dims, base, size_of, then
-from mtmc.rl.tasks.table import LARGE, Row
+from mtmc.rl.generator import groups, table
+from mtmc.rl.generator.draft import Draft
+from mtmc.rl.generator.program import Dims, base, size_of, then
+from mtmc.rl.generator.table import LARGE, Row
 
 PLACES: dict[int, Dims] = {1: ("length",), 2: ("height", "width"), 3: ("depth", "high", "wide")}
 """The dimensions of an image by their number."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mtmc.rl.tasks import groups, table
-from mtmc.rl.tasks.draft import Draft
-from mtmc.rl.tasks.image import PLACES
-from mtmc.rl.tasks.program import Dims, then
-from mtmc.rl.tasks.table import Row
+from mtmc.rl.generator import groups, table
+from mtmc.rl.generator.draft import Draft
+from mtmc.rl.generator.image import PLACES
+from mtmc.rl.generator.program import Dims, then
+from mtmc.rl.generator.table import Row
 
 _BATCH: Dims = ("batch", "rows", "cols")
 _ROWS: Dims = ("rows", "cols")

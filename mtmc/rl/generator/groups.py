@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtmc.rl.tasks import table
-from mtmc.rl.tasks.draft import MOST_INPUTS, Draft
-from mtmc.rl.tasks.program import Value
-from mtmc.rl.tasks.table import KEEPS, LARGE, Row
+from mtmc.rl.generator import table
+from mtmc.rl.generator.draft import MOST_INPUTS, Draft
+from mtmc.rl.generator.program import Value
+from mtmc.rl.generator.table import KEEPS, LARGE, Row
 
 
 def fitting(draft: Draft, rows: Sequence[Row]) -> Row | None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from mtmc.rl.tasks import groups, table
-from mtmc.rl.tasks.blocks import blocks
-from mtmc.rl.tasks.draft import Draft
-from mtmc.rl.tasks.image import image
-from mtmc.rl.tasks.large import large
-from mtmc.rl.tasks.program import Dims, Program
-from mtmc.rl.tasks.spare import spare
+from mtmc.rl.generator import groups, table
+from mtmc.rl.generator.blocks import blocks
+from mtmc.rl.generator.draft import Draft
+from mtmc.rl.generator.image import image
+from mtmc.rl.generator.large import large
+from mtmc.rl.generator.program import Dims, Program
+from mtmc.rl.generator.spare import spare
 
 _KINDS = {
     "single": 0.06,

@@ -22,10 +22,10 @@ from dataclasses import dataclass
 from itertools import count
 
 from mtmc.errors import TaskError
-from mtmc.rl.tasks.compose import compose
-from mtmc.rl.tasks.program import Program
-from mtmc.rl.tasks.sizes import Work, full_sizes, variants, work_of
-from mtmc.rl.tasks.text import task_text_of
+from mtmc.rl.generator.compose import compose
+from mtmc.rl.generator.program import Program
+from mtmc.rl.generator.sizes import Work, full_sizes, variants, work_of
+from mtmc.rl.generator.text import task_text_of
 from mtmc.search.strategies.common import derived_random
 from mtmc.task import Task, task_from_source
 
