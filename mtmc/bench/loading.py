@@ -28,7 +28,6 @@ def load_problem(suite: Suite, problem: Problem, dtype: str, kept: Path | None =
         task = task_from_source(source, problem.name)
         if kept is not None:
             data = {"digest": digest(source), "variants": [asdict(each) for each in task.variants]}
-            kept.parent.mkdir(parents=True, exist_ok=True)
             write_whole(kept, json.dumps(data) + "\n")
     return replace(task, source=in_dtype(source, dtype))
 

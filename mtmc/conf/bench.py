@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Sequence
-from typing import Any, cast, get_origin
+from typing import Any
 
 from mtmc.bench.settings import BenchSettings
 from mtmc.conf import SearchConfig, compose
 from mtmc.conf import overrides as parsing
-from mtmc.conf.schema import allowed, in_words, setting_fields, structured, typed
+from mtmc.conf.schema import made_settings, setting_fields
 from mtmc.errors import ConfigError
 from mtmc.renamed import refuse_old
 
@@ -54,22 +54,9 @@ def _check_name(name: str, types: dict[str, Any]) -> None:
 
 
 def _settings(texts: Sequence[str], types: dict[str, Any]) -> BenchSettings:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    values = OmegaConf.create(structured(cast(Any, BenchSettings))())
-    for override in parsing.parse(texts):
-        name, value = parsing.name_of(override), override.value()
-        listed = get_origin(types[name]) is tuple and not isinstance(value, list)
-        problem = ConfigError(f"{name} cannot be {parsing.typed_value(override)!r}: use {in_words(types[name])}")
-        try:
-            OmegaConf.update(values, name, [value] if listed else value)
-        except OmegaConfBaseException as error:
-            raise problem from error
-        if not allowed(value, types[name]):
-            raise problem
-    plain: Any = OmegaConf.to_container(values, resolve=True)
-    return BenchSettings(**{name: typed(plain[name], hint) for name, hint in types.items()})
+    values = {parsing.name_of(each): each.value() for each in parsing.parse(texts)}
+    made: BenchSettings = made_settings(BenchSettings, "", values, types)
+    return made
 
 
 def as_plain(settings: BenchSettings, config: SearchConfig) -> dict[str, Any]:

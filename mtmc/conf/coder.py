@@ -8,7 +8,7 @@ from typing import Any
 
 from mtmc.conf import Part, compose
 from mtmc.conf import overrides as parsing
-from mtmc.conf.train import flat, made_settings
+from mtmc.conf.schema import flat, made_settings
 from mtmc.rl.coder.settings import CoderSettings
 
 _STAND_IN = "task=softmax"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from mtmc.conf import Part, compose
 from mtmc.conf import overrides as parsing
-from mtmc.conf.schema import in_words, setting_fields, structured, typed
+from mtmc.conf.schema import made_settings, setting_fields
 from mtmc.errors import ConfigError
 from mtmc.renamed import refuse_old
 from mtmc.rl.settings import CollectSettings
@@ -40,16 +40,6 @@ def _name(text: str) -> str:
 
 
 def _settings(texts: Sequence[str], types: dict[str, Any]) -> CollectSettings:
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    values = OmegaConf.create(structured(cast(Any, CollectSettings))())
-    for override in parsing.parse(texts):
-        name = parsing.name_of(override)
-        try:
-            OmegaConf.update(values, name, override.value())
-        except OmegaConfBaseException as error:
-            given = parsing.typed_value(override)
-            raise ConfigError(f"{name} cannot be {given!r}: use {in_words(types[name])}") from error
-    plain: Any = OmegaConf.to_container(values, resolve=True)
-    return CollectSettings(**{name: typed(plain[name], hint) for name, hint in types.items()})
+    values = {parsing.name_of(each): each.value() for each in parsing.parse(texts)}
+    made: CollectSettings = made_settings(CollectSettings, "", values, types)
+    return made

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Union, cast, get_args, get_origin
 
+from mtmc.errors import ConfigError
+
 
 @dataclass(frozen=True)
 class Part:
@@ -114,6 +116,14 @@ def setting_lines(cls: Any, words: Mapping[str, str] | None = None) -> list[str]
     return lines
 
 
+def flat(prefix: str, cls: Any) -> list[tuple[str, Any]]:
+    """Dotted name and type of every setting of a class, those within settings too. prefix: of the names."""
+    found: list[tuple[str, Any]] = []
+    for name, hint in setting_fields(cls).items():
+        found += flat(f"{prefix}{name}.", hint) if dataclasses.is_dataclass(hint) else [(f"{prefix}{name}", hint)]
+    return found
+
+
 def typed(value: Any, hint: Any) -> Any:
     """A plain value from a config as the settings class declares it: lists become the tuples that they stand for."""
     inner = optional_inner(hint)
@@ -132,6 +142,30 @@ def allowed(value: Any, hint: Any) -> bool:
     if inner is not None:
         return value is None or allowed(value, inner)
     return get_origin(hint) is not Literal or value in get_args(hint)
+
+
+def made_settings(cls: Any, prefix: str, values: Mapping[str, Any], types: Mapping[str, Any]) -> Any:
+    """Settings of a class with some changed. values: by dotted name, with the prefix. types: of all settings, by
+    dotted name.
+
+    Raises: ConfigError for a value that cannot be.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    config = OmegaConf.create(structured(cls)())
+    for name, value in values.items():
+        hint = types.get(name)
+        listed = get_origin(hint) is tuple and not isinstance(value, list)
+        problem = ConfigError(f"{name} cannot be {'null' if value is None else value!r}: use {in_words(hint)}")
+        try:
+            OmegaConf.update(config, name.removeprefix(prefix), [value] if listed else value)
+        except OmegaConfBaseException as error:
+            raise problem from error
+        if not allowed(value, hint):
+            raise problem
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    return cls(**{name: typed(plain[name], hint) for name, hint in setting_fields(cls).items()})
 
 
 def _default(declared: dataclasses.Field[Any]) -> Any:

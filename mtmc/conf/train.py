@@ -3,12 +3,11 @@ algorithm that were chosen."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, get_origin
+from typing import Any
 
 from mtmc.conf import overrides as parsing
-from mtmc.conf.schema import allowed, in_words, setting_fields, structured, typed
+from mtmc.conf.schema import flat, made_settings
 from mtmc.errors import ConfigError
 from mtmc.rl.train.algorithms import ALGORITHMS
 from mtmc.rl.train.run import Plan
@@ -61,36 +60,9 @@ def flat_types(policy: str, algorithm: str) -> dict[str, Any]:
     return {name: hint for prefix, cls in parts for name, hint in flat(prefix, cls)}
 
 
-def flat(prefix: str, cls: Any) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, hint in setting_fields(cls).items():
-        found += flat(f"{prefix}{name}.", hint) if dataclasses.is_dataclass(hint) else [(f"{prefix}{name}", hint)]
-    return found
-
-
 def _choice(kind: str, given: Sequence[Any], names: Mapping[str, Any], default: str) -> str:
     chosen = [str(each.value()) for each in given if parsing.name_of(each) == kind]
     name = chosen[-1] if chosen else default
     if name not in names:
         raise ConfigError(f"there is no {kind} {name!r} that can be trained: {parsing.nearest(name, names)}")
     return name
-
-
-def made_settings(cls: Any, prefix: str, values: Mapping[str, Any], types: Mapping[str, Any]) -> Any:
-    """Settings of a class with some changed. values: by dotted name, with the prefix."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
-
-    config = OmegaConf.create(structured(cls)())
-    for name, value in values.items():
-        hint = types.get(name)
-        listed = get_origin(hint) is tuple and not isinstance(value, list)
-        problem = ConfigError(f"{name} cannot be {value!r}: use {in_words(hint)}")
-        try:
-            OmegaConf.update(config, name.removeprefix(prefix), [value] if listed else value)
-        except OmegaConfBaseException as error:
-            raise problem from error
-        if not allowed(value, hint):
-            raise problem
-    plain: Any = OmegaConf.to_container(config, resolve=True)
-    return cls(**{name: typed(plain[name], hint) for name, hint in setting_fields(cls).items()})

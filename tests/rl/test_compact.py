@@ -167,7 +167,7 @@ def test_overrides_are_checked() -> None:
     assert plan.plain()["algorithm"]["members"] == 4 and plan.plain()["policy"]["name"] == "compact"
     for text, said in (
         ("policy=unifrm", "no policy 'unifrm' that can be trained"),
-        ("algorithm.members=4", "no setting 'algorithm.members'"),
+        ("algorithm.members=4", "algorithm.members is called algorithm.group_size now"),
         ("reward=fame", "reward cannot be 'fame': use one of paper"),
         ("episodes=many", "episodes cannot be 'many': use a whole number"),
         ("algorithm.clip=0", "algorithm.clip cannot be 0"),
