@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import date
@@ -74,16 +74,18 @@ def run_bench(
     options: SearchOptions | None = None,
     watcher: Watcher | None = None,
     log_level: str = "WARNING",
+    clock: Callable[[], float] = time.monotonic,
 ) -> BenchResult:
     """Run the chosen problems that have no row yet, and write the tables.
 
     parts: "strategy", "policy", "coder" and "evaluator" as objects that can be pickled; the evaluator as its settings.
     out: the benchmark's folder; one that was used with the same settings is gone on with. options: of each search.
+    clock: in seconds, that the limits of wall time go by.
 
     A problem that cannot be loaded, captured or searched is a row with its reason.
     Raises: ConfigError or RunError for settings that are wrong, EvaluatorError where the evaluator does not open.
     """
-    started = time.monotonic()
+    started = clock()
     suite = open_suite(settings.suite, settings.path)
     problems = select(suite.problems(), settings)
     folder = BenchFolder(Path(out).expanduser())
@@ -105,7 +107,7 @@ def run_bench(
             report = _Report(folder, problems, rows, about)
             jobs = [Job(each, "solve" if setup.score is None else "score") for each in problems if each not in rows]
             size = settings.jobs or _jobs(parts["evaluator"])
-            limits = _limits(settings, started, GRACE_S)
+            limits = _limits(settings, GRACE_S, started, clock)
             _work(jobs, Work(setup, folder, limits, size, log_level), evaluator, report, watcher or Quiet())
     return report.result()
 
@@ -151,7 +153,7 @@ def list_problems(
     problems = select(suite.problems(), settings)
     folder = BenchFolder(Path(out).expanduser())
     setup = Setup(suite, folder.path.absolute(), settings.dtype, {}, {})
-    limits = _limits(settings, time.monotonic(), 0.0)
+    limits = _limits(settings, 0.0, time.monotonic(), time.monotonic)
     watcher = watcher or Quiet()
     with Crew(Orders(setup, None, b"", log_level), min(len(problems), settings.jobs or 1), folder) as crew:
         watcher.begin(len(problems))
@@ -207,10 +209,10 @@ def _within(options: SearchOptions, limit_s: float) -> SearchOptions:
     return replace(options, budget=replace(options.budget, wall_seconds=min(limit_s, wall or limit_s)))
 
 
-def _limits(settings: BenchSettings, started: float, grace_s: float) -> Limits:
-    """The limits of wall time. grace_s: what a problem gets beyond its own."""
+def _limits(settings: BenchSettings, grace_s: float, started: float, clock: Callable[[], float]) -> Limits:
+    """The limits of wall time. grace_s: what a problem gets beyond its own. started: by this clock."""
     deadline = None if settings.minutes is None else started + 60 * settings.minutes
-    return Limits(60 * settings.problem_minutes + grace_s, deadline)
+    return Limits(60 * settings.problem_minutes + grace_s, deadline, clock)
 
 
 def _candidates(settings: BenchSettings, problems: Sequence[Problem]) -> dict[str, tuple[Path, ...]] | None:

@@ -14,12 +14,12 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Literal, Protocol
 
 from mtmc.bench.folder import BenchFolder
 from mtmc.bench.problem import Problem
@@ -61,11 +61,12 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """problem_s: wall seconds of one problem, after which its process is ended. deadline: `time.monotonic()` at which
-    everything is ended. None: no limit."""
+    """problem_s: wall seconds of one problem, after which its process is ended. deadline: what the clock says when
+    everything is ended. None: no limit. clock: seconds from any start, "now" for both."""
 
     problem_s: float | None = None
     deadline: float | None = None
+    clock: Callable[[], float] = time.monotonic
 
 
 class _Worker:
@@ -91,9 +92,9 @@ class _Worker:
         theirs.close()
         self._say(orders)
 
-    def take(self, job: Job) -> None:
-        """Start a job."""
-        self.job, self.since = job, time.monotonic()
+    def take(self, job: Job, now: float) -> None:
+        """Start a job. now: what the clock says."""
+        self.job, self.since = job, now
         self._say(job)
 
     def _say(self, what: Orders | Job) -> None:
@@ -144,14 +145,14 @@ class Crew:
         """
         self._waiting = deque(jobs)
         while self._waiting or any(each.job for each in self._workers):
-            if limits.deadline is not None and time.monotonic() >= limits.deadline:
+            if limits.deadline is not None and limits.clock() >= limits.deadline:
                 self.close()
                 return
-            self._hand_out(watcher)
+            self._hand_out(limits, watcher)
             busy = [each for each in self._workers if each.job is not None]
             ready = wait([each.pipe for each in busy], LOOK_S)
             for worker in busy:
-                row = self._hear(worker, watcher) if worker.pipe in ready else self._look(worker, limits)
+                row = self._hear(worker, limits, watcher) if worker.pipe in ready else self._look(worker, limits)
                 if row is not None:
                     watcher.ended(row)
                     yield row
@@ -162,7 +163,7 @@ class Crew:
             worker.end(kill=worker.job is not None)
         self._workers = []
 
-    def _hand_out(self, watcher: Watcher) -> None:
+    def _hand_out(self, limits: Limits, watcher: Watcher) -> None:
         """A job for each process that has none; new processes where there are fewer than there may be."""
         while self._waiting:
             idle = next((each for each in self._workers if each.job is None), None)
@@ -175,14 +176,14 @@ class Crew:
             job = self._waiting.popleft()
             if job.what != "salvage":
                 watcher.started(job.problem)
-            idle.take(job)
+            idle.take(job, limits.clock())
 
-    def _hear(self, worker: _Worker, watcher: Watcher) -> Row | None:
+    def _hear(self, worker: _Worker, limits: Limits, watcher: Watcher) -> Row | None:
         assert worker.job is not None
         try:
             kind, value = worker.told()
         except (EOFError, OSError):
-            return self._lost(worker, "crash", kill=False)
+            return self._lost(worker, "crash", limits.clock())
         if kind == "config":
             raise ConfigError(str(value))
         if isinstance(value, Progress):
@@ -194,19 +195,20 @@ class Crew:
 
     def _look(self, worker: _Worker, limits: Limits) -> Row | None:
         """End a process whose problem's time is up."""
-        if limits.problem_s is None or time.monotonic() < worker.since + limits.problem_s:
+        now = limits.clock()
+        if limits.problem_s is None or now < worker.since + limits.problem_s:
             return None
-        return self._lost(worker, "time", kill=True)
+        return self._lost(worker, "time", now)
 
-    def _lost(self, worker: _Worker, kind: str, kill: bool) -> Row | None:
+    def _lost(self, worker: _Worker, kind: Literal["time", "crash"], now: float) -> Row | None:
         """A process is gone: its problem's row, or None where another process looks at its run first."""
         job = worker.job
         assert job is not None
-        seconds = time.monotonic() - worker.since
+        seconds = now - worker.since
         self._workers.remove(worker)
-        how = worker.end(kill)
+        how = worker.end(kill=kind == "time")
         reason = f"it took more than {seconds:.0f} s" if kind == "time" else f"its process ended with {how}"
-        failure = Failure("time" if kind == "time" else "crash", reason)
+        failure = Failure(kind, reason)
         _log.info("%s: %s", job.problem.id, reason)
         if job.what == "solve":
             self._waiting.appendleft(Job(job.problem, "salvage", failure))

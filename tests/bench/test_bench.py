@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtmc.bench import BenchSettings, bench, list_problems, run_bench
+from mtmc.bench import BenchSettings, bench, crew, list_problems, run_bench
 from mtmc.bench.bench import Quiet
 from mtmc.bench.crew import Watcher
 from mtmc.bench.row import EAGER, Failure, Row
@@ -268,6 +268,7 @@ class Noted(Quiet):
         self.begun: list[int] = []
         self.taken: list[str] = []
         self.rows: list[Row] = []
+        self.evaluations = 0
 
     def begin(self, problems: int) -> None:
         """See `Watcher`."""
@@ -277,28 +278,46 @@ class Noted(Quiet):
         """See `Watcher`."""
         self.taken.append(problem.name)
 
+    def moved(self, problem: Any, progress: Progress) -> None:
+        """See `Watcher`."""
+        self.evaluations = progress.evaluations
+
     def ended(self, row: Row) -> None:
         """See `Watcher`."""
         self.rows.append(row)
 
 
-def run(folder: Path, watcher: Watcher | None = None, evaluator: Any = None, **settings: Any) -> bench.BenchResult:
+class Clock:
+    """Stands still until `late` says so, then says that every limit is over."""
+
+    def __init__(self, late: Callable[[], bool]) -> None:
+        self._late = late
+
+    def __call__(self) -> float:
+        return 1e6 if self._late() else 0.0
+
+
+def run(
+    folder: Path, watcher: Watcher | None = None, evaluator: Any = None, clock: Any = None, **settings: Any
+) -> bench.BenchResult:
     parts = {**PARTS, "evaluator": evaluator or FakeEvaluator()}
     given = BenchSettings(suite="faults", **{"jobs": 2, **settings})
-    return run_bench(given, parts, folder, options=SearchOptions(Budget(6)), watcher=watcher)
+    clock = clock or Clock(lambda: False)
+    return run_bench(given, parts, folder, options=SearchOptions(Budget(6)), watcher=watcher, clock=clock)
 
 
 def test_it_fails_on_no_problem_and_goes_on_with_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench, "GRACE_S", 0.5)
+    monkeypatch.setattr(crew, "LOOK_S", 0.05)
     watcher, log = Noted(), tmp_path / "log"
-    result = run(tmp_path / "b", watcher, FakeEvaluator(log=log), problem_minutes=0.06)
+    only_one_hangs = Clock(lambda: len(watcher.rows) == len(NAMES) - 1)
+    result = run(tmp_path / "b", watcher, FakeEvaluator(log=log), only_one_hangs)
     assert watcher.begun == [5] and sorted(watcher.taken) == sorted(NAMES)
     assert [row.name for row in result.rows] == list(NAMES) and not result.left
     kinds = {row.name: row.failure and row.failure.kind for row in result.rows}
     assert kinds == {"good": None, "hangs": "time", "dies": "crash", "no_task": "not_loaded", "other": None}
-    assert {row.name: row.failure.message for row in result.rows if row.failure}["dies"].startswith(
-        "its process ended with SIGABRT"
-    )
+    told = {row.name: row.failure.message for row in result.rows if row.failure}
+    assert told["dies"].startswith("its process ended with SIGABRT")
+    assert told["hangs"] == "it took more than 1000000 s"
     data = json.loads((tmp_path / "b" / "bench.json").read_text())
     assert [each["name"] for each in data["rows"]] == list(NAMES) and data["settings"]["hardware"] == "H100"
 
@@ -310,13 +329,18 @@ def test_it_fails_on_no_problem_and_goes_on_with_what_is_left(tmp_path: Path, mo
     assert [row.name for row in retried.rows] == ["dies"]  # what another try may mend
 
 
-def test_the_time_is_up_and_all_is_kept(tmp_path: Path) -> None:
-    slow = FakeEvaluator(seconds=0.15)
-    first = run(tmp_path, Noted(), slow, problems=("good", "hangs"), jobs=2, minutes=0.04)
-    assert [each.name for each in first.left][-1:] == ["hangs"]
-    assert "Not yet: " in (tmp_path / "bench.md").read_text()
-    second = run(tmp_path, Noted(), slow, problems=("good",))
+def test_the_time_is_up_and_all_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crew, "LOOK_S", 0.05)
+    log, watcher = tmp_path / "log", Noted()
+    evaluator = FakeEvaluator(log=log, seconds=0.15)  # long enough that the search is cut off on its way
+    half = Clock(lambda: "hangs" in watcher.taken and watcher.evaluations >= 2)
+    first = run(tmp_path / "b", watcher, evaluator, half, problems=("good", "hangs"), jobs=2, minutes=1)
+    assert [each.name for each in first.left] == ["good", "hangs"] and not first.rows
+    assert "Not yet: " in (tmp_path / "b" / "bench.md").read_text()
+    second = run(tmp_path / "b", Noted(), evaluator, problems=("good",))
     assert [row.name for row in second.rows] == ["good"] and second.rows[0].evaluations == 6
+    asked = log.read_text().splitlines()
+    assert len(asked) - len(set(asked)) <= 1  # only what was under way when the time was up is evaluated again
 
 
 def test_rows_of_other_settings_are_not_mixed(tmp_path: Path) -> None:
