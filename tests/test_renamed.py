@@ -18,7 +18,7 @@ from mtmc.conf.coder import compose_coder
 from mtmc.conf.collect import compose_collect
 from mtmc.conf.train import compose_train
 from mtmc.errors import ConfigError
-from mtmc.protocols import Observation
+from mtmc.protocols import Observation, Policy
 from mtmc.renamed import RENAMED, new_name, refuse_old, under_new_names
 from mtmc.search.components import make, registry, remake
 
@@ -26,7 +26,7 @@ CONF = Path(mtmc.__file__).parent / "conf"
 
 
 @dataclass(frozen=True)
-class Careful:
+class Careful(Policy):
     """A policy with a setting that was renamed."""
 
     caution: float = 0.5
