@@ -97,7 +97,7 @@ def test_the_reference_runs_in_float64_and_gives_nearly_the_same(name: str) -> N
 
 @pytest.mark.parametrize("name", sorted(WANTED))
 def test_each_file_has_a_line_of_description_and_a_model_that_reads_no_constant(name: str) -> None:
-    tree = ast.parse((Path(__file__).parents[1] / "mtmc" / "tasks" / f"{name}.py").read_text())
+    tree = ast.parse((Path(__file__).parents[1] / "mtmc" / "builtin_tasks" / f"{name}.py").read_text())
     docstring = ast.get_docstring(tree)
     assert docstring and "\n" not in docstring
     model = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Model")

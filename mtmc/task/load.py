@@ -1,8 +1,8 @@
 """Task: a reference in KernelBench's format (`Model`, `get_inputs()`, `get_init_inputs()`), at several sets of shapes.
 
 A task comes from a built-in name, a path, a source string (`load_task`) or a live module (`task_from_module`). The file
-is read by its syntax tree first, so a bad one is refused before any of it runs. The shapes besides the full ones are
-what the file declares (see `mtmc.tasks`) or, for what it leaves out, what `mtmc.task.shapes` derives from trial runs.
+is read by its syntax tree first, so a bad one is refused before any of it runs. The shapes besides the full ones are what
+the file declares (see `mtmc.builtin_tasks`) or, for what it leaves out, what `mtmc.task.shapes` derives from trial runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import torch
 
 
-BUILTIN_FOLDER = Path(__file__).parents[1] / "tasks"
+BUILTIN_FOLDER = Path(__file__).parents[1] / "builtin_tasks"
 
 _LABEL = re.compile(r"small|odd[1-9][0-9]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
