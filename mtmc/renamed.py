@@ -54,7 +54,7 @@ def refuse_old(name: str, known: Collection[str] = ()) -> None:
         raise ConfigError(f"the setting {name} is called {new} now: write {new}=...")
 
 
-def under_new_names(group: str, recorded: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
+def under_new_names(group: str, recorded: Mapping[str, Any], known: Collection[str] = ()) -> dict[str, Any]:
     """A group's settings as they were recorded, those with old names under the new ones.
 
     group: "policy". recorded: name within the group -> value. known: names within the group that settings have.

@@ -21,6 +21,7 @@ from mtmc.bench.problem import Problem
 from mtmc.bench.row import Row, row_from_json, row_text
 from mtmc.errors import RunError
 from mtmc.files import write_whole
+from mtmc.renamed import under_new_names
 from mtmc.store.folder_lock import LOCK_NAME, FolderLock
 
 SETTINGS = "settings.json"
@@ -61,7 +62,7 @@ class BenchFolder:
             found = json.loads(kept.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RunError(f"the folder {self.path} cannot be used ({error}): choose another one") from error
-        old, new = _flat(found), _flat(json.loads(json.dumps(dict(settings))))
+        old, new = _flat(_renamed(found)), _flat(_renamed(json.loads(json.dumps(dict(settings)))))
         for name in sorted({*old, *new}):
             if old.get(name) != new.get(name):
                 values = f"{name} {old.get(name)!r}, not {new.get(name)!r}"
@@ -96,6 +97,16 @@ class BenchFolder:
 
     def _row(self, level: str, name: str) -> Path:
         return self.path / "rows" / level / f"{name}.json"
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that benchmarks have in common, those of their parts under the names that these have now."""
+    return {
+        name: {**value, "settings": under_new_names(name, value["settings"])}
+        if isinstance(value, Mapping) and "settings" in value
+        else value
+        for name, value in values.items()
+    }
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -17,6 +17,7 @@ from mtmc.errors import ConfigError, EvaluatorError, ModelError, RunError, TaskE
 from mtmc.evaluate.reference.admission import _too_large
 from mtmc.evaluate.reference.memory import Footprint
 from mtmc.outcome import Diagnosis, Outcome
+from mtmc.renamed import RENAMED
 from mtmc.task import task_from_source
 from tests.bench.faults import TEXT, problem, row
 
@@ -80,6 +81,22 @@ def test_a_row_is_kept_whole(tmp_path: Path) -> None:
     for each in (kept, failed):
         folder.keep(each)
         assert folder.find(problem()) == each
+
+
+def test_a_folder_from_before_a_setting_was_renamed_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def same(**settings: float) -> dict[str, object]:
+        return {**SAME, "policy": {"name": "careful", "settings": settings}}
+
+    folder = BenchFolder(tmp_path / "new")
+    with folder.opened(same(fear=2.0)):
+        pass
+    monkeypatch.setitem(RENAMED, "policy.fear", "policy.caution")
+    with folder.opened(same(caution=2.0)):
+        pass
+    with pytest.raises(RunError, match=r"policy\.settings\.caution 2\.0, not 3\.0"), folder.opened(same(caution=3.0)):
+        pass
 
 
 def test_a_folder_is_of_one_benchmark(tmp_path: Path) -> None:
