@@ -305,10 +305,10 @@ def test_of_a_reply_that_was_cut_off_only_what_is_whole_counts(
 
 @pytest.mark.parametrize("text", ["(", "1 ", "9", "\t", "*", "PROPOSAL P1 lines 1", "RANKING: ", "ranking", "1,\n"])
 def test_five_megabytes_are_read_in_reasonable_time(text: str) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(CoderError):
         parse_ranking(text * (5_000_000 // len(text)) + "\nRANKING: none", 0, LINES, 2)
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 # actions in free text

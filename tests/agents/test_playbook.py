@@ -11,18 +11,21 @@ from __future__ import annotations
 import ast
 import json
 import re
+import threading
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mtmc.action import STOP_KIND
 from mtmc.agents.coders.playbook import EXAMPLES, TEXT_ONLY, hardware_page, kinds, page
 from mtmc.errors import ConfigError
-from mtmc.evaluate import LabSettings
-from mtmc.evaluate.estimates.resources import read_resources
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.estimates.estimate import Estimate, estimate
+from mtmc.evaluate.estimates.resources import Resources, read_resources
+from mtmc.evaluate.lab import LabEvaluator
 from mtmc.hardware import HARDWARE
 from mtmc.optimizations import KINDS
 from mtmc.outcome import Outcome
@@ -200,42 +203,49 @@ def task_of(kind: str) -> Task:
     return load_task((EXAMPLES / f"{kind}_task.py").read_text())
 
 
-@pytest.fixture(scope="module")
-def outcomes() -> dict[str, tuple[Outcome, Outcome]]:
-    """What the lab finds of each pair, for an H100. One evaluator for all."""
-    tasks = {kind: task_of(kind) for kind in PAIRS}
-    pages = {kind: page(kind) for kind in PAIRS}
-    requests = [
-        EvaluationRequest(tasks[kind], text) for kind in PAIRS for text in (pages[kind].before, pages[kind].after)
-    ]
-    with LabSettings(target="sm_90", workers=2).open() as lab:
-        found = lab.evaluate(requests)
-    return {kind: (found[2 * i], found[2 * i + 1]) for i, kind in enumerate(PAIRS)}
+Mixes = dict[str, tuple[Mapping[str, int], Mapping[str, int]]]
+"""Of kinds: how often each instruction stands in the kernel of the version before, and of that after."""
 
 
 @pytest.fixture(scope="module")
-def mixes() -> dict[str, list[dict[str, int]]]:
-    """Instructions of each version's kernel, before and after, compiled for an H100."""
-    arguments = {"target_name": "sm_90", "multiprocessors": 132}
-    pool = Pool(
-        PoolSettings("mtmc.evaluate.compiling.build:warm", arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=2)
-    )
-    try:
-        with ThreadPoolExecutor(2) as threads:
-            versions = [(kind, text) for kind in DISASSEMBLED for text in (page(kind).before, page(kind).after)]
-            compiled = list(threads.map(lambda version: _mix(pool, *version), versions))
-    finally:
-        pool.close()
-    return {kind: compiled[2 * i : 2 * i + 2] for i, kind in enumerate(DISASSEMBLED)}
+def found(lab: LabEvaluator) -> dict[str, list[tuple[Outcome, Sequence[Resources]]]]:
+    """What the lab finds of each version of a pair, and of its kernels, which it disassembles for the estimate."""
+    asked = threading.local()  # a version is estimated in the thread that asks for it
+
+    def noting(records: Any, resources: Sequence[Resources], *others: Any) -> Estimate:
+        asked.resources = resources
+        return estimate(records, resources, *others)
+
+    def disassembled(binary: bytes, target: str, shared: int, mix: bool) -> Resources:
+        return read_resources(binary, target, shared, mix or asked.kind in DISASSEMBLED)
+
+    def evaluated(kind: str, source: str) -> tuple[Outcome, Sequence[Resources]]:
+        asked.kind, asked.resources = kind, ()
+        [outcome] = lab.evaluate([EvaluationRequest(task_of(kind), source)])
+        return outcome, asked.resources
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as threads:
+        patch.setattr("mtmc.evaluate.lab.estimate", noting)
+        patch.setattr("mtmc.evaluate.lab.read_resources", disassembled)
+        versions = [(kind, text) for kind in PAIRS for text in (page(kind).before, page(kind).after)]
+        each = list(threads.map(lambda version: evaluated(*version), versions))
+    return {kind: each[2 * i : 2 * i + 2] for i, kind in enumerate(PAIRS)}
 
 
-def _mix(pool: Pool, kind: str, source: str) -> dict[str, int]:
-    request = {"task": task_of(kind), "source": source, "target_name": "sm_90"}
-    result = pool.run("mtmc.evaluate.compiling.build:build", request)
-    assert result.status == "ok", result
-    (kernel,) = result.value["kernels"]
-    binary = Path(kernel["files"]["cubin"]).read_bytes()
-    return dict(read_resources(binary, "sm_90", kernel["shared"]).instruction_mix)
+@pytest.fixture(scope="module")
+def outcomes(found: dict[str, list[tuple[Outcome, Sequence[Resources]]]]) -> dict[str, tuple[Outcome, Outcome]]:
+    """What the lab finds of each pair, for an H100."""
+    return {kind: (before, after) for kind, ((before, _), (after, _)) in found.items()}
+
+
+@pytest.fixture(scope="module")
+def mixes(found: dict[str, list[tuple[Outcome, Sequence[Resources]]]]) -> Mixes:
+    """Instructions of the one kernel of each version, compiled for an H100."""
+    return {
+        kind: (before.instruction_mix, after.instruction_mix)
+        for kind in DISASSEMBLED
+        for (_, (before,)), (_, (after,)) in [found[kind]]
+    }
 
 
 @pytest.mark.parametrize("kind", PAIRS)
@@ -272,7 +282,7 @@ def test_split_fills_the_chip(outcomes: dict[str, tuple[Outcome, Outcome]]) -> N
     assert (before["kernels"], after["kernels"]) == (1, 2)
 
 
-def test_precision_moves_the_product_to_the_tensor_cores(mixes: dict[str, list[dict[str, int]]]) -> None:
+def test_precision_moves_the_product_to_the_tensor_cores(mixes: Mixes) -> None:
     before, after = mixes["precision"]
     assert not before.keys() & {"HMMA", "HGMMA"} and before["FFMA"] > 1000
     assert after["HGMMA"] % 3 == 0 and after.get("FFMA", 0) < 1000
@@ -283,15 +293,13 @@ def test_precision_keeps_the_accuracy(outcomes: dict[str, tuple[Outcome, Outcome
     assert 0 < before < 1e-6 and 0 < after < 1e-6
 
 
-def test_tile_is_large_enough_for_warp_groups(mixes: dict[str, list[dict[str, int]]]) -> None:
+def test_tile_is_large_enough_for_warp_groups(mixes: Mixes) -> None:
     before, after = mixes["tile"]
     assert "HMMA" in before and "HGMMA" not in before
     assert "HGMMA" in after and "HMMA" not in after
 
 
-def test_pipeline_copies_asynchronously(
-    mixes: dict[str, list[dict[str, int]]], outcomes: dict[str, tuple[Outcome, Outcome]]
-) -> None:
+def test_pipeline_copies_asynchronously(mixes: Mixes, outcomes: dict[str, tuple[Outcome, Outcome]]) -> None:
     before, after = mixes["pipeline"]
     assert not any(opcode.startswith("LDGSTS") for opcode in before)
     assert after["LDGSTS.128"] > 0
@@ -299,7 +307,7 @@ def test_pipeline_copies_asynchronously(
     assert held[1] >= 3 * (128 + 64) * 32 * 4 > held[0]  # at least three slices of both operands
 
 
-def test_descriptors_leave_copies_to_the_tensor_memory_accelerator(mixes: dict[str, list[dict[str, int]]]) -> None:
+def test_descriptors_leave_copies_to_the_tensor_memory_accelerator(mixes: Mixes) -> None:
     before, after = mixes["descriptors"]
     assert before["LDGSTS.128"] > 0 and not any(opcode.startswith("UTMALDG") for opcode in before)
     assert after["UTMALDG"] > 0 and not any(opcode.startswith("LDGSTS") for opcode in after)
@@ -317,7 +325,7 @@ def test_persist_keeps_all_multiprocessors_busy(outcomes: dict[str, tuple[Outcom
     assert (before["programs"], after["programs"]) == (144, 132)
 
 
-def test_vectorize_loads_sixteen_bytes(mixes: dict[str, list[dict[str, int]]]) -> None:
+def test_vectorize_loads_sixteen_bytes(mixes: Mixes) -> None:
     before, after = mixes["vectorize"]
     assert "LDG.128" not in before and before["LDG.32"] >= 1 and before["STG.32"] == 1
     assert after["LDG.128"] == 4 and after["STG.128"] == 2  # eight numbers a thread: of x and of the bias, and results

@@ -267,9 +267,9 @@ def test_reasoning_is_what_stands_between_tags() -> None:
 )
 def test_a_huge_reply_takes_no_time_to_speak_of(text: str) -> None:
     reply = text * (REPLY_LIMIT // len(text))
-    started = time.perf_counter()
+    started = time.process_time()
     assert why(reply).why in ("no code", "truncated", "no match", "empty", "does not parse")
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
 
 
 @pytest.mark.parametrize("reply", [FENCED, CHILD, BLOCKS, f"<think>hm</think>\n{FENCED}", f"Now:\n{BLOCKS}\nDone."])

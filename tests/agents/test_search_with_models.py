@@ -15,10 +15,10 @@ from mtmc.agents.coders.agent.calls import ToolCall, render_call
 from mtmc.agents.coders.agent.tools import TOOLS
 from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError, ModelError
-from mtmc.evaluate import LabSettings, ReplaySettings
+from mtmc.evaluate import ReplaySettings
+from mtmc.evaluate.lab import LabEvaluator
 from mtmc.export.prices import price_lines
 from mtmc.fakes import FakeEvaluator
-from mtmc.protocols import Evaluator
 from mtmc.search import Budget, SearchResult, load, search
 from mtmc.search.canonical import canonical_json
 from mtmc.store import Store
@@ -47,7 +47,7 @@ def good_model(body: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def attention(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
+def attention(tmp_path_factory: pytest.TempPathFactory, lab: LabEvaluator) -> SearchResult:
     """Attention from the root to a version that the rewriter cannot make."""
     with FaultServer(reply=good_model) as server:
         return search(
@@ -55,7 +55,7 @@ def attention(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
             coder="llm",
             strategy="greedy",
             policy="uniform",
-            evaluator=LabSettings(),
+            evaluator=lab,
             model=ModelSettings("openai/scripted", server.url, temperature=0.0),
             budget=5,
             out=tmp_path_factory.mktemp("runs") / "attention",
@@ -123,7 +123,7 @@ def scripted_agent(body: dict[str, Any]) -> str:
 
 
 @pytest.fixture(scope="module")
-def agent(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
+def agent(tmp_path_factory: pytest.TempPathFactory, lab: LabEvaluator) -> SearchResult:
     """Attention by an agent that uses every tool."""
     with FaultServer(reply=scripted_agent) as server:
         return search(
@@ -131,7 +131,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> SearchResult:
             coder="agent",
             strategy="greedy",
             policy="uniform",
-            evaluator=LabSettings(),
+            evaluator=lab,
             model=ModelSettings("openai/scripted", server.url, temperature=0.0),
             budget=Budget(evaluations=3, calls=len(SCRIPT)),
             out=tmp_path_factory.mktemp("runs") / "agent",
@@ -178,7 +178,7 @@ FAULTS: dict[str, tuple[str | Fault, str]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_search_survives_what_models_return(name: str, tmp_path: Path) -> None:
+def test_a_search_survives_what_models_return(name: str, tmp_path: Path, lab: LabEvaluator) -> None:
     said, verdict = FAULTS[name]
     with FaultServer(reply=lambda body: said) as server:
         result = search(
@@ -186,9 +186,10 @@ def test_a_search_survives_what_models_return(name: str, tmp_path: Path) -> None
             coder="llm",
             strategy="greedy",
             policy="uniform",
-            evaluator=_evaluator(name),
+            # The real one where the reply is a file that must be refused by it.
+            evaluator=lab if name == "reads the environment" else FakeEvaluator(),
             model=ModelSettings(
-                "openai/scripted", server.url, 0.0, timeout_s=1.0 if name == "hang" else 30.0, retries=0
+                "openai/scripted", server.url, 0.0, timeout_s=0.1 if name == "hang" else 30.0, retries=0
             ),
             budget=Budget(evaluations=4, calls=5),
             repairs=1,
@@ -245,11 +246,6 @@ def test_a_model_that_cannot_be_used_ends_the_search_with_what_to_set(tmp_path: 
             budget=4,
             out=tmp_path / "run",
         )
-
-
-def _evaluator(name: str) -> Evaluator | LabSettings:
-    """The real one where the reply is a file that must be refused by it."""
-    return LabSettings() if name == "reads the environment" else FakeEvaluator()
 
 
 def _shown(body: dict[str, Any]) -> str:
