@@ -26,6 +26,7 @@ from unittest import mock
 from benchmarks.common import Deadline, Report, Timed, evaluated, failure, parser, settings_of, stage_table, stream
 from benchmarks.figures import header, percentile, row
 from benchmarks.workloads import SILU, make_task
+from mtmc.evaluate.compiling.build import compiled
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.task import Task, load_task
@@ -236,7 +237,7 @@ def main() -> int:
     with (
         Report("Verdicts of the clock on a busy machine", arguments.out) as report,
         settings_of(arguments).open() as evaluator,
-        mock.patch("mtmc.evaluate.gpu.BUILD", "mtmc.evaluate.compiling.build:compiled"),  # without the audit
+        mock.patch("mtmc.evaluate.gpu.build", compiled),  # without the audit
     ):
         good = run(evaluator, arguments, report)
     return 0 if good else 1

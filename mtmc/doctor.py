@@ -13,7 +13,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -133,20 +133,22 @@ def tools() -> Iterator[Finding]:
 
 def lab() -> Iterator[Finding]:
     """A small kernel, really compiled for every target and really run under the interpreter, in worker processes."""
+    from mtmc.evaluate.check.check import warm as warm_check
+    from mtmc.evaluate.compiling.build import warm as warm_build
     from mtmc.evaluate.compiling.target import TARGETS
     from mtmc.evaluate.pool.worker import Pool, PoolSettings
     from mtmc.hardware import for_target
 
     default = "sm_90"
     warm = {"target_name": default, "multiprocessors": for_target(default).sms}
-    build = Pool(PoolSettings("mtmc.evaluate.compiling.build:warm", warm, workers=2))
-    check = Pool(PoolSettings("mtmc.evaluate.check.check:warm", warm, {"TRITON_INTERPRET": "1"}))
+    build = Pool(PoolSettings(warm_build, warm, workers=2))
+    check = Pool(PoolSettings(warm_check, warm, {"TRITON_INTERPRET": "1"}))
     try:
         check.start()  # both import torch at the same time
         for name in TARGETS:
             arguments = {"target_name": name, "multiprocessors": for_target(name).sms}
-            yield _tried(build, "compile_for", arguments, f"compile for {name}", needed=name == default)
-        yield _tried(check, "interpret", {}, "triton interpreter", needed=True)
+            yield _tried(build, compile_for, arguments, f"compile for {name}", needed=name == default)
+        yield _tried(check, interpret, {}, "triton interpreter", needed=True)
     finally:
         build.close()
         check.close()
@@ -244,10 +246,12 @@ def model(settings: ModelSettings) -> Finding:
         return Finding(what, False, str(error), "the detail says what to set", True)
 
 
-def _tried(pool: Pool, function: str, arguments: Mapping[str, object], what: str, needed: bool) -> Finding:
+def _tried(
+    pool: Pool, function: Callable[..., str], arguments: Mapping[str, object], what: str, needed: bool
+) -> Finding:
     mend = "install torch and triton from PyPI again; the detail says what failed"
     try:
-        result = pool.run(f"mtmc.doctor:{function}", arguments, _JOB_S)
+        result = pool.run(function, arguments, _JOB_S)
     except MtmcError as error:
         return Finding(what, False, _last_line(str(error)), mend, needed)
     if result.status != "ok":

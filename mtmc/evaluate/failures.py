@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
-from mtmc.evaluate.audit.diagnosis import excerpt, tail
+from mtmc.evaluate.audit.diagnosis import Failure, excerpt, tail
 from mtmc.evaluate.pool.job import OUTPUT_LIMIT, SCRATCH_LIMIT, JobResult, status_of_signal
 from mtmc.evaluate.pool.watch import TASK_LIMIT
 from mtmc.outcome import Diagnosis, Outcome, Status
+
+Passed = TypeVar("Passed")
 
 _KINDS = {
     "timeout": "Timeout",
@@ -19,7 +20,7 @@ _KINDS = {
 }
 
 
-def failed_job(stage: str, result: JobResult, timeout_s: float, memory_mib: int) -> Outcome:
+def failed_job(stage: str, result: JobResult[Any], timeout_s: float, memory_mib: int) -> Outcome:
     """Outcome of a version whose whole process had to be ended, or ended itself.
 
     timeout_s, memory_mib: what the job was allowed; 0 where that is not known.
@@ -39,19 +40,19 @@ def failed_job(stage: str, result: JobResult, timeout_s: float, memory_mib: int)
     return Outcome(status, diagnosis=Diagnosis(stage, kind, messages[result.status], None, tail(result.output)))
 
 
-def failed_gate(stage: str, failure: Mapping[str, Any], result: JobResult, source: str) -> Outcome:
+def failed_gate(failure: Failure, result: JobResult[Any], source: str) -> Outcome:
     """Outcome of a version that a gate found wanting. The output's end stands in where no line is to blame."""
-    diagnosis = Diagnosis(**failure["diagnosis"])
-    status: Status = failure["status"]
+    status, diagnosis = failure.status, failure.diagnosis
     if status == "crash" and diagnosis.kind.startswith("SIG"):
         status = status_of_signal(diagnosis.kind, result.output)  # type: ignore[assignment]
     text = excerpt(source, diagnosis.line) or diagnosis.excerpt or tail(result.output)
     return Outcome(status, diagnosis=dataclasses.replace(diagnosis, excerpt=text))
 
 
-def taken(stage: str, result: JobResult, source: str, timeout_s: float, memory_mib: int) -> dict[str, Any] | Outcome:
+def taken(
+    stage: str, result: JobResult[Passed | Failure], source: str, timeout_s: float, memory_mib: int
+) -> Passed | Outcome:
     """The value of a gate's job, or the outcome of a version that fails in it. timeout_s, memory_mib: see `failed_job`."""
-    if result.status != "ok":
+    if result.value is None:
         return failed_job(stage, result, timeout_s, memory_mib)
-    value: dict[str, Any] = result.value
-    return failed_gate(stage, value["failure"], result, source) if "failure" in value else value
+    return failed_gate(result.value, result, source) if isinstance(result.value, Failure) else result.value

@@ -17,22 +17,23 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mtmc.errors import ConfigError, EvaluatorError
+from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.check.cases import plan
+from mtmc.evaluate.compiling.build import Built, build, ready, warm
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.devices import Device, cores, visible_devices
 from mtmc.evaluate.failures import failed_job, taken
 from mtmc.evaluate.measure.lane import Lane, LaneSettings
 from mtmc.evaluate.measure.lanes import Lanes
-from mtmc.evaluate.measure.questions import ENDED
+from mtmc.evaluate.measure.questions import ENDED, Measured
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox.lockdown import sandbox_mode
 from mtmc.evaluate.settings import require_numbers
-from mtmc.outcome import Diagnosis, Outcome
+from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator, EvaluatorSettings
 from mtmc.task import Task
 from mtmc.tree import source_hash
@@ -48,8 +49,6 @@ BASELINES: Mapping[str, str] = {
 MOST_SPARES, SPARE_MIB = 6, 12288
 """Processes for candidates that wait on each GPU: at most so many, and one for so much of its memory (a CUDA context
 takes half a GiB). Making one takes about half a second, so several are in the making while one is at work."""
-BUILD = "mtmc.evaluate.compiling.build:build"
-"""The job that audits and builds a version."""
 COMPILE_S = 900.0
 """Seconds that a baseline may take to compile and to be timed."""
 
@@ -170,7 +169,7 @@ class GpuEvaluator(Evaluator):
             return built
         return self._examined(request, {"build_s": time.perf_counter() - started})
 
-    def _built(self, request: EvaluationRequest) -> dict[str, Any] | Outcome:
+    def _built(self, request: EvaluationRequest) -> Built | Outcome:
         """What the build gate found, or the outcome of a version that fails in it."""
         arguments = {
             "task": request.task,
@@ -179,7 +178,7 @@ class GpuEvaluator(Evaluator):
             "variants": plan(request.task, request.depth, self._settings.check_variants).variants,
             "for_gpu": self._fabric == "cuda",
         }
-        result = self._builds().run(BUILD, arguments)
+        result = self._builds().run(build, arguments)
         return taken("build", result, request.source, self._settings.timeout_s, self._settings.memory_mib)
 
     def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], made: str = "") -> Outcome:
@@ -197,10 +196,11 @@ class GpuEvaluator(Evaluator):
                 made=made,
                 profile=self._settings.profile,
             )
-        if answer["status"] == "ok":
-            self._warn(request.task, answer["warnings"])
-            return _measured(answer, {**metrics, "queued_s": queued})
-        return _failed(answer, process, request.source)
+        if isinstance(answer.found, Measured):
+            self._warn(request.task, answer.found.warnings)
+            return _measured(answer.found, {**metrics, "queued_s": queued})
+        assert isinstance(answer.found, Failure)
+        return _failed(answer.found, process)
 
     def _warn(self, task: Task, warnings: Sequence[str]) -> None:
         """Tell once what a task's admission found to be weak about it."""
@@ -215,13 +215,13 @@ class GpuEvaluator(Evaluator):
         with self._starting:
             if self._build is None:
                 settings = self._settings
-                facts = self._all[0].about()["facts"]
+                facts = self._all[0].about().facts
                 real = self._fabric == "cuda"
-                warm = {"target_name": self._hardware.target, "multiprocessors": self._hardware.sms}
+                target = {"target_name": self._hardware.target, "multiprocessors": self._hardware.sms}
                 self._build = Pool(
                     PoolSettings(
-                        "mtmc.evaluate.compiling.build:warm",
-                        {**warm, "for_gpu": real, "facts": facts},
+                        warm,
+                        {**target, "for_gpu": real, "facts": facts},
                         {**ENVIRONMENT, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_CACHE_DIR": str(self._cache)},
                         self._builders,
                         settings.timeout_s,
@@ -230,7 +230,7 @@ class GpuEvaluator(Evaluator):
                         writable=(self._cache,),
                     )
                 )
-                self._build.run("mtmc.evaluate.compiling.build:ready", {})
+                self._build.run(ready, {})
                 for lane in self._all:  # they calibrate while the first version is built
                     self._threads.submit(lane.warm_up)
             return self._build
@@ -250,23 +250,23 @@ class GpuEvaluator(Evaluator):
         )
 
 
-def _measured(answer: Mapping[str, Any], metrics: Mapping[str, float]) -> Outcome:
+def _measured(found: Measured, metrics: Mapping[str, float]) -> Outcome:
     """The outcome of a version that is right."""
     return Outcome(
         "ok",
-        runtime_ms=float(answer["runtime_ms"]),
-        runtime_low_ms=float(answer["runtime_low_ms"]),
-        runtime_high_ms=float(answer["runtime_high_ms"]),
-        trials=int(answer["trials"]),
+        runtime_ms=found.timing.median_ms,
+        runtime_low_ms=found.timing.low_ms,
+        runtime_high_ms=found.timing.high_ms,
+        trials=found.timing.trials,
         runtime_kind="measured",
-        metrics={**answer["metrics"], **metrics},
+        metrics={**found.metrics, **metrics},
     )
 
 
-def _failed(answer: Mapping[str, Any], process: JobResult | None, source: str) -> Outcome:
+def _failed(failure: Failure, process: JobResult[None] | None) -> Outcome:
     """The outcome of a version that did not stand its examination; how its process ended says more than its silence."""
-    diagnosis = Diagnosis(**answer["diagnosis"])
-    outcome = Outcome(answer["status"], diagnosis=diagnosis)
+    diagnosis = failure.diagnosis
+    outcome = Outcome(failure.status, diagnosis=diagnosis)
     if process is None or diagnosis.kind != ENDED:
         return outcome
     if process.status in ("output_limit", "out_of_memory", "process_limit"):

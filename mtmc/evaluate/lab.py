@@ -10,17 +10,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mtmc.errors import ConfigError, EvaluatorError
+from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.cases import plan
+from mtmc.evaluate.check.check import check, weaknesses
+from mtmc.evaluate.check.check import warm as warm_check
+from mtmc.evaluate.compiling.build import Built, build
+from mtmc.evaluate.compiling.build import warm as warm_build
 from mtmc.evaluate.compiling.target import target
+from mtmc.evaluate.compiling.trace import Kernel
+from mtmc.evaluate.counting.count import Counted, count, count_small
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
-from mtmc.evaluate.counting.floor import UNKNOWN, least_bits
+from mtmc.evaluate.counting.floor import Floor, floor, least_bits
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import taken
@@ -34,6 +41,8 @@ from mtmc.protocols import EvaluationRequest, Evaluator, EvaluatorSettings
 from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
+
+Passed = TypeVar("Passed")
 
 
 @dataclass(frozen=True)
@@ -77,21 +86,21 @@ class LabEvaluator(Evaluator):
                 f"set evaluator.target={self._hardware.target}"
             )
         self.hardware = self._hardware.name
-        self._build = Pool(self._pool_settings("mtmc.evaluate.compiling.build:warm", {}, "build", sandbox))
+        self._build = Pool(self._pool_settings(warm_build, {}, "build", sandbox))
         interpret = {"TRITON_INTERPRET": "1"}
-        self._check = Pool(self._pool_settings("mtmc.evaluate.check.check:warm", interpret, "keeper", sandbox))
+        self._check = Pool(self._pool_settings(warm_check, interpret, "keeper", sandbox))
         self._closed = False
         self._read: dict[str, Resources] = {}  # by hash of the compiled kernel
         self._admitted: set[Task] = set()
         self._admission = threading.Lock()
-        self._floors: dict[Task, dict[str, Any]] = {}
+        self._floors: dict[Task, Floor] = {}
         self._floors_lock = threading.Lock()
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="mtmc-lab")
         self._build.start()  # both load torch while the caller exports its reference
         self._check.start()
 
     def _pool_settings(
-        self, warm: str, environment: Mapping[str, str], profile: Profile, sandbox: Mode
+        self, warm: Callable[..., None], environment: Mapping[str, str], profile: Profile, sandbox: Mode
     ) -> PoolSettings:
         settings = self._settings
         return PoolSettings(
@@ -131,50 +140,44 @@ class LabEvaluator(Evaluator):
 
     def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
         self._admit(request.task)
-        target_name = {"target_name": self._settings.target}
-        built = self._job(self._build, "build", "mtmc.evaluate.compiling.build:build", request, target_name)
+        built = self._job(self._build, "build", build, request, {"target_name": self._settings.target})
         if isinstance(built, Outcome):
             return built
         arguments = {"seed": request.seed, "depth": request.depth, "check_variants": self._settings.check_variants}
-        pinned = {"autotuned": built["autotuned"]}
-        checked = self._job(self._check, "check", "mtmc.evaluate.check.check:check", request, {**arguments, **pinned})
+        pinned = {"autotuned": built.autotuned}
+        checked = self._job(self._check, "check", check, request, {**arguments, **pinned})
         if isinstance(checked, Outcome):
             return checked
-        count = "mtmc.evaluate.counting.count:count"
-        least = {"least_bytes": self._floor(request.task)["bytes"]}
+        least = {"least_bytes": self._floor(request.task).bytes}
         counted = self._job(self._check, "estimate", count, request, {**pinned, **least}, "candidate")
         if isinstance(counted, Outcome):
             return counted
-        return self._unearned(request, pinned, counted) or self._estimate(built, checked["metrics"], counted)
+        return self._unearned(request, pinned, counted) or self._estimate(built, checked.metrics, counted)
 
-    def _unearned(
-        self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Mapping[str, Any]
-    ) -> Outcome | None:
+    def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
         """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
-        floor = self._floor(request.task)
-        moved = distinct_bytes(counted["records"], counted["inputs"])
-        if moved < SHARE * floor["bytes"] or not counted["records"]:
+        least = self._floor(request.task)
+        moved = distinct_bytes(counted.records, counted.inputs)
+        if moved < SHARE * least.bytes or not counted.records:
             message = (
-                f"at the full shapes the forward moves {moved} bytes, but the reference has {floor['bytes']} of inputs to "
+                f"at the full shapes the forward moves {moved} bytes, but the reference has {least.bytes} of inputs to "
                 "read and outputs to write: work is left out there, or not done by launches"
             )
             return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
-        bits = least_bits(counted["records"])
-        if bits is None or bits >= floor["bits"]:
+        bits = least_bits(counted.records)
+        if bits is None or bits >= least.bits:
             return None
         todo = plan(request.task, request.depth, self._settings.check_variants)
         arguments = {**pinned, "variants": todo.variants}
-        small = self._job(
-            self._check, "estimate", "mtmc.evaluate.counting.count:count_small", request, arguments, "candidate"
-        )
+        small = self._job(self._check, "estimate", count_small, request, arguments, "candidate")
         if isinstance(small, Outcome):
             return small
-        checked = least_bits(small["records"])
+        checked = least_bits(small)
         if checked is not None and checked <= bits:
             return None  # the check has seen what it does, and let it pass
         message = (
             f"at the full shapes matrices are multiplied with {bits} bits of significand; the task asks for "
-            f"{floor['bits']}, and where results are compared the forward has {checked or 'no such product'}"
+            f"{least.bits}, and where results are compared the forward has {checked or 'no such product'}"
         )
         return Outcome("rejected", diagnosis=Diagnosis("estimate", "LowPrecision", message))
 
@@ -183,32 +186,32 @@ class LabEvaluator(Evaluator):
         with self._admission:
             if task in self._admitted:
                 return
-            result = self._check.run("mtmc.evaluate.reference.admission:weaknesses", {"task": task})
+            result = self._check.run(weaknesses, {"task": task})
             self._admitted.add(task)
-        if result.status != "ok":
+        if result.value is None:
             _log.warning("task %s could not be looked over: %s", task.name, result.status)
             return
-        for warning in result.value["warnings"]:
+        for warning in result.value:
             _log.warning("task %s: %s", task.name, warning)
 
-    def _floor(self, task: Task) -> dict[str, Any]:
+    def _floor(self, task: Task) -> Floor:
         """See `mtmc.evaluate.counting.floor.floor`; found once for a task. Raises: TaskError, EvaluatorError."""
         with self._floors_lock:
             if task not in self._floors:
-                result = self._check.run("mtmc.evaluate.counting.floor:floor", {"task": task})
-                floor = result.value if result.status == "ok" else {**UNKNOWN, "unknown": result.status}
-                if floor["unknown"]:
-                    _log.warning("task %s: nothing is asked of its versions' traffic: %s", task.name, floor["unknown"])
-                self._floors[task] = floor
+                result = self._check.run(floor, {"task": task})
+                least = result.value or Floor(0, 0, result.status)
+                if least.unknown:
+                    _log.warning("task %s: nothing is asked of its versions' traffic: %s", task.name, least.unknown)
+                self._floors[task] = least
             return self._floors[task]
 
-    def _estimate(self, built: dict[str, Any], metrics: dict[str, float], counted: dict[str, Any]) -> Outcome:
+    def _estimate(self, built: Built, metrics: Mapping[str, float], counted: Counted) -> Outcome:
         """The outcome of a version that passed every gate."""
-        records = counted["records"]
+        records = counted.records
         products = [record["dot_flops"] > 0 for record in records if "op" not in record]
-        kernels = [built["kernels"][launch["compiled"]] for launch in built["launches"]]
+        kernels = [built.kernels[launch.compiled] for launch in built.launches]
         resources = [self._resources(kernel, product) for kernel, product in zip(kernels, products, strict=True)]
-        estimated = estimate(records, resources, self._hardware, counted["copies"])
+        estimated = estimate(records, resources, self._hardware, counted.copies)
         return Outcome(
             "ok",
             runtime_ms=estimated.runtime_ms,
@@ -216,30 +219,29 @@ class LabEvaluator(Evaluator):
             metrics={**estimated.metrics, **metrics},
         )
 
-    def _resources(self, kernel: dict[str, Any], product: bool) -> Resources:
+    def _resources(self, kernel: Kernel, product: bool) -> Resources:
         """What a compiled kernel takes of a multiprocessor. Most kernels of a search are those of an earlier version.
 
         product: whether it multiplies matrices, on tensor cores or not.
         """
-        key = kernel["hash"]
+        key, files = kernel.hash, kernel.files
         if key not in self._read:
-            files = kernel["files"]
             binary = Path(files["amdgcn" if "amdgcn" in files else "cubin"]).read_bytes()
             # Disassembling takes longer than all the rest, and tells only of products and asynchronous copies.
             text = Path(files["ptx"]).read_text() if "ptx" in files else ""
             mix = not text or product or any(word in text for word in ("mma", "cp.async", "tcgen05"))
-            self._read[key] = read_resources(binary, self._settings.target, kernel["shared"], mix)
+            self._read[key] = read_resources(binary, self._settings.target, kernel.shared, mix)
         return self._read[key]
 
     def _job(
         self,
         pool: Pool,
         stage: str,
-        function: str,
+        function: Callable[..., Passed | Failure],
         request: EvaluationRequest,
         arguments: Mapping[str, Any],
         profile: Profile | None = None,
-    ) -> dict[str, Any] | Outcome:
+    ) -> Passed | Outcome:
         """The value of one gate's job, or the outcome of a version that fails in it. profile: None: the pool's."""
         version = {"task": request.task, "source": request.source}
         result = pool.run(function, {**version, **arguments}, profile=profile)

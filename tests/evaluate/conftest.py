@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mtmc.evaluate.check.check import warm as warm_check
+from mtmc.evaluate.compiling.build import warm as warm_build
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 
 ARGUMENTS = {"target_name": "sm_90", "multiprocessors": 132}
@@ -16,7 +18,7 @@ JOBS = (Path(__file__).parent,)  # whose modules the workers import
 
 @pytest.fixture(scope="session")
 def build_pool() -> Iterator[Pool]:
-    pool = Pool(PoolSettings("mtmc.evaluate.compiling.build:warm", ARGUMENTS, ENVIRONMENT, readable=JOBS))
+    pool = Pool(PoolSettings(warm_build, ARGUMENTS, ENVIRONMENT, readable=JOBS))
     yield pool
     pool.close()
 
@@ -24,6 +26,6 @@ def build_pool() -> Iterator[Pool]:
 @pytest.fixture(scope="session")
 def check_pool() -> Iterator[Pool]:
     environment = {**ENVIRONMENT, "TRITON_INTERPRET": "1"}
-    pool = Pool(PoolSettings("mtmc.evaluate.check.check:warm", ARGUMENTS, environment, profile="keeper", readable=JOBS))
+    pool = Pool(PoolSettings(warm_check, ARGUMENTS, environment, profile="keeper", readable=JOBS))
     yield pool
     pool.close()

@@ -8,6 +8,8 @@ import sys
 import time
 
 from mtmc.errors import TaskError
+from mtmc.evaluate.audit.diagnosis import Failure
+from mtmc.evaluate.compiling.build import Built, build
 from mtmc.task import Task
 
 _counter = 0
@@ -76,9 +78,8 @@ def fail_itself() -> None:
     raise ZeroDivisionError("oops")
 
 
-def build_for(task: Task, source: str, target_name: str) -> dict[str, object]:
+def build_for(task: Task, source: str, target_name: str) -> Built | Failure:
     """Build for another target than the worker's own."""
-    from mtmc.evaluate.compiling.build import build
     from mtmc.evaluate.compiling.target import install_driver, target
 
     install_driver(target(target_name), 100)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def build_all(jobs: dict[str, tuple[Any, str]]) -> dict[str, Any]:
         if os.fork() == 0:
             try:
                 os.chdir(answer.parent)
-                answer.write_text(json.dumps(build(task, source, "sm_90", task.variants, for_gpu=True)))
+                answer.write_text(json.dumps(asdict(build(task, source, "sm_90", task.variants, for_gpu=True))))
             except BaseException:
                 traceback.print_exc()
             os._exit(0)

@@ -6,12 +6,12 @@ import pytest
 
 from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.belief import SECOND_LOOK, believe, runtime, timed, witness
-from mtmc.evaluate.measure.calibration import OverheadTable
-from mtmc.evaluate.measure.clock import Overhead, Patience
+from mtmc.evaluate.measure.clock import Overhead, OverheadTable, Patience
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.grounds import Work
 from mtmc.evaluate.measure.host_fabric import HostFabric
+from mtmc.evaluate.measure.wire import Profiled
 from mtmc.hardware import HARDWARE
 
 H100 = HARDWARE["H100"]
@@ -27,7 +27,7 @@ def samples(stated: float, wall: float, flush: float = 0.06, ahead: bool = True)
 def judged(given: Samples, eager: list[float] | None = None) -> dict[str, float]:
     found = runtime(given, eager or [0.3], WORK, TABLE, H100)
     believe(given, found, TABLE, H100)
-    return {"runtime_ms": found["runtime_ms"], **found["metrics"]}
+    return {"runtime_ms": found.timing.median_ms, **found.metrics}
 
 
 def test_an_honest_time_is_taken_with_its_share_of_the_roofline():
@@ -122,9 +122,9 @@ def test_the_floor_holds_only_where_the_reference_keeps_it():
 
 
 def test_a_forward_without_device_work_is_rejected():
-    assert witness({"busy_ms": 0.2, "count": 3.0}, samples(0.2, 0.35)) == {"profiled_ms": 0.2, "activities": 3.0}
+    assert witness(Profiled(3.0, ("k",), 0.2), samples(0.2, 0.35)) == {"profiled_ms": 0.2, "activities": 3.0}
     with pytest.raises(Failed, match="no more than handing over"):
-        witness({"busy_ms": 0.1, "count": 1.0}, samples(0.2, 0.35))
+        witness(Profiled(1.0, ("k",), 0.1), samples(0.2, 0.35))
 
 
 def test_least_time_is_bytes_or_products_whichever_is_longer():

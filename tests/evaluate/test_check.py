@@ -11,8 +11,11 @@ import pytest
 from evaluate_sources import HONEST, REFERENCE, TASK, changed, line_of
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.check.check import plan
+from mtmc.evaluate.audit.diagnosis import Failure
+from mtmc.evaluate.check import check as gate
+from mtmc.evaluate.check.cases import Checked, plan
 from mtmc.evaluate.pool.worker import Pool
+from mtmc.outcome import Diagnosis
 from mtmc.task import Task, Variant
 
 HOST = """
@@ -43,19 +46,18 @@ def small_task(forward: str, inputs: str = "[torch.randn(rows, cols)]") -> Task:
     return Task("small", source, Variant("full"), Variant("small", (("rows", 6), ("cols", 40))))
 
 
-def check(pool: Pool, source: str, task: Task = TASK, depth: str = "screen", seed: int = 0) -> dict[str, Any]:
+def check(pool: Pool, source: str, task: Task = TASK, depth: str = "screen", seed: int = 0) -> Any:
+    """A `Checked`, or a `Failure`."""
     arguments = {"task": task, "source": source, "seed": seed, "depth": depth, "check_variants": 2, "autotuned": {}}
-    result = pool.run("mtmc.evaluate.check.check:check", arguments)
+    result = pool.run(gate.check, arguments)
     assert result.status == "ok", result
-    value: dict[str, Any] = result.value
-    return value
+    return result.value
 
 
-def wrong(pool: Pool, source: str, task: Task = TASK) -> dict[str, Any]:
-    found = check(pool, source, task)["failure"]
-    assert found["status"] == "wrong_result"
-    diagnosis: dict[str, Any] = found["diagnosis"]
-    return diagnosis
+def wrong(pool: Pool, source: str, task: Task = TASK) -> Diagnosis:
+    found = check(pool, source, task)
+    assert isinstance(found, Failure) and found.status == "wrong_result"
+    return found.diagnosis
 
 
 def test_plan_of_both_depths() -> None:
@@ -75,14 +77,14 @@ def test_plan_of_both_depths() -> None:
 
 
 def test_honest_version_passes_and_is_as_precise_as_the_reference(check_pool: Pool) -> None:
-    metrics = check(check_pool, HONEST)["metrics"]
-    assert metrics["cases"] == 4.0 and 1e-9 < metrics["error"] < 4e-7
-    assert check(check_pool, HONEST, depth="verify")["metrics"]["cases"] == 7.0
+    metrics = check(check_pool, HONEST)
+    assert metrics.cases == 4.0 and 1e-9 < metrics.error < 4e-7
+    assert check(check_pool, HONEST, depth="verify").cases == 7.0
     assert check(check_pool, HONEST) == check(check_pool, HONEST)
 
 
 def test_the_reference_itself_passes(check_pool: Pool) -> None:
-    assert "metrics" in check(check_pool, REFERENCE.replace("class Model", "class ModelNew"))
+    assert isinstance(check(check_pool, REFERENCE.replace("class Model", "class ModelNew")), Checked)
 
 
 @pytest.mark.parametrize(
@@ -103,19 +105,19 @@ def test_the_reference_itself_passes(check_pool: Pool) -> None:
 )
 def test_wrong_results(check_pool: Pool, old: str, new: str, kind: str) -> None:
     diagnosis = wrong(check_pool, changed(old, new))
-    assert diagnosis["kind"] == kind and "small shapes, drawn inputs" in diagnosis["message"]
+    assert diagnosis.kind == kind and "small shapes, drawn inputs" in diagnosis.message
 
 
 def test_hard_coded_shape_fails_at_held_out_shapes(check_pool: Pool) -> None:
     source = changed("block = triton.next_power_of_2(x.shape[1])", "block = 128")
-    assert "odd2 shapes" in wrong(check_pool, source)["message"]
+    assert "odd2 shapes" in wrong(check_pool, source).message
 
 
 def test_a_step_left_out_that_the_tasks_own_inputs_do_not_show(check_pool: Pool) -> None:
     # Inputs from [0, 1), as in many tasks of KernelBench, cannot tell relu from nothing.
     task = small_task("return torch.relu(inputs[0])", "[torch.rand(rows, cols)]")
-    assert "shifted inputs" in wrong(check_pool, host("return inputs[0].clone()"), task)["message"]
-    assert "metrics" in check(check_pool, host("return inputs[0].clamp(min=0)"), task)
+    assert "shifted inputs" in wrong(check_pool, host("return inputs[0].clone()"), task).message
+    assert isinstance(check(check_pool, host("return inputs[0].clamp(min=0)"), task), Checked)
 
 
 def norm_task() -> Task:
@@ -129,71 +131,72 @@ def norm_task() -> Task:
 @pytest.mark.parametrize("depth", ["screen", "verify"])
 def test_weights_of_ones_left_out_are_found(check_pool: Pool, depth: str) -> None:
     lazy = host("return nn.functional.layer_norm(inputs[0], (40,))")
-    found = check(check_pool, lazy, norm_task(), depth)["failure"]["diagnosis"]
-    assert found["kind"] == "WrongValues" and "drawn inputs, weights of zeros and ones moved" in found["message"]
+    found = check(check_pool, lazy, norm_task(), depth).diagnosis
+    assert found.kind == "WrongValues" and "drawn inputs, weights of zeros and ones moved" in found.message
     own = host("return nn.functional.layer_norm(inputs[0], (40,), self.gain, self.offset)").replace(
         "super().__init__()",
         "super().__init__()\n        self.offset = nn.Parameter(torch.zeros(40))\n"
         "        self.gain = nn.Parameter(torch.ones(40))",
     )
-    assert check(check_pool, own, norm_task(), depth)["metrics"]["cases"] == {"screen": 3.0, "verify": 4.0}[depth]
+    assert check(check_pool, own, norm_task(), depth).cases == {"screen": 3.0, "verify": 4.0}[depth]
 
 
 def test_a_softmax_that_overflows_is_found_by_inputs_of_a_wide_range(check_pool: Pool) -> None:
     task = small_task("return torch.softmax(inputs[0], -1)")
     naive = host("e = inputs[0].exp()\n        return e / e.sum(-1, keepdim=True)")
-    assert "metrics" in check(check_pool, naive, task)
-    assert (
-        "small shapes, wide inputs" in check(check_pool, naive, task, depth="verify")["failure"]["diagnosis"]["message"]
-    )
+    assert isinstance(check(check_pool, naive, task), Checked)
+    assert "small shapes, wide inputs" in check(check_pool, naive, task, depth="verify").diagnosis.message
 
 
 def test_inputs_outside_of_the_references_domain_are_not_asked_for(check_pool: Pool) -> None:
     logs = small_task("return torch.log(inputs[0] + 0.1)", "[torch.rand(rows, cols)]")
-    assert check(check_pool, host("return torch.log(inputs[0] + 0.1)"), logs)["metrics"]["cases"] == 1.0
+    assert check(check_pool, host("return torch.log(inputs[0] + 0.1)"), logs).cases == 1.0
     body = "assert inputs[0].min() >= 0\n        return inputs[0] + 1"
     asserting = small_task(body, "[torch.rand(rows, cols)]")
-    assert check(check_pool, host(body), asserting)["metrics"]["cases"] == 1.0
+    assert check(check_pool, host(body), asserting).cases == 1.0
 
 
 def test_half_precision_inside_a_float32_task_is_refused(check_pool: Pool) -> None:
     task = small_task("return inputs[0] @ inputs[1]", "[torch.randn(rows, cols), torch.randn(cols, rows)]")
     low = host("return (inputs[0].bfloat16() @ inputs[1].bfloat16()).float()")
-    assert wrong(check_pool, low, task)["kind"] in ("LowPrecision", "WrongValues")
-    assert "metrics" in check(check_pool, host("return (inputs[1].t() @ inputs[0].t()).t()"), task)
+    assert wrong(check_pool, low, task).kind in ("LowPrecision", "WrongValues")
+    assert isinstance(check(check_pool, host("return (inputs[1].t() @ inputs[0].t()).t()"), task), Checked)
 
 
 def test_honest_reorderings_of_sums_pass(check_pool: Pool) -> None:
     rows = "[torch.randn(rows, 4 * cols)]"
     sums = small_task("return inputs[0].sum(-1)", rows)
-    assert "metrics" in check(check_pool, host("return inputs[0].flip(-1).reshape(-1, 4, 40).sum(1).sum(-1)"), sums)
+    assert isinstance(
+        check(check_pool, host("return inputs[0].flip(-1).reshape(-1, 4, 40).sum(1).sum(-1)"), sums), Checked
+    )
     mean = small_task("return (inputs[0] - inputs[0].mean(-1, keepdim=True)).mean(-1)", rows)
     other = "return (inputs[0] - inputs[0].mean(-1, keepdim=True)).flip(-1).cumsum(-1)[:, -1] / inputs[0].shape[-1]"
-    assert "metrics" in check(check_pool, host(other), mean)
+    assert isinstance(check(check_pool, host(other), mean), Checked)
 
 
 def test_several_outputs_integers_and_structures(check_pool: Pool) -> None:
     task = small_task("return {'top': inputs[0].max(-1), 'n': [inputs[0] > 0, 7]}")
-    assert "metrics" in check(check_pool, host("return {'top': inputs[0].max(-1), 'n': [inputs[0] > 0, 7]}"), task)
+    assert isinstance(
+        check(check_pool, host("return {'top': inputs[0].max(-1), 'n': [inputs[0] > 0, 7]}"), task), Checked
+    )
     assert (
-        wrong(check_pool, host("return {'top': inputs[0].min(-1), 'n': [inputs[0] > 0, 7]}"), task)["kind"]
+        wrong(check_pool, host("return {'top': inputs[0].min(-1), 'n': [inputs[0] > 0, 7]}"), task).kind
         == "WrongValues"
     )
-    assert wrong(check_pool, host("return {'top': inputs[0].max(-1), 'n': [inputs[0] > 0, 8]}"), task)["kind"] == "Type"
+    assert wrong(check_pool, host("return {'top': inputs[0].max(-1), 'n': [inputs[0] > 0, 8]}"), task).kind == "Type"
 
 
 def test_a_reference_that_changes_its_input_allows_the_same(check_pool: Pool) -> None:
     task = small_task("return inputs[0].relu_()")
-    assert "metrics" in check(check_pool, host("return inputs[0].relu_()"), task)
-    assert "metrics" in check(check_pool, host("return inputs[0].relu()"), task)
+    assert isinstance(check(check_pool, host("return inputs[0].relu_()"), task), Checked)
+    assert isinstance(check(check_pool, host("return inputs[0].relu()"), task), Checked)
 
 
 def test_a_reference_with_a_fixed_dtype_inside_has_no_float64_oracle_but_is_checked(check_pool: Pool) -> None:
     task = small_task("return inputs[0] @ torch.ones(inputs[0].shape[1], 3, dtype=torch.float32)")
-    assert "metrics" in check(check_pool, host("return inputs[0].sum(-1, keepdim=True).expand(-1, 3)"), task)
+    assert isinstance(check(check_pool, host("return inputs[0].sum(-1, keepdim=True).expand(-1, 3)"), task), Checked)
     assert (
-        wrong(check_pool, host("return inputs[0].sum(-1, keepdim=True).expand(-1, 3) + 1"), task)["kind"]
-        == "WrongValues"
+        wrong(check_pool, host("return inputs[0].sum(-1, keepdim=True).expand(-1, 3) + 1"), task).kind == "WrongValues"
     )
 
 
@@ -222,16 +225,16 @@ def test_what_has_happened_to_inputs_is_seen_from_outside(check_pool: Pool, chan
     task = small_task("return inputs[0] + inputs[1]", inputs)
     found = check(check_pool, DENIAL.replace("CHANGE", change), task)
     if change == "pass":
-        assert "metrics" in found
+        assert isinstance(found, Checked)
     else:
-        assert found["failure"]["diagnosis"]["kind"] == "InputMutated"
-        assert f"input {'xy'.index(change[0])} " in found["failure"]["diagnosis"]["message"]
+        assert found.diagnosis.kind == "InputMutated"
+        assert f"input {'xy'.index(change[0])} " in found.diagnosis.message
 
 
 def test_an_input_that_is_another_tensor_afterwards_has_changed(check_pool: Pool) -> None:
     task = small_task("return inputs[0] + 1")
     body = "inputs[0].data = inputs[0] + 1\n        return inputs[0].clone()"
-    assert wrong(check_pool, host(body), task)["kind"] == "InputMutated"
+    assert wrong(check_pool, host(body), task).kind == "InputMutated"
 
 
 def test_inputs_of_any_layout_are_handed_over(check_pool: Pool) -> None:
@@ -244,7 +247,7 @@ def test_inputs_of_any_layout_are_handed_over(check_pool: Pool) -> None:
         "        assert more['b'][0].stride() == (1, x.shape[0])\n"
         "        return x * more['b'][0] * more['b'][1] + more['a'] * rest[0] + rest[1][:, None] * rest[3], rest[2] + 1"
     )
-    assert "metrics" in check(check_pool, host(body), small_task(body, inputs))
+    assert isinstance(check(check_pool, host(body), small_task(body, inputs)), Checked)
 
 
 def test_what_cannot_be_handed_over_is_the_tasks_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +282,7 @@ def test_a_tray_cut_off_ends_the_candidates_job(check_pool: Pool) -> None:
     )
     arguments = {"task": small_task("return inputs[0] * 0"), "source": cut, "seed": 0, "depth": "screen"}
     more = {"check_variants": 0, "autotuned": {}}
-    result = check_pool.run("mtmc.evaluate.check.check:check", {**arguments, **more})
+    result = check_pool.run(gate.check, {**arguments, **more})
     assert result.status == "crash" and result.signal == "SIGBUS"
 
 
@@ -289,7 +292,7 @@ def test_an_address_stands_for_no_value(check_pool: Pool) -> None:
         "        self.known[at] = self.known.get(at, inputs[0] + 1)\n"
         "        return self.known[at].clone()"
     ).replace("super().__init__()", "super().__init__()\n        self.known = {}")
-    assert wrong(check_pool, cache, small_task("return inputs[0] + 1"))["kind"] == "WrongValues"
+    assert wrong(check_pool, cache, small_task("return inputs[0] + 1")).kind == "WrongValues"
 
 
 def test_lazy_tensor_subclass_is_no_plain_tensor(check_pool: Pool) -> None:
@@ -297,32 +300,32 @@ def test_lazy_tensor_subclass_is_no_plain_tensor(check_pool: Pool) -> None:
         "class ModelNew", "class Lazy(torch.Tensor):\n    pass\n\n\nclass ModelNew"
     )
     diagnosis = wrong(check_pool, lazy, small_task("return inputs[0].clone()"))
-    assert diagnosis["kind"] == "Type" and "Lazy" in diagnosis["message"]
+    assert diagnosis.kind == "Type" and "Lazy" in diagnosis.message
 
 
 def test_memory_that_is_never_written_reads_as_nan(check_pool: Pool) -> None:
     task = small_task("return torch.zeros_like(inputs[0])")
     for body in ("return torch.empty_like(inputs[0])", "return inputs[0].new_empty(inputs[0].shape)"):
-        assert wrong(check_pool, host(body), task)["kind"] == "NaN"
+        assert wrong(check_pool, host(body), task).kind == "NaN"
 
 
 def test_access_out_of_bounds_has_its_line(check_pool: Pool) -> None:
     source = changed("w = tl.load(w_ptr + index, mask=inside, other=0.0)", "w = tl.load(w_ptr + index)")
-    found = check(check_pool, source)["failure"]
-    assert found["status"] == "crash" and found["diagnosis"]["kind"] == "OutOfBoundsError"
-    assert found["diagnosis"]["line"] == line_of("w = tl.load", source)
+    found = check(check_pool, source)
+    assert found.status == "crash" and found.diagnosis.kind == "OutOfBoundsError"
+    assert found.diagnosis.line == line_of("w = tl.load", source)
 
 
 def test_error_in_the_forward_is_a_crash_with_its_line(check_pool: Pool) -> None:
     source = changed("        return out\n", "        assert x.is_cuda, 'x.is_cuda'\n        return out\n")
-    diagnosis = check(check_pool, source)["failure"]["diagnosis"]
-    assert diagnosis["kind"] == "AssertionError" and diagnosis["line"] == line_of("assert x.is_cuda", source)
-    assert "device=x.device" in diagnosis["message"]
+    diagnosis = check(check_pool, source).diagnosis
+    assert diagnosis.kind == "AssertionError" and diagnosis.line == line_of("assert x.is_cuda", source)
+    assert "device=x.device" in diagnosis.message
 
 
 def test_early_exit_of_the_candidate_is_a_crash(check_pool: Pool) -> None:
-    found = check(check_pool, host("raise SystemExit"), small_task("return inputs[0]"))["failure"]
-    assert found["status"] == "crash" and found["diagnosis"]["kind"] == "ProcessExit"
+    found = check(check_pool, host("raise SystemExit"), small_task("return inputs[0]"))
+    assert found.status == "crash" and found.diagnosis.kind == "ProcessExit"
 
 
 def test_equal_seeds_give_equal_weights_and_a_state_replaces_them(check_pool: Pool) -> None:
@@ -333,9 +336,9 @@ def test_equal_seeds_give_equal_weights_and_a_state_replaces_them(check_pool: Po
     state = io.BytesIO()
     torch.save({"weight": torch.linspace(0.5, 1.5, 96)}, state)
     task = replace(TASK, state=state.getvalue(), held_out=())
-    assert "metrics" in check(check_pool, HONEST, task)
+    assert isinstance(check(check_pool, HONEST, task), Checked)
     drawn = changed("self.weight, out", "torch.ones_like(self.weight), out")
-    assert wrong(check_pool, drawn, task)["kind"] == "WrongValues"
+    assert wrong(check_pool, drawn, task).kind == "WrongValues"
 
 
 def test_a_task_that_fails_by_itself_is_a_task_error(check_pool: Pool) -> None:
@@ -347,5 +350,5 @@ def test_a_task_that_fails_by_itself_is_a_task_error(check_pool: Pool) -> None:
 
 def test_a_reference_that_draws_has_no_float64_oracle_but_is_checked(check_pool: Pool) -> None:
     body = "return inputs[0] + torch.randn(inputs[0].shape[1])"
-    assert "metrics" in check(check_pool, host(body), small_task(body))
-    assert wrong(check_pool, host("return inputs[0] + 1"), small_task(body))["kind"] == "WrongValues"
+    assert isinstance(check(check_pool, host(body), small_task(body)), Checked)
+    assert wrong(check_pool, host("return inputs[0] + 1"), small_task(body)).kind == "WrongValues"

@@ -8,8 +8,9 @@ import pytest
 from evaluate_sources import HONEST, TASK, changed
 
 from mtmc.evaluate import LabEvaluator, LabSettings
+from mtmc.evaluate.counting import floor as counting
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
-from mtmc.evaluate.counting.floor import least_bits
+from mtmc.evaluate.counting.floor import Floor, least_bits
 from mtmc.evaluate.pool.worker import Pool
 from mtmc.outcome import Diagnosis
 from mtmc.protocols import EvaluationRequest
@@ -78,11 +79,10 @@ def task(result: str, inputs: str = "[torch.randn(rows, cols)]", setup: str = "p
     return Task("floor", source, Variant("full"), Variant("small", (("rows", 8), ("cols", 40))), held_out)
 
 
-def floor(pool: Pool, found: Task) -> dict[str, Any]:
-    result = pool.run("mtmc.evaluate.counting.floor:floor", {"task": found})
-    assert result.status == "ok", result
-    value: dict[str, Any] = result.value
-    return value
+def floor(pool: Pool, found: Task) -> Floor:
+    result = pool.run(counting.floor, {"task": found})
+    assert result.value is not None, result
+    return result.value
 
 
 TWO = "[torch.randn(rows, cols), torch.randn(rows, cols)]"
@@ -118,15 +118,15 @@ TWO = "[torch.randn(rows, cols), torch.randn(rows, cols)]"
 )  # fmt: skip
 def test_bytes(check_pool: Pool, result: str, inputs: str, setup: str, expected: int) -> None:
     found = floor(check_pool, task(result, inputs, setup))
-    assert found["bytes"] == expected
-    assert bool(found["unknown"]) == ("if inputs" in result)
+    assert found.bytes == expected
+    assert bool(found.unknown) == ("if inputs" in result)
 
 
 def test_bits(check_pool: Pool) -> None:
-    assert floor(check_pool, task("inputs[0] + 1"))["bits"] == 24
-    assert floor(check_pool, task("inputs[0] + 1", "[torch.randn(rows, cols).bfloat16()]"))["bits"] == 8
+    assert floor(check_pool, task("inputs[0] + 1")).bits == 24
+    assert floor(check_pool, task("inputs[0] + 1", "[torch.randn(rows, cols).bfloat16()]")).bits == 8
     low = "(inputs[0].half() @ inputs[0].half().t()).float()"
-    assert floor(check_pool, task(low))["bits"] == 11
+    assert floor(check_pool, task(low)).bits == 11
 
 
 def launch(reads: list[list[int]], writes: list[list[int]], **more: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import evaluate_kernels
 import numpy as np
 import pytest
 
@@ -13,7 +14,7 @@ from mtmc.evaluate.pool.worker import Pool
 
 
 def run(pool: Pool, name: str) -> Any:
-    result = pool.run(f"evaluate_kernels:{name}", {})
+    result = pool.run(getattr(evaluate_kernels, name), {})
     assert result.status == "ok", result
     return result.value
 

@@ -15,16 +15,18 @@ import pytest
 from evaluate_sources import HONEST, TASK
 
 from mtmc.errors import EvaluatorError, TaskError
+from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
+from mtmc.evaluate.measure.clock import Timing
 from mtmc.evaluate.measure.examination import Ahead
 from mtmc.evaluate.measure.lane import Lane, exception_line
 from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
-from mtmc.evaluate.measure.questions import ENDED
+from mtmc.evaluate.measure.questions import ENDED, Answer, Measured
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool
-from mtmc.outcome import Outcome
+from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest
 from mtmc.task import Task, Variant
 
@@ -162,16 +164,16 @@ def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
     ended: Future[JobResult] = Future()
     ended.set_result(JobResult("ok"))
 
-    def examined(fields: dict[str, Any]) -> tuple[dict[str, Any], Future[JobResult]]:
+    def examined(fields: dict[str, Any]) -> tuple[Answer, Future[JobResult[None]]]:
         kind = next(left)
         if kind == "ok":
-            return {"status": "ok"}, ended
-        return {"status": "rejected", "taken": True, "diagnosis": {"kind": kind, "message": "hidden"}}, ended
+            return Answer(Measured(Timing(1.0, 1.0, 1.0, 12))), ended
+        return Answer(Failure("rejected", Diagnosis("time", kind, "hidden")), taken=True), ended
 
     lane = evaluator._all[0]
     monkeypatch.setattr(lane, "_examined", examined)
     answer, _ = lane.examine(limit_s=1.0)
-    assert (answer["status"] if kept == "ok" else answer["diagnosis"]["kind"]) == kept
+    assert ("ok" if isinstance(answer.found, Measured) else answer.found.diagnosis.kind) == kept
     assert next(left, None) is None
 
 
@@ -181,11 +183,11 @@ def test_the_overhead_is_measured_anew_between_two_doubtful_examinations(
     asked: list[str] = []
     ask = OracleProcess.ask
 
-    def watched(process: OracleProcess, request: Any, limit_s: float) -> dict[str, Any]:
+    def watched(process: OracleProcess, request: Any, limit_s: float) -> Answer:
         answer = ask(process, request, limit_s)
         asked.append(type(request).__name__)
         if asked == ["Examine"]:
-            return {**answer, "status": "rejected", "diagnosis": {"kind": "HiddenTime", "message": "hidden"}}
+            return dataclasses.replace(answer, found=Failure("rejected", Diagnosis("time", "HiddenTime", "hidden")))
         return answer
 
     assert found(evaluator, HONEST).ok  # the first one calibrates
@@ -199,7 +201,7 @@ def test_a_process_that_does_not_start_is_not_out_of_memory(evaluator: GpuEvalua
     lane = evaluator._all[0]
     run = Pool.run
 
-    def broken(pool: Pool, function: str, arguments: dict[str, Any], *limits: Any) -> JobResult:
+    def broken(pool: Pool, function: Any, arguments: dict[str, Any], *limits: Any) -> JobResult:
         return run(pool, function, {**arguments, "cache": None}, *limits)
 
     assert found(evaluator, HONEST).ok
@@ -216,7 +218,7 @@ def test_a_process_that_does_not_start_is_not_out_of_memory(evaluator: GpuEvalua
     assert found(evaluator, HONEST).ok
 
 
-def found_by_lane(lane: Lane, source: str) -> dict[str, Any]:
+def found_by_lane(lane: Lane, source: str) -> Answer:
     """The lane's verdict on a version, without its build."""
     answer, _ = lane.examine(task=SMALL, source=source, depth="screen", check_variants=1, limit_s=20.0)
     return answer
@@ -228,8 +230,8 @@ def test_a_process_that_the_evaluator_ended_tells_nothing_by_its_end(
     ended: Future[JobResult] = Future()
     ended.set_result(JobResult("out_of_memory", signal="SIGKILL"))
     for killed in (True, False):
-        diagnosis = {"stage": "time", "kind": ENDED, "message": "the candidate's process ended"}
-        answer = {"status": "crash", "diagnosis": diagnosis, "killed": killed, "taken": True}
+        failure = Failure("crash", Diagnosis("time", ENDED, "the candidate's process ended"))
+        answer = Answer(failure, killed=killed, taken=True)
         monkeypatch.setattr(evaluator._all[0], "_examined", lambda _, answer=answer: (answer, ended))
         outcome = evaluator._examined(EvaluationRequest(SMALL, HONEST), {})
         assert outcome.status == ("crash" if killed else "out_of_memory")
@@ -339,9 +341,9 @@ def test_builders_are_ready_before_anything_is_examined(monkeypatch: pytest.Monk
     done: list[str] = []
     run = Pool.run
 
-    def noting(pool: Pool, function: str, *rest: Any, **more: Any) -> JobResult:
+    def noting(pool: Pool, function: Any, *rest: Any, **more: Any) -> JobResult:
         result = run(pool, function, *rest, **more)
-        done.append(function)
+        done.append(function.__qualname__)
         return result
 
     def examine(*_: Any, **__: Any) -> None:
@@ -351,7 +353,7 @@ def test_builders_are_ready_before_anything_is_examined(monkeypatch: pytest.Monk
     monkeypatch.setattr(Lane, "warm_up", lambda self: None)
     monkeypatch.setattr(Lane, "examine", examine)
     settings = GpuSettings(builders=1, baselines=("eager",))
-    with GpuEvaluator(settings, fabric="host") as opened, pytest.raises(LookupError, match="build:ready"):
+    with GpuEvaluator(settings, fabric="host") as opened, pytest.raises(LookupError, match="ready"):
         opened.baselines(dataclasses.replace(SMALL, name="never_seen"))
 
 

@@ -15,6 +15,7 @@ from evaluate_sources import HONEST, REFERENCE, TASK, changed, line_of
 
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate import LabEvaluator, LabSettings
+from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.failures import failed_gate, failed_job
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.outcome import Diagnosis, Outcome, outcome_from_json, outcome_to_json
@@ -219,8 +220,8 @@ def test_limits_that_are_not_known_are_not_named() -> None:
 
 
 def test_a_killed_candidate_of_a_gate_is_out_of_memory_and_a_line_is_quoted() -> None:
-    failure = {"status": "crash", "diagnosis": {"stage": "check", "kind": "SIGKILL", "message": "it ended"}}
-    assert failed_gate("check", failure, JobResult("ok", output="noise"), "x").status == "out_of_memory"
-    named = {"status": "crash", "diagnosis": {"stage": "check", "kind": "KeyError", "message": "a", "line": 2}}
-    diagnosis = failed_gate("check", named, JobResult("ok", output="noise"), "first\nsecond").diagnosis
+    failure = Failure("crash", Diagnosis("check", "SIGKILL", "it ended"))
+    assert failed_gate(failure, JobResult("ok", output="noise"), "x").status == "out_of_memory"
+    named = Failure("crash", Diagnosis("check", "KeyError", "a", 2))
+    diagnosis = failed_gate(named, JobResult("ok", output="noise"), "first\nsecond").diagnosis
     assert diagnosis is not None and "> 2 | second" in diagnosis.excerpt and "noise" not in diagnosis.excerpt

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sandbox_jobs
 
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate import LabSettings
@@ -28,7 +29,6 @@ from mtmc.evaluate.sandbox import bubblewrap, cgroup, landlock, protection, secc
 from mtmc.evaluate.sandbox.launch import clean_environment
 from mtmc.evaluate.sandbox.view import _hops, _view, other_gpus, outermost, view
 
-JOBS = "sandbox_jobs"
 HERE = Path(__file__).parent
 REFUSED = "refused for the test"
 
@@ -46,7 +46,7 @@ class Kept:
     address: str
 
     def run(self, job: str, profile: str = "build", timeout_s: float = 60.0, **arguments: Any) -> JobResult:
-        return self.pool.run(f"{JOBS}:{job}", arguments, timeout_s, profile)  # type: ignore[arg-type]
+        return self.pool.run(getattr(sandbox_jobs, job), arguments, timeout_s, profile)  # type: ignore[arg-type]
 
     def value(self, job: str, profile: str = "build", **arguments: Any) -> Any:
         result = self.run(job, profile, **arguments)
@@ -70,7 +70,7 @@ def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         unix.bind(address)
         for listener in (tcp, unix):
             listener.listen()
-        pool = Pool(PoolSettings(f"{JOBS}:warm", workers=3, memory_mib=256, readable=(HERE,)))
+        pool = Pool(PoolSettings(sandbox_jobs.warm, workers=3, memory_mib=256, readable=(HERE,)))
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OPENAI_API_KEY", "very-secret")
             if request.param == "fallback":
@@ -274,12 +274,12 @@ def test_a_forged_answer_is_a_crash(kept: Kept, answer: str) -> None:
 
 
 def test_off_switches_all_but_limits_and_environment_off() -> None:
-    pool = Pool(PoolSettings(f"{JOBS}:warm", memory_mib=256, sandbox="off"))
+    pool = Pool(PoolSettings(sandbox_jobs.warm, memory_mib=256, sandbox="off"))
     try:
-        assert pool.run(f"{JOBS}:mode", {}).value == "off"
-        assert pool.run(f"{JOBS}:privileges", {}).value["Seccomp"] == "0"
-        assert pool.run(f"{JOBS}:allocate", {"mib": 1024}).status == "out_of_memory"
-        assert set(pool.run(f"{JOBS}:start_processes", {}).value.values()) == {"done"}
+        assert pool.run(sandbox_jobs.mode, {}).value == "off"
+        assert pool.run(sandbox_jobs.privileges, {}).value["Seccomp"] == "0"
+        assert pool.run(sandbox_jobs.allocate, {"mib": 1024}).status == "out_of_memory"
+        assert set(pool.run(sandbox_jobs.start_processes, {}).value.values()) == {"done"}
     finally:
         pool.close()
 
@@ -308,9 +308,9 @@ def test_strict_runs_where_nothing_is_missing() -> None:
     missing = [each for each in protection.probe() if not each.active]
     if missing:
         pytest.skip(f"not active here: {missing}")
-    pool = Pool(PoolSettings(f"{JOBS}:warm", sandbox="strict", readable=(HERE,)))
+    pool = Pool(PoolSettings(sandbox_jobs.warm, sandbox="strict", readable=(HERE,)))
     try:
-        assert pool.run(f"{JOBS}:mode", {}).value == "strict"
+        assert pool.run(sandbox_jobs.mode, {}).value == "strict"
     finally:
         pool.close()
 

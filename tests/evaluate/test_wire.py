@@ -9,10 +9,25 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from mtmc.evaluate.check.answers import OutOfMemory, Raised, Text
 from mtmc.evaluate.check.layout import place
 from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.flags import DONE, Flags
-from mtmc.evaluate.measure.wire import ANSWER_LIMIT, Call, Gone, Line, Open, Silent, places_of
+from mtmc.evaluate.measure.wire import (
+    ANSWER_LIMIT,
+    READY,
+    Call,
+    Gone,
+    Line,
+    Nonsense,
+    Open,
+    Output,
+    Returned,
+    Said,
+    Silent,
+    places_of,
+)
+from mtmc.outcome import Diagnosis
 
 CALL = Call(0, [], 1, 1, True)
 
@@ -33,8 +48,9 @@ def test_requests_and_descriptors_go_over_and_answers_come_back(ends: tuple[Line
     assert request == Open(10, 20)
     os.write(fds[0], b"x")
     assert os.read(read, 1) == b"x"
-    candidate.say({"open": True})
-    assert oracle.heard(1.0) == {"open": True}
+    for said in (READY, Returned((Output("float32", (2, 3), (1, 0), "cpu"), Text("7")), "(*, *)", 0.25)):
+        candidate.say(said)
+        assert oracle.heard(1.0) == said
 
 
 def test_silence_and_the_end_are_told_apart(ends: tuple[Line, Line]):
@@ -46,31 +62,57 @@ def test_silence_and_the_end_are_told_apart(ends: tuple[Line, Line]):
         oracle.heard(1.0)
 
 
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(8, "little") + body
+
+
 @pytest.mark.parametrize(
-    "said", [(ANSWER_LIMIT + 1).to_bytes(8, "little"), b"\3" + b"\0" * 7 + b"{1}", b"\2" + b"\0" * 7 + b"[]"]
+    "said",
+    [
+        (ANSWER_LIMIT + 1).to_bytes(8, "little"),
+        *map(
+            framed,
+            (
+                b"{1}",
+                b"[]",
+                b"{}",
+                b"[" * 100_000,
+                b'{"ready": 1}',
+                b'{"enqueued": true}',
+                b'{"diagnosis": {"verdict": "ok"}}',
+                b'{"diagnosis": "ok"}',
+                b'{"outputs": [], "structure": "()", "ms": NaN}',
+                b'{"outputs": [], "structure": "()", "ms": 0.1, "verdict": "ok"}',
+                b'{"outputs": [{"dtype": "float32", "shape": [2.5], "order": [0], "device": "cpu"}], "structure": "*"}',
+            ),
+        ),
+    ],
 )
-def test_what_is_no_answer_is_the_end(ends: tuple[Line, Line], said: bytes):
+def test_what_is_no_answer_is_nonsense(ends: tuple[Line, Line], said: bytes):
     oracle, candidate = ends
     candidate.socket.sendall(said)
-    with pytest.raises(Gone):
+    with pytest.raises(Nonsense):
         oracle.heard(1.0)
+    candidate.socket.sendall(said)
+    with pytest.raises(Failed) as caught:
+        Conversation(Line(oracle.socket), Flags(), 5.0).hear(Returned)
+    assert (caught.value.status, caught.value.diagnosis.kind) == ("crash", "BadAnswer")
 
 
 @pytest.mark.parametrize(
     ("said", "status", "kind"),
     [
-        ({"failure": {"stage": "x", "kind": "ValueError", "message": "no"}}, "crash", "ValueError"),
-        ({"failure": {"verdict": "ok"}}, "crash", "BadAnswer"),
-        ({"failure": "ok"}, "crash", "BadAnswer"),
-        ({"out_of_memory": "2 GiB"}, "out_of_memory", "MemoryError"),
+        (Raised(Diagnosis("x", "ValueError", "no")), "crash", "ValueError"),
+        (READY, "crash", "BadAnswer"),
+        (OutOfMemory("2 GiB"), "out_of_memory", "MemoryError"),
     ],
 )
-def test_a_stated_failure_becomes_a_diagnosis(ends: tuple[Line, Line], said: dict[str, object], status: str, kind: str):
+def test_a_stated_failure_becomes_a_diagnosis(ends: tuple[Line, Line], said: Said, status: str, kind: str):
     oracle, candidate = ends
     talk = Conversation(oracle, Flags(), 5.0)
     candidate.say(said)
     with pytest.raises(Failed) as caught:
-        talk.told(talk.hear())
+        talk.hear(Returned)
     assert (caught.value.status, caught.value.diagnosis.kind) == (status, kind)
     assert caught.value.diagnosis.stage == "check"
 
@@ -78,7 +120,7 @@ def test_a_stated_failure_becomes_a_diagnosis(ends: tuple[Line, Line], said: dic
 def test_an_answer_before_the_flag_is_out_of_turn(ends: tuple[Line, Line]):
     oracle, candidate = ends
     talk = Conversation(oracle, Flags(), 5.0)
-    candidate.say({"outputs": []})
+    candidate.say(Returned((), "()"))
     with pytest.raises(Failed, match="before it was done"):
         talk.await_done(1, 0.0)
 

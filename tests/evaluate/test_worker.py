@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import evaluate_jobs
 import psutil
 import pytest
 
@@ -19,21 +20,20 @@ from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 
-JOBS = "evaluate_jobs"
 HERE = (Path(__file__).parent,)  # whose modules the workers import
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Pool]:
     os.environ["MTMC_TEST_SECRET"] = "sesame"
-    pool = Pool(PoolSettings(f"{JOBS}:warm", workers=4, timeout_s=20.0, memory_mib=256, readable=HERE))
+    pool = Pool(PoolSettings(evaluate_jobs.warm, workers=4, timeout_s=20.0, memory_mib=256, readable=HERE))
     yield pool
     pool.close()
     del os.environ["MTMC_TEST_SECRET"]
 
 
 def run(pool: Pool, job: str, timeout_s: float | None = None, **arguments: object) -> JobResult:
-    return pool.run(f"{JOBS}:{job}", arguments, timeout_s)
+    return pool.run(getattr(evaluate_jobs, job), arguments, timeout_s)
 
 
 def test_value_and_output_come_back(pool: Pool) -> None:
@@ -138,7 +138,7 @@ def test_a_killed_warm_process_is_started_again(pool: Pool) -> None:
 
 
 def test_a_broken_warm_process_is_an_error_that_shows_its_log() -> None:
-    pool = Pool(PoolSettings(f"{JOBS}:broken_warm", readable=HERE))
+    pool = Pool(PoolSettings(evaluate_jobs.broken_warm, readable=HERE))
     try:
         with pytest.raises(EvaluatorError, match="no torch here"):
             run(pool, "add", a=1, b=1)
@@ -147,7 +147,7 @@ def test_a_broken_warm_process_is_an_error_that_shows_its_log() -> None:
 
 
 def test_close_ends_everything_and_may_be_called_twice() -> None:
-    pool = Pool(PoolSettings(f"{JOBS}:warm", readable=HERE))
+    pool = Pool(PoolSettings(evaluate_jobs.warm, readable=HERE))
     server = outside_number(pool, int(run(pool, "parent").value))
     folder, processes = pool.folder, inside(pool)
     assert server in processes
@@ -161,10 +161,10 @@ def test_close_ends_everything_and_may_be_called_twice() -> None:
 def test_nothing_is_left_of_a_pool_whose_owner_is_killed() -> None:
     code = (
         "import pathlib, evaluate_jobs\nfrom mtmc.evaluate.pool.worker import Pool, PoolSettings\n"
-        f"pool = Pool(PoolSettings('{JOBS}:warm', readable=(pathlib.Path({str(HERE[0])!r}),)))\n"
-        f"assert pool.run('{JOBS}:add', dict(a=1, b=1)).value == 2\n"
+        f"pool = Pool(PoolSettings(evaluate_jobs.warm, readable=(pathlib.Path({str(HERE[0])!r}),)))\n"
+        f"assert pool.run(evaluate_jobs.add, dict(a=1, b=1)).value == 2\n"
         "print(pool._server._process.pid, pool.folder, flush=True)\n"
-        f"pool.run('{JOBS}:hang_with_child', dict())\n"
+        f"pool.run(evaluate_jobs.hang_with_child, dict())\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, env=environment, text=True) as owner:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mtmc.evaluate.compiling.build import Built, build, warm
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.rewrite.capture import capture
 from mtmc.rewrite.plan import Plan
@@ -99,15 +100,14 @@ def test_they_build_for_hopper() -> None:
     tile = {"block_m": 128, "block_n": 64, "num_stages": 3, "precision": "tf32"}
     source = source_of("linear", **tile, operands="descriptors", stream_k=132)
     arguments = {"target_name": "sm_90", "multiprocessors": 132}
-    pool = Pool(
-        PoolSettings("mtmc.evaluate.compiling.build:warm", arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=1)
-    )
+    pool = Pool(PoolSettings(warm, arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=1))
     try:
         request = {"task": task_of("linear"), "source": source, "target_name": "sm_90"}
-        built = pool.run("mtmc.evaluate.compiling.build:build", request).value
-        assert [kernel["name"] for kernel in built["kernels"]] == ["linear_relu_kernel", "linear_relu_combine_kernel"]
-        assert [launch["grid"][0] for launch in built["launches"]] == [132, 16 * 36 % 132]
-        ptx = Path(built["kernels"][0]["files"]["ptx"]).read_text()
+        built = pool.run(build, request).value
+        assert isinstance(built, Built)
+        assert [kernel.name for kernel in built.kernels] == ["linear_relu_kernel", "linear_relu_combine_kernel"]
+        assert [launch.grid[0] for launch in built.launches] == [132, 16 * 36 % 132]
+        ptx = Path(built.kernels[0].files["ptx"]).read_text()
         assert "cp.async.bulk.tensor" in ptx and "wgmma" in ptx
     finally:
         pool.close()

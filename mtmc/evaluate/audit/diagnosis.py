@@ -6,9 +6,10 @@ import ast
 import re
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from mtmc.outcome import Diagnosis
+from mtmc.outcome import Diagnosis, Status
 
 MESSAGE_LIMIT = 1200
 EXCERPT_AROUND = 3
@@ -18,6 +19,14 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,}")
 _PATH = re.compile(r"(?<![\w./:-])/(?:[\w.+-]+/)+([\w.+-]+)")
 _REPRO = re.compile(r"\n+Repro command:.*\Z", re.DOTALL)
 _RANDOM = re.compile(r"\btmp\w{8}\b")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a version does not pass a gate."""
+
+    status: Status
+    diagnosis: Diagnosis
 
 
 def excerpt(source: str, line: int | None, around: int = EXCERPT_AROUND) -> str:

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from mtmc.evaluate.audit.diagnosis import diagnose_exception
+from mtmc.evaluate.check.answers import OutOfMemory, Packed, Raised, Result, Text
 from mtmc.evaluate.check.tray import Tray, tensors_of
 from mtmc.evaluate.interpreter.bounds import bounded_memory
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
@@ -75,8 +76,8 @@ def serve(connection: socket.socket, source: str, tray: Tray) -> None:
         models: dict[int, Any] = {}
         while True:
             case = pickle.loads(read_message(connection))
-            header, body = _answer(case, source, models, tray)
-            write_message(connection, json.dumps(header).encode())
+            said, body = _answer(case, source, models, tray)
+            write_message(connection, json.dumps(asdict(said)).encode())
             write_message(connection, body)
     except EOFError:
         os._exit(0)
@@ -86,7 +87,7 @@ def serve(connection: socket.socket, source: str, tray: Tray) -> None:
         os._exit(1)
 
 
-def _answer(case: Case, source: str, models: dict[int, Any], tray: Tray) -> tuple[dict[str, Any], bytes]:
+def _answer(case: Case, source: str, models: dict[int, Any], tray: Tray) -> tuple[Result | Raised | OutOfMemory, bytes]:
     path = Path.cwd() / f"mtmc_candidate_{case.variant}.py"
     text = source
     try:
@@ -99,12 +100,12 @@ def _answer(case: Case, source: str, models: dict[int, Any], tray: Tray) -> tupl
         return _forward(models[case.variant], tray.take(case.inputs), case.forward_seed)
     except Exception as error:
         if out_of_memory(error):
-            return {"out_of_memory": str(error)[:2000]}, b""
+            return OutOfMemory(str(error)[:2000]), b""
         diagnosis = diagnose_exception("check", error, str(path), path.read_text() if path.exists() else text)
-        return {"failure": asdict(diagnosis)}, b""
+        return Raised(diagnosis), b""
 
 
-def _forward(model: Any, inputs: list[Any], seed: int) -> tuple[dict[str, Any], bytes]:
+def _forward(model: Any, inputs: list[Any], seed: int) -> tuple[Result, bytes]:
     tensors = tensors_of(inputs)
     shown = [_shown(tensor) for tensor in tensors]
     parameters = {name: (value, value.detach().clone()) for name, value in model.named_parameters()}
@@ -112,16 +113,11 @@ def _forward(model: Any, inputs: list[Any], seed: int) -> tuple[dict[str, Any], 
     with torch.no_grad(), poisoned_memory(), bounded_memory():
         result = model(*inputs)
     outputs, structure = flatten(result)
-    headers, bodies = zip(*(_pack(output) for output in outputs), strict=True) if outputs else ((), ())
-    header = {
-        "outputs": headers,
-        "structure": structure,
-        "changed_inputs": [
-            at for at, (tensor, before) in enumerate(zip(tensors, shown, strict=True)) if _shown(tensor) != before
-        ],
-        "changed_parameters": [name for name, (now, before) in parameters.items() if differ(now.detach(), before)],
-    }
-    return header, b"".join(bodies)
+    packed = [_pack(output) for output in outputs]
+    others = [at for at, (tensor, before) in enumerate(zip(tensors, shown, strict=True)) if _shown(tensor) != before]
+    changed = [name for name, (now, before) in parameters.items() if differ(now.detach(), before)]
+    result = Result(tuple(header for header, _ in packed), structure, tuple(others), tuple(changed))
+    return result, b"".join(body for _, body in packed)
 
 
 @contextlib.contextmanager
@@ -141,27 +137,26 @@ def _shown(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
-def _pack(output: Any) -> tuple[dict[str, Any], bytes]:
+def _pack(output: Any) -> tuple[Packed | Text, bytes]:
     """Header and bytes of one output. Only plain tensors are tensors: a subclass could compute while it is compared."""
     if type(output) not in (torch.Tensor, torch.nn.Parameter):
-        return {"text": describe(output)}, b""
+        return Text(describe(output)), b""
     plain = torch.Tensor.contiguous(torch.Tensor.detach(output)).reshape(-1)
     body = torch.Tensor.view(plain, torch.uint8).numpy().tobytes() if plain.numel() else b""
-    return {"dtype": str(output.dtype).removeprefix("torch."), "shape": list(output.shape), "bytes": len(body)}, body
+    return Packed(str(output.dtype).removeprefix("torch."), tuple(output.shape), len(body)), body
 
 
-def unpack(header: dict[str, Any], body: bytes) -> Answer:
-    """Inverse of what `serve` sends. Raises: KeyError, ValueError or RuntimeError on a forged header."""
+def unpack(result: Result, body: bytes) -> Answer:
+    """Inverse of what `serve` sends. Raises: AttributeError, TypeError, ValueError or RuntimeError on a forged result."""
     outputs: list[torch.Tensor | str] = []
     at = 0
-    for item in header["outputs"]:
-        if "text" in item:
-            outputs.append(str(item["text"]))
+    for item in result.outputs:
+        if isinstance(item, Text):
+            outputs.append(item.text)
             continue
-        dtype, size = getattr(torch, item["dtype"]), int(item["bytes"])
-        data = bytearray(body[at : at + size])
-        at += size
-        flat = torch.frombuffer(data, dtype=dtype) if size else torch.empty(0, dtype=dtype)
-        outputs.append(flat.reshape(item["shape"]))
-    changed = [int(i) for i in header["changed_inputs"]]
-    return Answer(outputs, str(header["structure"]), changed, [str(n) for n in header["changed_parameters"]])
+        dtype = getattr(torch, item.dtype)
+        data = bytearray(body[at : at + item.bytes])
+        at += item.bytes
+        flat = torch.frombuffer(data, dtype=dtype) if item.bytes else torch.empty(0, dtype=dtype)
+        outputs.append(flat.reshape(item.shape))
+    return Answer(outputs, result.structure, list(result.changed_inputs), list(result.changed_parameters))

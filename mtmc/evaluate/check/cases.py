@@ -40,6 +40,23 @@ class Plan:
         return tuple(dict.fromkeys(case.variant for case in self.cases))
 
 
+@dataclass(frozen=True)
+class Checked:
+    """What a version showed that is right. error: the largest norm-wise one. cases: forwards that were compared.
+
+    exact: whether all were compared with float64; a reference that does not run there has none.
+    """
+
+    error: float
+    cases: int
+    exact: bool
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """As metrics of an outcome."""
+        return {"error": self.error, "cases": float(self.cases), "float64_oracle": float(self.exact)}
+
+
 def plan(task: Task, depth: Depth, check_variants: int) -> Plan:
     """What a depth of evaluation checks.
 

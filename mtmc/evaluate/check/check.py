@@ -9,22 +9,28 @@ and a child with the candidate, which never sees an expected value.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import signal
 import socket
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.check.cases import Plan, PlannedCase, plan
+from mtmc.evaluate.audit.diagnosis import Failure
+from mtmc.evaluate.check.answers import OutOfMemory, Raised, Result
+from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, plan
+from mtmc.evaluate.plain import from_plain
 from mtmc.evaluate.pool.server import read_message, write_message
-from mtmc.outcome import Diagnosis, Status
+from mtmc.outcome import Diagnosis
 from mtmc.protocols import Depth
 from mtmc.task import Task
 
 if TYPE_CHECKING:
+    from mtmc.evaluate.check.candidate import Answer
     from mtmc.evaluate.reference.reference import Reference
 
 SEED_STEP = 7919
@@ -55,13 +61,11 @@ def warm(target_name: str, multiprocessors: int) -> None:
 
 
 def check(
-    task: Task, source: str, seed: int, depth: Depth, check_variants: int, autotuned: dict[str, int]
-) -> dict[str, Any]:
+    task: Task, source: str, seed: int, depth: Depth, check_variants: int, autotuned: Mapping[str, int]
+) -> Checked | Failure:
     """Check a candidate in the present folder.
 
     autotuned: configuration of each autotuned kernel, as the build chose.
-    Returns: {"metrics": ...} where it is right: "error" (the largest norm-wise one), "cases" (forwards compared),
-    "float64_oracle" (1, or 0 where the reference does not run in float64); else {"failure": {"status", "diagnosis"}}.
     Raises: TaskError if the reference itself fails.
     """
     from mtmc.evaluate.compiling.autotune import pin_autotuners
@@ -71,7 +75,14 @@ def check(
         return _check_cases(candidate, task, plan(task, depth, check_variants), seed)
 
 
-def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> dict[str, Any]:
+def weaknesses(task: Task) -> tuple[str, ...]:
+    """Look a task over at its small shapes. Returns: warnings, see `Admission`. Raises: TaskError if it is refused."""
+    from mtmc.evaluate.reference.admission import admit
+
+    return admit(task, "cpu", Path.cwd()).warnings
+
+
+def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> Checked | Failure:
     from mtmc.evaluate.check.judge import judge
 
     reference: Reference | None = None
@@ -85,14 +96,15 @@ def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> di
         if reference is None or truth is None:
             continue
         answer = candidate.ask(task, case, reference.arguments, truth.inputs, seed, case_seed)
-        if isinstance(answer, _Failure):
-            return answer.to_json(case.where)
+        if isinstance(answer, Failure):
+            message = f"{answer.diagnosis.message} ({case.where})"
+            return Failure(answer.status, replace(answer.diagnosis, message=message))
         error, diagnosis = judge(answer, truth, case.where)
         if diagnosis is not None:
-            return _Failure("wrong_result", diagnosis).to_json("")
+            return Failure("wrong_result", diagnosis)
         worst, cases = max(worst, error), cases + 1
         exact = exact and truth.exact
-    return {"metrics": {"error": worst, "cases": float(cases), "float64_oracle": float(exact)}}
+    return Checked(worst, cases, exact)
 
 
 def _reference(task: Task, case: PlannedCase, seed: int) -> Reference | None:
@@ -119,17 +131,6 @@ def _weights(model: Any) -> list[Any]:
 
     attributes = [value for module in model.modules() for value in vars(module).values()]
     return [*model.parameters(), *model.buffers(), *(value for value in attributes if isinstance(value, torch.Tensor))]
-
-
-@dataclass(frozen=True)
-class _Failure:
-    status: Status
-    diagnosis: Diagnosis
-
-    def to_json(self, where: str) -> dict[str, Any]:
-        data = asdict(self.diagnosis)
-        data["message"] += f" ({where})" if where else ""
-        return {"failure": {"status": self.status, "diagnosis": data}}
 
 
 class _Candidate:
@@ -166,8 +167,8 @@ class _Candidate:
         inputs: list[Any],
         model_seed: int,
         forward_seed: int,
-    ) -> Any:
-        """Run one case: an `Answer`, or a `_Failure` where there is none. Raises: TaskError as `Tray.put` does."""
+    ) -> Answer | Failure:
+        """Run one case: its answer, or a failure where there is none. Raises: TaskError as `Tray.put` does."""
         from mtmc.evaluate.check.candidate import Case, unpack
 
         constants = planned.variant.constants
@@ -175,34 +176,27 @@ class _Candidate:
         case = Case(planned.serial, constants, arguments, task.state, model_seed, forward_seed, placed, planned.moved)
         try:
             write_message(self._socket, pickle.dumps(case))
-            header, body = _read_answer(self._socket)
-            if "failure" in header:
-                return _Failure("crash", Diagnosis(**header["failure"]))
-            if "out_of_memory" in header:
-                message = f"the candidate ran out of memory: {header['out_of_memory']}"
-                return _Failure("out_of_memory", Diagnosis("check", "MemoryError", message))
-            answer = unpack(header, body)
+            said = from_plain(Result | Raised | OutOfMemory, json.loads(read_message(self._socket).decode()))
+            body = read_message(self._socket)
+            if isinstance(said, Raised):
+                return Failure("crash", said.diagnosis)
+            if isinstance(said, OutOfMemory):
+                message = f"the candidate ran out of memory: {said.message}"
+                return Failure("out_of_memory", Diagnosis("check", "MemoryError", message))
+            answer = unpack(said, body)
         except (EOFError, OSError):
             return self._death()
-        except (KeyError, ValueError, TypeError, RuntimeError) as error:
-            return _Failure(
-                "crash", Diagnosis("check", "BadAnswer", f"the candidate's process answered nonsense: {error}")
-            )
+        except (AttributeError, ValueError, TypeError, RuntimeError) as error:
+            message = f"the candidate's process answered nonsense: {error}"
+            return Failure("crash", Diagnosis("check", "BadAnswer", message))
         changed = sorted({*answer.changed_inputs, *self._tray.changed(inputs)})
         return replace(answer, changed_inputs=changed)
 
-    def _death(self) -> _Failure:
+    def _death(self) -> Failure:
         _, self._status = os.waitpid(self._pid, 0)
         if not os.WIFSIGNALED(self._status):
             message = "the candidate's process ended before it answered"
-            return _Failure("crash", Diagnosis("check", "ProcessExit", message))
+            return Failure("crash", Diagnosis("check", "ProcessExit", message))
         name = signal.Signals(os.WTERMSIG(self._status)).name
         message = f"the candidate's process was ended by {name} in its forward"
-        return _Failure("out_of_memory" if name == "SIGKILL" else "crash", Diagnosis("check", name, message))
-
-
-def _read_answer(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
-    import json
-
-    header = json.loads(read_message(connection).decode())
-    return header, read_message(connection)
+        return Failure("out_of_memory" if name == "SIGKILL" else "crash", Diagnosis("check", name, message))

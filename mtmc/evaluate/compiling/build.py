@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.evaluate.audit.audit import audit
-from mtmc.evaluate.audit.diagnosis import diagnose, diagnose_exception
+from mtmc.evaluate.audit.diagnosis import Failure, diagnose, diagnose_exception
 from mtmc.evaluate.compiling.compiler import Compiler, launchers
 from mtmc.evaluate.compiling.prebuilt import fingerprint
 from mtmc.evaluate.compiling.target import install_driver, target
-from mtmc.evaluate.compiling.trace import Trace
+from mtmc.evaluate.compiling.trace import Kernel, Launch, Trace
 from mtmc.evaluate.loading.modules import (
     candidate_text,
     construct,
@@ -41,6 +41,30 @@ if TYPE_CHECKING:
 
 COMPILE_THREADS = 4
 """Kernels of one candidate that compile at the same time."""
+
+
+@dataclass(frozen=True)
+class Prebuilt:
+    """What lies in the cache for a process that may compile nothing.
+
+    device: of the fake tensors. kernels: how many distinct ones. launchers: built, not needed, or why not.
+    fingerprint: see `mtmc.evaluate.compiling.prebuilt.fingerprint`.
+    """
+
+    device: str
+    kernels: int
+    launchers: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a version launches at the full shapes, see `Trace` for the fields. prebuilt: of a build for a GPU."""
+
+    launches: tuple[Launch, ...]
+    kernels: tuple[Kernel, ...]
+    autotuned: Mapping[str, int]
+    prebuilt: Prebuilt | None = None
 
 
 def warm(
@@ -87,36 +111,33 @@ def _prepare_for_gpu(target_name: str) -> str:
     return device
 
 
-def ready() -> dict[str, Any]:
+def ready() -> bool:
     """Job function that does nothing: when it has run, `warm` has ended well."""
-    return {}
+    return True
 
 
 def build(
     task: Task, source: str, target_name: str, variants: Sequence[Variant] = (), for_gpu: bool = False
-) -> dict[str, Any]:
+) -> Built | Failure:
     """Audit a candidate, then compile its kernels, see `compiled`.
 
     The audit is here since reading a large file takes a second, which would hold up the process that all lanes share.
-    Returns: as `compiled`; {"failure"} for what is refused, too. Raises: TaskError if the reference itself fails.
+    Returns: as `compiled`; a failure for what is refused, too. Raises: TaskError if the reference itself fails.
     """
     refused = audit(source, task.source)
     if refused is not None:
         assert refused.diagnosis is not None
-        return {"failure": {"status": refused.status, "diagnosis": asdict(refused.diagnosis)}}
+        return Failure(refused.status, refused.diagnosis)
     return compiled(task, source, target_name, variants, for_gpu)
 
 
 def compiled(
     task: Task, source: str, target_name: str, variants: Sequence[Variant] = (), for_gpu: bool = False
-) -> dict[str, Any]:
+) -> Built | Failure:
     """Compile a candidate's kernels at the task's full shapes, in the present folder.
 
     variants: further shapes whose kernels go into the cache. for_gpu: compile all that a process on a GPU launches.
-    Returns: {"launches": [...], "kernels": [...], "autotuned": {...}} as `Trace` describes them, for a GPU with
-    "prebuilt": {"device" of the fake tensors, "kernels" (distinct ones in the cache), "launchers" (built, not needed,
-    or why not), "fingerprint"}; or {"failure": {"status", "diagnosis"}} where the candidate does not build.
-    Raises: TaskError if the reference itself fails.
+    Returns: a failure where the candidate does not build. Raises: TaskError if the reference itself fails.
     """
     import torch
 
@@ -131,15 +152,14 @@ def compiled(
         for variant in shapes:
             failure = _forward(task, variant, source, trace, device)
             if failure is not None:
-                return {"failure": {"status": "build_error", "diagnosis": asdict(failure)}}
+                return Failure("build_error", failure)
     failure = _finish(trace, source)
     if failure is not None:
-        return {"failure": {"status": "build_error", "diagnosis": asdict(failure)}}
-    built = {"launches": trace.launches, "kernels": trace.kernels, "autotuned": trace.autotuned}
-    if compiler is None:
-        return built
-    ready = {"kernels": compiler.kernels, "launchers": launchers().note, "fingerprint": fingerprint(target_name)}
-    return {**built, "prebuilt": {"device": device, **ready}}
+        return Failure("build_error", failure)
+    prebuilt = None
+    if compiler is not None:
+        prebuilt = Prebuilt(device, compiler.kernels, launchers().note, fingerprint(target_name))
+    return Built(tuple(trace.launches), tuple(trace.kernels), trace.autotuned, prebuilt)
 
 
 def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: str) -> Diagnosis | None:

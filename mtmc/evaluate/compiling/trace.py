@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mtmc.evaluate.compiling.autotune import pin_autotuners, try_all
@@ -24,12 +24,52 @@ _BASE_ADDRESS = 1 << 40
 
 
 @dataclass(frozen=True)
+class Layout:
+    """A tensor among the arguments of a launch, in elements. dtype: without "torch."."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+Argument = Layout | bool | int | float | str | None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch. kernel: its name. compiled: index of what was compiled for it, see `Kernel`. grid: x, y, z."""
+
+    kernel: str
+    compiled: int
+    grid: tuple[int, int, int]
+    arguments: Mapping[str, Argument]
+    constexprs: Mapping[str, Argument]
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One distinct compiled kernel. line: of its `def` in the candidate. files: path by extension ("cubin", "ptx", ...).
+    shared: bytes of shared memory of a program."""
+
+    name: str
+    hash: str
+    line: int | None
+    files: Mapping[str, str]
+    shared: int
+    num_warps: int
+    num_stages: int
+    num_ctas: int
+    warp_size: int
+
+
+@dataclass(frozen=True)
 class _Asked:
-    """One kernel that was asked for. launch: of `Trace.launches` but "compiled"; None where it is only compiled."""
+    """One kernel that was asked for. launch: what is recorded, but for `compiled`; None where it is only compiled."""
 
     compiled: Any
     line: tuple[str, int | None]
-    launch: dict[str, Any] | None
+    launch: Launch | None
 
 
 @dataclass
@@ -48,10 +88,7 @@ class _Choice:
 class Trace:
     """The launches of one forward.
 
-    launches: in launch order, each {"kernel": name, "compiled": index into `kernels`, "grid": [x, y, z],
-        "arguments": {name: number or {"dtype", "shape", "strides", "offset"}}, "constexprs": {name: value}}.
-    kernels: each distinct compiled kernel, {"name", "hash", "line", "files": {extension: path}, "shared" (bytes),
-        "num_warps", "num_stages", "num_ctas", "warp_size"}.
+    launches: in launch order. kernels: each distinct compiled kernel.
     autotuned: name of each autotuned kernel -> index of the configuration taken among the pruned ones: the first that
         compiles and fits.
     launching: name and first line of the kernel being launched now, or last.
@@ -65,8 +102,8 @@ class Trace:
     """
 
     def __init__(self, target: Target, compiler: Compiler | None = None, device: str = "cpu") -> None:
-        self.launches: list[dict[str, Any]] = []
-        self.kernels: list[dict[str, Any]] = []
+        self.launches: list[Launch] = []
+        self.kernels: list[Kernel] = []
         self.autotuned: dict[str, int] = {}
         self.launching: tuple[str, int | None] = ("", None)
         self.failed: dict[str, tuple[Exception, tuple[str, int | None]]] = {}
@@ -202,9 +239,9 @@ class Trace:
 
     def _record(self, asked: _Asked, compiled: Any) -> None:
         if asked.launch is not None:
-            self.launches.append({**asked.launch, "compiled": self._index(asked.line[1], compiled)})
+            self.launches.append(replace(asked.launch, compiled=self._index(asked.line[1], compiled)))
 
-    def _launch(self, jitted: Any, grid: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def _launch(self, jitted: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Launch:
         names = jitted.signature.parameters
         bound = jitted.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in names})
         bound.apply_defaults()
@@ -212,35 +249,36 @@ class Trace:
         self._check_devices(values)
         size = [int(n) for n in (grid(values) if callable(grid) else grid)]
         _check_grid(size)
+        x, y, z = size + [1] * (3 - len(size))
         constexprs = {param.name for param in jitted.params if param.is_constexpr}
-        return {
-            "kernel": jitted.__name__,
-            "compiled": 0,
-            "grid": size + [1] * (3 - len(size)),
-            "arguments": {n: _describe(v) for n, v in values.items() if n not in constexprs},
-            "constexprs": {n: _describe(v) for n, v in values.items() if n in constexprs},
-        }
+        return Launch(
+            jitted.__name__,
+            0,
+            (x, y, z),
+            {n: _describe(v) for n, v in values.items() if n not in constexprs},
+            {n: _describe(v) for n, v in values.items() if n in constexprs},
+        )
 
     def _index(self, line: int | None, compiled: Any) -> int:
         if compiled.hash not in self._indices:
             self._indices[compiled.hash] = len(self.kernels)
             metadata = compiled.metadata
             self.kernels.append(
-                {
-                    "name": metadata.name,
-                    "hash": compiled.hash,
-                    "line": line,
-                    "files": {name.rpartition(".")[2]: str(path) for name, path in compiled.metadata_group.items()},
-                    "shared": int(metadata.shared),
-                    "num_warps": int(metadata.num_warps),
-                    "num_stages": int(getattr(metadata, "num_stages", 1)),
-                    "num_ctas": int(getattr(metadata, "num_ctas", 1)),
-                    "warp_size": self._target.warp_size,
-                }
+                Kernel(
+                    metadata.name,
+                    compiled.hash,
+                    line,
+                    files={name.rpartition(".")[2]: str(path) for name, path in compiled.metadata_group.items()},
+                    shared=int(metadata.shared),
+                    num_warps=int(metadata.num_warps),
+                    num_stages=int(getattr(metadata, "num_stages", 1)),
+                    num_ctas=int(getattr(metadata, "num_ctas", 1)),
+                    warp_size=self._target.warp_size,
+                )
             )
         return self._indices[compiled.hash]
 
-    def _check_devices(self, values: dict[str, Any]) -> None:
+    def _check_devices(self, values: Mapping[str, Any]) -> None:
         """What a launcher checks of its pointers. Raises: ValueError."""
         import torch
 
@@ -264,17 +302,13 @@ class Trace:
             raise OutOfResources(threads, self._target.max_threads, "threads")
 
 
-def _describe(value: Any) -> Any:
-    """An argument as JSON: numbers as they are, tensors by type and layout, the rest by name."""
+def _describe(value: Any) -> Argument:
+    """An argument as plain data: numbers as they are, tensors by type and layout, the rest by name."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        return {
-            "dtype": str(value.dtype).removeprefix("torch."),
-            "shape": list(value.shape),
-            "strides": list(value.stride()),
-            "offset": value.storage_offset(),
-        }
+        name = str(value.dtype).removeprefix("torch.")
+        return Layout(name, tuple(value.shape), tuple(value.stride()), int(value.storage_offset()))
     if value is None or isinstance(value, bool | int | float | str):
         return value
     inner = getattr(value, "value", None)

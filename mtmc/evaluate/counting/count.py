@@ -6,18 +6,18 @@ Jobs in a check worker: the candidate's kernels must be interpreted, see `mtmc.e
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.audit.diagnosis import diagnose_exception
+from mtmc.evaluate.audit.diagnosis import Failure, diagnose_exception
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.graphs import copies_around
 from mtmc.evaluate.counting.launches import Limits
 from mtmc.evaluate.counting.storages import tensors_in
-from mtmc.evaluate.counting.tally import Record
+from mtmc.evaluate.counting.tally import LaunchRecord, OpRecord, Record
 from mtmc.evaluate.loading.modules import (
     candidate_text,
     construct,
@@ -33,12 +33,26 @@ _CLOSER = Limits(programs=4, work=math.inf)
 """Two programs may lie in one row or column of tiles, and tell nothing of what all of them read; four are spread out."""
 
 
-def count(task: Task, source: str, autotuned: dict[str, int], least_bytes: int) -> dict[str, Any]:
+Records = tuple[OpRecord | LaunchRecord, ...]
+
+
+@dataclass(frozen=True)
+class Counted:
+    """What a forward moves and computes.
+
+    records: see `count_traffic`. inputs: bytes of each storage of the inputs. copies: see `graphs.copies_around`.
+    """
+
+    records: Records
+    inputs: tuple[int, ...]
+    copies: Records | None = None
+
+
+def count(task: Task, source: str, autotuned: Mapping[str, int], least_bytes: int) -> Counted | Failure:
     """Count a candidate's forward in the present folder.
 
     autotuned: configuration of each autotuned kernel, as the build chose. least_bytes: see `mtmc.evaluate.counting.floor`.
-    Returns: {"records": see `count_traffic`, "inputs": see `count_forward`, "copies": see `graphs.copies_around`}, or
-    {"failure": {"status", "diagnosis"}} where a kernel fails at the full shapes.
+    Returns: a failure where a kernel fails at the full shapes.
     Raises: TaskError if the reference fails; EvaluatorError if counting itself cannot work.
     """
     from mtmc.evaluate.compiling.autotune import pin_autotuners
@@ -49,21 +63,23 @@ def count(task: Task, source: str, autotuned: dict[str, int], least_bytes: int) 
         return _count_candidate(task, source, task.full, least_bytes=least_bytes)
 
 
-def count_small(task: Task, source: str, autotuned: dict[str, int], variants: Sequence[Variant]) -> dict[str, Any]:
-    """Count a candidate's forwards at small shapes, run whole on real inputs, as the check runs them.
+def count_small(
+    task: Task, source: str, autotuned: Mapping[str, int], variants: Sequence[Variant]
+) -> Records | Failure:
+    """The records of a candidate's forwards at small shapes, run whole on real inputs, as the check runs them.
 
-    Returns: {"records": of all of them}, or {"failure": ...} as `count` does. Raises: as `count` does.
+    Returns, raises: as `count` does.
     """
     from mtmc.evaluate.compiling.autotune import pin_autotuners
 
     pin_autotuners(dict(autotuned))
-    records: list[Record] = []
+    records: Records = ()
     for variant in variants:
         counted = _count_candidate(task, source, variant, exact=True)
-        if "failure" in counted:
+        if isinstance(counted, Failure):
             return counted
-        records += counted["records"]
-    return {"records": records}
+        records += counted.records
+    return records
 
 
 def count_forward(
@@ -89,7 +105,7 @@ def count_forward(
 
 def _count_candidate(
     task: Task, source: str, variant: Variant, exact: bool = False, least_bytes: int = 0
-) -> dict[str, Any]:
+) -> Counted | Failure:
     folder = Path.cwd()
     path = folder / f"mtmc_candidate_{variant.label}.py"
     text = candidate_text(source, variant.constants)
@@ -102,14 +118,14 @@ def _count_candidate(
         if distinct_bytes(records, sizes) < SHARE * least_bytes and any(map(_too_few, records)):
             records, sizes, _ = count_forward(model, inputs, _CLOSER)
         copies = None if exact else copies_around(text, model, inputs, records)
-        return {"records": records, "inputs": sizes, "copies": copies}
+        made, around = cast(Records, tuple(records)), None if copies is None else cast(Records, tuple(copies))
+        return Counted(made, tuple(sizes), around)
     except EvaluatorError:
         raise
     except Exception as error:
         if out_of_memory(error):
             raise
-        diagnosis = diagnose_exception("estimate", error, str(path), text)
-        return {"failure": {"status": "crash", "diagnosis": asdict(diagnosis)}}
+        return Failure("crash", diagnose_exception("estimate", error, str(path), text))
 
 
 def _too_few(record: Record) -> bool:

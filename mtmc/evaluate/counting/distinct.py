@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from mtmc.evaluate.counting.tally import Record
+from mtmc.evaluate.counting.tally import Counts
 
 SHARE = 0.9
 """Part of the floor that a version must reach: counting a sample of its programs is a little off."""
 
 
-def distinct_bytes(records: Sequence[Record], inputs: Sequence[int]) -> int:
+def distinct_bytes(records: Sequence[Counts], inputs: Sequence[int]) -> int:
     """Bytes that a forward reads of its inputs, each once, and that its launches write.
 
     What a kernel reads at addresses that it has from memory may be of an input, and counts too.

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import EvaluatorError, TaskError
-from mtmc.evaluate.counting.tally import Record
+from mtmc.evaluate.counting.tally import Counts
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task
 
@@ -34,7 +34,6 @@ would still pass for needed as a whole."""
 LIMIT_S = 10.0
 """Seconds for all of these: an input that is not reached does not count."""
 SEED = 5
-UNKNOWN: dict[str, Any] = {"bytes": 0, "bits": 0, "unknown": "it was not counted"}
 
 _BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 _TF32_BITS, _LEAST_BITS = 11, 4
@@ -44,7 +43,20 @@ _INDEXED_WRITES = ("scatter", "scatter_add", "scatter_reduce", "index_put", "ind
 """Ops with addresses from memory: a kernel's are unknown where memory is not there, and so is how much they span."""
 
 
-def least_bits(records: Sequence[Record]) -> int | None:
+@dataclass(frozen=True)
+class Floor:
+    """What honest work at the full shapes takes at least.
+
+    bytes: of inputs to read and outputs to write. bits: of the narrowest significand among floating inputs, outputs and
+    the reference's own products. unknown: why both are 0, or "".
+    """
+
+    bytes: int
+    bits: int
+    unknown: str = ""
+
+
+def least_bits(records: Sequence[Counts]) -> int | None:
     """Bits of the narrowest significand that a forward multiplies matrices in; None if it multiplies none."""
     kinds = [
         (r["dtype"], None) if "op" in r else (r["dot_dtype"], r["dot_precision"]) for r in records if r["dot_flops"]
@@ -56,13 +68,10 @@ def _bits(dtype: str, precision: str | None = None) -> int:
     return _TF32_BITS if dtype == "fp32" and precision == "tf32" else _BITS.get(dtype, _LEAST_BITS)
 
 
-def floor(task: Task) -> dict[str, Any]:
-    """What honest work at the full shapes takes at least.
+def floor(task: Task) -> Floor:
+    """The floor of a task.
 
-    Returns: {"bytes": of inputs to read and outputs to write, "bits": of the narrowest significand among floating
-    inputs, outputs and the reference's own products, "unknown": why both are 0, or ""}.
-    Raises: TaskError if the reference fails at its small shapes; EvaluatorError if counting itself cannot work.
-    """
+    Raises: TaskError if the reference fails at its small shapes; EvaluatorError if counting itself cannot work."""
     from mtmc.evaluate.counting.traffic import fake_tensors
     from mtmc.evaluate.reference.reference import Reference
 
@@ -76,7 +85,7 @@ def floor(task: Task) -> dict[str, Any]:
     except Exception as error:
         if out_of_memory(error):
             raise
-        return {**UNKNOWN, "unknown": f"{type(error).__name__}: {error}"[:500]}
+        return Floor(0, 0, f"{type(error).__name__}: {error}"[:500])
 
 
 def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:
@@ -136,7 +145,7 @@ def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
     return tensors_in(reference.run(map_tensors(inputs, torch.clone), SEED))
 
 
-def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> dict[str, Any]:
+def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> Floor:
     from mtmc.evaluate.counting.count import count_forward
     from mtmc.evaluate.counting.storages import tensor_bytes, tensors_in
 
@@ -155,14 +164,10 @@ def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[boo
     own = least_bits(records)
     dtypes = [str(tensor.dtype) for tensor in (*tensors_in(inputs), *results) if tensor.is_floating_point()]
     bits = [_bits(dtype.removeprefix("torch.")) for dtype in dtypes] + ([own] if own else [])
-    return {
-        "bytes": written + sum(min(sizes[number], read.get(number, 0)) for number in wanted),
-        "bits": min(bits, default=0),
-        "unknown": "",
-    }
+    return Floor(written + sum(min(sizes[number], read.get(number, 0)) for number in wanted), min(bits, default=0))
 
 
-def _reads(records: Sequence[Record]) -> dict[int, int]:
+def _reads(records: Sequence[Counts]) -> dict[int, int]:
     """Most bytes that any op reads of each storage; without those that are looked up in."""
     read: dict[int, int] = {}
     for record in records:
@@ -175,7 +180,7 @@ def _reads(records: Sequence[Record]) -> dict[int, int]:
     return read
 
 
-def _base(record: Record) -> str:
+def _base(record: Counts) -> str:
     """Name of an op without its name space: index_put of aten.index_put_."""
     return str(record["op"]).rpartition(".")[2].rstrip("_")
 

@@ -4,14 +4,68 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from mtmc.evaluate.counting.storages import SECTOR
 
 Record = dict[str, Any]
-"""See `mtmc.evaluate.counting.traffic`."""
+"""An `OpRecord` or a `LaunchRecord` in the making."""
+Counts = Mapping[str, Any]
+"""Either of them, to be read."""
+
+
+class OpRecord(TypedDict):
+    """What a torch op moves and computes, see `mtmc.evaluate.counting.traffic`."""
+
+    op: str
+    bytes_read: int
+    bytes_written: int
+    strided_read: int
+    flops: int
+    dot_flops: int
+    dtype: str
+    elements: int
+    kernels: int
+    dims: list[int]
+    channels_last: bool
+    reads: list[tuple[int, int]]
+    writes: list[tuple[int, int]]
+
+
+class LaunchRecord(TypedDict):
+    """What a Triton launch moves and computes, see `mtmc.evaluate.counting.traffic`."""
+
+    kernel: str
+    grid: list[int]
+    programs: int
+    bytes_read: int
+    bytes_written: int
+    unique_read: int
+    unique_written: int
+    sector_read: int
+    sector_written: int
+    hot_read: int
+    program_read: int
+    window_read: dict[str, float]
+    flops: int
+    dot_flops: int
+    dots: float
+    dots_most: float
+    dot_precision: str | None
+    dot_dtype: str | None
+    dot_shape: list[int]
+    alu_ops: int
+    rounds: float
+    atomics: int
+    constexprs: dict[str, bool | int | float | str | None]
+    num_warps: int
+    num_stages: int
+    sampled: int
+    reads: list[tuple[int, int]]
+    writes: list[tuple[int, int]]
+
 
 _HOT = 64 << 10  # bytes of one storage that stay in the first cache of every GPU of the table
 

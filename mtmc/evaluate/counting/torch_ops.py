@@ -10,9 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mtmc.evaluate.counting.storages import SECTOR, Storages, tensor_bytes, tensors_in
-
-Record = dict[str, Any]
-"""See `mtmc.evaluate.counting.traffic`."""
+from mtmc.evaluate.counting.tally import Record
 
 _ONE_KERNEL = {"rms_norm": "aten._fused_rms_norm", "scaled_dot_product_attention": "aten.scaled_dot_product_attention"}
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")

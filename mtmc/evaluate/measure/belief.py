@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-from mtmc.evaluate.measure.calibration import OverheadTable
 from mtmc.evaluate.measure.clock import (
+    OverheadTable,
     Patience,
     disturbed_share,
     floor_ms,
@@ -18,6 +17,8 @@ from mtmc.evaluate.measure.clock import (
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.grounds import Work
+from mtmc.evaluate.measure.questions import Measured
+from mtmc.evaluate.measure.wire import Profiled
 from mtmc.hardware import Hardware
 from mtmc.outcome import Diagnosis
 
@@ -31,10 +32,8 @@ SOME_WORK_MS = 2e-3
 """A stated time above which the profiler must have seen something."""
 
 
-def runtime(
-    samples: Samples, eager: list[float], work: Work, overheads: OverheadTable, gpu: Hardware
-) -> dict[str, Any]:
-    """The runtime with its interval and metrics, as fields of an outcome.
+def runtime(samples: Samples, eager: list[float], work: Work, overheads: OverheadTable, gpu: Hardware) -> Measured:
+    """The runtime with its interval and metrics.
 
     Of calls whose host code waits for the device, host time is a part, so the oracle's clock alone can tell it.
     """
@@ -55,13 +54,7 @@ def runtime(
         metrics["achieved_tflops"] = work.flops / timing.median_ms / 1e9
     if eager:
         metrics["eager_ms"] = median(eager)
-    return {
-        "runtime_ms": timing.median_ms,
-        "runtime_low_ms": timing.low_ms,
-        "runtime_high_ms": timing.high_ms,
-        "trials": timing.trials,
-        "metrics": metrics,
-    }
+    return Measured(timing, metrics)
 
 
 def timed(time: Callable[[Patience], Samples], patience: Patience, overheads: OverheadTable) -> Samples:
@@ -102,7 +95,7 @@ def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
     return None
 
 
-def believe(samples: Samples, found: dict[str, Any], overheads: OverheadTable, gpu: Hardware) -> None:
+def believe(samples: Samples, found: Measured, overheads: OverheadTable, gpu: Hardware) -> None:
     """Hold a runtime against the oracle's clock and the device. found: of `runtime`.
 
     Raises: Failed ("rejected") with kind WorksAhead, HiddenTime or FasterThanMemory.
@@ -110,9 +103,9 @@ def believe(samples: Samples, found: dict[str, Any], overheads: OverheadTable, g
     doubtful = doubt(samples, overheads)
     if doubtful is not None:
         raise doubtful
-    stated = found["runtime_ms"]
+    stated = found.timing.median_ms
     floor = floor_ms(samples.input_bytes, samples.output_bytes, gpu.l2_bytes, gpu.dram_gbs)
-    eager = found["metrics"].get("eager_ms")
+    eager = found.metrics.get("eager_ms")
     if stated < FLOOR_SHARE * floor and (eager is None or eager > floor):
         raise _rejected(
             "FasterThanMemory",
@@ -121,16 +114,17 @@ def believe(samples: Samples, found: dict[str, Any], overheads: OverheadTable, g
         )
 
 
-def witness(seen: dict[str, Any], samples: Samples) -> dict[str, float]:
-    """What the profiler says of a forward, which must not contradict its time. seen: of `kernels_of`.
+def witness(seen: Profiled, samples: Samples) -> dict[str, float]:
+    """What the profiler says of a forward, which must not contradict its time.
 
     Returns: metrics "profiled_ms" and "activities", each with what handing over the outputs adds. Raises: Failed.
     """
-    busy, count = float(seen.get("busy_ms", 0.0)), float(seen.get("count", 0.0))
-    if count <= samples.outputs and median(samples.stated) > SOME_WORK_MS:
-        message = f"the profiler saw {count:g} device activities a call, no more than handing over the outputs takes"
+    if seen.count <= samples.outputs and median(samples.stated) > SOME_WORK_MS:
+        message = (
+            f"the profiler saw {seen.count:g} device activities a call, no more than handing over the outputs takes"
+        )
         raise _rejected("NoDeviceWork", message, "verify")
-    return {"profiled_ms": busy, "activities": count}
+    return {"profiled_ms": seen.busy_ms, "activities": seen.count}
 
 
 def _rejected(kind: str, message: str, stage: str = "time") -> Failed:

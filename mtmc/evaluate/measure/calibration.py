@@ -7,12 +7,11 @@ add does not make room for what a candidate hides.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from mtmc.evaluate.measure.clock import Overhead, Patience, lower_eighth, median
+from mtmc.evaluate.measure.clock import Overhead, OverheadTable, Patience, lower_eighth, median
 from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.reference.compare import Expected
 from mtmc.evaluate.reference.reference import Truth
@@ -24,21 +23,6 @@ SIZES = (1 << 12, 1 << 20, 1 << 23, 1 << 25, 1 << 27, 1 << 28)
 """Bytes of output that are measured."""
 ROOM = (SIZES[-1], SIZES[-1])
 CALLS = 15
-
-
-@dataclass(frozen=True)
-class OverheadTable:
-    """ahead: of calls enqueued behind the gate. waiting: of calls whose host code runs after the gate has opened; medians,
-    as are the runtimes of such calls.
-    flush_ms: of flushing the cache while nothing else uses the device."""
-
-    ahead: Overhead
-    waiting: Overhead
-    flush_ms: float
-
-    def of(self, ahead: bool) -> Overhead:
-        """The one that holds for a call."""
-        return self.ahead if ahead else self.waiting
 
 
 def run(examination: Examination, fabric: Fabric) -> OverheadTable:

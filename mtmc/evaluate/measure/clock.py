@@ -113,6 +113,21 @@ class Overhead:
         return inside + OUTPUT_MS * max(0, outputs - 1)
 
 
+@dataclass(frozen=True)
+class OverheadTable:
+    """ahead: of calls enqueued behind the gate. waiting: of calls whose host code runs after the gate has opened; medians,
+    as are the runtimes of such calls.
+    flush_ms: of flushing the cache while nothing else uses the device."""
+
+    ahead: Overhead
+    waiting: Overhead
+    flush_ms: float
+
+    def of(self, ahead: bool) -> Overhead:
+        """The one that holds for a call."""
+        return self.ahead if ahead else self.waiting
+
+
 def hidden_ms(walls: Sequence[float], stated: Sequence[float], overhead_ms: float) -> float:
     """How much of the oracle's clock the stated times leave unexplained where that is more than the slack; else 0.
 

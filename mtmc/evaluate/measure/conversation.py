@@ -5,15 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from typing import TypeVar
 
+from mtmc.evaluate.audit.diagnosis import Failure
+from mtmc.evaluate.check.answers import OutOfMemory, Raised
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.questions import ENDED
-from mtmc.evaluate.measure.wire import Gone, Line, Silent
+from mtmc.evaluate.measure.wire import Enqueued, Gone, Line, Nonsense, Request, Said, Silent
 from mtmc.outcome import Diagnosis, Status
 
 _log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 ENQUEUE_S = 2.0
 """Seconds after which a forward that has not returned behind the gate is taken to wait for the device."""
@@ -26,10 +29,10 @@ class Failed(Exception):
         super().__init__(diagnosis.message)
         self.status, self.diagnosis = status, diagnosis
 
-
-def verdict(failed: Failed) -> dict[str, Any]:
-    """A failed examination as plain data."""
-    return {"status": failed.status, "diagnosis": asdict(failed.diagnosis)}
+    @property
+    def failure(self) -> Failure:
+        """What is said of it."""
+        return Failure(self.status, self.diagnosis)
 
 
 class Conversation:
@@ -47,26 +50,26 @@ class Conversation:
         self.where = ""
         self.pending = False
 
-    def send(self, request: Any) -> None:
+    def send(self, request: Request) -> None:
         try:
             self._line.ask(request)
             self.pending = True
         except Gone as error:
             raise self._died(error) from error
 
-    def ask(self, request: Any, meanwhile: Callable[[], bool] | None = None) -> dict[str, Any]:
-        """The answer to a request. meanwhile: called while the candidate is at work, again where it says that it did
-        something."""
+    def ask(self, request: Request, kind: type[Answer], meanwhile: Callable[[], bool] | None = None) -> Answer:
+        """The answer to a request. kind: of that answer. meanwhile: called while the candidate is at work, again where it
+        says that it did something."""
         started = time.perf_counter()
         self.send(request)
         while meanwhile is not None and meanwhile() and not self._line.speaks():
             pass
-        said = self.hear()
+        said = self.hear(kind)
         _log.debug("%s: %.1f ms", self.where, (time.perf_counter() - started) * 1e3)
         return said
 
-    def hear(self) -> dict[str, Any]:
-        """The next answer but for a belated "enqueued"."""
+    def hear(self, kind: type[Answer]) -> Answer:
+        """The next answer but for a belated `Enqueued`."""
         while True:
             try:
                 said = self._line.heard(self._deadline - time.monotonic())
@@ -74,9 +77,12 @@ class Conversation:
                 raise self._silent() from None
             except Gone as error:
                 raise self._died(error) from error
-            if "enqueued" not in said:
+            if isinstance(said, kind):
                 self.pending = False
                 return said
+            if not isinstance(said, Enqueued):
+                self.pending = False
+                raise self._out_of_turn(said)
 
     def enqueued(self, serial: int) -> bool:
         """Whether the candidate has enqueued its call behind the gate, and returned."""
@@ -86,11 +92,10 @@ class Conversation:
             return False
         except Gone as error:
             raise self._died(error) from error
-        if said.get("enqueued") == serial:
+        if said == Enqueued(serial):
             return True
         self._words[GATE] = serial
-        self.told(said)
-        raise Failed("crash", self.diagnosis("BadAnswer", "the candidate's process answered out of turn"))
+        raise self._out_of_turn(said)
 
     def await_done(self, serial: int, start: float) -> float:
         """Milliseconds from `start` until the candidate's stream raises its flag."""
@@ -103,47 +108,41 @@ class Conversation:
                 said = self._heard_early()
                 if said is None:
                     continue
-                self.told(said)
-                raise Failed(
-                    "crash", self.diagnosis("BadAnswer", "the candidate's process answered before it was done")
-                )
+                raise self._out_of_turn(said, "before it was done")
             if time.monotonic() > self._deadline:
                 raise self._silent()
 
-    def _heard_early(self) -> dict[str, Any] | None:
-        """What was said before the flag: None for "enqueued"."""
+    def _heard_early(self) -> Said | None:
+        """What was said before the flag: None for `Enqueued`."""
         try:
             said = self._line.heard(1.0)
         except Silent:
             return None
         except Gone as error:
             raise self._died(error) from error
-        return None if "enqueued" in said else said
+        return None if isinstance(said, Enqueued) else said
 
-    def told(self, said: dict[str, Any]) -> dict[str, Any]:
-        """An answer that is none of failure. Raises: Failed."""
-        if "out_of_memory" in said:
-            message = f"the candidate ran out of memory: {str(said['out_of_memory'])[:1000]} ({self.where})"
-            raise Failed("out_of_memory", self.diagnosis("MemoryError", message))
-        if "failure" in said:
-            raise Failed("crash", self._stated_failure(said["failure"]))
-        return said
-
-    def _stated_failure(self, stated: Any) -> Diagnosis:
-        try:
-            given = Diagnosis(**{**stated, "stage": self.stage})
-            message = f"{given.message} ({self.where})"
-            return Diagnosis(
-                self.stage, str(given.kind)[:100], str(message)[:2000], given.line, str(given.excerpt)[:2000]
+    def _out_of_turn(self, said: Said, when: str = "out of turn") -> Failed:
+        """What comes of an answer that was not asked for: mostly that the candidate failed."""
+        if isinstance(said, OutOfMemory):
+            message = f"the candidate ran out of memory: {said.message[:1000]} ({self.where})"
+            return Failed("out_of_memory", self.diagnosis("MemoryError", message))
+        if isinstance(said, Raised):
+            stated = said.diagnosis
+            message = f"{stated.message} ({self.where})"[:2000]
+            return Failed(
+                "crash", Diagnosis(self.stage, stated.kind[:100], message, stated.line, stated.excerpt[:2000])
             )
-        except TypeError:
-            return self.diagnosis("BadAnswer", "the candidate's process failed and did not say how")
+        return Failed("crash", self.diagnosis("BadAnswer", f"the candidate's process answered {when}"))
 
     def _silent(self) -> Failed:
         message = f"stopped after {self._limit_s:g} s: an endless loop, or far too much work ({self.where})"
         return Failed("timeout", self.diagnosis("Timeout", message))
 
     def _died(self, error: Exception) -> Failed:
+        if isinstance(error, Nonsense):
+            message = f"the candidate's process answered nonsense: {str(error)[:1000]} ({self.where})"
+            return Failed("crash", self.diagnosis("BadAnswer", message))
         return Failed("crash", self.diagnosis(ENDED, f"the candidate's process ended: {error} ({self.where})"))
 
     def diagnosis(self, kind: str, message: str) -> Diagnosis:

@@ -9,16 +9,16 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from mtmc.evaluate.check.cases import Plan, PlannedCase
+from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase
 from mtmc.evaluate.measure.clock import Patience
-from mtmc.evaluate.measure.conversation import Conversation, Failed
+from mtmc.evaluate.measure.conversation import Conversation
 from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.measure.flags import GATE, Flags
 from mtmc.evaluate.measure.grounds import Grounds, tensors_of
 from mtmc.evaluate.measure.handover import Handover
-from mtmc.evaluate.measure.wire import Call, Load, Profile
+from mtmc.evaluate.measure.wire import Call, Load, Profile, Profiled, Ready, Returned
 from mtmc.evaluate.reference.reference import Reference, Truth
 
 _Item = TypeVar("_Item")
@@ -109,11 +109,11 @@ class Examination:
         arguments = grounds.arguments(variant, moved)
         self._asked.where = f"construction at the {shapes.label} shapes"
         request = Load(number, source, shapes.constants, arguments, grounds.task.state, seed, moved, made)
-        self._asked.told(self._asked.ask(request, meanwhile))
+        self._asked.ask(request, Ready, meanwhile)
         return number
 
-    def check(self, grounds: Grounds, source: str, plan: Plan) -> dict[str, float]:
-        """All cases of a plan, ungated. Returns: "error" (the largest norm-wise one), "cases", "float64_oracle"."""
+    def check(self, grounds: Grounds, source: str, plan: Plan) -> Checked:
+        """All cases of a plan, ungated."""
         worst, cases, exact = 0.0, 0, True
         coming = Ahead(self._cases(grounds, plan), CASES_AHEAD)
         # Of the first one it is certain that the reference takes it: the candidate need not wait to hear of it.
@@ -129,7 +129,7 @@ class Examination:
             worst = max(worst, self.ask_for(truth, number, case.where, check=True, meanwhile=coming.prepare))
             cases += 1
             exact = exact and truth.exact
-        return {"error": worst, "cases": float(cases), "float64_oracle": float(exact)}
+        return Checked(worst, cases, exact)
 
     def _cases(self, grounds: Grounds, plan: Plan) -> Iterator[tuple[PlannedCase, int, Truth]]:
         """Each case of a plan that the reference takes, with the index of its shapes and its truth."""
@@ -151,7 +151,7 @@ class Examination:
         self._asked.where = where
         places = self._handover.write(truth)
         self._fabric.synchronize()
-        said = self._asked.told(self._asked.ask(Call(number, places, self._draw_seed(), 0, False, check), meanwhile))
+        said = self._asked.ask(Call(number, places, self._draw_seed(), 0, False, check), Returned, meanwhile)
         return self._handover.compare(said, truth, self._asked.stage, where)
 
     # -- time ----------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ class Examination:
     def load_own(self, made: str, number: int) -> int:
         """Have the process make one of the evaluator's own models; the number to call it by."""
         self._asked.where = "calibration"
-        self._asked.told(self._asked.ask(Load(number, "", (), b"", None, 0, False, made)))
+        self._asked.ask(Load(number, "", (), b"", None, 0, False, made), Ready)
         return number
 
     def time(self, draw: Callable[[int], Truth], number: int, patience: Patience, ahead: bool) -> Samples:
@@ -208,15 +208,15 @@ class Examination:
         start = time.perf_counter()
         self._words[GATE] = serial
         wall = self._asked.await_done(serial, start)
-        said = self._asked.told(self._asked.hear())
+        said = self._asked.hear(Returned)
         self._handover.compare(said, truth, self._asked.stage, where)
-        return _Times(_number(said, "ms"), wall, flush)
+        return _Times(max(said.ms, 0.0), wall, flush)
 
     def _open_call(self, truth: Truth, number: int, serial: int, where: str) -> _Times:
         """A call whose host code waits for the device: the gate is open, and its host time counts too."""
         if int(self._words[GATE]) < serial and self._asked.pending:  # the call that did not return behind the gate
             self._words[GATE] = serial
-            self._asked.told(self._asked.hear())
+            self._asked.hear(Returned)
             serial += 1
         places, tensors = self._handover.places(truth)
         self._handover.fill(places, tensors, truth)
@@ -226,30 +226,19 @@ class Examination:
         start = time.perf_counter()
         self._asked.send(Call(number, places, self._draw_seed(), serial, True))
         wall = self._asked.await_done(serial, start)
-        said = self._asked.told(self._asked.hear())
+        said = self._asked.hear(Returned)
         self._handover.compare(said, truth, self._asked.stage, where)
         return _Times(wall, wall, None)
 
-    def profile(self, reference: Reference, number: int, calls: int) -> dict[str, Any]:
-        """What the profiler sees, see `kernels_of`."""
+    def profile(self, reference: Reference, number: int, calls: int) -> Profiled:
+        """What the profiler sees."""
         self._asked.stage = "verify"
         self._asked.where = "profiled calls"
         places = self._handover.write(reference.timed(self._draw_seed()))
         self._fabric.synchronize()
-        said = self._asked.told(self._asked.ask(Profile(number, places, self._draw_seed(), calls)))
-        kernels = said.get("kernels")
-        if not isinstance(kernels, dict):
-            raise Failed("crash", self._asked.diagnosis("BadAnswer", "the candidate's process gave no profile"))
-        return kernels
+        return self._asked.ask(Profile(number, places, self._draw_seed(), calls), Profiled)
 
 
 def _size_of(truth: Truth) -> tuple[int, int]:
     tensors = [each.value for each in truth.outputs if not isinstance(each, str)]
     return sum(t.numel() * t.element_size() for t in tensors), len(tensors)
-
-
-def _number(said: dict[str, Any], name: str) -> float:
-    try:
-        return max(float(said[name]), 0.0)
-    except (KeyError, TypeError, ValueError):
-        return 0.0

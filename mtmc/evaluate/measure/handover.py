@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 
+from mtmc.evaluate.check.answers import Text
 from mtmc.evaluate.check.candidate import Answer
 from mtmc.evaluate.check.judge import judge
 from mtmc.evaluate.check.layout import Place, dense_places, dense_strides, memory_of, place, stretch, view
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.measure.grounds import output_bytes, tensors_of
-from mtmc.evaluate.measure.wire import places_of
+from mtmc.evaluate.measure.wire import Output, Returned, places_of
 from mtmc.evaluate.reference.blocks import equal_bits
 from mtmc.evaluate.reference.reference import Truth
 from mtmc.outcome import Diagnosis
@@ -43,7 +44,7 @@ class Handover:
         self.fill(places, tensors, truth)
         return places
 
-    def compare(self, said: dict[str, Any], truth: Truth, stage: str, where: str) -> float:
+    def compare(self, said: Returned, truth: Truth, stage: str, where: str) -> float:
         """Norm-wise error of the outputs in the arena. Raises: Failed."""
         answer = self._answer(said, truth, stage)
         error, diagnosis = judge(answer, truth, where, stage)
@@ -51,21 +52,23 @@ class Handover:
             raise Failed("wrong_result", diagnosis)
         return error
 
-    def _answer(self, said: dict[str, Any], truth: Truth, stage: str) -> Answer:
+    def _answer(self, said: Returned, truth: Truth, stage: str) -> Answer:
         try:
             outputs: list[torch.Tensor | str] = []
-            stated = [_stand_in(item) for item in said["outputs"]]
+            stated = [_stand_in(item) for item in said.outputs]
             places, size = dense_places(stated)
             if size > self.outputs.numel():
                 raise Failed("wrong_result", Diagnosis(stage, "Shape", f"the outputs take {size} bytes"))
-            for item, spot in zip(said["outputs"], places, strict=True):
-                outputs.append(str(item["text"]) if spot is None else view(self.outputs, spot))
-                if spot is not None and item["device"] != self._fabric.device.type:
-                    message = f"an output lies on {item['device']!r}, not on {self._fabric.device.type!r}"
+            for item, spot in zip(said.outputs, places, strict=True):
+                if isinstance(item, Text) or spot is None:
+                    outputs.append(item.text if isinstance(item, Text) else "")
+                    continue
+                outputs.append(view(self.outputs, spot))
+                if item.device != self._fabric.device.type:
+                    message = f"an output lies on {item.device!r}, not on {self._fabric.device.type!r}"
                     raise Failed("wrong_result", Diagnosis(stage, "Device", message))
-            changed = [str(name) for name in said.get("changed_parameters", [])]
-            return Answer(outputs, str(said["structure"]), self._changed_inputs(truth), changed)
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            return Answer(outputs, said.structure, self._changed_inputs(truth), list(said.changed_parameters))
+        except (TypeError, ValueError, AttributeError, RuntimeError) as error:
             message = f"the candidate's process answered nonsense: {error}"
             raise Failed("crash", Diagnosis(stage, "BadAnswer", message)) from error
 
@@ -80,16 +83,15 @@ class Handover:
         ]
 
 
-def _stand_in(item: dict[str, Any]) -> Any:
+def _stand_in(item: Output | Text) -> Any:
     """A tensor without memory of the stated type, shape and order, or the text of what is none.
 
     A false order is a false value: the elements are looked for where it says.
     """
-    if "text" in item:
-        return str(item["text"])
-    shape = [int(size) for size in item["shape"]]
-    strides = dense_strides(shape, [int(dim) for dim in item["order"]])
-    return torch.empty_strided(shape, strides, dtype=getattr(torch, str(item["dtype"])), device="meta")
+    if isinstance(item, Text):
+        return item.text
+    strides = dense_strides(item.shape, item.order)
+    return torch.empty_strided(item.shape, strides, dtype=getattr(torch, item.dtype), device="meta")
 
 
 def _flat_places(value: Any) -> list[Place]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
+
+from mtmc.evaluate.measure.wire import Profiled
 
 LISTED = 64
 """Kernels named at most."""
 
 
-def kernels_of(forward: Callable[[], None], calls: int) -> dict[str, Any]:
-    """Run `forward` `calls` times under torch's profiler (CUPTI).
-
-    Returns: "count" of device activities, "names" of the distinct kernels (the first `LISTED`), "busy_ms": their
-    summed durations a call. Counts and times include what the evaluator itself does in `forward`.
-    """
+def kernels_of(forward: Callable[[], None], calls: int) -> Profiled:
+    """Run `forward` `calls` times under torch's profiler (CUPTI)."""
     activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities) as profile:
         for _ in range(calls):
@@ -24,4 +21,4 @@ def kernels_of(forward: Callable[[], None], calls: int) -> dict[str, Any]:
     device = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
     names = sorted({event.name for event in device})
     busy_us = sum(float(event.device_time) for event in device)
-    return {"count": len(device) / calls, "names": names[:LISTED], "busy_ms": busy_us / calls / 1e3}
+    return Profiled(len(device) / calls, tuple(names[:LISTED]), busy_us / calls / 1e3)

@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
+from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
+from mtmc.evaluate.measure.jobs import serve, warm
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
-from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, STALE, Calibrate, Examine
+from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, STALE, About, Answer, Calibrate, Examine, Refused
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.hardware import Hardware
@@ -68,7 +70,7 @@ class _Process:
     """A candidate's process. token: by which the oracle knows it. end: how it ended. used: by how many candidates."""
 
     token: str
-    end: Future[JobResult]
+    end: Future[JobResult[None]]
     used: int = 0
 
 
@@ -96,12 +98,12 @@ class Lane:
             self._running()
             self._pools[False].start()  # for baselines, soon
 
-    def about(self) -> dict[str, Any]:
-        """What the oracle says of its device, see `Oracle.about`. Starts it. Raises: EvaluatorError."""
+    def about(self) -> About:
+        """What the oracle says of its device. Starts it. Raises: EvaluatorError."""
         with self._lock:
             return self._started().about
 
-    def examine(self, **fields: Any) -> tuple[dict[str, Any], JobResult | None]:
+    def examine(self, **fields: Any) -> tuple[Answer, JobResult[None] | None]:
         """One examination, see `oracle.Examine` for the fields but the token.
 
         Returns: the oracle's verdict, and how the candidate's process ended if it has.
@@ -119,22 +121,24 @@ class Lane:
                     _log.warning("the oracle of GPU %s was lost (%s); started anew", self._settings.index, why)
                     self._drop_oracle()
                     continue
-                kind = "" if answer["status"] == "ok" else answer["diagnosis"]["kind"]
-                if kind == NO_START:  # made while the candidate before it held all of the device's memory, say
-                    why = _why_not_started(answer, process)
+                if not isinstance(answer.found, Failure):
+                    return answer, None
+                failure = answer.found
+                if failure.diagnosis.kind == NO_START:  # made while the one before it held all the device's memory, say
+                    why = _why_ended(failure.diagnosis.message, process, answer.killed)
                     _log.warning("a process for candidates of GPU %s did not start: %s", self._settings.index, why)
-                elif kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
+                elif failure.diagnosis.kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
                     doubted = True
-                    _log.info("examined a second time: %s", answer["diagnosis"]["message"])
+                    _log.info("examined a second time: %s", failure.diagnosis.message)
                     _ended(process)
                     self._calibrated = False  # the overhead may have changed since, see `clock`
                 else:
                     # Nothing else may run on the device while the next one is timed; one that was right is idle.
-                    ended = _ended(process) if kind and answer["taken"] else None
-                    return answer, None if answer.get("killed") else ended
+                    ended = _ended(process) if answer.taken else None
+                    return answer, None if answer.killed else ended
         raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {why}")
 
-    def _examined(self, fields: Mapping[str, Any]) -> tuple[dict[str, Any], Future[JobResult]]:
+    def _examined(self, fields: Mapping[str, Any]) -> tuple[Answer, Future[JobResult[None]]]:
         """One examination in a process of its own. Raises: OracleLost, and the user's errors."""
         oracle = self._running()
         stayed, self._stayed = self._stayed, None
@@ -147,11 +151,11 @@ class Lane:
         keep = screens and process.used + 1 < self._settings.reuse
         request = Examine(token=process.token, keep=keep, stayed=process is stayed, dismiss=dismiss, **fields)
         answer = oracle.ask(request, fields["limit_s"] + START_S)
-        stale = answer.get("diagnosis", {}).get("kind") == STALE
-        if not answer["taken"] and not stale:  # the task was refused, say
+        stale = isinstance(answer.found, Failure) and answer.found.diagnosis.kind == STALE
+        if not answer.taken and not stale:  # the task was refused, say
             self._give_back(process, stayed is process, locked=not made)
         _raise_error(answer)
-        if answer.get("kept"):
+        if answer.kept:
             self._stayed = replace(process, used=process.used + 1)
         if stale:
             return self._examined(fields)  # by a fresh one: none has stayed now
@@ -213,14 +217,14 @@ class Lane:
             process = self._fresh(locked=True)  # nothing but the evaluator's own model runs in it
             answer = oracle.ask(Calibrate(process.token), START_S)
             _raise_error(answer)
-            if answer["status"] == "ok":
-                _ended(process.end)
-                self._calibrated = True
-                _log.info("GPU %s is ready: %s", self._settings.index, answer)
-            else:
-                why = _why_not_started(answer, process.end)
+            if isinstance(answer.found, Failure):
+                why = _why_ended(answer.found.diagnosis.message, process.end, answer.killed)
                 self._filled = False  # the others, too, may have been made too early
                 _log.info("calibration failed: %s", why)
+            else:
+                _ended(process.end)
+                self._calibrated = True
+                _log.info("GPU %s is ready: %s", self._settings.index, answer.found)
         if not self._calibrated:
             raise EvaluatorError(f"GPU {self._settings.index} could not be calibrated in {ATTEMPTS} attempts: {why}")
         return oracle
@@ -239,8 +243,7 @@ class Lane:
         token = secrets.token_hex(16)
         arguments = {"oracle": self._address, "token": token, "fabric": self._settings.fabric, "locked": locked}
         arguments["cache"] = str(self._settings.cache)
-        function = "mtmc.evaluate.measure.subject:serve"
-        return _Process(token, self._threads.submit(self._pools[locked].run, function, arguments, IDLE_S))
+        return _Process(token, self._threads.submit(self._pools[locked].run, serve, arguments, IDLE_S))
 
     def _pool(self, locked: bool) -> Pool:
         settings = self._settings
@@ -255,7 +258,7 @@ class Lane:
             environment |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
         return Pool(
             PoolSettings(
-                "mtmc.evaluate.measure.subject:warm",
+                warm,
                 {"fabric": settings.fabric, "target_name": settings.hardware.target, "compiles": not locked},
                 environment,
                 workers=settings.spares + 2,
@@ -276,7 +279,7 @@ class Lane:
             oracle.close()
 
 
-def _ended(process: Future[JobResult]) -> JobResult | None:
+def _ended(process: Future[JobResult[None]]) -> JobResult[None] | None:
     """How a dismissed process ended; None if it is not gone yet."""
     try:
         return process.result(END_S)
@@ -284,12 +287,7 @@ def _ended(process: Future[JobResult]) -> JobResult | None:
         return None
 
 
-def _why_not_started(answer: Mapping[str, Any], process: Future[JobResult]) -> str:
-    """Why a process that was asked for did not serve. answer: the oracle's."""
-    return _why_ended(answer["diagnosis"]["message"], process, bool(answer.get("killed")))
-
-
-def _why_ended(message: str, process: Future[JobResult], killed: bool = False) -> str:
+def _why_ended(message: str, process: Future[JobResult[None]], killed: bool = False) -> str:
     """Why a process ended that never had a candidate: the exception that ended it, where there is one.
 
     message: what is known besides. killed: whether the evaluator ended it.
@@ -318,7 +316,7 @@ def exception_line(text: str) -> str:
     return lines[-1].strip() if lines else ""
 
 
-def _raise_error(answer: Mapping[str, Any]) -> None:
+def _raise_error(answer: Answer) -> None:
     kinds = {"TaskError": TaskError, "ConfigError": ConfigError}
-    if "error" in answer:
-        raise kinds.get(answer["error"], EvaluatorError)(answer["message"])
+    if isinstance(answer.found, Refused):
+        raise kinds.get(answer.found.error, EvaluatorError)(answer.found.message)

@@ -16,28 +16,38 @@ import pickle
 import secrets
 import socket
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from mtmc.errors import MtmcError
+from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.compiling.target import describe_device
 from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.belief import believe, runtime, timed, witness
-from mtmc.evaluate.measure.calibration import OverheadTable
-from mtmc.evaluate.measure.clock import Patience
-from mtmc.evaluate.measure.conversation import Conversation, Failed, verdict
+from mtmc.evaluate.measure.clock import OverheadTable, Patience
+from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.examination import FULL, Ahead, Examination, Samples
 from mtmc.evaluate.measure.fabric import open_fabric
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.grounds import Grounds, check_memory
 from mtmc.evaluate.measure.handover import Handover
 from mtmc.evaluate.measure.peer import end
-from mtmc.evaluate.measure.questions import ENDED, NO_START, STALE, Calibrate, Examine
+from mtmc.evaluate.measure.questions import (
+    ENDED,
+    NO_START,
+    STALE,
+    About,
+    Answer,
+    Calibrate,
+    Calibrated,
+    Examine,
+    Measured,
+    Refused,
+)
 from mtmc.evaluate.measure.reference_time import ReferenceClock
 from mtmc.evaluate.measure.shelf import Shelf, memory_of
 from mtmc.evaluate.measure.subject import TOKEN
@@ -75,10 +85,10 @@ def main(control_fd: int, listener_fd: int, folder: str, fabric: str, hardware: 
     importlib.import_module("torch.utils.flop_counter")
     freeze()
     with contextlib.suppress(EOFError, OSError):
-        write_message(control, json.dumps(oracle.about()).encode())
+        write_message(control, json.dumps(asdict(oracle.about())).encode())
         while True:
             request = pickle.loads(read_message(control))
-            write_message(control, json.dumps(oracle.answer(request)).encode())
+            write_message(control, json.dumps(asdict(oracle.answer(request))).encode())
     os._exit(0)
 
 
@@ -101,40 +111,34 @@ class Oracle:
         self._shelf: Shelf[Grounds] = Shelf(lambda: memory_of(self._fabric.device), self._empty_cache)
         self._overhead: OverheadTable | None = None
 
-    def about(self) -> dict[str, Any]:
-        """What the lane is told at the start: "facts" of the device, see `describe_device`; none without a device."""
-        return {"facts": describe_device() if self._fabric.device.type == "cuda" else None}
+    def about(self) -> About:
+        """What the lane is told at the start."""
+        return About(describe_device() if self._fabric.device.type == "cuda" else None)
 
-    def answer(self, request: Any) -> dict[str, Any]:
-        """One request of the lane. An error of the user's side comes back as {"error", "message"}.
-
-        "taken" tells whether a candidate's process was made use of: one that was not may serve the next request.
-        """
+    def answer(self, request: Examine | Calibrate) -> Answer:
+        """One request of the lane."""
         self._taken = False
-        return {**self._answer(request), "taken": self._taken}
+        return replace(self._answer(request), taken=self._taken)
 
-    def _answer(self, request: Any) -> dict[str, Any]:
+    def _answer(self, request: Examine | Calibrate) -> Answer:
         try:
             return self._calibrate(request) if isinstance(request, Calibrate) else self._examine(request)
         except Failed as failed:
-            return verdict(failed)
+            return Answer(failed.failure)
         except MtmcError as error:
-            return {"error": type(error).__name__, "message": str(error)}
+            return Answer(Refused(type(error).__name__, str(error)))
         except torch.OutOfMemoryError as error:
             diagnosis = Diagnosis("check", "MemoryError", f"the GPU's memory was used up: {str(error)[:500]}")
-            return {"status": "out_of_memory", "diagnosis": asdict(diagnosis)}
+            return Answer(Failure("out_of_memory", diagnosis))
         except Exception as error:
             if isinstance(error, torch.AcceleratorError):
                 raise  # the context is lost: this process is no good any more
             _log.exception("an examination failed by itself")
-            return {
-                "error": "EvaluatorError",
-                "message": f"an examination failed by itself, a bug to report: {error!r}",
-            }
+            return Answer(Refused("EvaluatorError", f"an examination failed by itself, a bug to report: {error!r}"))
 
     # -- one candidate -------------------------------------------------------------------------------------------
 
-    def _examine(self, request: Examine) -> dict[str, Any]:
+    def _examine(self, request: Examine) -> Answer:
         started = time.perf_counter()
         for token in request.dismiss:
             self._dismiss(token)
@@ -144,28 +148,29 @@ class Oracle:
         if request.depth == "verify":
             grounds.forget()  # other weights
         line = self._line_to(request.token)
-        found: dict[str, Any] = {}
+        found: Measured | Failure | None = None
+        kept = killed = False
         try:
             examination = self._opened(line, request.limit_s, judged=not request.made, stayed=request.stayed)
             ready = time.perf_counter()
-            found = self._examined(examination, grounds, request)
-            found["metrics"]["ready_s"] = ready - started
-            found["kept"] = request.keep
+            measured = self._examined(examination, grounds, request)
+            found = replace(measured, metrics={**measured.metrics, "ready_s": ready - started})
+            kept = request.keep
         except Failed as failed:
-            found = verdict(failed)
+            found = failed.failure
         finally:
-            if found.get("kept"):
+            if kept:
                 self._waiting[request.token], self._stayed = line, request.token
             else:
-                found["killed"] = _dismissed(line, found)
-        return found
+                killed = _dismissed(line, found)
+        return Answer(found, kept=kept, killed=killed)
 
-    def _examined(self, examination: Examination, grounds: Grounds, request: Examine) -> dict[str, Any]:
+    def _examined(self, examination: Examination, grounds: Grounds, request: Examine) -> Measured:
         started = time.perf_counter()
         metrics: dict[str, float] = {}
         if not request.made:
             todo = plan(grounds.task, request.depth, request.check_variants)
-            metrics |= examination.check(grounds, request.source, todo)
+            metrics |= examination.check(grounds, request.source, todo).metrics
         reference, _ = grounds.reference(FULL)
         first = Ahead(reference.timed(seed) for seed in [self._seed()])
         number = examination.load(grounds, FULL, request.source, made=request.made, meanwhile=first.prepare)
@@ -197,8 +202,7 @@ class Oracle:
         metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": time.perf_counter() - ended}
         if reference.calibration is not None and (error := reference.calibration.error) is not None:
             metrics["reference_error"] = error
-        warnings = list(grounds.admission.warnings)
-        return {"status": "ok", **found, "warnings": warnings, "metrics": {**found.pop("metrics"), **metrics}}
+        return replace(found, metrics={**found.metrics, **metrics}, warnings=grounds.admission.warnings)
 
     # -- the device ----------------------------------------------------------------------------------------------
 
@@ -287,18 +291,19 @@ class Oracle:
         else:
             self._unwanted.add(token)
 
-    def _calibrate(self, request: Calibrate) -> dict[str, Any]:
+    def _calibrate(self, request: Calibrate) -> Answer:
         line = self._line_to(request.token)
-        found: dict[str, Any] = {}
+        found: Calibrated | Failure | None = None
+        killed = False
         try:
             self._make_room(calibration.ROOM, "calibration")
             self._overhead = calibration.run(self._opened(line, CONNECT_S), self._fabric)
-            found = {"status": "ok", "overhead": asdict(self._overhead)}
+            found = Calibrated(self._overhead)
         except Failed as failed:
-            found = verdict(failed)
+            found = failed.failure
         finally:
-            found["killed"] = _dismissed(line, found)
-        return found
+            killed = _dismissed(line, found)
+        return Answer(found, killed=killed)
 
     @staticmethod
     def _seed() -> int:
@@ -306,7 +311,7 @@ class Oracle:
         return secrets.randbits(62)
 
 
-def _dismissed(line: Line, found: dict[str, Any]) -> bool:
+def _dismissed(line: Line, found: object) -> bool:
     """End a candidate's process; whether it had to be killed. found: the verdict, which says whether it was ending."""
-    kind = found["diagnosis"]["kind"] if found.get("diagnosis") else ""
+    kind = found.diagnosis.kind if isinstance(found, Failure) else ""
     return end(line, ENDING_S if kind in (ENDED, NO_START) else 0.0)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.measure.questions import About, Answer, Calibrate, Examine
+from mtmc.evaluate.plain import from_plain
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.hardware import Hardware
 
@@ -70,29 +72,29 @@ class OracleProcess:
             )
         self._finalizer = weakref.finalize(self, _end, self._process, self._control)
         try:
-            self.about = self._answer(START_S)
+            self.about: About = from_plain(About, self._heard(START_S))
         except OracleLost as lost:
             raise EvaluatorError(f"the process that measures does not start ({lost})") from lost
 
-    def ask(self, request: Any, limit_s: float) -> dict[str, Any]:
+    def ask(self, request: Examine | Calibrate, limit_s: float) -> Answer:
         """One request and its answer. Raises: OracleLost."""
         try:
             write_message(self._control, pickle.dumps(request))
         except OSError as error:
             raise OracleLost(self._tail(str(error))) from error
-        return self._answer(limit_s)
+        answer: Answer = from_plain(Answer, self._heard(limit_s))
+        return answer
 
     def close(self) -> None:
         """End the process."""
         self._finalizer()
 
-    def _answer(self, limit_s: float) -> dict[str, Any]:
+    def _heard(self, limit_s: float) -> Any:
         self._control.settimeout(limit_s)
         try:
-            answer: dict[str, Any] = json.loads(read_message(self._control))
+            return json.loads(read_message(self._control))
         except (OSError, EOFError) as error:
             raise OracleLost(self._tail(str(error))) from error
-        return answer
 
     def _tail(self, why: str) -> str:
         text = self._log_path.read_text(errors="replace") if self._log_path.exists() else ""

@@ -1,9 +1,13 @@
-"""What a lane asks its oracle."""
+"""What a lane asks its oracle, and what that answers: as JSON, though no candidate's code ever runs there."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
+from mtmc.evaluate.audit.diagnosis import Failure
+from mtmc.evaluate.measure.clock import OverheadTable, Timing
 from mtmc.protocols import Depth
 from mtmc.task import Task
 
@@ -45,3 +49,48 @@ class Calibrate:
     """Measure what the oracle's clock shows beyond the stated time, on models of the evaluator's own."""
 
     token: str
+
+
+@dataclass(frozen=True)
+class About:
+    """What the oracle says at the start. facts: of the device, see `describe_device`; None without one."""
+
+    facts: Mapping[str, Mapping[str, Any]] | None
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The runtime of a version that is right, its metrics, and what its task's admission warns of."""
+
+    timing: Timing
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What the oracle's clock shows beyond the stated time."""
+
+    overhead: OverheadTable
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An error of the user's side, or of the evaluator itself. error: name of its class."""
+
+    error: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of a request.
+
+    taken: whether a candidate's process was made use of: one that was not may serve the next request. kept: whether it
+    stays for the next candidate. killed: whether the oracle had to end it.
+    """
+
+    found: Measured | Calibrated | Failure | Refused
+    taken: bool = False
+    kept: bool = False
+    killed: bool = False

@@ -15,7 +15,7 @@ import pickle
 import socket
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,6 +24,7 @@ from unittest import mock
 import torch
 
 from mtmc.evaluate.audit.diagnosis import diagnose, diagnose_exception
+from mtmc.evaluate.check.answers import OutOfMemory, Raised, Text
 from mtmc.evaluate.check.candidate import poisoned_memory
 from mtmc.evaluate.check.layout import aligned, dense_places, memory_order, view
 from mtmc.evaluate.compiling.prebuilt import install, know, prime
@@ -31,7 +32,23 @@ from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure.fabric import Fabric, open_fabric
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.kernels_seen import kernels_of
-from mtmc.evaluate.measure.wire import Call, Forget, Gone, Hello, Line, Load, Open, Profile
+from mtmc.evaluate.measure.wire import (
+    READY,
+    Call,
+    Enqueued,
+    Forget,
+    Gone,
+    Hello,
+    Line,
+    Load,
+    Open,
+    Output,
+    Profile,
+    Profiled,
+    Ready,
+    Returned,
+    Said,
+)
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.reference.blocks import different
 from mtmc.evaluate.reference.compare import describe, flatten
@@ -42,8 +59,6 @@ _copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns t
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 TOKEN = 32
 """Characters by which the oracle knows which process a connection is from."""
-
-_Failure = dict[str, Any]
 
 
 def warm(fabric: str, target_name: str, compiles: bool = False) -> None:
@@ -113,7 +128,7 @@ def serve(oracle: str, token: str, fabric: str, locked: bool, cache: str) -> Non
         device.leave_room()
         lock_calls("candidate")
     torch.set_grad_enabled(False)
-    line.say({"open": True})
+    line.say(READY)
     try:
         while True:
             request, _ = line.asked()
@@ -152,7 +167,7 @@ class _Subject:
 
     def answer(self, request: Any) -> None:
         """Do what is asked and say how it went."""
-        kinds: dict[type, Callable[[Any], dict[str, Any]]] = {
+        kinds: dict[type, Callable[[Any], Said]] = {
             Load: self._load,
             Call: self._call,
             Profile: self._profile,
@@ -161,21 +176,21 @@ class _Subject:
         try:
             said = kinds[type(request)](request)
             if self._refusals:  # swallowed: a version that falls back is not the version that was built
-                said = {"failure": asdict(diagnose("check", "NotPrebuilt", self._refusals[0], ""))}
+                said = Raised(diagnose("check", "NotPrebuilt", self._refusals[0], ""))
         except Exception as error:
             said = self._failed(error, getattr(request, "model", -1))
         self._line.say(said)
 
-    def _failed(self, error: Exception, model: int) -> _Failure:
+    def _failed(self, error: Exception, model: int) -> Raised | OutOfMemory:
         if isinstance(error, torch.OutOfMemoryError) or out_of_memory(error):
-            return {"out_of_memory": str(error)[:2000]}
+            return OutOfMemory(str(error)[:2000])
         path = self._paths.get(model)
         if path is None:
-            return {"failure": asdict(diagnose("check", type(error).__name__, traceback.format_exc()[-2000:], ""))}
+            return Raised(diagnose("check", type(error).__name__, traceback.format_exc()[-2000:], ""))
         text = path.read_text() if path.exists() else ""
-        return {"failure": asdict(diagnose_exception("check", error, str(path), text))}
+        return Raised(diagnose_exception("check", error, str(path), text))
 
-    def _forget(self, _: Forget) -> dict[str, Any]:
+    def _forget(self, _: Forget) -> Ready:
         """As after `Open`, but for what the candidate did to this interpreter: only trusted ones come here twice."""
         self._models.clear()
         self._modules.clear()
@@ -183,14 +198,14 @@ class _Subject:
         linecache.clearcache()  # the next one's text lies at the same path
         gc.collect()
         self._fabric.empty_cache()
-        return {"open": True}
+        return READY
 
-    def _load(self, request: Load) -> dict[str, Any]:
+    def _load(self, request: Load) -> Ready:
         if request.made == "clone":
             self._models[request.model] = torch.clone
         else:
             self._models[request.model] = self._construct(request)
-        return {"loaded": True}
+        return READY
 
     def _construct(self, request: Load) -> Callable[..., Any]:
         module = self._module(request)
@@ -214,13 +229,13 @@ class _Subject:
         module, self._paths[request.model] = self._modules[text]
         return module
 
-    def _call(self, request: Call) -> dict[str, Any]:
+    def _call(self, request: Call) -> Returned:
         model = self._models[request.model]
         if request.check:
             return self._checked_call(model, request)
         ahead = request.gated and self._fabric.asynchronous
         if request.gated and not ahead:
-            self._line.say({"enqueued": request.serial})
+            self._line.say(Enqueued(request.serial))
         seed_torch(request.seed)
         if request.gated:
             self._fabric.wait(GATE, request.serial)
@@ -230,11 +245,11 @@ class _Subject:
         said = self._hand_over(result)
         self._fabric.signal(DONE, request.serial)
         if ahead:
-            self._line.say({"enqueued": request.serial})
+            self._line.say(Enqueued(request.serial))
         self._fabric.synchronize()
-        return {**said, "ms": self._fabric.elapsed_ms(first, last)}
+        return replace(said, ms=self._fabric.elapsed_ms(first, last))
 
-    def _checked_call(self, model: Any, request: Call) -> dict[str, Any]:
+    def _checked_call(self, model: Any, request: Call) -> Returned:
         named = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
         before = [value.detach().clone() for value in named.values()]
         seed_torch(request.seed)
@@ -243,29 +258,28 @@ class _Subject:
         said = self._hand_over(result)
         self._fabric.synchronize()
         changed = different([value.detach() for value in named.values()], before)
-        return {**said, "changed_parameters": [list(named)[at] for at in changed[:8]]}
+        return replace(said, changed_parameters=tuple(list(named)[at] for at in changed[:8]))
 
     def _arguments(self, inputs: Any) -> Any:
         return [_viewed(self._inputs, item) for item in inputs]
 
-    def _hand_over(self, result: Any) -> dict[str, Any]:
+    def _hand_over(self, result: Any) -> Returned:
         """Copy the outputs into the arena, and say what they are. Only plain tensors are tensors: a subclass could compute
         while it is looked at."""
         leaves, structure = flatten(result)
         plain: list[Any] = [leaf if type(leaf) in PLAIN else describe(leaf) for leaf in leaves]
         places, size = dense_places(plain)
-        said: list[dict[str, Any]] = []
+        said: list[Output | Text] = []
         for leaf, spot in zip(plain, places, strict=True):
             if spot is None:
-                said.append({"text": leaf})
+                said.append(Text(leaf))
                 continue
-            shape, order = list(spot.shape), list(memory_order(leaf))
-            said.append({"dtype": spot.dtype, "shape": shape, "order": order, "device": leaf.device.type})
+            said.append(Output(spot.dtype, tuple(spot.shape), memory_order(leaf), leaf.device.type))
             if aligned(size) <= aligned(self._room):
                 _copy(view(self._outputs, spot), leaf)
-        return {"outputs": said, "structure": structure}
+        return Returned(tuple(said), structure)
 
-    def _profile(self, request: Profile) -> dict[str, Any]:
+    def _profile(self, request: Profile) -> Profiled:
         model = self._models[request.model]
 
         def forward() -> None:
@@ -273,7 +287,7 @@ class _Subject:
             self._hand_over(model(*self._arguments(request.inputs)))
             self._fabric.synchronize()
 
-        return {"kernels": kernels_of(forward, request.calls)}
+        return kernels_of(forward, request.calls)
 
 
 def _viewed(memory: torch.Tensor, item: Any) -> Any:

@@ -7,11 +7,13 @@ import pickle
 import select
 import socket
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NoReturn
 
+from mtmc.evaluate.check.answers import OutOfMemory, Raised, Text
 from mtmc.evaluate.check.layout import Place
 from mtmc.evaluate.loading.modules import map_tensors
+from mtmc.evaluate.plain import MalformedError, from_plain
 from mtmc.evaluate.pool.server import read_exactly
 
 HEADER = 8
@@ -24,7 +26,11 @@ class Silent(Exception):
 
 
 class Gone(Exception):
-    """The other side ended, or answered what no candidate's process answers."""
+    """The other side ended."""
+
+
+class Nonsense(Gone):
+    """The other side said what no candidate's process says: it is not listened to any more."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +95,54 @@ class Forget:
     """Let go of the candidate that was examined: the next one comes to the same process."""
 
 
+@dataclass(frozen=True)
+class Ready:
+    """What was asked for is done: `Open`, `Load`, `Forget`."""
+
+    ready: Literal[True]
+
+
+@dataclass(frozen=True)
+class Enqueued:
+    """The work of a gated call is enqueued behind the gate."""
+
+    enqueued: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor whose elements lie in the arena. order: of its dimensions in memory. device: type of that which it is on."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+    device: str
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A forward's result. outputs: its leaves. structure: see `flatten`. ms: by the device's events, of a call without
+    check. changed_parameters: names of the first that were changed, of one with."""
+
+    outputs: tuple[Output | Text, ...]
+    structure: str
+    ms: float = 0.0
+    changed_parameters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What the profiler saw of a forward. count: of device activities a call. names: of the distinct kernels, the first
+    ones. busy_ms: their summed durations a call. Counts and times include what the evaluator itself does there."""
+
+    count: float
+    names: tuple[str, ...]
+    busy_ms: float
+
+
 Request = Hello | Open | Load | Call | Profile | Forget
+READY = Ready(True)
+Said = Ready | Enqueued | Returned | Profiled | Raised | OutOfMemory
 
 
 class Line:
@@ -122,13 +175,13 @@ class Line:
             head = self._exactly(HEADER)
         return pickle.loads(self._exactly(int.from_bytes(head, "little"))), list(received)
 
-    def say(self, answer: dict[str, Any]) -> None:
+    def say(self, answer: Said) -> None:
         """Send an answer. Raises: OSError if nobody listens."""
-        body = json.dumps(answer).encode()
+        body = json.dumps(asdict(answer)).encode()
         self.socket.sendall(len(body).to_bytes(HEADER, "little") + body)
 
-    def heard(self, limit_s: float) -> dict[str, Any]:
-        """The next answer. Raises: Silent after `limit_s` seconds, Gone if it cannot come or is none."""
+    def heard(self, limit_s: float) -> Said:
+        """The next answer. Raises: Silent after `limit_s` seconds, Gone if it cannot come, Nonsense if it is none."""
         deadline = time.monotonic() + limit_s
         while True:
             answer = self._complete()
@@ -153,27 +206,30 @@ class Line:
         """End the conversation."""
         self.socket.close()
 
-    def _complete(self) -> dict[str, Any] | None:
+    def _complete(self) -> Said | None:
         size = int.from_bytes(self._pending[:HEADER], "little")
         if len(self._pending) >= HEADER and size > ANSWER_LIMIT:
-            raise Gone(f"an answer of {size} bytes")
+            raise Nonsense(f"an answer of {size} bytes")
         if len(self._pending) < HEADER or len(self._pending) < HEADER + size:
             return None
         body = bytes(self._pending[HEADER : HEADER + size])
         del self._pending[: HEADER + size]
         try:
-            answer = json.loads(body)
-        except ValueError as error:
-            raise Gone(f"an answer that is no JSON: {error}") from error
-        if not isinstance(answer, dict):
-            raise Gone("an answer that is no object")
-        return answer
+            said: Said = from_plain(Said, json.loads(body, parse_constant=_no_number))
+        except (ValueError, RecursionError) as error:
+            raise Nonsense(str(error)) from error
+        return said
 
     def _exactly(self, size: int) -> bytes:
         try:
             return read_exactly(self.socket, size)
         except EOFError as error:
             raise Gone("the oracle closed the line") from error
+
+
+def _no_number(text: str) -> NoReturn:
+    """Raises: MalformedError. What is infinite or not a number compares with nothing, and so would pass each bound."""
+    raise MalformedError(f"{text} is no number")
 
 
 def places_of(value: Any, places: list[Place]) -> Any:

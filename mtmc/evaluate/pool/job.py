@@ -12,10 +12,11 @@ import socket
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from mtmc.errors import EvaluatorError, TaskError
 
+Value = TypeVar("Value", covariant=True)
 JobStatus = Literal["ok", "crash", "timeout", "out_of_memory", "output_limit", "process_limit"]
 
 OUTPUT_LIMIT = 4 << 20
@@ -32,18 +33,18 @@ _STOP_S = 5.0  # for the warm process to end a job
 
 
 @dataclass(frozen=True)
-class JobResult:
+class JobResult(Generic[Value]):
     """How a job ended.
 
     status: "ok", or why it has no value.
-    value: what the job's function returned, as JSON; None unless status is "ok".
+    value: what the job's function returned; None unless status is "ok".
     signal: name of the signal that ended it, e.g. "SIGSEGV", where one did.
     output: the end of what it wrote to standard output and error.
     seconds: wall time from its fork to its end.
     """
 
     status: JobStatus
-    value: Any = None
+    value: Value | None = None
     signal: str | None = None
     output: str = ""
     seconds: float = 0.0
@@ -100,8 +101,8 @@ class Job:
         ready, _, _ = select.select([self._status], [], [], limit_s)
         return bool(ready) and self._read_status() and self._pid is not None
 
-    def finish(self, body: bytes, timeout_s: float) -> JobResult | None:
-        """Hand over the job and collect answer, output and exit status; its processes have ended then.
+    def finish(self, body: bytes, timeout_s: float) -> JobResult[Any] | None:
+        """Hand over the job and collect answer (plain JSON), output and exit status; its processes have ended then.
 
         None if the warm process died under it.
         """
@@ -180,7 +181,7 @@ class Job:
                 self._exit = int(value)
         return bool(data)
 
-    def _verdict(self, output: str, seconds: float) -> JobResult | None:
+    def _verdict(self, output: str, seconds: float) -> JobResult[Any] | None:
         if self._exit is None:
             return None
         if self._over is not None:
@@ -253,7 +254,7 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"  # a real-time one
 
 
-def _unwrap(answer: Any, output: str, seconds: float) -> JobResult:
+def _unwrap(answer: Any, output: str, seconds: float) -> JobResult[Any]:
     if isinstance(answer, dict) and "value" in answer:
         return JobResult("ok", answer["value"], output=output, seconds=seconds)
     if not isinstance(answer, dict) or not all(isinstance(answer.get(key), str) for key in ("error", "message")):

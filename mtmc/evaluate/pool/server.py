@@ -4,8 +4,8 @@ Started by the pool inside the sandbox (`mtmc.evaluate.sandbox.launch`). Wire pr
 pool sends `JOB` with three file descriptors (job socket, output pipe, status socket), or `GOODBYE`; the server forks,
 writes "pid N" to the status socket at once, "over tasks" or "over memory" if the job's processes take more than they
 may together, and "exit STATUS" (as of `os.waitpid`) when the child has ended and its process group is killed. The pool's
-closing of the status socket is the order to end the job. The child reads a pickled job from the job socket (the pool is
-trusted), locks itself down, and answers with JSON (the child, which runs candidates, is not trusted).
+closing of the status socket is the order to end the job. The child reads a pickled `Order` from the job socket (the pool
+is trusted), locks itself down, and answers with JSON (the child, which runs candidates, is not trusted).
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from mtmc.evaluate.pool.watch import Watch
 from mtmc.evaluate.sandbox.capabilities import prctl
 from mtmc.evaluate.sandbox.limits import limit_process
 from mtmc.evaluate.sandbox.lockdown import lock_down
+from mtmc.evaluate.sandbox.seccomp import Profile
 from mtmc.evaluate.sandbox.view import view
 
 _log = logging.getLogger(__name__)
@@ -42,6 +44,23 @@ JOB, GOODBYE = b"J", b"Q"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWNET = 0x40000000
+
+
+@dataclass(frozen=True)
+class Order:
+    """One job, as the pool sends it. function: see `resolve`. folder: its own. profile: how it is locked down; None: not.
+
+    memory_mib: MiB that it may map. gpu: whether it uses one. writable, readable: paths besides what every worker needs.
+    """
+
+    function: str
+    arguments: Mapping[str, Any]
+    folder: str
+    profile: Profile | None
+    memory_mib: int
+    gpu: bool
+    writable: tuple[str, ...]
+    readable: tuple[str, ...]
 
 
 def resolve(path: str) -> Callable[..., Any]:
@@ -180,9 +199,8 @@ def run_job(job_fd: int, output_fd: int) -> None:
         os.close(null)
         os.close(output_fd)
         with socket.socket(fileno=job_fd) as job_socket:
-            job = pickle.loads(read_message(job_socket))
-            answer = _answer(job)
-            write_message(job_socket, json.dumps(answer).encode())
+            order: Order = pickle.loads(read_message(job_socket))
+            write_message(job_socket, json.dumps(_answer(order), default=asdict).encode())
         code = 0
     except BaseException:
         traceback.print_exc()
@@ -193,14 +211,14 @@ def run_job(job_fd: int, output_fd: int) -> None:
         os._exit(code)
 
 
-def _answer(job: dict[str, Any]) -> dict[str, Any]:
+def _answer(order: Order) -> Mapping[str, object]:
     try:
-        _settle(job["folder"])
-        limit_process(job["memory_mib"], reserves=job["gpu"])
-        if job["profile"] is not None:
-            writable, readable = ([Path(each) for each in job[name]] for name in ("writable", "readable"))
-            lock_down(job["profile"], writable, readable, gpu=job["gpu"])
-        return {"value": resolve(job["function"])(**job["arguments"])}
+        _settle(order.folder)
+        limit_process(order.memory_mib, reserves=order.gpu)
+        if order.profile is not None:
+            writable, readable = ([Path(each) for each in paths] for paths in (order.writable, order.readable))
+            lock_down(order.profile, writable, readable, gpu=order.gpu)
+        return {"value": resolve(order.function)(**order.arguments)}
     except MtmcError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except Exception as error:  # anything else, SystemExit say, is the candidate's: the process ends with it

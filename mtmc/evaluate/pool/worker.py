@@ -1,8 +1,9 @@
 """A pool of worker processes: each job runs in a fresh, cheap, limited process forked from a warm one.
 
-A job is a function of this package by name, its arguments (pickled on the way in) and its result (JSON on the way
-out). The warm process (`mtmc.evaluate.pool.server`) has imported torch and triton once; the fork costs milliseconds. A job
-that hangs, crashes, runs out of memory or prints without end is killed with its whole process group, and says so in
+A job is a function of a module, its arguments (pickled on the way in) and its result (JSON on the way out, read back as
+what the function says that it returns). The function's module is imported on both sides, so it loads little. The warm
+process (`mtmc.evaluate.pool.server`) has imported torch and triton once; the fork costs milliseconds. A job that hangs,
+crashes, runs out of memory or prints without end is killed with its whole process group, and says so in
 `JobResult.status`; the next job gets another process. The pool may be used from any thread.
 """
 
@@ -18,14 +19,15 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.plain import MalformedError, returned
 from mtmc.evaluate.pool.job import Job, JobResult, remove_tree
-from mtmc.evaluate.pool.server import GOODBYE, JOB
+from mtmc.evaluate.pool.server import GOODBYE, JOB, Order
 from mtmc.evaluate.pool.watch import TASK_LIMIT
 from mtmc.evaluate.sandbox.launch import Sandboxed, start
 from mtmc.evaluate.sandbox.lockdown import Mode
@@ -33,6 +35,8 @@ from mtmc.evaluate.sandbox.protection import require
 from mtmc.evaluate.sandbox.seccomp import Profile
 
 _log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer")
 
 START_LIMIT_S = 180.0
 """Seconds a warm process may take to import torch and triton (a cold disk on a busy machine is slow)."""
@@ -49,7 +53,7 @@ main({fd}, {warm!r}, {arguments!r}, {memory_mib}, {readable!r}, {gpu})
 class PoolSettings:
     """One kind of worker.
 
-    warm: function ("package.module:function") called once in the warm process, with `arguments`.
+    warm: function of a module, called once in the warm process with `arguments`, which are plain JSON.
     environment: variables of the workers besides the few that are always there.
     workers: jobs at the same time. timeout_s: wall seconds a job may take. memory_mib: MiB a job may map on top of
         what the warm process has mapped; all its processes together may use as much.
@@ -59,7 +63,7 @@ class PoolSettings:
     readable, writable: files and folders that jobs may read besides what every worker needs, and write besides their own.
     """
 
-    warm: str
+    warm: Callable[..., None]
     arguments: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     workers: int = 1
@@ -100,13 +104,14 @@ class Pool:
 
     def run(
         self,
-        function: str,
+        function: Callable[..., Answer],
         arguments: Mapping[str, Any],
         timeout_s: float | None = None,
         profile: Profile | None = None,
-    ) -> JobResult:
+    ) -> JobResult[Answer]:
         """Run one job and wait for its end; blocks while all workers are busy.
 
+        function: of a module, with types that can be resolved. What is not of the type it returns is no answer: "crash".
         profile: "candidate" for a job that starts no process and compiles nothing; None: the pool's own.
 
         Raises: TaskError as the job raised it; EvaluatorError if the workers cannot be started or the job's own code
@@ -116,19 +121,21 @@ class Pool:
             self._running_server()
             folder = tempfile.mkdtemp(prefix="job-", dir=self._folder)
             try:
-                job = {"function": function, "arguments": dict(arguments), **self._bounds(folder, profile)}
-                return self._run_once(pickle.dumps(job), folder, timeout_s or self._settings.timeout_s)
+                order = self._order(function, arguments, folder, profile)
+                return _read(function, self._run_once(order, timeout_s or self._settings.timeout_s))
             finally:
                 remove_tree(folder)
 
-    def _bounds(self, folder: str, profile: Profile | None) -> dict[str, Any]:
-        """What a job may use. A candidate has nothing to compile, so it cannot spoil what others have compiled."""
+    def _order(
+        self, function: Callable[..., Any], arguments: Mapping[str, Any], folder: str, profile: Profile | None
+    ) -> Order:
+        """A job and what it may use. A candidate has nothing to compile, so it cannot spoil what others have compiled."""
         settings = self._settings
         profile = profile or settings.profile
         cache = settings.environment.get("TRITON_CACHE_DIR", os.path.join(self._folder, "triton"))
-        writable = [folder] if profile == "candidate" else [folder, cache, *map(str, settings.writable)]
-        paths = {"writable": writable, "readable": list(map(str, settings.readable))}
-        return {"folder": folder, "profile": profile, "memory_mib": settings.memory_mib, "gpu": settings.gpu, **paths}
+        writable = (folder,) if profile == "candidate" else (folder, cache, *map(str, settings.writable))
+        name, readable = name_of(function), tuple(map(str, settings.readable))
+        return Order(name, dict(arguments), folder, profile, settings.memory_mib, settings.gpu, writable, readable)
 
     def close(self) -> None:
         """End the warm process and all jobs, remove the temporary files. Idempotent."""
@@ -149,11 +156,12 @@ class Pool:
                 self._server = _Server(self._settings, self._folder)
             return self._server
 
-    def _run_once(self, body: bytes, folder: str, timeout_s: float) -> JobResult:
+    def _run_once(self, order: Order, timeout_s: float) -> JobResult[Any]:
         # The warm process may die before or under a job (someone killed it): one fresh start is worth a try.
+        body = pickle.dumps(order)
         for _ in range(2):
             server = self._running_server()
-            job = server.submit(folder)
+            job = server.submit(order.folder)
             if job is not None:
                 with job:
                     forked = job.wait_for_start(START_LIMIT_S)
@@ -165,16 +173,34 @@ class Pool:
             if not server.started:
                 break
         raise EvaluatorError(
-            f"the worker process ({self._settings.warm}) does not start; the end of its log:\n{server.log_tail()}"
+            f"the worker process ({name_of(self._settings.warm)}) does not start; the end of its log:\n{server.log_tail()}"
         )
 
     def _discard(self, server: _Server) -> None:
         if not self._closed:
-            _log.warning("a warm worker process died (%s)", self._settings.warm)
+            _log.warning("a warm worker process died (%s)", name_of(self._settings.warm))
         with self._lock:
             if self._server is server:
                 self._server = None
         server.close()
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """By what name another process finds a function, see `server.resolve`. Raises: EvaluatorError for one it cannot find."""
+    if not function.__qualname__.isidentifier() or function.__module__ == "__main__":
+        raise EvaluatorError(f"{function!r} cannot be a job: only a function at the top level of a module can")
+    return f"{function.__module__}:{function.__qualname__}"
+
+
+def _read(function: Callable[..., Answer], result: JobResult[Any]) -> JobResult[Answer]:
+    """A result with its value as what the function returns; where it is none of that, something else wrote it."""
+    if result.status != "ok":
+        return result
+    try:
+        return replace(result, value=returned(function, result.value))
+    except MalformedError as error:
+        _log.info("an answer of %s that is none: %s", name_of(function), error)
+        return replace(result, status="crash", value=None)
 
 
 class _Server:
@@ -187,7 +213,7 @@ class _Server:
         self._control, theirs = socket.socketpair()
         code = _STARTER.format(
             fd=theirs.fileno(),
-            warm=settings.warm,
+            warm=name_of(settings.warm),
             arguments=json.dumps(dict(settings.arguments)),
             memory_mib=settings.memory_mib,
             readable=list(map(str, settings.readable)),

@@ -67,11 +67,6 @@ def admit(task: Task, device: str, folder: Path) -> Admission:
     return Admission(needed, warnings, calibration, variant.label)
 
 
-def weaknesses(task: Task) -> dict[str, list[str]]:
-    """In a check worker: {"warnings": of `admit` at the small shapes}. Raises: TaskError."""
-    return {"warnings": list(admit(task, "cpu", Path.cwd()).warnings)}
-
-
 def bytes_needed(footprint: Footprint, device: str) -> int:
     """Memory of one evaluation: both processes hold the weights, and in turn the temporaries of a forward (each keeps
     them for later); the inputs are the oracle's and those that are shared; the outputs are the reference's, the

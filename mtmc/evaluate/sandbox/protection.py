@@ -10,10 +10,11 @@ import socket
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.plain import from_plain
 from mtmc.evaluate.sandbox import bubblewrap, cgroup, inside, landlock
+from mtmc.evaluate.sandbox.inside import Found
 from mtmc.evaluate.sandbox.launch import clean_environment, start
 from mtmc.evaluate.sandbox.lockdown import MODE_VARIABLE
 
@@ -64,31 +65,29 @@ def probe(gpu: bool = False) -> tuple[Protection, ...]:
     by = f"no name spaces: {reason}" if reason else "own name space (bubblewrap)"
     return (
         _network(found, by),
-        _protection("processes", "pid" in found["own"], by, by, _GET_NAMESPACES),
+        _protection("processes", "pid" in found.own, by, by, _GET_NAMESPACES),
         _files(found),
-        _protection(
-            "no privileges", not found["privileges"], "no capability, none to gain", "capabilities are left", ""
-        ),
+        _protection("no privileges", not found.privileges, "no capability, none to gain", "capabilities are left", ""),
         _protection(
             "seccomp",
-            "seccomp" in found["active"] and not found["forks"] and not found["sockets"],
+            "seccomp" in found.active and not found.forks and not found.sockets,
             "no new process or program, no socket, no tracing, no key, no kernel interface that no kernel needs",
             "the filter is refused or does not hold",
             _GET_SECCOMP,
         ),
         _protection(
             "landlock",
-            "landlock" in found["active"] and not found["reads"] and not found["writes"],
+            "landlock" in found.active and not found.reads and not found.writes,
             f"version {landlock.abi()}: reads what workers need, writes its own folder"
             + (", no TCP" if landlock.abi() >= 4 else "")
             + (", no signals to others" if landlock.scopes_signals() else ""),
             "the kernel has none, or has it switched off",
             _GET_LANDLOCK,
         ),
-        _protection("memory limit", not found["allocates"], _together("memory.max"), "an rlimit does not hold", ""),
+        _protection("memory limit", not found.allocates, _together("memory.max"), "an rlimit does not hold", ""),
         _protection(
             "process limit",
-            not found["forks"],
+            not found.forks,
             f"a candidate starts none, a build few: {_together('pids.max')}",
             "a candidate can start processes",
             _GET_SECCOMP,
@@ -97,23 +96,23 @@ def probe(gpu: bool = False) -> tuple[Protection, ...]:
     )
 
 
-def _network(found: dict[str, Any], by: str) -> Protection:
-    detail = by if "net" in found["own"] else f"{by}; no new socket (seccomp)"
-    active = "net" in found["own"] and not found["connects"]
+def _network(found: Found, by: str) -> Protection:
+    detail = by if "net" in found.own else f"{by}; no new socket (seccomp)"
+    active = "net" in found.own and not found.connects
     return _protection("network", active, detail, detail, _GET_NAMESPACES)
 
 
-def _files(found: dict[str, Any]) -> Protection:
-    hidden = found["hidden"] and "mnt" in found["own"]
-    held = not found["reads"] and not found["writes"] and found["writes_own"]
+def _files(found: Found) -> Protection:
+    hidden = found.hidden and "mnt" in found.own
+    held = not found.reads and not found.writes and found.writes_own
     how = "the user's files do not exist inside" if hidden else "the user's files are there and refused (Landlock)"
-    missing = "a candidate can read the user's files" if found["reads"] else "a candidate writes where it must not"
+    missing = "a candidate can read the user's files" if found.reads else "a candidate writes where it must not"
     return _protection("files", held, how, missing, _GET_NAMESPACES)
 
 
-def _environment(found: dict[str, Any]) -> Protection:
+def _environment(found: Found) -> Protection:
     allowed = {*clean_environment(Path("/")), MODE_VARIABLE, "PWD", "SHLVL", "_", "OLDPWD", "LC_CTYPE"}
-    alien = sorted(set(found["environment"]) - allowed)
+    alien = sorted(set(found.environment) - allowed)
     return _protection("environment", not alien, "nothing of the user's in it", f"shows {', '.join(alien)}", "")
 
 
@@ -133,7 +132,7 @@ def _together(limit: str) -> str:
     return f"{each}, {limit} of a control group for all" if limit in group.limits else each
 
 
-def _try_from_inside(gpu: bool) -> dict[str, Any]:
+def _try_from_inside(gpu: bool) -> Found:
     """What `inside.main` finds."""
     with tempfile.TemporaryDirectory(prefix="mtmc-") as outside, socket.socket() as listener:
         secret, folder = Path(outside) / "secret", Path(outside) / "scratch"
@@ -160,7 +159,7 @@ def _try_from_inside(gpu: bool) -> dict[str, Any]:
         text = log.read_text(errors="replace")[-2000:] if log.exists() else ""
     if not answer:
         raise EvaluatorError(f"a process in the sandbox does not start; the end of its log:\n{text}")
-    found: dict[str, Any] = json.loads(answer)
+    found: Found = from_plain(Found, json.loads(answer))
     return found
 
 

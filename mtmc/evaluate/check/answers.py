@@ -1,0 +1,50 @@
+"""What a candidate's process says. It crosses as JSON, and is looked at when it is read (`mtmc.evaluate.plain`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtmc.outcome import Diagnosis
+
+
+@dataclass(frozen=True)
+class Text:
+    """An output that is no plain tensor, described."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Packed:
+    """An output whose elements follow, as so many bytes. dtype: without "torch."."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """A forward's result. outputs: its leaves. structure: see `flatten`.
+
+    changed_inputs: positions of those that are other tensors now. changed_parameters: their names.
+    """
+
+    outputs: tuple[Packed | Text, ...]
+    structure: str
+    changed_inputs: tuple[int, ...]
+    changed_parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The candidate raised an exception."""
+
+    diagnosis: Diagnosis
+
+
+@dataclass(frozen=True)
+class OutOfMemory:
+    """An allocation failed. message: of the allocator."""
+
+    message: str

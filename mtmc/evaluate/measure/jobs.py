@@ -1,0 +1,17 @@
+"""What the processes for candidates run, see `mtmc.evaluate.measure.subject`, which loads torch: this does not."""
+
+from __future__ import annotations
+
+
+def warm(fabric: str, target_name: str, compiles: bool = False) -> None:
+    """See `subject.warm`."""
+    from mtmc.evaluate.measure import subject
+
+    subject.warm(fabric, target_name, compiles)
+
+
+def serve(oracle: str, token: str, fabric: str, locked: bool, cache: str) -> None:
+    """See `subject.serve`."""
+    from mtmc.evaluate.measure import subject
+
+    subject.serve(oracle, token, fabric, locked, cache)
