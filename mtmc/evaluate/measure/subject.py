@@ -178,7 +178,7 @@ class _Subject:
             if self._refusals:  # swallowed: a version that falls back is not the version that was built
                 said = Raised(diagnose("check", "NotPrebuilt", self._refusals[0], ""))
         except Exception as error:
-            said = self._failed(error, getattr(request, "model", -1))
+            said = self._failed(error, request.model if isinstance(request, Load | Call | Profile) else -1)
         self._line.say(said)
 
     def _failed(self, error: Exception, model: int) -> Raised | OutOfMemory:
