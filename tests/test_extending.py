@@ -131,9 +131,10 @@ def get_init_inputs():
 
 
 def test_an_elementwise_op_is_a_row_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "hypot.py").write_text(HYPOT)
-    task = tmp_path / "hypot.py"
-    without = search(task, strategy="greedy", policy="uniform", evaluator=BrevitySettings(), budget=3)
+    task, other = tmp_path / "hypot.py", tmp_path / "other.py"
+    task.write_text(HYPOT)
+    other.write_text(HYPOT.replace("4096", "4032"))  # what is legal on a plan is remembered
+    without = search(other, strategy="greedy", policy="uniform", evaluator=BrevitySettings(), budget=3)
     assert len(without.tree) == 1, "no kernel is known for it, so it stays a torch call"
     monkeypatch.setitem(POINTWISE, "aten.hypot.default", Row("tl.sqrt({0} * {0} + {1} * {1})", flops=4))
     result = search(task, strategy="greedy", policy="uniform", evaluator=LabSettings(workers=1), budget=2)
