@@ -90,8 +90,8 @@ def test_the_golden_tree(name: str) -> None:
     result = fake(FakeEvaluator(rejecting=0.3), strategy=strategy, budget=24, seed=5, batch=2)
     golden = GOLDEN / f"{name}.json"
     text = canonical_json(result)
-    assert text == golden.read_text(), (
-        f"the tree differs; write it anew with `python {Path(__file__).name}` if it should"
+    assert text == (golden.read_text() if golden.exists() else ""), (
+        "the tree differs; write it anew with `python -m tests.test_search` if it should, and for a new strategy"
     )
 
 
