@@ -43,9 +43,9 @@ from mtmc.rl.forest import forest_of
 from mtmc.rl.replays import REACHED, Curve, Priors, priors_of, replay_search
 from mtmc.rl.train.data import data_hash
 from mtmc.rl.train.open_space import open_space
+from mtmc.rl.train.pretraining import Warm, worth
 from mtmc.rl.train.ragged import log_softmax_np
 from mtmc.rl.train.validate import LEAST_GAIN
-from mtmc.rl.train.warm import Warm, worth
 from mtmc.rl.trees import RecordedTree, load_trees
 from mtmc.search.components import make, registry
 from mtmc.search.strategies import Greedy, Mcts
@@ -108,7 +108,7 @@ def made(text: str) -> tuple[str, Any]:
 
 
 def hindsight(tree: RecordedTree) -> Priors:
-    """Priors of one who knows the tree: softmax of what each action is worth (`mtmc.rl.train.warm.worth`), as taught."""
+    """Priors of one who knows the tree: softmax of what each action is worth (`mtmc.rl.train.pretraining.worth`)."""
     taught, forest = Warm(), forest_of([tree])
     logits = taught.sharpness * worth(forest, taught.discount, taught.failure)
     batch = forest.batch(np.arange(len(forest.ok)))

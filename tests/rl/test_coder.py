@@ -24,7 +24,7 @@ from mtmc.protocols import EditRequest, EvaluationRequest, Evaluator
 from mtmc.rl.coder.data import load_lessons, shortest_requests
 from mtmc.rl.coder.rewards import Judge, as_recorded, read_reply
 from mtmc.rl.coder.settings import CoderSettings, Grouped, Supervised
-from mtmc.rl.coder.teaching import Pupil
+from mtmc.rl.coder.trainers import Pupil
 from mtmc.rl.edits import edited, edits_of_run, edits_of_tree
 from mtmc.rl.formats import sft_example
 from mtmc.rl.trees import recorded_task

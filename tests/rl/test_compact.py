@@ -23,9 +23,9 @@ from mtmc.rl.forest import forest_of
 from mtmc.rl.record import Record, merged, record_run
 from mtmc.rl.schema import split_of
 from mtmc.rl.train.compact_scorer import CompactSettings
+from mtmc.rl.train.pretraining import Warm
 from mtmc.rl.train.ragged import log_softmax_np
 from mtmc.rl.train.run import fixed_table, train
-from mtmc.rl.train.warm import Warm
 from mtmc.rl.trees import RecordedTree, load_trees
 from mtmc.task import Task, Variant
 from mtmc.tree import source_hash

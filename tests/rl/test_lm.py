@@ -27,9 +27,9 @@ from mtmc.rl.replays import priors_of
 from mtmc.rl.train.algorithms import Ppo
 from mtmc.rl.train.card import commands
 from mtmc.rl.train.lm_scorer import LmScorer, LmSettings
+from mtmc.rl.train.pretraining import Warm
 from mtmc.rl.train.settings import TrainSettings
 from mtmc.rl.train.trainer import Trainer
-from mtmc.rl.train.warm import Warm
 from mtmc.rl.trees import RecordedTree, recorded_task, trees_of
 from mtmc.task import load_task
 from tests.rl.recorded import TASK_TEXT, Spy, hand_tree, run_of

@@ -24,13 +24,13 @@ from mtmc.rl.train.advantages import generalized_advantages, group_advantages, r
 from mtmc.rl.train.algorithms import Algorithm, Grpo, Ppo
 from mtmc.rl.train.loss import Steps, Terms, Weights, terms_of
 from mtmc.rl.train.open_space import open_space
+from mtmc.rl.train.pretraining import Warm, lessons, warm_terms, worth
 from mtmc.rl.train.ragged import argmax_np, log_softmax, log_softmax_np
 from mtmc.rl.train.rollouts import roll
 from mtmc.rl.train.settings import TrainSettings
 from mtmc.rl.train.table import policy_table
 from mtmc.rl.train.trainer import Trainer
 from mtmc.rl.train.validate import mean_evaluations, priors_by_tree, score, validate
-from mtmc.rl.train.warm import Warm, lessons, warm_terms, worth
 from mtmc.search.strategies import Greedy
 from tests.rl.recorded import hand_tree
 from tests.rl.toys import TableScorer, detour_tree

@@ -3,7 +3,7 @@
     settings.py   what the command takes
     data.py       edits of runs and recorded trees, as conversations of a length that the model can read
     rewards.py    rules: a whole file, a real kernel that is launched, no retreat to torch; and what the evaluator finds
-    teaching.py   supervised fine-tuning, then GRPO, both through trl
+    trainers.py   supervised fine-tuning, then GRPO, both through trl
     samples.py    the same requests answered before and after
     results.py    curves and tables of a training
     train.py      all together

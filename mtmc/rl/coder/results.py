@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.rl.coder.samples import Sample, means, samples_text
-from mtmc.rl.coder.teaching import Row
+from mtmc.rl.coder.trainers import Row
 from mtmc.rl.curves import Panel, points_of, write_csv, write_png
 
 COLUMNS = (

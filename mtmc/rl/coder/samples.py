@@ -8,7 +8,7 @@ from typing import Any
 
 from mtmc.rl.coder.data import Lesson
 from mtmc.rl.coder.rewards import Judge, as_recorded, read_reply
-from mtmc.rl.coder.teaching import Pupil
+from mtmc.rl.coder.trainers import Pupil
 
 AT_ONCE = 8
 """Requests that are answered at once."""

@@ -15,7 +15,7 @@ from mtmc.rl.coder.results import report_text, write_curves, write_samples, writ
 from mtmc.rl.coder.rewards import Judge
 from mtmc.rl.coder.samples import Sample, means, take_samples
 from mtmc.rl.coder.settings import CoderSettings
-from mtmc.rl.coder.teaching import TEMPLATE, Pupil, Row, Watcher, grouped, supervised
+from mtmc.rl.coder.trainers import TEMPLATE, Pupil, Row, Watcher, grouped, supervised
 from mtmc.rl.train.card import CARD, versions
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from mtmc.reward import STEP_DECAY
 from mtmc.rl.bounds import above_zero, at_least, from_0_to_1
 from mtmc.rl.environment import Rules
 from mtmc.rl.rewards import RewardName
-from mtmc.rl.train.warm import Warm
+from mtmc.rl.train.pretraining import Warm
 
 Space = Literal["legal", "all"]
 

@@ -22,12 +22,12 @@ from mtmc.rl.train.algorithms import Algorithm, starts_for
 from mtmc.rl.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mtmc.rl.train.history import write_table
 from mtmc.rl.train.loss import Steps, terms_of
+from mtmc.rl.train.pretraining import lessons, warm_terms
 from mtmc.rl.train.ragged import Doubles
 from mtmc.rl.train.rollouts import Rollout, roll
 from mtmc.rl.train.settings import TrainSettings
 from mtmc.rl.train.table import policy_table, reference_table
 from mtmc.rl.train.validate import validate
-from mtmc.rl.train.warm import lessons, warm_terms
 
 if TYPE_CHECKING:
     import torch

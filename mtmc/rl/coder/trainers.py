@@ -1,4 +1,4 @@
-"""teaching: supervised fine-tuning and GRPO (arXiv 2402.03300), both through trl, on a base model with an adapter."""
+"""trainers: supervised fine-tuning and GRPO (arXiv 2402.03300), both through trl, on a base model with an adapter."""
 
 from __future__ import annotations
 

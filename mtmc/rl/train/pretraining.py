@@ -1,5 +1,5 @@
-"""warm: a start by supervised learning. A recorded tree tells what every action leads to, and what that leads to, so the
-actions' true worth can be computed, and a network taught to prefer the best, before it learns by trying."""
+"""pretraining: a start by supervised learning. A recorded tree tells what every action leads to, and what that leads to, so
+the actions' true worth can be computed, and a network taught to prefer the best, before it learns by trying."""
 
 from __future__ import annotations
 
