@@ -47,9 +47,10 @@ def write_png(panels: Sequence[Panel], below: str, path: Path, border: float | N
 
     from mtmc.export.plots import INK, LINE_COLOURS, save_figure
 
-    figure = Figure(figsize=(11.0, 5.6), layout="constrained")
     shown = [panel for panel in panels if panel.points]
-    grid = figure.subplots(max(1, -(-len(panels) // _ACROSS)), _ACROSS, squeeze=False)
+    down = max(1, -(-len(shown) // _ACROSS))
+    figure = Figure(figsize=(11.0, 2.8 * down), layout="constrained")
+    grid = figure.subplots(down, _ACROSS, squeeze=False)
     for axes in list(grid.flat)[len(shown) :]:
         axes.set_visible(False)
     for axes, panel in zip(grid.flat, shown, strict=False):

@@ -21,6 +21,7 @@ def test_a_picture_has_a_panel_for_each_number_that_there_is(tmp_path: Path, mon
     loss, none = Panel("loss", points_of(ROWS, "step", "loss")), Panel("norm", points_of(ROWS, "step", "norm"))
     write_png([none, loss, none, none], "step", tmp_path / "a.png", border=1.5)
     write_png([Panel("loss", [(1, 1.0), (2, 2.0), (3, 6.0)])], "step", tmp_path / "b.png", smoothed=2)
+    assert len(drawn[0].axes) == 3, "no row for panels that are left out"
     [plain] = [axes for axes in drawn[0].axes if axes.get_visible()]
     assert [list(line.get_ydata()) for line in plain.lines][:1] == [[2.0, 1 / 3]]
     assert plain.get_title(loc="left") == "loss" and list(plain.lines[1].get_xdata()) == [1.5, 1.5]
