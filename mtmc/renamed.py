@@ -23,15 +23,17 @@ RENAMED: dict[str, str] = {
     "algorithm.trace": "algorithm.gae_lambda",
     "algorithm.norm": "algorithm.max_grad_norm",
     "algorithm.members": "algorithm.group_size",
-    "warm.rate": "warm.lr",
-    "warm.discount": "warm.gamma",
+    "warm": "pretraining",
+    "warm.rate": "pretraining.lr",
+    "warm.decay": "pretraining.weight_decay",
+    "warm.discount": "pretraining.gamma",
     # mtmc train coder=
     "sft.rate": "sft.lr",
     "grpo.rate": "grpo.lr",
     "grpo.kl": "grpo.kl_coef",
 }
 """Old dotted name -> new one, as both are typed. A group's name stands for all its settings that have no line of their own:
-"warm": "pretraining" makes of warm.epochs pretraining.epochs. To rename a setting: its field, and a line here."""
+"warm" makes of warm.epochs pretraining.epochs. To rename a setting: its field, and a line here."""
 
 
 def new_name(old: str) -> str | None:
