@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,17 +13,29 @@ import pytest
 import mtmc
 from mtmc import conf
 from mtmc.action import Action
+from mtmc.bench import BenchSettings
+from mtmc.chat import ModelSettings
 from mtmc.cli import main
 from mtmc.conf.bench import compose_bench
 from mtmc.conf.coder import compose_coder
+from mtmc.conf.coder import flat_types as coder_types
 from mtmc.conf.collect import compose_collect
+from mtmc.conf.schema import setting_fields
 from mtmc.conf.train import compose_train
+from mtmc.conf.train import flat_types as train_types
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation, Policy
 from mtmc.renamed import RENAMED, new_name, refuse_old, under_new_names
+from mtmc.rl.settings import CollectSettings
+from mtmc.rl.train.algorithms import ALGORITHMS
+from mtmc.rl.train.scorers import SCORERS
+from mtmc.search import Budget
 from mtmc.search.components import make, registry, remake
 
 CONF = Path(mtmc.__file__).parent / "conf"
+
+
+SHIPPED = dict(RENAMED)
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,25 @@ def old_names(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_old_name_is_a_new_one_too_and_no_two_are_one() -> None:
     assert not set(RENAMED) & set(RENAMED.values())
     assert len(set(RENAMED.values())) == len(RENAMED)
+
+
+def every_setting() -> set[str]:
+    """All that may be typed for any command, groups of settings too."""
+    names = set(setting_fields(conf.SearchConfig)) | set(setting_fields(BenchSettings))
+    names |= set(setting_fields(CollectSettings)) | set(coder_types())
+    names |= {f"budget.{each}" for each in setting_fields(Budget)}
+    names |= {f"model.{each}" for each in setting_fields(ModelSettings)}
+    for kind in conf.GROUPS:
+        names |= {f"{kind}.{each}" for maker in registry(kind).values() for each in setting_fields(maker)}
+    for policy, algorithm in itertools.product(SCORERS, ALGORITHMS):
+        names |= set(train_types(policy, algorithm))
+    return names | {name.rpartition(".")[0] for name in names}
+
+
+def test_of_each_pair_in_the_table_one_is_a_setting() -> None:
+    known = every_setting()
+    wrong = {old: new for old, new in SHIPPED.items() if (old in known) == (new in known)}
+    assert not wrong
 
 
 def test_the_longest_name_in_the_table_counts(monkeypatch: pytest.MonkeyPatch) -> None:
