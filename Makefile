@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TASK ?= linear_gelu
 EVALUATIONS ?= 6
 
-.PHONY: run test lint format clean
+.PHONY: run test lint format docs clean
 
 run: $(VENV)/installed
 	$(BIN)/mtmc search task=$(TASK) budget.evaluations=$(EVALUATIONS) batch=2
@@ -22,6 +22,14 @@ format: $(VENV)/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(VENV)/installed-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "built: open site/index.html"
+
+$(VENV)/installed-docs: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
@@ -29,4 +37,4 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache
