@@ -29,7 +29,7 @@ RUN_WHOLE = "docs/search.md"
 """The page whose commands are run, those that need a GPU left out; those of all others are only parsed."""
 PARSED = ("search", "bench", "collect", "train")
 """Commands that have --dry-run."""
-MADE = ("runs/", "site/", "nodes/", "trees/", "trainings/")
+MADE = (".venv/", "runs/", "site/", "nodes/", "trees/", "trainings/")
 """Folders that a command makes."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
 GUIDE = tuple(page for page in PAGES if page != "README.md")
