@@ -260,14 +260,6 @@ def test_settings_that_cannot_be() -> None:
 # -- the whole way
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def spoil_gradients(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """The gradient of one weight is no number in the `at`-th backward pass of a training."""
     from mtmc.rl.coder import train
@@ -283,7 +275,7 @@ def spoil_gradients(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     monkeypatch.setattr(train, "_pupil", spoilt)
 
 
-def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None) -> None:
+def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("transformers", "peft", "trl", "datasets"):
         pytest.importorskip(package, reason="the extra trl is not installed")
     from safetensors.torch import load_file

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,15 +41,6 @@ pytest.importorskip("pyarrow", reason="the extra rl is not installed")
 from tests.rl.tiny_lm import tiny_base, tiny_tokenizer
 
 SMALL = LmSettings(device="cpu", code=64, tokens=256, rank=2, states=3)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads that wait for each other cost more than they bring to a model this small."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
