@@ -87,6 +87,15 @@ def test_untrained_it_is_the_heuristic_and_small(trees: list[RecordedTree], tmp_
     assert "weights over" in (tmp_path / "model_card.md").read_text()
 
 
+def test_the_state_of_a_network_with_other_features_is_refused(trees: list[RecordedTree]) -> None:
+    forest = forest_of(trees)
+    scorer = CompactSettings().open(forest, seed=0)
+    scorer.load_state_dict(scorer.state_dict())
+    other = CompactSettings().open(replace(forest, action_names=("new", *forest.action_names[1:])), seed=0)
+    with pytest.raises(RunError, match="began with other features than there are now: choose another out="):
+        other.load_state_dict(scorer.state_dict())
+
+
 def test_the_mixture_by_hand() -> None:
     others = [0.5, 0.25, 0.25]
     found = mixed_prior([0.0, 2 * math.log(3.0), -1e9], others, temperature=2.0, weight=0.4, floor=0.06, more=[0.0] * 3)

@@ -22,6 +22,7 @@ from mtmc.rl.replays import replay_search
 from mtmc.rl.rewards import RewardName
 from mtmc.rl.train.advantages import generalized_advantages, group_advantages, returns_of, standardized
 from mtmc.rl.train.algorithms import Algorithm, Grpo, Ppo
+from mtmc.rl.train.checkpoint import read_checkpoint
 from mtmc.rl.train.loss import Steps, Terms, Weights, terms_of
 from mtmc.rl.train.open_space import open_space
 from mtmc.rl.train.pretraining import Warm, lessons, warm_terms, worth
@@ -254,6 +255,8 @@ def test_a_folder_holds_one_training(tmp_path: Path) -> None:
     trained(tmp_path, Ppo(), quick(iterations=0))
     with pytest.raises(ConfigError, match="seed=0, this one has 1"):
         trained(tmp_path, Ppo(), quick(iterations=0, seed=1))
+    with pytest.raises(ConfigError, match=r"with algorithm\.clip=None, this one has 0\.2: choose another out="):
+        read_checkpoint(tmp_path, {"seed": 0, "algorithm": {"clip": 0.2}}, "cpu")
 
 
 def test_a_validation_by_hand() -> None:

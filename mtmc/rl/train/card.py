@@ -50,7 +50,7 @@ def model_card(
             "alone gets.\n",
             _table(("priors", "score", "evaluations", "greedy"), [_row(name, each) for name, each in scores.items()]),
             "## Settings\n",
-            _table(("setting", "value"), [(name, value) for name, value in _flat(settings)]),
+            _table(("setting", "value"), list(flat(settings).items())),
         ]
     )
 
@@ -89,11 +89,9 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 
 
-def _flat(settings: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted names, as a user types them."""
+    found: dict[str, Any] = {}
     for name, value in settings.items():
-        if isinstance(value, Mapping):
-            found += _flat(value, f"{prefix}{name}.")
-        else:
-            found.append((f"{prefix}{name}", value))
+        found |= flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
     return found

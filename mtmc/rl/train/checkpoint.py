@@ -10,6 +10,7 @@ from typing import Any
 from mtmc.errors import ConfigError, RunError
 from mtmc.files import written_whole
 from mtmc.rl.curves import Row
+from mtmc.rl.train.card import flat
 
 NAME = "checkpoint.pt"
 
@@ -55,11 +56,10 @@ def read_checkpoint(folder: Path, identity: Mapping[str, Any], device: Any) -> C
         raise RunError(
             f"{path} cannot be read ({type(error).__name__}): take it away to train from the start"
         ) from error
-    differing = sorted(
-        name for name in {**found.identity, **identity} if found.identity.get(name) != identity.get(name)
-    )
+    was, now = flat(found.identity), flat(identity)
+    differing = sorted(name for name in {**was, **now} if was.get(name) != now.get(name))
     if differing:
         name = differing[0]
-        was, now = found.identity.get(name), identity.get(name)
-        raise ConfigError(f"{folder} holds a training with {name}={was}, this one has {now}: choose another out=")
+        has = f"{folder} holds a training with {name}={was.get(name)}, this one has {now.get(name)}"
+        raise ConfigError(f"{has}: choose another out=")
     return found

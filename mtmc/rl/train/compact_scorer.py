@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from mtmc.agents.policies.learned.compact.network import ARRAYS, CLIP, Floats, Network, write_network
-from mtmc.errors import ConfigError
+from mtmc.errors import ConfigError, RunError
 from mtmc.rl.forest import Batch, Forest
 from mtmc.rl.scorer import Scorer, Scores
 from mtmc.rl.train.card import CARD
@@ -110,10 +110,13 @@ class CompactScorer(Scorer):
     def state_dict(self) -> dict[str, Any]:
         """See `Scorer`."""
         reference = None if self._reference is None else copy.deepcopy(self._reference.state_dict())
-        return {"net": copy.deepcopy(self._net.state_dict()), "reference": reference}
+        names = [*self._state_names, *self._action_names]
+        return {"net": copy.deepcopy(self._net.state_dict()), "reference": reference, "names": names}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `Scorer`."""
+        """See `Scorer`. Raises: RunError for the state of a network with other features."""
+        if state.get("names") != [*self._state_names, *self._action_names]:
+            raise RunError("this training began with other features than there are now: choose another out=")
         self._net.load_state_dict(state["net"])
         self._reference = None
         if state["reference"] is not None:
