@@ -152,7 +152,8 @@ class LabEvaluator(Evaluator):
         counted = self._job(self._check, "estimate", count, request, {**pinned, **least}, "candidate")
         if isinstance(counted, Outcome):
             return counted
-        return self._unearned(request, pinned, counted) or self._estimate(built, checked.metrics, counted)
+        unsound = self._unearned(request, pinned, counted) or _other_launches(built, counted)
+        return unsound or self._estimate(built, checked.metrics, counted)
 
     def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
         """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
@@ -247,3 +248,16 @@ class LabEvaluator(Evaluator):
         result = pool.run(function, {**version, **arguments}, profile=profile)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
         return taken(stage, result, request.source, self._settings.timeout_s, self._settings.memory_mib)
+
+
+def _other_launches(built: Built, counted: Counted) -> Outcome | None:
+    """The outcome of a version that launches other kernels where they are counted than where they are compiled."""
+    names = [launch.kernel for launch in built.launches]
+    found = [record["kernel"] for record in counted.records if "kernel" in record]
+    if names == found and all(0 <= launch.compiled < len(built.kernels) for launch in built.launches):
+        return None
+    message = (
+        f"the forward launches {', '.join(names) or 'nothing'} when it is built and {', '.join(found) or 'nothing'} when it "
+        "is counted: what a version launches must hang on shapes alone"
+    )
+    return Outcome("rejected", diagnosis=Diagnosis("estimate", "OtherLaunches", message[:1200]))

@@ -116,6 +116,14 @@ def test_wrong_results(lab: LabEvaluator, old: str, new: str, kind: str) -> None
     assert (diagnosis.stage, diagnosis.kind) == ("check", kind)
 
 
+def test_other_launches_where_they_are_counted(lab: LabEvaluator) -> None:
+    again = "scaled_softmax[(x.shape[0],)](x, self.weight, out, x.shape[1], BLOCK=block)\n"
+    twice = f"        if type(scaled_softmax).__name__ == 'JITFunction':\n            {again}"
+    diagnosis = failed(lab, "rejected", RETURN, twice + RETURN)
+    assert (diagnosis.stage, diagnosis.kind) == ("estimate", "OtherLaunches")
+    assert "launches scaled_softmax, scaled_softmax when it is built" in diagnosis.message
+
+
 def test_endless_loop_on_the_host(lab: LabEvaluator) -> None:
     start = time.monotonic()
     diagnosis = failed(lab, "timeout", RETURN, "        while True:\n            pass\n")

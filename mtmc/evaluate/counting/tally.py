@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, TypedDict, final
 
 from mtmc.evaluate.counting.storages import SECTOR
 
@@ -16,6 +16,7 @@ Counts = Mapping[str, Any]
 """Either of them, to be read."""
 
 
+@final
 class OpRecord(TypedDict):
     """What a torch op moves and computes, see `mtmc.evaluate.counting.traffic`."""
 
@@ -34,6 +35,7 @@ class OpRecord(TypedDict):
     writes: list[tuple[int, int]]
 
 
+@final
 class LaunchRecord(TypedDict):
     """What a Triton launch moves and computes, see `mtmc.evaluate.counting.traffic`."""
 
