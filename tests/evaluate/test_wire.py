@@ -12,16 +12,19 @@ import torch
 from mtmc.evaluate.check.answers import OutOfMemory, Raised, Text
 from mtmc.evaluate.check.layout import place
 from mtmc.evaluate.measure.conversation import Conversation, Failed
-from mtmc.evaluate.measure.flags import DONE, Flags
+from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.wire import (
     ANSWER_LIMIT,
     READY,
     Call,
+    Enqueued,
     Gone,
     Line,
     Nonsense,
     Open,
     Output,
+    Profile,
+    Profiled,
     Returned,
     Said,
     Silent,
@@ -123,6 +126,36 @@ def test_an_answer_before_the_flag_is_out_of_turn(ends: tuple[Line, Line]):
     candidate.say(Returned((), "()"))
     with pytest.raises(Failed, match="before it was done"):
         talk.await_done(1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        (Enqueued(6), "BadAnswer"),
+        (Returned((), "()"), "BadAnswer"),
+        (Raised(Diagnosis("x", "KeyError", "no")), "KeyError"),
+    ],
+)
+def test_a_call_that_is_not_enqueued_opens_the_gate(ends: tuple[Line, Line], said: Said, kind: str):
+    oracle, candidate = ends
+    flags = Flags()
+    talk = Conversation(oracle, flags, 5.0)
+    candidate.say(Enqueued(7))
+    assert talk.enqueued(7) and flags.words[GATE] == 0
+    candidate.say(said)
+    with pytest.raises(Failed) as caught:
+        talk.enqueued(7)
+    assert caught.value.diagnosis.kind == kind and flags.words[GATE] == 7
+
+
+def test_a_belated_enqueued_is_passed_over_and_another_kind_of_answer_is_not(ends: tuple[Line, Line]):
+    oracle, candidate = ends
+    talk, seen = Conversation(oracle, Flags(), 5.0), Profiled(3.0, ("kernel",), 0.25)
+    for said in (Enqueued(7), seen, seen):
+        candidate.say(said)
+    assert talk.ask(Profile(0, [], 1, 3), Profiled) == seen
+    with pytest.raises(Failed, match="out of turn"):
+        talk.hear(Returned)
 
 
 def test_the_flag_ends_the_wait_and_the_deadline_too(ends: tuple[Line, Line]):
