@@ -39,17 +39,17 @@ import sys
 
 
 def forge(share):
-    fabric, calls = sys.modules.get("mtmc.evaluate.measure.cuda_fabric"), iter(range(1 << 30))
-    if fabric is None:
+    backend, calls = sys.modules.get("mtmc.evaluate.measure.cuda_backend"), iter(range(1 << 30))
+    if backend is None:
         return
-    true = fabric._elapsed
+    true = backend._elapsed
 
     def elapsed(first, last):
         call = next(calls)
         forged = int((call + 1) * share) > int(call * share)
         return true(first, last) * (0.1 if forged else 1.0)
 
-    fabric._elapsed = elapsed
+    backend._elapsed = elapsed
 
 
 forge({share})
@@ -58,21 +58,21 @@ forge({share})
 _STARTS_LATE = """
 import sys
 
-fabric = sys.modules.get("mtmc.evaluate.measure.cuda_fabric")
-if fabric is not None:
-    marks, record = [], fabric._record
+backend = sys.modules.get("mtmc.evaluate.measure.cuda_backend")
+if backend is not None:
+    marks, record = [], backend._record
 
     def remember(event, stream):
         marks.append(event)
         record(event, stream)
 
-    fabric._record = remember
+    backend._record = remember
 
 
 class Late(Model):
     def forward(self, *inputs):
         result = super().forward(*inputs)
-        if fabric is not None and marks:
+        if backend is not None and marks:
             record(marks[-1], torch.cuda.current_stream())
         return result
 
@@ -155,7 +155,7 @@ def load(evaluator: Evaluator, threads: int) -> Iterator[list[str]]:
 
 
 class Doubts(logging.Handler):
-    """Counts examinations that a lane made a second time."""
+    """Counts examinations that a GPU worker made a second time."""
 
     def __init__(self) -> None:
         super().__init__(logging.INFO)
@@ -168,15 +168,15 @@ class Doubts(logging.Handler):
 @contextmanager
 def doubts() -> Iterator[Doubts]:
     """The count of second examinations meanwhile."""
-    lane, handler = logging.getLogger("mtmc.evaluate.measure.lane"), Doubts()
-    level = lane.level
-    lane.addHandler(handler)
-    lane.setLevel(logging.INFO)
+    worker, handler = logging.getLogger("mtmc.evaluate.measure.gpu_worker"), Doubts()
+    level = worker.level
+    worker.addHandler(handler)
+    worker.setLevel(logging.INFO)
     try:
         yield handler
     finally:
-        lane.setLevel(level)
-        lane.removeHandler(handler)
+        worker.setLevel(level)
+        worker.removeHandler(handler)
 
 
 def show(found: Mapping[str, Sequence[Outcome]], report: Report) -> bool:

@@ -25,7 +25,7 @@ from triton.testing import do_bench
 from mtmc.evaluate.loading.modules import candidate_text, load_module
 from mtmc.hardware import hardware
 from mtmc.optimizations import Move, Version, legal_moves
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, Variant, builtin_names, load_task
@@ -64,7 +64,7 @@ def everywhere(task: Task, plan: Plan, words: str) -> Plan:
 
 def line(task: Task) -> Iterator[tuple[str, str]]:
     """(label, source) of each version of the line."""
-    graph = capture(task)
+    graph = export_graph(task)
     plan, seen = root_plan(graph), {root_plan(graph)}
     for label in ("fuse", "lower", *SETTINGS):
         plan = everywhere(task, plan, label) if label in SETTINGS else exhausted(task, plan, label)

@@ -10,8 +10,9 @@ For each tree of the test split and each seed an MCTS is replayed (`mtmc.rl.repl
 included) until the best version has 95% of the best known speedup; where that is not reached, the budget counts. What
 stands in brackets is a 95% interval: trees are drawn anew, with all their seeds. "fewer" is the ratio of the mean
 evaluations, on the same trees. Greedy: the policy alone, without a search, the most probable action at each step.
-`hindsight` has the recorded worth of every action as its prior: about what is left for any policy to gain. The picture
-shows the shares of the best known speedup over the evaluations, where there are no more policies than colours.
+`hindsight oracle` has the value of every recorded action as its prior: an upper bound, about what is left for any policy to
+gain. The picture shows the shares of the best known speedup over the evaluations, where there are no more policies than
+colours.
 
 --keep FOLDER keeps the priors of each policy, one file a label, and takes those that are there already: a language model is
 asked on a GPU (--only-ask), and searches are replayed anywhere.
@@ -43,7 +44,7 @@ from mtmc.rl.forest import forest_of
 from mtmc.rl.replays import REACHED, Curve, Priors, priors_of, replay_search
 from mtmc.rl.train.data import data_hash
 from mtmc.rl.train.open_space import open_space
-from mtmc.rl.train.pretraining import Warm, worth
+from mtmc.rl.train.pretraining import Pretraining, action_values
 from mtmc.rl.train.ragged import log_softmax_np
 from mtmc.rl.train.validate import LEAST_GAIN
 from mtmc.rl.trees import RecordedTree, load_trees
@@ -53,7 +54,7 @@ from mtmc.search.strategies import Greedy, Mcts
 DRAWS = 2000
 """Of the bootstrap."""
 ALWAYS = ("uniform", "heuristic")
-HINDSIGHT = "hindsight"
+HINDSIGHT = "hindsight oracle"
 SHOWN = 32
 """Evaluations that the picture shows at most."""
 BANDS = 6
@@ -108,9 +109,9 @@ def made(text: str) -> tuple[str, Any]:
 
 
 def hindsight(tree: RecordedTree) -> Priors:
-    """Priors of one who knows the tree: softmax of what each action is worth (`mtmc.rl.train.pretraining.worth`)."""
-    taught, forest = Warm(), forest_of([tree])
-    logits = taught.sharpness * worth(forest, taught.discount, taught.failure)
+    """Priors of the hindsight oracle, an upper bound: softmax of the values of the recorded actions."""
+    settings, forest = Pretraining(), forest_of([tree])
+    logits = settings.sharpness * action_values(forest, settings.gamma, settings.failure)
     batch = forest.batch(np.arange(len(forest.ok)))
     found = np.zeros(len(logits))
     found[batch.edges] = np.exp(log_softmax_np(logits[batch.edges], batch.counts[batch.counts > 0]))
@@ -127,12 +128,12 @@ class Asked:
 
 def ask(priors_for: Callable[[RecordedTree], Priors], trees: Sequence[RecordedTree]) -> Asked:
     """The priors of one policy, timed."""
-    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.exported import export_graph
 
     found = Asked([], [])
     for tree in trees:
         if tree.graph is not None:
-            capture(tree.task)  # as a search has done before it asks a policy
+            export_graph(tree.task)  # as a search has done before it asks a policy
         started = time.perf_counter()
         priors = priors_for(tree)
         seconds = time.perf_counter() - started

@@ -5,7 +5,7 @@
 
 PATH is a checkout of KernelBench; it need not be installed. The candidates are what the rewriter makes of each problem by
 fusing all that can be fused, lowering the rest, and setting tiles and pipeline of products; they are made and checked
-beforehand, and nothing is captured while time counts.
+beforehand, and nothing is exported while time counts.
 
 Ours: with an evaluator that is at work already but knows neither task nor candidate, one pair at a time, as a search asks:
 the root (the reference itself), with which the task is admitted, once for all of its candidates; then the candidate's

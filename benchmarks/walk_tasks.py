@@ -1,5 +1,5 @@
 """References of the families and kinds that no built-in task needs, for random walks: attention, convolution, pooling,
-scans, what can be simplified, what stands side by side."""
+scans, what algebra can rewrite, horizontal fusions."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Trim(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """One choice for each elementwise kernel."""
-        if stage.family != "pointwise":
+        if stage.template != "pointwise":
             return []
         return [({"block": 128, "num_warps": 1}, f"trim the {stage.name} kernel to one warp a program")]
 

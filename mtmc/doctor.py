@@ -64,14 +64,14 @@ _JOB_S = 60.0
 class Finding:
     """One thing that was looked at.
 
-    what: its name. ok: whether it is there and works. detail: what was found. mend: how to get it; "" where it is ok.
+    what: its name. ok: whether it is there and works. detail: what was found. fix: how to get it; "" where it is ok.
     needed: whether the embedded default (rewriter and lab, no GPU, no key) cannot run without it.
     """
 
     what: str
     ok: bool
     detail: str
-    mend: str = ""
+    fix: str = ""
     needed: bool = False
 
 
@@ -85,7 +85,7 @@ def examine(asked: ModelSettings | None = None) -> Iterator[Finding]:
     yield from packages
     broken = [finding.what for finding in packages if finding.what in ("torch", "triton") and not finding.ok]
     if broken:
-        yield Finding("compiler", False, f"not tried without {broken[0]}", f"mend {broken[0]} first", needed=True)
+        yield Finding("compiler", False, f"not tried without {broken[0]}", f"fix {broken[0]} first", needed=True)
     else:
         yield from tools()
         yield from lab()
@@ -160,7 +160,7 @@ def protections() -> Iterator[Finding]:
 
     try:
         for each in probe():
-            yield Finding(f"sandbox {each.name}", each.active, each.detail, each.mend)
+            yield Finding(f"sandbox {each.name}", each.active, each.detail, each.fix)
     except MtmcError as error:
         yield Finding("sandbox", False, _last_line(str(error)), "the detail says what failed")
 
@@ -220,8 +220,8 @@ def gpus() -> Iterator[Finding]:
         yield Finding(f"gpu {index}", True, f"{properties.name}, {memory:.0f} GiB")
     if torch.version.cuda:
         found = importlib.util.find_spec("cuda") is not None and importlib.util.find_spec("cuda.bindings") is not None
-        mend = "" if found else "pip install 'cuda-bindings>=12.9' for evaluator=gpu"
-        yield Finding("cuda-bindings", found, "there" if found else "not installed", mend)
+        fix = "" if found else "pip install 'cuda-bindings>=12.9' for evaluator=gpu"
+        yield Finding("cuda-bindings", found, "there" if found else "not installed", fix)
 
 
 def model_keys(environment: Mapping[str, str]) -> Finding:
@@ -229,8 +229,8 @@ def model_keys(environment: Mapping[str, str]) -> Finding:
     names = [name for name in KEYS if environment.get(name)]
     if names:
         return Finding("model keys", True, ", ".join(names))
-    mend = "nothing, if rules will do (coder=rewriter); for a model, set its key, e.g. OPENAI_API_KEY"
-    return Finding("model keys", False, "none set", mend)
+    fix = "nothing, if rules will do (coder=rewriter); for a model, set its key, e.g. OPENAI_API_KEY"
+    return Finding("model keys", False, "none set", fix)
 
 
 def model(settings: ModelSettings) -> Finding:
@@ -249,13 +249,13 @@ def model(settings: ModelSettings) -> Finding:
 def _tried(
     pool: Pool, function: Callable[..., str], arguments: Mapping[str, object], what: str, needed: bool
 ) -> Finding:
-    mend = "install torch and triton from PyPI again; the detail says what failed"
+    fix = "install torch and triton from PyPI again; the detail says what failed"
     try:
         result = pool.run(function, arguments, _JOB_S)
     except MtmcError as error:
-        return Finding(what, False, _last_line(str(error)), mend, needed)
+        return Finding(what, False, _last_line(str(error)), fix, needed)
     if result.status != "ok":
-        return Finding(what, False, f"{result.status}: {_last_line(result.output)}", mend, needed)
+        return Finding(what, False, f"{result.status}: {_last_line(result.output)}", fix, needed)
     return Finding(what, True, f"{result.value} ({result.seconds:.1f} s)", "", needed)
 
 

@@ -1,14 +1,14 @@
 """Every exception mtmc raises on purpose.
 
 A bad *kernel* is never an exception, it is an `Outcome`. These are for bad input and missing means: each message
-names the bad value and says how to mend it, and the command line turns it into one line and exit status 2.
+names the bad value and says how to fix it, and the command line turns it into one line and exit status 2.
 """
 
 from __future__ import annotations
 
 
 class MtmcError(Exception):
-    """Base of all errors of mtmc; the message names the bad value and the mend."""
+    """Base of all errors of mtmc; the message names the bad value and the fix."""
 
 
 class ConfigError(MtmcError):
@@ -16,7 +16,7 @@ class ConfigError(MtmcError):
 
 
 class TaskError(MtmcError):
-    """A task that cannot be loaded, run or captured."""
+    """A task that cannot be loaded, run or exported."""
 
 
 class RunError(MtmcError):

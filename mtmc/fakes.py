@@ -72,7 +72,7 @@ class FakeCoder(Coder):
 
     width: actions of each version besides `STOP`. commuting: the lines are kept sorted, so that two orders of the same
     edits give the same source, which makes duplicates. refuses: share of edits that end in a CoderError.
-    repairs: whether it mends a failed version; without it, it gives the failed edit again. seconds: what an edit takes.
+    repairs: whether it repairs a failed version; without it, it gives the failed edit again. seconds: what an edit takes.
     deterministic: see `protocols.Coder`; else an edit also depends on the request's seed. usd: what an edit costs.
     """
 

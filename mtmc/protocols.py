@@ -37,7 +37,7 @@ class Step:
     speedup: float | None
 
 
-class Workbench(Protocol):
+class AgentContext(Protocol):
     """What a policy or a coder may use besides what it is told, on account of one trial. From any thread."""
 
     def complete(self, request: ChatRequest) -> ChatReply:
@@ -72,8 +72,8 @@ class Observation:
 
     history: the steps from the root to this node, oldest first.
     hardware: name in the hardware table (`mtmc.hardware`) of the GPU that runtimes are for.
-    bench: None where nothing but the observation can be used.
-    elsewhere: what actions have gained on other versions of this run so far, by their keys.
+    context: None where nothing but the observation can be used.
+    action_statistics: what actions have gained on other versions of this run so far, by their keys.
     """
 
     task: Task
@@ -82,8 +82,8 @@ class Observation:
     outcome: Outcome
     history: tuple[Step, ...]
     hardware: str
-    bench: Workbench | None = field(default=None, compare=False, repr=False)
-    elsewhere: Mapping[str, Gain] = field(default_factory=dict, repr=False)
+    context: AgentContext | None = field(default=None, compare=False, repr=False)
+    action_statistics: Mapping[str, Gain] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class EditRequest:
 
     plan: the parent's plan, if it has one. outcome: of the parent.
     feedback: on a repair, the diagnosis of the failed attempt, and `failed_source` the text that failed.
-    seed: of this trial and attempt, for coders that draw. bench: None where nothing but the request can be used.
+    seed: of this trial and attempt, for coders that draw. context: None where nothing but the request can be used.
     """
 
     task: Task
@@ -105,7 +105,7 @@ class EditRequest:
     feedback: Diagnosis | None = None
     failed_source: str | None = None
     seed: int = 0
-    bench: Workbench | None = field(default=None, compare=False, repr=False)
+    context: AgentContext | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class Coder(Protocol):
 
     @abstractmethod
     def root(self, task: Task) -> Edit:
-        """The reference itself as ModelNew. Raises: TaskError where the task cannot be captured."""
+        """The reference itself as ModelNew. Raises: TaskError where the task cannot be exported."""
 
     @abstractmethod
     def actions(self, observation: Observation, failures: Sequence[tuple[str | None, Outcome]]) -> list[Action]:
@@ -294,4 +294,4 @@ class Strategy(Protocol):
 
     @abstractmethod
     def annotations(self, state: Any) -> Mapping[int, Mapping[str, float]]:
-        """Per node what a dump shows of the strategy's opinion: visits, value, prior, ..."""
+        """Per node the search statistics that a dump shows: visits, value, prior, ..."""

@@ -15,6 +15,7 @@ RENAMED: dict[str, str] = {
     "policy.experience": "policy.action_statistics",
     # mtmc train
     "anywhere": "random_start_prob",
+    "policy.opinion": "policy.heuristic_weight",
     "algorithm.rate": "algorithm.lr",
     "algorithm.entropy": "algorithm.ent_coef",
     "algorithm.kl": "algorithm.kl_coef",
@@ -25,8 +26,8 @@ RENAMED: dict[str, str] = {
     "algorithm.members": "algorithm.group_size",
     "warm": "pretraining",
     "warm.rate": "pretraining.lr",
-    "warm.decay": "pretraining.weight_decay",
     "warm.discount": "pretraining.gamma",
+    "warm.decay": "pretraining.weight_decay",
     # mtmc train coder=
     "sft.rate": "sft.lr",
     "grpo.rate": "grpo.lr",

@@ -1,7 +1,7 @@
 """Tree: the append-only record of all kernel versions of a run.
 
-A node is a fact (who made it, from what, what evaluation found). Visits, values and priors are a strategy's opinion
-and live in that strategy's state; a dump joins the two by node id.
+A node is a fact (who made it, from what, what evaluation found). Visits, values and priors are search statistics
+and live in the strategy's state; a dump joins the two by node id.
 """
 
 from __future__ import annotations

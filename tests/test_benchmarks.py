@@ -339,7 +339,7 @@ def clock_answer(request: EvaluationRequest) -> Outcome:
         return Outcome("build_error", diagnosis=Diagnosis("build", "OutOfResources", "too much"))
     if "_elapsed" in request.source or "_record" in request.source:
         return Outcome("rejected", diagnosis=Diagnosis("time", "HiddenTime", "forged"))
-    logging.getLogger("mtmc.evaluate.measure.lane").info("examined a second time: %s", "noise")
+    logging.getLogger("mtmc.evaluate.measure.gpu_worker").info("examined a second time: %s", "noise")
     return measured(1.0, clock_ms=1.002, disturbed=0.25)
 
 
@@ -389,10 +389,10 @@ def test_forged_evaluations_lie_between_honest_ones() -> None:
 
 def test_forgeries_forge(monkeypatch: pytest.MonkeyPatch) -> None:
     def state(name: str, calls: int) -> list[float]:
-        fabric = SimpleNamespace(_elapsed=lambda *_: 1.0, _record=lambda *_: None)
-        monkeypatch.setitem(sys.modules, "mtmc.evaluate.measure.cuda_fabric", fabric)
+        backend = SimpleNamespace(_elapsed=lambda *_: 1.0, _record=lambda *_: None)
+        monkeypatch.setitem(sys.modules, "mtmc.evaluate.measure.cuda_backend", backend)
         exec(clock_verdicts.FORGERIES[name], {"Model": object})
-        return [fabric._elapsed(0, 1) for _ in range(calls)]
+        return [backend._elapsed(0, 1) for _ in range(calls)]
 
     always, most, _ = clock_verdicts.FORGERIES
     assert state(always, 3) == [0.1] * 3

@@ -319,7 +319,7 @@ def test_means_that_fail_on_the_way_say_how_to_go_on(
     monkeypatch.setattr(FakeEvaluator, "_evaluate", fail)
     assert main([*SMALL, "out=a"]) == 2
     last = capsys.readouterr().err.splitlines()[-1]
-    assert last == "mtmc: the workers are gone; when that is mended, go on with: mtmc resume a"
+    assert last == "mtmc: the workers are gone; when that is fixed, go on with: mtmc resume a"
     assert main(["resume", "a"]) == 0
     assert load("a").evaluations == 8
 

@@ -127,7 +127,7 @@ def test_values_arrive_with_their_types() -> None:
         (["seed=${nope}"], "nope"),
     ],
 )
-def test_what_cannot_be_is_refused_with_the_mend(texts: list[str], message: str) -> None:
+def test_what_cannot_be_is_refused_with_the_fix(texts: list[str], message: str) -> None:
     found = refused(*texts)
     assert message in found
     assert "\n" not in found

@@ -1,4 +1,4 @@
-"""The doctor: every finding is really looked at, says how to mend it, and never shows a key."""
+"""The doctor: every finding is really looked at, says how to fix it, and never shows a key."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_compiler_that_fails_is_a_finding() -> None:
     ):
         finding = tried(end)
         assert (finding.ok, finding.detail, finding.needed) == (False, detail, True)
-        assert finding.mend
+        assert finding.fix
     assert tried(JobResult("ok", "compiles", seconds=1.25)).detail == "compiles (1.2 s)"
 
 
@@ -80,7 +80,7 @@ def test_a_package_must_be_new_enough(version: str, ok: bool, monkeypatch: pytes
     monkeypatch.setattr(metadata, "version", lambda name: version)
     finding = doctor.package_version("torch")
     assert (finding.ok, finding.detail, finding.needed) == (ok, version, True)
-    assert finding.mend == ("" if ok else "pip install --upgrade 'torch>=2.11'")
+    assert finding.fix == ("" if ok else "pip install --upgrade 'torch>=2.11'")
 
 
 def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,13 +90,13 @@ def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metadata, "version", missing)
     finding = doctor.package_version("litellm")
     assert (finding.ok, finding.detail, finding.needed) == (False, "not installed", False)
-    assert finding.mend == "pip install 'litellm>=1.80'"
+    assert finding.fix == "pip install 'litellm>=1.80'"
 
 
 def test_python_must_be_new_enough() -> None:
     assert doctor.python_version((3, 10, 0)).ok
     old = doctor.python_version((3, 9, 18))
-    assert not old.ok and old.needed and "3.10" in old.mend
+    assert not old.ok and old.needed and "3.10" in old.fix
 
 
 def test_tools_are_looked_for_and_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_tools_are_looked_for_and_run(monkeypatch: pytest.MonkeyPatch, tmp_path:
         submodule_search_locations = (str(tmp_path),)
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: Spec)
-    found = [(finding.ok, finding.detail, bool(finding.mend)) for finding in doctor.tools()]
+    found = [(finding.ok, finding.detail, bool(finding.fix)) for finding in doctor.tools()]
     assert found == [(False, "does not run", True), (False, "not in the triton wheel", True)]
 
 
@@ -126,7 +126,7 @@ def test_every_protection_is_listed_and_none_is_needed(monkeypatch: pytest.Monke
     names = ("network", "processes", "files", "no privileges", "seccomp", "landlock", "memory limit", "process limit")
     assert set(findings) == {f"sandbox {name}" for name in (*names, "environment")}
     assert not any(finding.needed for finding in findings.values())
-    assert all(finding.detail and bool(finding.mend) != finding.ok for finding in findings.values())
+    assert all(finding.detail and bool(finding.fix) != finding.ok for finding in findings.values())
 
     def broken() -> None:
         raise EvaluatorError("a process in the sandbox does not start\nno python")
@@ -155,7 +155,7 @@ def test_gpus_are_listed_or_it_is_said_why_not(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(torch.version, "cuda", cuda)
         monkeypatch.setattr(torch.version, "hip", None)
         [finding] = doctor.gpus()
-        assert not finding.ok and not finding.needed and reason in finding.detail and finding.mend
+        assert not finding.ok and not finding.needed and reason in finding.detail and finding.fix
 
 
 def test_without_torch_the_compiler_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,12 +169,12 @@ def test_without_torch_the_compiler_is_not_tried(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(doctor, "lab", no_lab)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     findings = {finding.what: finding for finding in doctor.examine()}
-    assert findings["compiler"].mend == "mend torch first"
+    assert findings["compiler"].fix == "fix torch first"
     assert not doctor.able(list(findings.values()))
 
 
 @pytest.mark.parametrize(("needed", "status"), [(False, 0), (True, 1)])
-def test_the_command_says_what_to_mend(
+def test_the_command_says_what_to_fix(
     needed: bool, status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     findings = [Finding("python", True, "3.11", needed=True), Finding("triton", False, "gone", "install it", needed)]
@@ -182,7 +182,7 @@ def test_the_command_says_what_to_mend(
     assert main(["doctor"]) == status
     out = capsys.readouterr().out
     assert re.search(r"^python +yes  3\.11$", out, re.MULTILINE)
-    assert re.search(rf"^triton +{'NO ' if needed else 'no '}  gone\n +to mend: install it$", out, re.MULTILINE)
+    assert re.search(rf"^triton +{'NO ' if needed else 'no '}  gone\n +to fix: install it$", out, re.MULTILINE)
     assert ("mtmc search" in out) == (status == 0)
 
 

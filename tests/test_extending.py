@@ -12,13 +12,17 @@ Each test here adds one by that line alone, through names that a file of one's o
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from mtmc.action import STOP, Action
 from mtmc.agents.policies import POLICIES
 from mtmc.cli import main
 from mtmc.evaluate import EVALUATORS, LabSettings
+from mtmc.optimizations import KINDS
+from mtmc.protocols import Observation, Policy
 from mtmc.rewrite.elementwise import POINTWISE, Row
 from mtmc.search import load, resume, search
 from mtmc.search.strategies import STRATEGIES
@@ -27,6 +31,7 @@ from tests.extending import best_first
 from tests.extending.best_first import BestFirst
 from tests.extending.brevity import BrevitySettings
 from tests.extending.shortest import Shortest
+from tests.extending.trim import Trim
 
 LINES_OF_A_STRATEGY = 60
 
@@ -143,3 +148,45 @@ def test_an_elementwise_op_is_a_row_of_the_table(tmp_path: Path, monkeypatch: py
 
 
 # --- an optimization kind ----------------------------------------------------------------------------------------------
+
+
+class TrimFirst(Policy):
+    """The new kind above all, a kernel to have it done to next."""
+
+    def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
+        weights = [{"trim": 100.0, "fuse": 10.0}.get(action.kind, 1.0) for action in actions]
+        return [weight / sum(weights) for weight in weights]
+
+
+def test_an_optimization_kind_is_one_file_and_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "trim", Trim())
+    found = search("bias_gelu", strategy="greedy", policy=TrimFirst(), evaluator=LabSettings(workers=1), budget=3)
+    trimmed = found.tree[2]
+    assert trimmed.action is not None and trimmed.action.kind == "trim"
+    assert trimmed.outcome.ok and "num_warps=1" in trimmed.source, trimmed.outcome.diagnosis
+    assert all(legal[-1][0] == STOP for legal in found.record.legal.values() if legal), "stop stays last"
+
+
+@pytest.mark.parametrize("policy", ["compact", "heuristic"])
+def test_policies_weigh_a_kind_that_they_have_never_seen(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No weight knows the kind, and no search is stopped by it: what the plan's edit does is told all the same."""
+    monkeypatch.setitem(KINDS, "trim", Trim())
+    found = search("bias_gelu", policy=policy, evaluator=BrevitySettings(), budget=6)
+    priors = {
+        action.kind: prior for legal in found.record.legal.values() for action, prior in legal if action.kind == "trim"
+    }
+    assert len(found.tree) == 6 and priors and 0.0 < priors["trim"] < 1.0
+
+
+def test_a_kind_weighs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its place in the heuristic's prior is its own `weight`."""
+    priors = []
+    for weight in (0.5, 2.0):
+        monkeypatch.setattr(Trim, "weight", weight)
+        monkeypatch.setitem(KINDS, "trim", Trim())
+        policy = POLICIES["heuristic"](action_statistics=0.0)
+        found = search("bias_gelu", policy=policy, evaluator=BrevitySettings(), budget=4)
+        legal = next(legal for legal in found.record.legal.values() if any(each.kind == "trim" for each, _ in legal))
+        of = {action.kind: prior for action, prior in legal}
+        priors.append(of["trim"] / of["stop"])
+    assert priors[1] == pytest.approx(4 * priors[0])

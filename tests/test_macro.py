@@ -7,11 +7,11 @@ import pytest
 
 from mtmc.action import STOP, Action, Region
 from mtmc.agents.policies import POLICIES, Heuristic, Uniform
-from mtmc.agents.policies.mixing import experienced
+from mtmc.agents.policies.mixing import statistics_logits
 from mtmc.errors import ConfigError
 from mtmc.outcome import Outcome
 from mtmc.protocols import Gain, Observation, Step
-from mtmc.search.experience import Experience
+from mtmc.search.action_statistics import ActionStatistics
 from mtmc.task import Task, Variant
 from mtmc.tree import NO_PARENT, KernelNode, Tree
 
@@ -72,7 +72,7 @@ def test_splitting_pays_only_with_few_programs() -> None:
 
 def test_a_graph_is_worth_trying_where_launches_are_a_good_part_of_the_time() -> None:
     """32 launches of 3.5 us are 0.11 ms: of a runtime of 0.3 ms a third, of one of 1 ms a ninth."""
-    actions = [*ACTIONS, action("capture", "forward", launches=32), action("fuse", "all", saved=8)]
+    actions = [*ACTIONS, action("cuda_graph", "forward", launches=32), action("fuse", "all", saved=8)]
     short = replace(seen(), outcome=Outcome("ok", 0.3, metrics={"roofline": 0.2}))
     priors, long = Heuristic().prior(short, actions), Heuristic().prior(seen(), actions)
     assert long[-2] < 0.1 * priors[-2]
@@ -100,24 +100,27 @@ def test_temperature_flattens_and_must_be_positive() -> None:
 
 def test_what_an_action_has_gained_elsewhere_counts_by_hand() -> None:
     """Three tries that doubled the speed: 4 ln 2 * 1 * 3/4, a factor of 8; one failure (-2, clipped to -1): 1/4."""
-    elsewhere = {ACTIONS[1].key: Gain(3, 1.0), ACTIONS[6].key: Gain(1, -2.0)}
-    known = experienced(replace(seen(), elsewhere=elsewhere), ACTIONS, 4.0)
+    statistics = {ACTIONS[1].key: Gain(3, 1.0), ACTIONS[6].key: Gain(1, -2.0)}
+    known = statistics_logits(replace(seen(), action_statistics=statistics), ACTIONS, 4.0)
     assert known == pytest.approx([0, math.log(8), 0, 0, 0, 0, -math.log(4), 0])
-    before, after = Heuristic().prior(seen(), ACTIONS), Heuristic().prior(replace(seen(), elsewhere=elsewhere), ACTIONS)
+    before, after = (
+        Heuristic().prior(seen(), ACTIONS),
+        Heuristic().prior(replace(seen(), action_statistics=statistics), ACTIONS),
+    )
     assert after[1] / after[0] == pytest.approx(8 * before[1] / before[0])
-    assert Heuristic(experience=0.0).prior(replace(seen(), elsewhere=elsewhere), ACTIONS) == before
-    with pytest.raises(ConfigError, match="experience cannot be -1"):
-        Heuristic(experience=-1)
+    assert Heuristic(action_statistics=0.0).prior(replace(seen(), action_statistics=statistics), ACTIONS) == before
+    with pytest.raises(ConfigError, match="action_statistics cannot be -1"):
+        Heuristic(action_statistics=-1)
 
 
 def test_experience_is_the_mean_gain_over_the_parents_by_action() -> None:
     """0.5 ms after 1 ms and 0.125 after 0.5: log2 gains 1 and 2 of `fuse`; a crash of `lower` counts -2."""
     tree = Tree("t")
     tree.add(KernelNode(0, NO_PARENT, None, "root", None, Outcome("ok", 1.0), -1, 0))
-    known = Experience(tree)
+    known = ActionStatistics(tree)
     found = (("fuse", 0, Outcome("ok", 0.5)), ("fuse", 1, Outcome("ok", 0.125)), ("lower", 0, Outcome("crash")))
     for number, (kind, parent, outcome) in enumerate(found, 1):
         tree.add(KernelNode(number, parent, action(kind), str(number), None, outcome, number, 0))
         known.note(tree, tree[number])
     assert known.gains == {action("fuse").key: Gain(2, 1.5), action("lower").key: Gain(1, -2.0)}
-    assert Experience(tree).gains == known.gains
+    assert ActionStatistics(tree).gains == known.gains

@@ -24,9 +24,9 @@ from mtmc.protocols import Coder, Edit, EditRequest, EvaluationRequest, Evaluato
 from mtmc.search import Budget, Progress, SearchResult, load, search
 from mtmc.search.budget import Spent, allowances, batch_size, exhausted
 from mtmc.search.canonical import canonical_json
-from mtmc.search.context import Settings
 from mtmc.search.evaluation import verified
 from mtmc.search.result import evaluation_order
+from mtmc.search.run_state import Settings
 from mtmc.search.strategies import STRATEGIES, Mcts
 from mtmc.store import Store
 from mtmc.task import Task

@@ -140,8 +140,8 @@ def test_literal_sizes_that_cannot_be_shrunk_say_how_to_add_small_inputs() -> No
     ):
         assert part in str(caught.value)
     assert "\n" not in str(caught.value)
-    mended = source + "\ndef get_small_inputs():\n    return [torch.rand(2, 3, 20, 20)]\n"
-    assert task_from_source(mended, "literal").small.inputs == "get_small_inputs"
+    fixed = source + "\ndef get_small_inputs():\n    return [torch.rand(2, 3, 20, 20)]\n"
+    assert task_from_source(fixed, "literal").small.inputs == "get_small_inputs"
 
 
 def test_sizes_written_into_get_inputs_are_varied_too() -> None:

@@ -41,7 +41,7 @@ def started(folder: Path) -> Store:
     return store
 
 
-def fly(store: Store) -> KernelNode:
+def begin_batch(store: Store) -> KernelNode:
     """One batch with one trial, up to where its batch ends: two attempts, the second is right. Returns the node."""
     store.begin_batch(Batch(0, 4, (TrialRow(Trial(0, 0, 0), 3),)))
     store.add_attempt(Attempt(0, 0, "broken\n", None, Cost(seconds=1.0, usd=0.25, tokens_in=10)))
@@ -52,14 +52,14 @@ def fly(store: Store) -> KernelNode:
     return KernelNode(1, 0, TILE, "child\n", "a plan", OK, 0, 1, cost)
 
 
-def land(store: Store, node: KernelNode) -> None:
+def end_batch(store: Store, node: KernelNode) -> None:
     store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (STOP,), (1.0,))], 12.5)
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     store = started(tmp_path / "run")
-    node = fly(store)
-    land(store, node)
+    node = begin_batch(store)
+    end_batch(store, node)
     store.log("finish", 13.0, reason="enough")
     store.close()
 
@@ -82,10 +82,10 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
 
 def test_writing_twice_changes_nothing(tmp_path: Path) -> None:
     store = started(tmp_path)
-    node = fly(store)
-    land(store, node)
+    node = begin_batch(store)
+    end_batch(store, node)
     before = (list(store.batches()), store.attempts(0), store.outcome(node.hash, "screen"), list(store.tree()))
-    fly(store)
+    begin_batch(store)
     store.add_attempt(Attempt(0, 1, "another\n", None, Cost()))
     store.add_outcome(node.hash, "screen", 5, BAD, 0.0)
     store.end_batch(0, {0: TrialEnd("duplicate", 0, 9, "again")}, [], 99.0)
@@ -126,13 +126,13 @@ def test_what_costs_less_than_writing_it_waits_for_the_next_record(tmp_path: Pat
 
 def test_the_end_of_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
     store = started(tmp_path)
-    node = fly(store)
+    node = begin_batch(store)
     unwritable = Action("tile", Region("gelu", 1, 1), (("block", object()),), "")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (unwritable,), (1.0,))], 1.0)
     [batch] = store.batches()
     assert batch.seconds is None and batch.trials[0].end is None and len(store.tree()) == 1
-    land(store, node)
+    end_batch(store, node)
     assert len(store.tree()) == 2
     store.close()
 
@@ -232,7 +232,7 @@ def test_a_run_of_an_older_version_can_be_looked_at_and_not_gone_on_with(
     assert (result.evaluations, result.finished) == (5, None)
     for words in (["show"], ["show", "3"], ["export", "--format=json"], ["report"]):
         assert main([words[0], str(folder), *words[1:]]) == 0, words
-    assert "let go" in capsys.readouterr().out
+    assert "evict_first" in capsys.readouterr().out
     assert contents(folder) == before, "looking changes nothing"
 
 

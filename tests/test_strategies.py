@@ -17,8 +17,8 @@ from mtmc.reward import VALUE_FLOOR
 from mtmc.rl.expand import Expand
 from mtmc.search.strategies import STRATEGIES, BestOfN, Greedy, Mcts
 from mtmc.search.strategies.common import derive_seed, derived_random
+from mtmc.search.strategies.mcts_selection import ranked
 from mtmc.search.strategies.mcts_tree import puct, q_value, score
-from mtmc.search.strategies.mcts_walk import ranked
 
 ALL = [
     *(pytest.param(strategy(), id=name) for name, strategy in STRATEGIES.items()),
@@ -321,7 +321,7 @@ def test_mcts_virtual_loss_keeps_a_batch_apart() -> None:
         strategy.tell(state, trial.id, None, VALUE_FLOOR)
     # No trial made a node: the edges are used up, and no loss stays behind.
     assert q_value(state, root, root.edges[0]) == pytest.approx(1.0)
-    assert all(edge.flying == 0 for node in state.nodes.values() for edge in node.edges.values())
+    assert all(edge.in_flight == 0 for node in state.nodes.values() for edge in node.edges.values())
 
 
 def test_mcts_duplicates_close_their_edge_without_a_visit() -> None:

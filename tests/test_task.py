@@ -194,11 +194,11 @@ def test_get_small_inputs_is_taken_with_its_constructor_arguments() -> None:
         (SCALE.replace("class Model", "class ModelNew"), "no class `Model`"),
         (SCALE.replace("get_inputs", "get_imputs"), r"no function `get_inputs\(\)`: add it and return the list"),
         (SCALE.replace("get_init_inputs", "init"), r"no function `get_init_inputs\(\)`: add it and return \[\]"),
-        (SCALE.replace("class Model(nn.Module):", "class Model(nn.Module)"), "line 9: .*mend the syntax there"),
+        (SCALE.replace("class Model(nn.Module):", "class Model(nn.Module)"), "line 9: .*fix the syntax there"),
         (SCALE + "\0", "source code|null bytes"),
     ],
 )
-def test_what_is_no_task_is_refused_with_the_mend(what: str, message: str) -> None:
+def test_what_is_no_task_is_refused_with_the_fix(what: str, message: str) -> None:
     with pytest.raises(TaskError, match=message) as caught:
         load_task(what)
     assert "\n" not in str(caught.value)

@@ -29,7 +29,7 @@ TRAINED_CONTEXT = 8192
 def weights() -> Path:
     """The GGUF file in the installed package, which is not imported: that would need llm and llama-cpp-python.
 
-    Raises: SystemExit with the mend.
+    Raises: SystemExit with a hint.
     """
     spec = importlib.util.find_spec(WEIGHTS_PACKAGE)
     folders = list(spec.submodule_search_locations or []) if spec else []

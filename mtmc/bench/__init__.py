@@ -5,7 +5,7 @@
     settings.py selection.py candidates.py loading.py     which problems, which files are for them, Problem -> Task
     solve.py score.py     one problem to its row: by a search, or by candidates made elsewhere
     facts.py why.py failures.py row.py figures.py     what stands in a row and in the tables: pure but for reading a run
-    shared.py worker.py crew.py     one evaluator, several processes, each problem within its time
+    worker.py worker_pool.py     one evaluator, several processes, each problem within its time
     folder.py report.py plot.py     what is kept, and how it is told
     bench.py       all of it together
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.bench.candidates import match_candidates
-from mtmc.bench.crew import Crew, Limits, Watcher
 from mtmc.bench.folder import BenchFolder
 from mtmc.bench.problem import Problem
 from mtmc.bench.report import write_report
@@ -21,7 +20,8 @@ from mtmc.bench.selection import select
 from mtmc.bench.settings import BenchSettings
 from mtmc.bench.solve import SearchOptions, Setup, identity
 from mtmc.bench.suites import open_suite
-from mtmc.bench.worker import Job, Orders
+from mtmc.bench.worker import Job, WorkerConfig
+from mtmc.bench.worker_pool import Limits, Watcher, WorkerPool
 from mtmc.errors import TaskError
 from mtmc.evaluate import GpuSettings
 from mtmc.evaluate.devices import visible_devices
@@ -82,7 +82,7 @@ def run_bench(
     out: the benchmark's folder; one that was used with the same settings is gone on with. options: of each search.
     clock: in seconds, that the limits of wall time go by.
 
-    A problem that cannot be loaded, captured or searched is a row with its reason.
+    A problem that cannot be loaded, exported or searched is a row with its reason.
     Raises: ConfigError or RunError for settings that are wrong, EvaluatorError where the evaluator does not open.
     """
     started = clock()
@@ -130,10 +130,10 @@ def _work(jobs: Sequence[Job], work: Work, evaluator: Evaluator, report: _Report
         return
     watcher.begin(len(jobs))
     server = EvaluatorServer(evaluator)
-    orders = Orders(work.setup, server.address, server.key, work.log_level)
+    config = WorkerConfig(work.setup, server.address, server.key, work.log_level)
     try:
-        with Crew(orders, min(work.size, len(jobs)), work.folder) as crew:
-            for row in crew.run(jobs, work.limits, watcher):
+        with WorkerPool(config, min(work.size, len(jobs)), work.folder) as pool:
+            for row in pool.run(jobs, work.limits, watcher):
                 work.folder.keep(row)
                 report.add(row)
     finally:
@@ -155,9 +155,10 @@ def list_problems(
     setup = Setup(suite, folder.path.absolute(), settings.dtype, {}, {})
     limits = _limits(settings, 0.0, time.monotonic(), time.monotonic)
     watcher = watcher or Quiet()
-    with Crew(Orders(setup, None, b"", log_level), min(len(problems), settings.jobs or 1), folder) as crew:
+    config = WorkerConfig(setup, None, b"", log_level)
+    with WorkerPool(config, min(len(problems), settings.jobs or 1), folder) as pool:
         watcher.begin(len(problems))
-        rows = {row.id: row for row in crew.run([Job(each, "load") for each in problems], limits, watcher)}
+        rows = {row.id: row for row in pool.run([Job(each, "load") for each in problems], limits, watcher)}
     return [rows[each.id] for each in problems if each.id in rows]
 
 

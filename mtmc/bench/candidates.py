@@ -52,8 +52,8 @@ def match_candidates(folder: Path, problems: Sequence[Problem]) -> Matched:
             unmatched.append(path)
     if not by_problem:
         shown = f"it has {files[0].name}" if files else "it has no .py files"
-        mend = f"name them like {problems[0].name}.py"
-        raise ConfigError(f"no file in {str(folder)!r} is for a chosen problem ({shown}): {mend}")
+        fix = f"name them like {problems[0].name}.py"
+        raise ConfigError(f"no file in {str(folder)!r} is for a chosen problem ({shown}): {fix}")
     return Matched({each: tuple(paths) for each, paths in by_problem.items()}, tuple(unmatched))
 
 

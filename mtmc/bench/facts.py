@@ -44,11 +44,11 @@ class Handed:
     eager_ms: float | None
 
 
-def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, seconds: float, captured: bool) -> Row:
+def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, seconds: float, exported: bool) -> Row:
     """The row of a run that has its root.
 
     verifies: whether the evaluator has a gate for the version that is handed back. seconds: wall time of the problem.
-    captured: whether the coder's graph of the task can be asked for; without it rules that need it do not hold.
+    exported: whether the coder's graph of the task can be asked for; without it rules that need it do not hold.
     """
     tree, best = result.versions, result.versions.best
     store = Store.read(result.run_dir)
@@ -87,7 +87,7 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
         finished=result.finished or "",
     )
     versions = [(node.source, node.outcome) for node in tree if node is not tree.root]
-    return replace(row, why=explained(row, versions, _library_steps(task, best) if captured else None))
+    return replace(row, why=explained(row, versions, _library_steps(task, best) if exported else None))
 
 
 def has_kernel(source: str) -> bool:
@@ -171,15 +171,15 @@ def launches(metrics: Mapping[str, float]) -> float | None:
 
 
 def _library_steps(task: Task, best: KernelNode) -> tuple[dict[str, int], int] | None:
-    """The library ops that a version still calls and that no kernel family covers, by name with their number; and how many
+    """The library ops that a version still calls and that no kernel template covers, by name with their number; and how many
     steps it has. Views cost nothing and count as neither. None for a version without a plan."""
-    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.exported import export_graph
     from mtmc.rewrite.ops import FREE
     from mtmc.rewrite.plan import graph_of, plan_from_json
 
     try:
         plan = plan_from_json(best.plan or "")
-        graph: Graph = graph_of(capture(task), plan)
+        graph: Graph = graph_of(export_graph(task), plan)
         steps = [each for each in plan.stages if not each.is_torch or graph.by_name[each.ops[0]].target not in FREE]
         calls = [each.ops[0] for each in steps if each.is_torch and not _covered(graph, each.ops[0])]
         return dict(Counter(graph.by_name[call].target.split(".")[1] for call in calls)), len(steps)
@@ -188,13 +188,13 @@ def _library_steps(task: Task, best: KernelNode) -> tuple[dict[str, int], int] |
 
 
 def _covered(graph: Graph, op: str) -> bool:
-    """Whether one of the kernel families takes an op by itself."""
+    """Whether one of the kernel templates takes an op by itself."""
     from mtmc.rewrite.body import NotCovered, build
-    from mtmc.rewrite.families import family_of
     from mtmc.rewrite.ops import table
+    from mtmc.rewrite.templates import template_of
 
     try:
-        family_of(build(graph, (op,), table))
+        template_of(build(graph, (op,), table))
     except NotCovered:
         return False
     return True

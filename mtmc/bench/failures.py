@@ -21,7 +21,7 @@ def failure_of(error: BaseException, loaded: bool, evaluated: bool) -> Failure:
     """The reason for a problem without a result.
 
     loaded: whether its task was there. evaluated: whether the evaluator was asked for anything: a task that fails before
-    that cannot be captured by the coder.
+    that cannot be exported by the coder.
 
     Raises: ConfigError, again: a setting that is wrong is wrong for every problem.
     """
@@ -42,7 +42,7 @@ def failure_of(error: BaseException, loaded: bool, evaluated: bool) -> Failure:
 
 
 def _core(message: str) -> str:
-    """What a message says of the problem. Its name stands beside it, and how a task's author would mend it is not wanted."""
+    """What a message says of the problem. Its name stands beside it, and how a task's author would fix it is not wanted."""
     tried = _LAST_TRIED.search(message)
     if tried is not None:
         return f"no small shapes run; the last ones tried, {tried['reason']}"

@@ -66,8 +66,8 @@ class BenchFolder:
         for name in sorted({*old, *new}):
             if old.get(name) != new.get(name):
                 values = f"{name} {old.get(name)!r}, not {new.get(name)!r}"
-                mend = "choose another folder, or the same settings"
-                raise RunError(f"the rows in {self.path} were made with {values}: {mend}")
+                fix = "choose another folder, or the same settings"
+                raise RunError(f"the rows in {self.path} were made with {values}: {fix}")
 
     def run(self, problem: Problem) -> Path:
         """Folder of a problem's search."""

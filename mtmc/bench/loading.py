@@ -1,4 +1,4 @@
-"""loading: Problem -> Task, in the benchmark's dtype. What it took to find small shapes is kept in the bench's folder."""
+"""loading: Problem -> Task, in the benchmark's dtype. Small shapes, once found, are kept in the benchmark's folder."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from mtmc.outcome import RuntimeKind
@@ -20,18 +20,20 @@ FailureKind = Literal[
 """Why there is no result.
 
 not_loaded: the file is no task, does not run, or has no small shapes. no_candidate: there is none to score.
-not_exported: the coder cannot capture it (torch.export). too_large: it does not fit into memory. refused: the reference
+not_exported: the coder cannot export it (torch.export). too_large: it does not fit into memory. refused: the reference
 fails its own evaluation, or two runs of it differ. evaluator, model: their own means failed. time: the time of one problem
 was up. crash: the process that had it ended. error: a bug of ours.
 """
 FAILURE_KINDS: tuple[FailureKind, ...] = get_args(FailureKind)
 PASSING: tuple[FailureKind, ...] = ("evaluator", "model", "time", "crash", "error", "no_candidate")
-"""What another try may mend."""
+"""What another try may fix."""
 
 WhyKind = Literal[
-    "at_the_roof", "launch_bound", "family_missing", "kernels_fail", "nothing_tried", "library_better", "ended"
+    "at_the_roof", "launch_bound", "template_missing", "kernels_fail", "nothing_tried", "library_better", "ended"
 ]
 """Why a problem is not faster, see `mtmc.bench.why`."""
+_OLD_KINDS: Mapping[str, WhyKind] = {"family_missing": "template_missing"}
+"""Kinds that were called otherwise in rows which may still be read."""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,8 @@ def row_from_json(data: Mapping[str, Any]) -> Row:
     for name, kind in (("failure", Failure), ("why", Why)):
         if fields.get(name) is not None:
             fields[name] = kind(**fields[name])
+    if (why := fields.get("why")) is not None:
+        fields["why"] = replace(why, kind=_OLD_KINDS.get(why.kind, why.kind))
     fields["steps"] = tuple(fields.get("steps", ()))
     return Row(**fields)
 

@@ -73,7 +73,7 @@ def solve(problem: Problem, setup: Setup, evaluator: Shared, on_progress: OnProg
         task = load_problem(setup.suite, problem, setup.dtype, setup.kept.task(problem))
         found = identity(problem, task.source, setup)
         result = _searched(problem, task, setup, evaluator, on_progress)
-        return row_of(problem, task, result, evaluator.verifies, result_seconds(result, started), captured=True)
+        return row_of(problem, task, result, evaluator.verifies, result_seconds(result, started), exported=True)
     except Exception as error:
         _log.warning("%s: no result", problem.id, exc_info=True)
         failure = failure_of(error, bool(found), evaluator.asked)
@@ -95,7 +95,7 @@ def loads(problem: Problem, setup: Setup) -> Row:
 def salvage(problem: Problem, setup: Setup, failure: Failure) -> Row:
     """The row of a problem whose process had to be ended: with the versions that its run has, if it has any.
 
-    failure: why it was ended. Nothing is captured again, since that may be what did not end.
+    failure: why it was ended. Nothing is exported again, since that may be what did not end.
     """
     run_dir = setup.kept.run(problem)
     try:
@@ -103,7 +103,7 @@ def salvage(problem: Problem, setup: Setup, failure: Failure) -> Row:
             return failed_row(problem, failure, 0.0)
         result = load(run_dir, strategy=setup.parts["strategy"])
         task, verifies, seconds = _recorded(run_dir)
-        row = row_of(problem, task, result, verifies, seconds, captured=False)
+        row = row_of(problem, task, result, verifies, seconds, exported=False)
         return replace(row, finished=f"cut off: {failure.message}")
     except Exception:
         _log.warning("%s: nothing to be had of its run", problem.id, exc_info=True)

@@ -6,7 +6,7 @@ that v reaches, so that R t(v) is the least time that the work takes on this GPU
     at_the_roof      a version that reaches REACHABLE of the roofline would gain less than ENOUGH over b:
                      t(b) / (R t(v) / REACHABLE) < ENOUGH
     launch_bound     launching its kernels takes at least half of t(v): kernels x launch time >= t(v) / 2
-    family_missing   v still calls the library for ops that no kernel family covers
+    template_missing v still calls the library for ops that no kernel template covers
     kernels_fail     versions with kernels were made, and none passed
     nothing_tried    no version with a kernel was made
     library_better   the fastest right version with a kernel is no faster than b
@@ -34,7 +34,7 @@ class WhyFacts:
 
     baseline, baseline_ms: the better one. best_ms: of what is handed back. roofline: fraction that reaches, 0 to 1.
     kernels: launches of one forward. launch_us: of one launch on this GPU.
-    uncovered: library ops that the best version still calls and no kernel family covers, by name, with how many.
+    uncovered: library ops that the best version still calls and no kernel template covers, by name, with how many.
     ops: library calls and kernels of the best version together.
     kernel_ms: of the fastest right version with a kernel. made: versions with kernels. statuses: how these ended.
     finished: why the search ended.
@@ -59,7 +59,7 @@ def why(facts: WhyFacts) -> Why | None:
     gain = facts.baseline_ms / facts.best_ms
     if gain >= ENOUGH:
         return None
-    for rule in (_at_the_roof, _launch_bound, _family_missing, _without_kernels):
+    for rule in (_at_the_roof, _launch_bound, _template_missing, _without_kernels):
         found = rule(facts)
         if found is not None:
             return found
@@ -92,13 +92,15 @@ def _launch_bound(facts: WhyFacts) -> Why | None:
     return Why("launch_bound", f"{launches} are {_percent(launching / facts.best_ms)} of its {_ms(facts.best_ms)}")
 
 
-def _family_missing(facts: WhyFacts) -> Why | None:
+def _template_missing(facts: WhyFacts) -> Why | None:
     if not facts.uncovered:
         return None
     names = [f"{name} ({count})" if count > 1 else name for name, count in facts.uncovered.items()]
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     count = sum(facts.uncovered.values())
-    return Why("family_missing", f"no kernel family covers {shown}: {count} of {facts.ops} steps stay with the library")
+    return Why(
+        "template_missing", f"no kernel template covers {shown}: {count} of {facts.ops} steps stay with the library"
+    )
 
 
 def _without_kernels(facts: WhyFacts) -> Why | None:

@@ -1,4 +1,4 @@
-"""worker: a process that takes problems one after the other, started by a `Crew`.
+"""worker: a process that takes problems one after the other, started by a `WorkerPool`.
 
 It is given its end of a pipe as a file descriptor. It is told once what all problems have in common and where the evaluator
 is, then one problem at a time, and answers with ("progress", ...) and in the end ("row", row), or ("config", message) for a
@@ -38,7 +38,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Orders:
+class WorkerConfig:
     """What a worker is told once. address, key: of the evaluator; None where it needs none. level: of its log."""
 
     setup: Setup
@@ -65,14 +65,14 @@ def done(job: Job, setup: Setup, evaluator: RemoteEvaluator | None, on_progress:
 
 def serve(pipe: Connection) -> None:
     """Take jobs until the pipe is closed. Raises: EOFError or OSError when it is."""
-    orders: Orders = pipe.recv()
-    logging.getLogger("mtmc").setLevel(orders.level)
-    evaluator = None if orders.address is None else RemoteEvaluator(orders.address, orders.key)
+    config: WorkerConfig = pipe.recv()
+    logging.getLogger("mtmc").setLevel(config.level)
+    evaluator = None if config.address is None else RemoteEvaluator(config.address, config.key)
     while True:
         job: Job = pipe.recv()
         print(f"--- {job.what} {job.problem.id}", file=sys.stderr, flush=True)
         try:
-            row = done(job, orders.setup, evaluator, lambda progress: pipe.send(("progress", progress)))
+            row = done(job, config.setup, evaluator, lambda progress: pipe.send(("progress", progress)))
             pipe.send(("row", row))
         except ConfigError as error:
             pipe.send(("config", str(error)))

@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"the package {package} is not installed: mtmc doctor says what is missing", BAD_INPUT)
     except Interrupted as stop:
-        return _fail(f"interrupted; {stop.mend}", INTERRUPTED)
+        return _fail(f"interrupted; {stop.hint}", INTERRUPTED)
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
@@ -133,8 +133,8 @@ def _command_name(argv: Sequence[str]) -> str | None:
     name = next((text for text in argv if not text.startswith("-")), None)
     if name is not None and name not in COMMANDS:
         near = difflib.get_close_matches(name, COMMANDS, n=1)
-        mend = f"did you mean {near[0]}?" if near else f"use one of {', '.join(COMMANDS)}"
-        raise ConfigError(f"there is no command {name!r}: {mend}")
+        fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(COMMANDS)}"
+        raise ConfigError(f"there is no command {name!r}: {fix}")
     return name
 
 

@@ -43,8 +43,8 @@ def _bench(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
             run_bench(settings, make_parts(config), out, options=options, watcher=watcher, log_level=level)
     except KeyboardInterrupt as stop:
         kept = (out / "bench.json").exists()
-        mend = f"go on with the same command and out={out}" if kept else "nothing was kept"
-        raise Interrupted(mend) from stop
+        hint = f"go on with the same command and out={out}" if kept else "nothing was kept"
+        raise Interrupted(hint) from stop
     print(_summary(out))
     return 0
 

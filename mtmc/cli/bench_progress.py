@@ -12,7 +12,7 @@ from mtmc.export.text import factor, one_line
 
 if TYPE_CHECKING:
     from mtmc.bench import Problem, Row
-    from mtmc.bench.crew import Watcher
+    from mtmc.bench.worker_pool import Watcher
     from mtmc.search import Progress
 
 WIDTH = 100

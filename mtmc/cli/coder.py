@@ -1,4 +1,4 @@
-"""mtmc train coder=NAME: a language model is taught to make edits."""
+"""mtmc train coder=NAME: a language model is trained to make edits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from mtmc.cli.command import Interrupted
 
-TOLD = ("loss", "accuracy", "rules", "execution", "asked", "kl", "length")
+SHOWN = ("loss", "accuracy", "rules", "execution", "asked", "kl", "length")
 """Numbers of a step that are shown while it goes on."""
 
 
@@ -29,24 +29,24 @@ def train_coder(overrides: Sequence[str], dry_run: bool, trainings: Path) -> int
         print(OmegaConf.to_yaml(OmegaConf.create(plain)), end="")
         return 0
     from mtmc.protocols import EvaluatorSettings
-    from mtmc.rl.coder.train import teach
+    from mtmc.rl.coder.train import train
     from mtmc.search.components import make
 
     evaluator = make("evaluator", plan.evaluator.name, plan.evaluator.settings)
     evaluator = evaluator.open() if isinstance(evaluator, EvaluatorSettings) else evaluator
     try:
-        taught = teach(plan.base, plan.settings, evaluator, out, _line, _say, plan.command)
+        result = train(plan.base, plan.settings, evaluator, out, _line, _say, plan.command)
     except KeyboardInterrupt as stop:
-        raise Interrupted("what was taught is lost: give sft.minutes and grpo.minutes to end in time") from stop
+        raise Interrupted("what was learned is lost: give sft.minutes and grpo.minutes to end in time") from stop
     finally:
         evaluator.close()
     print("samples   rules  execution  all rules kept  right  as asked")
-    for stage, found in taught.scores.items():
+    for stage, found in result.scores.items():
         print(
             f"{stage:<8} {found['rules']:>6.2f} {found['execution']:>+10.2f} {found['kept']:>9} of {found['samples']}"
             f" {found['right']:>6} {found['asked']:>9}"
         )
-    for path in taught.files:
+    for path in result.files:
         print(f"wrote {path}")
     return 0
 
@@ -56,7 +56,7 @@ def _say(text: str) -> None:
 
 
 def _line(row: Mapping[str, Any]) -> None:
-    numbers = ", ".join(f"{name} {row[name]:.3g}" for name in TOLD if name in row)
+    numbers = ", ".join(f"{name} {row[name]:.3g}" for name in SHOWN if name in row)
     _say(f"[{row['phase']} {row['step']}] {numbers}")
 
 

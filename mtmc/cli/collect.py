@@ -14,7 +14,7 @@ from mtmc.cli.command import Command, Interrupted
 from mtmc.errors import ConfigError
 
 if TYPE_CHECKING:
-    from mtmc.rl.worker import Told
+    from mtmc.rl.worker import TreeResult
 
 COLLECTIONS = Path("trees")
 """Where collections go that nobody gives a folder."""
@@ -36,9 +36,9 @@ def _collect(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     from mtmc.rl.collect import collect
 
     out = Path(given).expanduser() if given else COLLECTIONS / f"{part.name}-{settings.seed}"
-    teller = _Teller(settings.tasks)
+    reporter = _Reporter(settings.tasks)
     try:
-        found = collect(settings, make("evaluator", part.name, part.settings), recorded_as, out, teller)
+        found = collect(settings, make("evaluator", part.name, part.settings), recorded_as, out, reporter)
     except KeyboardInterrupt as stop:
         raise Interrupted(f"go on with the same command and out={out}") from stop
     size = sum(found.sizes.values()) / 2**20
@@ -50,20 +50,20 @@ def _collect(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     return 0
 
 
-class _Teller:
+class _Reporter:
     """A line for each tree that ends, on stderr."""
 
     def __init__(self, tasks: int) -> None:
-        self._tasks, self._ended, self._evaluations = tasks, 0, 0
+        self._tasks, self._recorded, self._evaluations = tasks, 0, 0
         self._started = time.monotonic()
 
-    def __call__(self, told: Told) -> None:
-        self._ended += told.ended not in ("refused", "failed")
-        self._evaluations += told.evaluations
+    def __call__(self, result: TreeResult) -> None:
+        self._recorded += result.status not in ("refused", "failed")
+        self._evaluations += result.evaluations
         rate = self._evaluations / max(1e-9, time.monotonic() - self._started)
-        why = f": {' '.join(told.reason.split())[:160]}" if told.reason else ""
-        line = f"{told.name} {told.ended}, {told.evaluations} evaluations in {told.seconds:.0f} s{why}"
-        print(f"[{self._ended}/{self._tasks}, {rate:.2f} evaluations a second] {line}", file=sys.stderr, flush=True)
+        why = f": {' '.join(result.reason.split())[:160]}" if result.reason else ""
+        line = f"{result.name} {result.status}, {result.evaluations} evaluations in {result.seconds:.0f} s{why}"
+        print(f"[{self._recorded}/{self._tasks}, {rate:.2f} evaluations a second] {line}", file=sys.stderr, flush=True)
 
 
 def _dataset(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:

@@ -26,8 +26,8 @@ class Command:
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with what can be done now. mend: e.g. "go on with: mtmc resume runs/softmax-..."."""
+    """Ctrl-C, with what can be done now. hint: e.g. "go on with: mtmc resume runs/softmax-..."."""
 
-    def __init__(self, mend: str) -> None:
-        super().__init__(mend)
-        self.mend = mend
+    def __init__(self, hint: str) -> None:
+        super().__init__(hint)
+        self.hint = hint

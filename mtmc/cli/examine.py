@@ -23,14 +23,14 @@ def _doctor(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         findings.append(finding)
         answer = "yes" if finding.ok else "NO " if finding.needed else "no "
         print(f"{finding.what:<{width}}  {answer}  {finding.detail}", flush=True)
-        if finding.mend:
-            print(f"{'':<{width}}       to mend: {finding.mend}", flush=True)
+        if finding.fix:
+            print(f"{'':<{width}}       to fix: {finding.fix}", flush=True)
     print()
     if able(findings):
         print("Searches can run here: mtmc search task=softmax")
         return 0
     lacking = ", ".join(finding.what for finding in findings if finding.needed and not finding.ok)
-    print(f"No search can run here before this is mended: {lacking}")
+    print(f"No search can run here before this is fixed: {lacking}")
     return 1
 
 

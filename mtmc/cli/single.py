@@ -95,9 +95,9 @@ def resumable(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        mend = resume_hint(folder) if store.exists() else "nothing was kept, for the root was not evaluated yet"
-        raise Interrupted(mend) from stop
+        hint = resume_hint(folder) if store.exists() else "nothing was kept, for the root was not evaluated yet"
+        raise Interrupted(hint) from stop
     except MtmcError as error:
         if there or not store.exists():
             raise
-        raise type(error)(f"{error}; when that is mended, {resume_hint(folder)}") from error
+        raise type(error)(f"{error}; when that is fixed, {resume_hint(folder)}") from error

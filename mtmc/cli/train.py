@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TRAININGS = Path("trainings")
 """Where trainings go that nobody gives a folder."""
-TOLD = ("reward", "entropy", "kl", "value_loss", "score", "evaluations", "greedy")
+SHOWN = ("reward", "entropy", "kl", "value_loss", "score", "evaluations", "greedy")
 """Numbers of a row that are shown while it goes on."""
 
 
@@ -55,7 +55,7 @@ def _print(trained: Trained, out: Path) -> None:
     for path in trained.files:
         print(f"wrote {path}")
     print(f"curves and checkpoint in {out}")
-    if not trained.ended.finished:
+    if not trained.result.finished:
         print("the time is up: the same command goes on")
 
 
@@ -70,7 +70,7 @@ def _display() -> Iterator[Watcher]:
         shown: dict[str, float] = {}
 
         def watch(unit: int, units: int, row: Mapping[str, Any]) -> None:
-            shown.update({name: row[name] for name in TOLD if name in row})
+            shown.update({name: row[name] for name in SHOWN if name in row})
             bar.update(task, completed=unit, total=units, description=row["phase"], told=_numbers(shown))
 
         yield watch
@@ -82,7 +82,7 @@ def _line(unit: int, units: int, row: Mapping[str, Any]) -> None:
 
 
 def _numbers(row: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {row[name]:.3g}" for name in TOLD if name in row)
+    return ", ".join(f"{name} {row[name]:.3g}" for name in SHOWN if name in row)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,9 +107,9 @@ TRAIN = Command(
     arguments=_arguments,
     summary="train a policy on recorded trees",
     usage="[--dry-run] data=FOLDER [policy=NAME] [algorithm=NAME] [out=FOLDER] [SETTING=VALUE ...]",
-    description="Train a policy on recorded trees: first by what the trees tell of each action (warm.*), then by trying.\n\n"
+    description="Train a policy on recorded trees: by what they say of each action (pretraining.*), then by trying.\n\n"
     "  mtmc train data=trees/h100 policy=compact algorithm=ppo out=trainings/compact\n"
-    "  mtmc train data=[trees/h100,trees/h200] algorithm=grpo warm.epochs=0 iterations=300\n"
+    "  mtmc train data=[trees/h100,trees/h200] algorithm=grpo pretraining.epochs=0 iterations=300\n"
     "  mtmc train data=trees/h100 policy=lm policy.base=smollm2 out=trainings/lm\n"
     "  mtmc train data=trees/h100 coder=smollm2 evaluator=gpu out=trainings/coder\n\n"
     "The folder gets best/ (weights and model card), curves.csv, curves.png and a checkpoint, from which the same command\n"

@@ -79,7 +79,7 @@ class SearchConfig:
 def compose(texts: Sequence[str]) -> SearchConfig:
     """The settings of one search. texts: overrides as they stand on the command line, "budget.evaluations=64".
 
-    Raises: ConfigError naming the setting, its value and the mend.
+    Raises: ConfigError naming the setting, its value and the fix.
     """
     return _checked(parsing.parse(texts))
 
@@ -233,8 +233,8 @@ def _explained(error: BaseException, given: Sequence[Override], types: Mapping[s
         if name in values:
             value = parsing.typed_value(override) if name == whole else values[name]
             inside = ", ".join(each for each in types if each.startswith(f"{name}."))
-            mend = f"use {in_words(types[name])}" if name in types else f"give its settings one by one: {inside}"
-            return ConfigError(f"{name} cannot be {value!r}: {mend}")
+            fix = f"use {in_words(types[name])}" if name in types else f"give its settings one by one: {inside}"
+            return ConfigError(f"{name} cannot be {value!r}: {fix}")
     return ConfigError(_first_line(inner or error))
 
 

@@ -26,7 +26,7 @@ def compose_bench(texts: Sequence[str]) -> tuple[BenchSettings, SearchConfig]:
     Besides what a search takes there is "budget=48", short for budget.evaluations, and "levels=1" for a list of one. The
     trees of single searches are not dumped unless that is asked for (`mtmc export` does it later).
 
-    Raises: ConfigError naming the setting, its value and the mend.
+    Raises: ConfigError naming the setting, its value and the fix.
     """
     texts = [f"budget.evaluations={short[1]}" if (short := _SHORT_BUDGET.fullmatch(text)) else text for text in texts]
     types = setting_fields(BenchSettings)

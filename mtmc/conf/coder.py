@@ -18,7 +18,7 @@ CODER, OUT, EVALUATOR = "coder", "out", "evaluator"
 
 @dataclass(frozen=True)
 class CoderPlan:
-    """base: the model that is taught. out: None where no folder is given. command: as it stood on the command line."""
+    """base: the model that is trained. out: None where no folder is given. command: as it stood on the command line."""
 
     base: str
     settings: CoderSettings
@@ -35,7 +35,7 @@ def is_coder(texts: Sequence[str]) -> bool:
 def compose_coder(texts: Sequence[str]) -> CoderPlan:
     """A training of a coder. texts: overrides as they stand on the command line, one of them "coder=NAME".
 
-    Raises: ConfigError naming the setting, its value and the mend.
+    Raises: ConfigError naming the setting, its value and the fix.
     """
     types = flat_types()
     given = parsing.parse(texts)

@@ -22,7 +22,7 @@ def compose_collect(texts: Sequence[str]) -> tuple[CollectSettings, Part, str | 
 
     texts: overrides as they stand on the command line, "tasks=300", "evaluator=gpu", "evaluator.reuse=32".
 
-    Raises: ConfigError naming the setting, its value and the mend.
+    Raises: ConfigError naming the setting, its value and the fix.
     """
     types = setting_fields(CollectSettings)
     own = [text for text in texts if _name(text) in types]

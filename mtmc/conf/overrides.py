@@ -141,6 +141,6 @@ def _read(text: str, sweep: bool) -> Override:
     except HydraException as error:
         literal = name in PATHS and bool(equals)
         if not literal:
-            mend = "write name=value, and put a value with special characters in quotes: name='\"...\"'"
-            raise ConfigError(f"{text!r} is no setting: {mend}") from error
+            fix = "write name=value, and put a value with special characters in quotes: name='\"...\"'"
+            raise ConfigError(f"{text!r} is no setting: {fix}") from error
     return parser.parse_override(f"{name}={quoted(value)}") if literal else override

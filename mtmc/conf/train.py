@@ -20,9 +20,9 @@ OUT, POLICY, ALGORITHM = "out", "policy", "algorithm"
 def compose_train(texts: Sequence[str]) -> tuple[Plan, str | None]:
     """A training, and its folder (None where none is given).
 
-    texts: overrides as they stand on the command line, "policy=compact", "algorithm.clip=0.1", "warm.epochs=0".
+    texts: overrides as they stand on the command line, "policy=compact", "algorithm.clip=0.1", "pretraining.epochs=0".
 
-    Raises: ConfigError naming the setting, its value and the mend.
+    Raises: ConfigError naming the setting, its value and the fix.
     """
     given = parsing.parse(texts)
     chosen = {

@@ -1,8 +1,8 @@
 """The GPU evaluator: audit, build, check, time and verify on NVIDIA GPUs; runtimes are measured.
 
-Builds run in parallel on the CPU cores (`mtmc.evaluate.compiling.build`) and fill one Triton cache; each visible GPU is a
-lane (`mtmc.evaluate.measure.lane`) where one candidate at a time is examined. This module runs in the caller's process and
-loads neither torch nor triton.
+Builds run in parallel on the CPU cores (`mtmc.evaluate.compiling.build`) and fill one Triton cache; each visible GPU has
+its worker (`mtmc.evaluate.measure.gpu_worker`), where one candidate at a time is examined. This module runs in the
+caller's process and loads neither torch nor triton.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from mtmc.evaluate.compiling.build import Built, build, ready, warm
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.devices import Device, cores, visible_devices
 from mtmc.evaluate.failures import failed_job, taken
-from mtmc.evaluate.measure.lane import Lane, LaneSettings
-from mtmc.evaluate.measure.lanes import Lanes
+from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings
+from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.measure.questions import ENDED, Measured
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
@@ -45,7 +45,7 @@ BASELINES: Mapping[str, str] = {
     "torch.compile": "compile:default",
     "torch.compile max-autotune": "compile:max-autotune-no-cudagraphs",
 }
-"""What a version is compared with, by name: see `measure.wire.Load.made`."""
+"""What a version is compared with, by name: see `measure.wire.Load.baseline`."""
 MOST_SPARES, SPARE_MIB = 6, 12288
 """Processes for candidates that wait on each GPU: at most so many, and one for so much of its memory (a CUDA context
 takes half a GiB). Making one takes about half a second, so several are in the making while one is at work."""
@@ -92,15 +92,15 @@ class GpuEvaluator(Evaluator):
 
     verifies = True
 
-    def __init__(self, settings: GpuSettings, fabric: str = "cuda") -> None:
+    def __init__(self, settings: GpuSettings, backend: str = "cuda") -> None:
         sandbox_mode(settings.sandbox)
         require_numbers(settings, ("timeout_s", "memory_mib", "reuse"), ("builders", "check_variants"))
         unknown = [name for name in settings.baselines if name not in BASELINES]
         if unknown:
             raise ConfigError(f"evaluator.baselines cannot have {unknown[0]!r}: use some of {', '.join(BASELINES)}")
         self._settings = settings
-        self._fabric = fabric
-        self._devices = visible_devices(settings.devices) if fabric == "cuda" else [Device.host()]
+        self._backend = backend
+        self._devices = visible_devices(settings.devices) if backend == "cuda" else [Device.host()]
         self._hardware = self._devices[0].hardware
         if any(device.hardware.name != self._hardware.name for device in self._devices):
             names = ", ".join(f"{device.index}: {device.name}" for device in self._devices)
@@ -113,8 +113,8 @@ class GpuEvaluator(Evaluator):
         self._builders = settings.builders or max(1, cores() - len(self._devices))
         self._build: Pool | None = None
         self._starting = threading.Lock()
-        self._all = [Lane(self._lane_settings(device)) for device in self._devices]
-        self._lanes = Lanes(self._all)
+        self._all = [GpuWorker(self._worker_settings(device)) for device in self._devices]
+        self._workers = GpuWorkers(self._all)
         self._threads = ThreadPoolExecutor(self._builders + 2 * len(self._all), thread_name_prefix="mtmc-gpu")
         self._told: set[tuple[str, str]] = set()
         self._closed = False
@@ -157,8 +157,8 @@ class GpuEvaluator(Evaluator):
         self._closed = True
         if self._build is not None:
             self._build.close()
-        for lane in self._all:
-            lane.close()
+        for worker in self._all:
+            worker.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._finalizer()
 
@@ -176,24 +176,24 @@ class GpuEvaluator(Evaluator):
             "source": request.source,
             "target_name": self._hardware.target,
             "variants": plan(request.task, request.depth, self._settings.check_variants).variants,
-            "for_gpu": self._fabric == "cuda",
+            "for_gpu": self._backend == "cuda",
         }
         result = self._builds().run(build, arguments)
         return taken("build", result, request.source, self._settings.timeout_s, self._settings.memory_mib)
 
-    def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], made: str = "") -> Outcome:
-        """What a lane finds of a version that was built, or of a baseline."""
+    def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], baseline: str = "") -> Outcome:
+        """What a GPU worker finds of a version that was built, or of a baseline."""
         self._builds()
         waited = time.perf_counter()
-        with self._lanes.one_for(source_hash(request.task.source)) as lane:
+        with self._workers.one_for(source_hash(request.task.source)) as worker:
             queued = time.perf_counter() - waited
-            answer, process = lane.examine(
+            answer, process = worker.examine(
                 task=request.task,
                 source=request.source,
                 depth=request.depth,
                 check_variants=self._settings.check_variants,
-                limit_s=COMPILE_S if made.startswith("compile") else self._settings.timeout_s,
-                made=made,
+                limit_s=COMPILE_S if baseline.startswith("compile") else self._settings.timeout_s,
+                baseline=baseline,
                 profile=self._settings.profile,
             )
         if isinstance(answer.found, Measured):
@@ -210,13 +210,13 @@ class GpuEvaluator(Evaluator):
             _log.warning("task %s: %s", task.name, warning)
 
     def _builds(self) -> Pool:
-        """The pool that builds. It is started when the device has told what candidates may ask of it, and before the lanes
-        are: Triton's launcher, which it compiles, is what their processes find in the cache and cannot write there."""
+        """The pool that builds. It is started when the device has told what candidates may ask of it, and before the GPU
+        workers are: Triton's launcher, which it compiles, their processes find in the cache and cannot write there."""
         with self._starting:
             if self._build is None:
                 settings = self._settings
                 facts = self._all[0].about().facts
-                real = self._fabric == "cuda"
+                real = self._backend == "cuda"
                 target = {"target_name": self._hardware.target, "multiprocessors": self._hardware.sms}
                 self._build = Pool(
                     PoolSettings(
@@ -231,18 +231,18 @@ class GpuEvaluator(Evaluator):
                     )
                 )
                 self._build.run(ready, {})
-                for lane in self._all:  # they calibrate while the first version is built
-                    self._threads.submit(lane.warm_up)
+                for worker in self._all:  # they calibrate while the first version is built
+                    self._threads.submit(worker.warm_up)
             return self._build
 
-    def _lane_settings(self, device: Device) -> LaneSettings:
+    def _worker_settings(self, device: Device) -> GpuWorkerSettings:
         settings = self._settings
-        return LaneSettings(
+        return GpuWorkerSettings(
             device.index,
             device.uuid or device.index,
             device.hardware,
             self._cache,
-            self._fabric,
+            self._backend,
             settings.memory_mib,
             sandbox_mode(settings.sandbox),
             min(MOST_SPARES, max(2, device.memory_mib // SPARE_MIB)),

@@ -1,4 +1,4 @@
-"""From plain JSON back to typed facts: what another process says is looked at before it is believed.
+"""From plain JSON back to typed facts: what another process says is validated before it is used.
 
 Answers cross the border of a process that runs candidates as JSON (nothing of it is ever unpickled), written with
 `dataclasses.asdict`. The types are those of the annotations; no value is converted but a whole number that stands for

@@ -1,7 +1,7 @@
 """shared: one evaluator for many runs, in this process or in another one.
 
-The evaluator (its lanes, warm workers, calibration) lives in the process that started the others (a benchmark, a
-collection of trees), which loads no torch; those that capture, write and search ask it over a socket. So problems overlap
+The evaluator (its GPU workers, warm processes, calibration) lives in the process that started the others (a benchmark, a
+collection of trees), which loads no torch; those that export, write and search ask it over a socket. So problems overlap
 on its GPUs as trials of one search do, and a process that hangs or dies takes nothing along.
 """
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mtmc.action import Action
-from mtmc.optimizations.capture import Capture
+from mtmc.optimizations.algebra import Algebra
+from mtmc.optimizations.cuda_graph import CudaGraph
 from mtmc.optimizations.descriptors import Descriptors
 from mtmc.optimizations.fuse import Fuse
 from mtmc.optimizations.kind import UNKNOWN_WEIGHT, Optimization
@@ -17,7 +18,6 @@ from mtmc.optimizations.pipeline import Pipeline
 from mtmc.optimizations.precision import Precision
 from mtmc.optimizations.reorder import Reorder
 from mtmc.optimizations.resources import asks_as_much
-from mtmc.optimizations.simplify import Simplify
 from mtmc.optimizations.split import Split
 from mtmc.optimizations.stop import Stop
 from mtmc.optimizations.tile import Tile
@@ -42,8 +42,8 @@ KINDS: dict[str, Optimization] = {
         Persist(),
         Descriptors(),
         Layout(),
-        Simplify(),
-        Capture(),
+        Algebra(),
+        CudaGraph(),
         Stop(),
     )
 }

@@ -5,8 +5,8 @@ from __future__ import annotations
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.starts import WITH_DESCRIPTORS
 from mtmc.optimizations.version import Version
-from mtmc.rewrite.families.product import analyse, describable
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.product import analyse, describable
 
 PAGE = """\
 # descriptors
@@ -41,14 +41,14 @@ class Descriptors(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
-        if stage.family != "matmul" or version.hardware.target not in WITH_DESCRIPTORS:
+        if stage.template != "matmul" or version.hardware.target not in WITH_DESCRIPTORS:
             return []
         body = version.body(stage)
         assert body is not None
         if dict(stage.schedule).get("operands") == "descriptors":
             return [({"operands": "pointers"}, f"read the operands of the {stage.name} kernel through pointers again")]
-        turned = dict(stage.schedule).get("right") == "turned"
-        if not describable(version.graph, analyse(version.graph, body), turned):
+        transposed_copy = dict(stage.schedule).get("right") == "transposed"
+        if not describable(version.graph, analyse(version.graph, body), transposed_copy):
             return []
         return [
             ({"operands": "descriptors"}, f"read the operands of the {stage.name} kernel through tensor descriptors")

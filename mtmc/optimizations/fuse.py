@@ -15,9 +15,9 @@ from mtmc.optimizations.layout import kept
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version, also
 from mtmc.protocols import Observation
-from mtmc.rewrite.alike import form
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import CONSTANT, Shape
+from mtmc.rewrite.isomorphism import structural_hash
 from mtmc.rewrite.plan import Plan, Stage, feeds, merged_ops
 from mtmc.rewrite.products import PRODUCTS
 from mtmc.source.calls import Call
@@ -57,8 +57,8 @@ LONGEST = 4
 """Calls in a row that a version without a plan is offered as one fusion, besides the whole row."""
 WHOLE = 8
 """Calls of the longest row that is offered as one fusion."""
-SIDE_BY_SIDE = ("pointwise", "rowwise")
-"""Families whose kernels go over several values of the same shape at once."""
+HORIZONTAL = ("pointwise", "rowwise")
+"""Templates whose kernels go over several values of the same shape at once."""
 
 
 class Fuse(Optimization):
@@ -69,7 +69,7 @@ class Fuse(Optimization):
     weight = 3.0
 
     def legal(self, version: Version) -> Iterator[Move]:
-        """Moves for the largest groups, for neighbours that one family covers together, for small ones side by side.
+        """Moves for the largest groups, for neighbours that one template covers together, for small ones side by side.
 
         Neighbours that are alike, as in the layers of a network, have one move, which fuses them everywhere.
         """
@@ -77,7 +77,7 @@ class Fuse(Optimization):
         found: dict[Hashable, list[tuple[tuple[Stage, ...], Merged]]] = {}
         for stages in _neighbours(version, flow):
             if (merged := _merged(version, flow, *stages)) is not None:
-                found.setdefault(form(version.graph, merged[1]), []).append((stages, merged))
+                found.setdefault(structural_hash(version.graph, merged[1]), []).append((stages, merged))
         yield from self._groups(version)
         for alike in found.values():
             yield self._near(version, alike)
@@ -103,7 +103,7 @@ class Fuse(Optimization):
             sentence = f"fuse all neighbours that gain by it, {len(groups)} kernels instead of {saved + len(groups)}"
             action = make_action(self.kind, _span(version, stages), sentence, groups=len(groups), saved=saved)
             yield Move(action, partial(_fused, version, groups))
-        for alike in _by_form(version, groups):
+        for alike in _isomorphic(version, groups):
             first, *others = alike
             if len(first.stages) > 2 and (len(groups) == 1 or len(alike) < len(groups)):
                 names = f"{first.stages[0].name} to {first.stages[-1].name}"
@@ -121,11 +121,11 @@ class Fuse(Optimization):
                 if shape != other or not flow.independent(first, second) or flow.together(first, second):
                     continue
                 merged = version.as_kernel(merged_ops(version.graph, (first, second)), settings_of((first, second)))
-                if merged is None or merged.family not in SIDE_BY_SIDE:
+                if merged is None or merged.template not in HORIZONTAL:
                     continue
-                sentence = f"fuse {first.name} and {second.name} side by side"
+                sentence = f"fuse {first.name} and {second.name} horizontally"
                 names = {"first": first.name, "second": second.name}
-                action = make_action(self.kind, version.region(first, second), sentence, **names, apart=True)
+                action = make_action(self.kind, version.region(first, second), sentence, **names, horizontal=True)
                 plan = version.plan.with_merged(version.graph, (first, second), merged)
                 yield Move(action, partial(kept, version, plan))
                 break  # the next one like it; the others can follow
@@ -205,10 +205,10 @@ def _apart_from(first: tuple[Stage, ...], others: Sequence[tuple[Stage, ...]]) -
     return found
 
 
-def _by_form(version: Version, groups: Sequence[Group]) -> list[list[Group]]:
+def _isomorphic(version: Version, groups: Sequence[Group]) -> list[list[Group]]:
     """Groups that become kernels of one form together."""
     of = {group.merged: group for group in groups}
-    return [[of[stage] for stage in (first, *others)] for first, others in version.by_form(list(of))]
+    return [[of[stage] for stage in (first, *others)] for first, others in version.isomorphic(list(of))]
 
 
 def _span(version: Version, stages: Sequence[Stage]) -> Region:
@@ -220,7 +220,7 @@ def _span(version: Version, stages: Sequence[Stage]) -> Region:
 def _small(version: Version, stage: Stage) -> Shape | None:
     """The shape of a stage's first result, where a launch takes longer than the bytes of all it reads and writes."""
     graph = version.graph
-    if not stage.is_torch and stage.family not in SIDE_BY_SIDE:
+    if not stage.is_torch and stage.template not in HORIZONTAL:
         return None
     ops = [graph.by_name[name] for name in stage.ops]
     values = {name for op in ops for name in (*op.refs(), *op.outputs) if name in graph.values}

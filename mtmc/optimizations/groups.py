@@ -10,9 +10,9 @@ from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.plan import Plan, Setting, Stage, merged_ops
 
 MULTIPLY = ("matmul", "convolution")
-"""Families of products, which take along what follows element by element."""
+"""Templates of products, which take along what follows element by element."""
 MEMORY = ("pointwise", "rowwise", "windows", "scan")
-"""Families that memory limits: the fewer kernels, the better."""
+"""Templates that memory limits: the fewer kernels, the better."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ def settings_of(stages: Sequence[Stage]) -> dict[str, Setting]:
     """The settings of all stages; those of an earlier one count more, those of a product most, and those of a kernel that
     goes element by element only among its like: its warps suit no rows."""
     settings: dict[str, Setting] = {}
-    alone = all(stage.family == "pointwise" for stage in stages)
-    for stage in (*reversed(stages), *(stage for stage in stages if stage.family in (*MULTIPLY, "attention"))):
-        if alone or stage.family != "pointwise":
+    alone = all(stage.template == "pointwise" for stage in stages)
+    for stage in (*reversed(stages), *(stage for stage in stages if stage.template in (*MULTIPLY, "attention"))):
+        if alone or stage.template != "pointwise":
             settings |= dict(stage.schedule)
     return settings
 
@@ -95,7 +95,7 @@ class _Growing:
         return None
 
     def _gladly(self, first: Stage, second: Stage) -> bool:
-        """Whether two stages should be one, by the families they are of alone."""
+        """Whether two stages should be one, by the templates they are of alone."""
         one, two = self._family(first), self._family(second)
         if one in MEMORY and two in MEMORY:
             return True
@@ -103,19 +103,19 @@ class _Growing:
 
     def _as_wished(self, first: Stage, second: Stage, merged: Stage) -> bool:
         one = self._family(first)
-        return merged.family == one if one in MULTIPLY else merged.family in MEMORY
+        return merged.template == one if one in MULTIPLY else merged.template in MEMORY
 
-    def _in_fp32(self, stage: Stage, family: str) -> bool:
+    def _in_fp32(self, stage: Stage, template: str) -> bool:
         outputs = self.version.graph.by_name[stage.ops[-1]].outputs
-        return family == "matmul" and self.version.graph.values[outputs[0]].dtype == "float32"
+        return template == "matmul" and self.version.graph.values[outputs[0]].dtype == "float32"
 
     def _family(self, stage: Stage) -> str | None:
-        """The family of a stage's kernel; None for a call that has none."""
+        """The template of a stage's kernel; None for a call that has none."""
         if not stage.is_torch:
-            return stage.family
+            return stage.template
         if stage.ops not in self._families:
             alone = None if self.version.is_free(stage) else self.version.as_kernel(stage.ops, {})
-            self._families[stage.ops] = None if alone is None else alone.family
+            self._families[stage.ops] = None if alone is None else alone.template
         return self._families[stage.ops]
 
 

@@ -11,11 +11,11 @@ from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.families import FAMILIES
-from mtmc.rewrite.families.channels_last import FORMATS, is_last, turned
 from mtmc.rewrite.graph import Ref
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.source import print_stage
+from mtmc.rewrite.templates import TEMPLATES
+from mtmc.rewrite.templates.channels_last import FORMATS, is_channels_last, to_channels_last
 
 PAGE = """\
 # layout
@@ -24,22 +24,22 @@ Tensors lie channels last in memory (NHWC) where the library convolves them, and
 
 ## What it does
 cuDNN's fast convolutions want channels next to each other: of a tensor that lies channels first it makes a copy in the
-other order before, and of the result one after, in each call. Here the input is turned once, by a kernel that reads
-along the places and writes along the channels; the weights, which are small, are turned in each call too. Results stay
-as they are, forward's too: the kernels behind a convolution walk over memory in its own order. A reduction over the
+other order before, and of the result one after, in each call. Here the input is permuted once, by a kernel that reads
+along the places and writes along the channels; the weights, which are small, are permuted in each call too. Results
+stay as they are, forward's too: the kernels behind a convolution loop over memory in its own order. A reduction over the
 channels then reads neighbours, one over space keeps the channels side by side. What needs channels first (a group
 norm, a view, a product) gets a copy.
 
 ## When it pays
 Convolutions with some 16 channels or more, best several in a row. 3 x 3, 32 x 64 x 128 x 128 to 128 channels, fp32,
 H100: 0.75 ms channels first, 0.45 on tensors that lie channels last, 0.15 to turn the input. Fuse the kernels behind
-the convolution first: what is a torch call takes either order, but slowly. Where the layers are small, `capture`
-afterwards: turning weights is a short kernel each.
+the convolution first: what is a torch call takes either order, but slowly. Where the layers are small, `cuda_graph`
+afterwards: permuting weights is a short kernel each.
 
 ## When it harms
-- One convolution between views, products or group norms: turned before and back after, as the library does itself.
+- One convolution between views, products or group norms: permuted before and back after, as the library does itself.
 - Few channels, depthwise and grouped convolutions: the library has other kernels for them.
-- Large weights on small images: they are turned in each call, since nobody can tell whether they have changed.
+- Large weights on small images: they are permuted in each call, since nobody can tell whether they have changed.
 """
 
 _CONVOLUTIONS = frozenset(
@@ -58,8 +58,8 @@ _GROUPS_AT = 6
 LEAST_CHANNELS = 16
 TOO_EARLY = -1.5
 """For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
-FAMILIES_LAST = ("pointwise", "rowwise", "windows")
-"""Families whose kernels can go over tensors that lie channels last."""
+TEMPLATES_LAST = ("pointwise", "rowwise", "windows")
+"""Templates whose kernels can go over tensors that lie channels last."""
 
 
 class Layout(Optimization):
@@ -75,7 +75,7 @@ class Layout(Optimization):
         wide = any(min(_channels(version, stage)) >= LEAST_CHANNELS for stage in convolutions)
         if not wide or not version.hardware.target.startswith("sm_"):
             return
-        child = _turned(version)
+        child = _channels_last(version)
         pairs = zip(version.plan.stages, child.stages, strict=True)
         changed = [stage for stage, other in pairs if stage != other]
         lines = [version.regions[stage] for stage in changed if stage in version.regions]
@@ -95,12 +95,12 @@ def kept(version: Version, plan: Plan) -> Plan:
 
     version: the parent, with the child's graph.
     """
-    if not any(stage.is_torch and is_last(stage) for stage in version.plan.stages):
+    if not any(stage.is_torch and is_channels_last(stage) for stage in version.plan.stages):
         return plan
-    return _turned(replace(version, plan=plan))
+    return _channels_last(replace(version, plan=plan))
 
 
-def _turned(version: Version) -> Plan:
+def _channels_last(version: Version) -> Plan:
     stages, last = list[Stage](), set[str]()  # and the values that lie channels last
     for stage in version.plan.stages:
         reads = {ref for op in stage.ops for ref in version.graph.by_name[op].refs()}
@@ -108,26 +108,26 @@ def _turned(version: Version) -> Plan:
         if _convolves(version, stage):
             changed = stage.scheduled({"layout": "channels_last"})
         elif reads & last and not stage.is_torch:
-            changed = _turned_kernel(version, stage, last)
-        if stage.is_torch and (is_last(changed) or reads & last):
+            changed = _channels_last_kernel(version, stage, last)
+        if stage.is_torch and (is_channels_last(changed) or reads & last):
             last |= {value for op in stage.ops for value in version.graph.by_name[op].outputs}
-        elif is_last(changed):
+        elif is_channels_last(changed):
             last |= set(print_stage(version.graph, changed, changed.name).last)
         stages.append(changed)
     return replace(version.plan, stages=tuple(stages))
 
 
-def _turned_kernel(version: Version, stage: Stage, last: set[str]) -> Stage:
+def _channels_last_kernel(version: Version, stage: Stage, last: set[str]) -> Stage:
     """The kernel over memory in channels-last order, if it reads a tensor that lies so and can be written so."""
     body = version.body(stage)
-    if body is None or is_last(stage) or stage.family not in FAMILIES_LAST:
+    if body is None or is_channels_last(stage) or stage.template not in TEMPLATES_LAST:
         return stage
     try:
-        graph, body = turned(version.graph, body)
+        graph, body = to_channels_last(version.graph, body)
     except NotCovered:
         return stage
     # rows and columns are others then, so their blocks are chosen anew
-    blocks = FAMILIES[stage.family].default(graph, body) if stage.family == "rowwise" else {}
+    blocks = TEMPLATES[stage.template].default(graph, body) if stage.template == "rowwise" else {}
     changed = stage.scheduled({**blocks, "layout": "channels_last"})
     if not version.prints(changed) or not set(print_stage(version.graph, changed, changed.name).last) & last:
         return stage

@@ -32,7 +32,7 @@ ours was timed there. Elementwise calls: alone they gain nothing, lower them in 
 ## When it harms
 - fp16 and bf16 products: 4096 cubed in fp16 takes the library 0.182 ms, our best Triton tile 0.259.
 - fp32 products, until they are tiled and pipelined: a batched product went from 1.397 ms to 1.958, then to 1.307.
-- Few long rows: sums of 64 rows of 2097152 went from 0.194 ms to 0.461; `split` mends that.
+- Few long rows: sums of 64 rows of 2097152 went from 0.194 ms to 0.461; `split` helps there.
 - Group norm gained nothing (0.205 ms to 0.206).
 - Convolutions: the library's are hard to beat. Lower one for what it can be fused with, or where it is grouped, has few
   channels, or is transposed with a stride (the kernel here goes only over taps that meet an element).
@@ -47,9 +47,9 @@ class Lower(Optimization):
     weight = 1.0
 
     def legal(self, version: Version) -> Iterator[Move]:
-        """One move for each torch call that a family covers, and those like it."""
+        """One move for each torch call that a template covers, and those like it."""
         calls = [stage for stage in version.plan.stages if stage.is_torch and not version.is_free(stage)]
-        for stage, others in version.by_form(calls):
+        for stage, others in version.isomorphic(calls):
             if version.as_kernel(stage.ops, {}) is None:
                 continue
             sentence = f"lower {stage.name} to a Triton kernel{also(others)}"

@@ -9,11 +9,11 @@ from mtmc.action import Action
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
-from mtmc.rewrite.families import positions
-from mtmc.rewrite.families.conv_kernel import product_sizes
-from mtmc.rewrite.families.product import analyse
 from mtmc.rewrite.graph import product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates import positions
+from mtmc.rewrite.templates.conv_kernel import product_sizes
+from mtmc.rewrite.templates.product import analyse
 
 PAGE = """\
 # persist
@@ -83,9 +83,9 @@ class Persist(ScheduleChange):
 def _tiles(version: Version, stage: Stage) -> tuple[int, int]:
     """Tiles that a kernel makes at the full shapes, 0 where they cannot be dealt out, and slices of each that may be."""
     body = version.body(stage)
-    if body is None or stage.family not in ("matmul", "convolution"):
+    if body is None or stage.template not in ("matmul", "convolution"):
         return 0, 0
-    if stage.family == "convolution":
+    if stage.template == "convolution":
         windowed = positions.analyse(version.graph, body)
         rows, _ = product_sizes(version.graph, windowed)
         columns = product((windowed.node.shape[0], *windowed.outputs))

@@ -53,7 +53,7 @@ class Pipeline(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
-        if stage.family not in PRODUCTS:
+        if stage.template not in PRODUCTS:
             return []
         return [
             ({"num_stages": count}, f"apply a pipeline of {count} stages to the {stage.name} kernel")

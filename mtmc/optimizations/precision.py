@@ -50,7 +50,7 @@ class Precision(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
-        if stage.family not in PRODUCTS or stage.setting("precision") == "input":
+        if stage.template not in PRODUCTS or stage.setting("precision") == "input":
             return []
         words = {
             "tf32": "in one TF32 product, as the library's convolution does",
@@ -59,7 +59,7 @@ class Precision(ScheduleChange):
         }
         return [
             ({"precision": way}, f"compute the {stage.name} kernel's product {words[way]}")
-            for way in version.fp32_products(stage.family)
+            for way in version.fp32_products(stage.template)
             if stage.setting("precision") != "tf32"  # the fastest there is
         ]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from mtmc.action import Action, make_action
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
-from mtmc.rewrite.families.rows import rows_of
-from mtmc.rewrite.families.rowwise import register_warps, walking
 from mtmc.rewrite.graph import power_of_two_above
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.rows import rows_of
+from mtmc.rewrite.templates.rowwise import looping, register_warps
 from mtmc.source.sites import Sites
 
 PAGE = """\
@@ -19,7 +19,7 @@ PAGE = """\
 In which order a program goes through its data, and which programs run at the same time.
 
 ## What it does
-Rows: a walk in several passes reads the row once a pass; a row that is held in registers is read once. Products:
+Rows: a loop in several passes reads the row once a pass; a row that is held in registers is read once. Products:
 programs that run together and read the same rows or columns of an operand find them in the L2 cache; grouped order
 (some rows of tiles, column by column) makes the set that they read smaller. Convolutions: the sum goes over the
 channels at one tap, then at the next (what is read is worked out once a tap and position), or over all taps of one
@@ -29,16 +29,16 @@ program that stays in one plane reads each weight once, not once an element.
 ## When it pays
 Rows that fit the registers: 128 elements a thread still do (rows of 4096 held by one warp took 0.187 ms). Softmax of
 16384 x 4096 fp32 in three passes, H100: 0.329 ms with 4 warps, 0.258 with 8; held in registers 0.183 with 4. On an
-H200, 8 warps took 0.141 and 0.135: its L2 cache kept the rows. Very long rows: the other way, a walk in passes, so
-that nothing spills. A walk finds the maximum and the sum of exponentials together (it rescales the sum when the
-maximum grows), and mean and deviations together. Where a row is walked over twice, the first walk asks the cache to
+H200, 8 warps took 0.141 and 0.135: its L2 cache kept the rows. Very long rows: the other way, a loop in passes, so
+that nothing spills. A loop finds the maximum and the sum of exponentials together (it rescales the sum when the
+maximum grows), and mean and deviations together. Where a row is looped over twice, the first loop asks the cache to
 keep it (evict_last), the second to let it go (evict_first); for rows of 64 to 256 KiB a program then has 32 warps, so
-that few rows are in flight and the second walk still finds them: 1056 programs of 8 warps with 128 KiB each do not fit
+that few rows are in flight and the second loop still finds them: 1056 programs of 8 warps with 128 KiB each do not fit
 the 50 MiB. Rows in registers can be read as what the cache forgets first, which leaves it to the results.
 
 ## When it harms
 Rows of 16384 elements and more in registers, 64 a thread: one program of 16 warps fills a multiprocessor, which then
-waits for memory and computes by turns. H200: group norm of 32768 columns 0.22 ms, in two walks 0.13.
+waits for memory and computes by turns. H200: group norm of 32768 columns 0.22 ms, in two loops 0.13.
 
 Grouped order has gained little and cost more where it was timed:
 - fp16, 8192 cubed, 128 x 128 tiles, H100: no groups 2.180 ms, groups of 8 2.437, of 32 2.104 (H200: 2.225, 2.466,
@@ -63,7 +63,7 @@ class Reorder(ScheduleChange):
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
         name = stage.name
-        if stage.family == "matmul":
+        if stage.template == "matmul":
             offers: list[tuple[Choice, str]] = [
                 ({"group_m": group}, f"reorder the {name} kernel's blocks in groups of {group}") for group in GROUPS
             ]
@@ -72,16 +72,16 @@ class Reorder(ScheduleChange):
             body = version.body(stage)
             reduces = body is not None and any(node.kind == "reduce" for node in body.nodes)
             return [] if reduces else offers
-        if stage.family == "convolution":
+        if stage.template == "convolution":
             offers = [
                 ({"group_m": group}, f"reorder the {name} kernel's blocks in groups of {group}") for group in GROUPS
             ]
-            for walk, words in (("taps", "the channels at one tap"), ("channels", "all taps of one channel")):
-                offers.append(({"walk": walk}, f"reorder the sum of the {name} kernel: {words}, then the next"))
+            for loop, words in (("taps", "the channels at one tap"), ("channels", "all taps of one channel")):
+                offers.append(({"loop": loop}, f"reorder the sum of the {name} kernel: {words}, then the next"))
             return offers
-        if stage.family == "windows":
+        if stage.template == "windows":
             return _planes(version, stage)
-        if stage.family == "rowwise":
+        if stage.template == "rowwise":
             return _loops(version, stage)
         return []
 
@@ -101,9 +101,9 @@ def _planes(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     assert body is not None
     if not any(node.operation == "weighted sum" for node in body.nodes):
         return []
-    if stage.setting("walk") == "planes":
-        return [({"walk": "flat"}, f"let the programs of the {stage.name} kernel go on from plane to plane")]
-    return [({"walk": "planes"}, f"keep each program of the {stage.name} kernel in one plane")]
+    if stage.setting("loop") == "planes":
+        return [({"loop": "flat"}, f"let the programs of the {stage.name} kernel go on from plane to plane")]
+    return [({"loop": "planes"}, f"keep each program of the {stage.name} kernel in one plane")]
 
 
 def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
@@ -111,16 +111,16 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     assert body is not None
     layout = rows_of(version.graph, body, stage)
     if stage.setting("passes") == "registers":
-        walk = (walking(body, layout), f"walk over each row of the {stage.name} kernel in passes")
+        loop = (looping(body, layout), f"loop over each row of the {stage.name} kernel in passes")
         if not set(body.stores) & {name for name, place in layout.place.items() if place == "full"}:
-            return [walk]
-        gone = dict(stage.schedule).get("cache") == "let go"
+            return [loop]
+        gone = dict(stage.schedule).get("eviction_policy") == "evict_first"
         words = (
             "treat what the {} kernel has read like all else"
             if gone
             else "let the cache forget what the {} kernel has read"
         )
-        return [walk, ({"cache": "keep" if gone else "let go"}, words.format(stage.name))]
+        return [loop, ({"eviction_policy": "evict_normal" if gone else "evict_first"}, words.format(stage.name))]
     elements = power_of_two_above(max(layout.cols, default=1)) * stage.number("block_rows")
     if stage.number("split") > 1 or elements > MAX_REGISTER_ELEMENTS:
         return []

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 
 from mtmc.outcome import Outcome
 from mtmc.rewrite.body import build
-from mtmc.rewrite.families.rows import rows_of
-from mtmc.rewrite.families.softmax_product import analyse
 from mtmc.rewrite.graph import Graph, power_of_two_above
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Stage, plan_from_json
+from mtmc.rewrite.templates.rows import rows_of
+from mtmc.rewrite.templates.softmax_product import analyse
 
 _GROWS = ("block_m", "block_n", "block_k", "block_v", "num_stages", "block_rows", "block_cols")
 """Settings that ask for more shared memory or registers the larger they are."""
 
 PRODUCTS = ("matmul", "convolution", "attention")
-"""Families whose kernels multiply tiles."""
+"""Templates whose kernels multiply tiles."""
 
 MAX_ELEMENTS_A_THREAD = 128
 """Of at most 255 registers a thread: above this, a kernel that holds its elements spills nearly all of them."""
@@ -27,14 +27,14 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
 
     num_stages * (block_m * block_k + block_k * block_n) * bytes an element; for attention (block_m * width + num_stages *
     block_n * (width + out_width)) * bytes, widths rounded up to powers of two, or where heads are taken in slices
-    (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes; 0 for other families.
+    (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes; 0 for other templates.
     """
-    if stage.family not in PRODUCTS:
+    if stage.template not in PRODUCTS:
         return 0
-    if stage.family == "attention" and "block_v" in dict(stage.schedule):
+    if stage.template == "attention" and "block_v" in dict(stage.schedule):
         m, n, k, v = (stage.number(name) for name in ("block_m", "block_n", "block_k", "block_v"))
         return (stage.number("num_stages") * (m + n) * k + n * v) * _element_bytes(graph, stage)
-    if stage.family == "attention":
+    if stage.template == "attention":
         width, out_width = _widths(graph, stage)
         tiles = stage.number("num_stages") * stage.number("block_n") * (width + out_width)
         return (stage.number("block_m") * width + tiles) * _element_bytes(graph, stage)
@@ -50,16 +50,16 @@ def elements_a_thread(graph: Graph, stage: Stage) -> float:
     of two, where it is held in registers).
     """
     threads = 32 * stage.number("num_warps")
-    if stage.family in PRODUCTS:
-        more = _widths(graph, stage)[1] if stage.family == "attention" else 0
+    if stage.template in PRODUCTS:
+        more = _widths(graph, stage)[1] if stage.template == "attention" else 0
         more = min(more, int(dict(stage.schedule).get("block_v", more)))
         return stage.number("block_m") * (stage.number("block_n") + more) / threads
-    if stage.family in ("rowwise", "scan"):
+    if stage.template in ("rowwise", "scan"):
         columns = stage.number("block_cols")
-        if stage.family == "rowwise" and stage.setting("passes") == "registers":
+        if stage.template == "rowwise" and stage.setting("passes") == "registers":
             layout = rows_of(graph, build(graph, stage.ops, table), stage)
             columns = power_of_two_above(max(1, max(layout.cols, default=1)))
-        if stage.family == "rowwise":
+        if stage.template == "rowwise":
             columns = max(columns, stage.number("split"))  # the shares of a row are read at once
         return stage.number("block_rows") * columns / threads
     return stage.number("block") / threads
@@ -101,9 +101,9 @@ def asks_as_much(stage: Stage, failed: Iterable[Stage]) -> bool:
 
 
 def _at_least(stage: Stage, other: Stage) -> bool:
-    if (stage.ops, stage.family) != (other.ops, other.family):
+    if (stage.ops, stage.template) != (other.ops, other.template):
         return False
     mine, theirs = dict(stage.schedule), dict(other.schedule)
-    if any(mine[name] != theirs.get(name) for name in mine if name in ("precision", "passes", "walk")):
+    if any(mine[name] != theirs.get(name) for name in mine if name in ("precision", "passes", "loop")):
         return False
     return all(int(mine[name]) >= int(theirs[name]) for name in _GROWS if name in mine)

@@ -29,7 +29,7 @@ class ScheduleChange(Optimization):
 
         Kernels that are alike have one move, which changes all of them.
         """
-        for stage, others in version.by_form(version.kernels()):
+        for stage, others in version.isomorphic(version.kernels()):
             for choice, sentence in self.offer(version, stage):
                 changed = stage.scheduled(choice)
                 if changed == stage or not _fits(version, changed):

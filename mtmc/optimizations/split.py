@@ -8,10 +8,10 @@ from mtmc.action import Action, make_action
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
-from mtmc.rewrite.families.product import analyse
-from mtmc.rewrite.families.rows import rows_of
-from mtmc.rewrite.families.rowwise import walking
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.product import analyse
+from mtmc.rewrite.templates.rows import rows_of
+from mtmc.rewrite.templates.rowwise import looping
 from mtmc.source.sites import Sites
 
 PAGE = """\
@@ -61,7 +61,7 @@ class Split(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
-        if stage.family == "matmul":
+        if stage.template == "matmul":
             body = version.body(stage)
             if body is not None and any(node.kind == "reduce" for node in body.nodes):
                 return [
@@ -75,15 +75,15 @@ class Split(ScheduleChange):
                 for count in SPLITS_K
                 if count <= 8 or inner // count >= LEAST_INNER
             ]
-        if stage.family == "rowwise":
+        if stage.template == "rowwise":
             body = version.body(stage)
             assert body is not None
             layout = rows_of(version.graph, body, stage)
             rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
-            walk = walking(body, layout) if stage.setting("passes") == "registers" else {}
+            loop = looping(body, layout) if stage.setting("passes") == "registers" else {}
             return [
                 (
-                    {**walk, "split": count, "passes": "loop"},
+                    {**loop, "split": count, "passes": "loop"},
                     f"split each row of the {stage.name} kernel among {count} programs",
                 )
                 for count in SPLITS_ROW

@@ -1,4 +1,4 @@
-"""starts: the schedule that a product's kernel starts with on a GPU, where that is known better than its family does.
+"""starts: the schedule that a product's kernel starts with on a GPU, where that is known better than its template does.
 
 A search has some dozens of evaluations. From tiles of 64 x 64 it takes four of them in a row to come to the tile that
 serves large products best, and three of the steps gain little by themselves.
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.families.product import Product, analyse, describable
 from mtmc.rewrite.graph import Graph, product
 from mtmc.rewrite.plan import Setting, Stage
+from mtmc.rewrite.templates.product import Product, analyse, describable
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ LEAST_INNER = 256
 
 def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
     """A stage with the tile that suits its sizes at the full shapes; the stage itself where nothing better is known."""
-    if stage.family != "matmul" or hardware.target not in WITH_DESCRIPTORS or stage.number("split_k") > 1:
+    if stage.template != "matmul" or hardware.target not in WITH_DESCRIPTORS or stage.number("split_k") > 1:
         return stage
     found = analyse(graph, body)
     if found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
@@ -49,7 +49,7 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     chosen: dict[str, Setting] = {**blocks, "num_warps": tile.warps, "num_stages": tile.stages}
     if found.reduces:
         chosen["split_n"] = _shares(found, tile, hardware.sms)
-    if describable(graph, found, turned=dict(stage.schedule).get("right") == "turned"):
+    if describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed"):
         chosen["operands"] = "descriptors"
     better = stage.scheduled(chosen)
     return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage

@@ -9,9 +9,9 @@ from mtmc.optimizations.resources import elements_a_thread
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
-from mtmc.rewrite.families.rows import rows_of
 from mtmc.rewrite.graph import is_one, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.rows import rows_of
 from mtmc.source.sites import Sites
 
 PAGE = """\
@@ -46,7 +46,7 @@ are neighbouring rows, 32 of them are a line of 128 bytes.
 - Too few programs: for 128 x 8192 x 8192, tiles of 128 x 128 took 0.489 ms, 64 x 64 x 64 took 0.268 (256 programs on
   132 SMs).
 - Several long rows a program: never faster for rows of 4096 and more (H200, softmax, norms, cross entropy; 2 rows
-  within 2%, 4 rows in walks 1.1 to 1.5 times slower).
+  within 2%, 4 rows in loops 1.1 to 1.5 times slower).
 - Below 64 rows a product on Hopper and Blackwell is compiled to the older tensor core instruction.
 """
 
@@ -136,7 +136,7 @@ class Tile(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
-        if stage.family == "matmul":
+        if stage.template == "matmul":
             return [
                 (
                     {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
@@ -144,7 +144,7 @@ class Tile(ScheduleChange):
                 )
                 for m, n, k, warps in MATMUL_TILES
             ]
-        if stage.family == "convolution":
+        if stage.template == "convolution":
             return [
                 (
                     {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
@@ -152,7 +152,7 @@ class Tile(ScheduleChange):
                 )
                 for m, n, k, warps in CONVOLUTION_TILES
             ]
-        if stage.family == "attention" and "block_v" in dict(stage.schedule):
+        if stage.template == "attention" and "block_v" in dict(stage.schedule):
             return [
                 (
                     {"block_m": m, "block_n": n, "block_k": k, "block_v": v, "num_warps": warps},
@@ -161,7 +161,7 @@ class Tile(ScheduleChange):
                 )
                 for m, n, k, v, warps in WIDE_ATTENTION_TILES
             ]
-        if stage.family == "attention":
+        if stage.template == "attention":
             return [
                 (
                     {"block_m": m, "block_n": n, "num_warps": warps},
@@ -169,7 +169,7 @@ class Tile(ScheduleChange):
                 )
                 for m, n, warps in ATTENTION_TILES
             ]
-        if stage.family in ("rowwise", "scan"):
+        if stage.template in ("rowwise", "scan"):
             return _row_offers(version, stage)
         return []
 
@@ -188,7 +188,7 @@ class Tile(ScheduleChange):
 def _row_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     """Rows and columns that a program has at a time: of long rows one or two, of interleaved ones whole lines of memory."""
     name, offers = stage.name, list[tuple[Choice, str]]()
-    walks = stage.family == "scan" or stage.setting("passes") == "loop"
+    loops = stage.template == "scan" or stage.setting("passes") == "loop"
     interleaved = _interleaved(version, stage)
     for rows in INTERLEAVED_ROWS if interleaved else ROW_BLOCKS:
         changed = stage.scheduled({"block_rows": rows})
@@ -196,7 +196,7 @@ def _row_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         if rows == 1 or at_once <= MOST_AT_ONCE:
             words = f"retile the {name} kernel to {rows} row{'s' * (rows > 1)} a program"
             offers.append(({"block_rows": rows}, words))
-    for cols in (INTERLEAVED_COLUMNS if interleaved else COLUMN_BLOCKS) if walks else ():
+    for cols in (INTERLEAVED_COLUMNS if interleaved else COLUMN_BLOCKS) if loops else ():
         offers.append(({"block_cols": cols}, f"retile the {name} kernel to read {cols} columns at a time"))
     return offers
 
@@ -205,7 +205,7 @@ def _interleaved(version: Version, stage: Stage) -> bool:
     """Whether neighbours in memory belong to neighbouring rows: a reduction or scan over other than the last dimension."""
     body = version.body(stage)
     assert body is not None
-    if stage.family == "rowwise":
+    if stage.template == "rowwise":
         return not is_one(rows_of(version.graph, body, stage).inner)
     scan = next(node for node in body.nodes if node.kind == "scan")
     return not is_one(product(scan.shape[scan.dims[0] + 1 :]))

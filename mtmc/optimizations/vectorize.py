@@ -10,8 +10,8 @@ from mtmc.optimizations.resources import elements_a_thread
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
-from mtmc.rewrite.families.product import analyse, can_turn
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.product import analyse, can_transpose
 from mtmc.source.sites import Sites
 
 PAGE = """\
@@ -31,10 +31,10 @@ Streams. gelu(x + bias) of 16384 x 4096 fp32, H100, which takes 0.182 ms at best
     256 elements, 8 warps 0.265       512, 4 warps 0.183     2048, 4 warps 0.185     8192, 8 warps 0.186
 
 So 4 to 16 elements a thread; rows that are held start with 16 (4096 of them with 8 warps). Products of fp32 numbers on
-tensor cores read both operands with the inner dimension contiguous. Where the right one is [k, n], every thread turns
-it on its way to shared memory, 4 bytes at a time (32 to 64 narrow stores in the loop where 8 to 16 wide ones would do):
-2048 x 4096 x 2048 on an H200, 0.77 ms, and 0.57 for the same tile of a weight [n, k]. A copy turned beforehand costs
-two passes over that operand; from some 200 rows of the left operand on it is worth it.
+tensor cores read both operands with the inner dimension contiguous. Where the right one is [k, n], every thread
+transposes it on its way to shared memory, 4 bytes at a time (32 to 64 narrow stores in the loop where 8 to 16 wide ones
+would do): 2048 x 4096 x 2048 on an H200, 0.77 ms, and 0.57 for the same tile of a weight [n, k]. A copy transposed
+beforehand costs two passes over that operand; from some 200 rows of the left operand on it is worth it.
 
 Tiles of 128 x 128 of a product want 8 warps: 0.508 ms, with 4 0.855.
 
@@ -71,13 +71,13 @@ class Vectorize(ScheduleChange):
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
         offers: list[tuple[Choice, str]] = []
-        for block in BLOCKS.get(stage.family, ()):
+        for block in BLOCKS.get(stage.template, ()):
             offers.append(({"block": block}, f"vectorize the {stage.name} kernel: {block} elements a program"))
-        if stage.family == "matmul":
-            offers += _turns(version, stage)
-        for warps in WARPS.get(stage.family, ()):
+        if stage.template == "matmul":
+            offers += _right_operand(version, stage)
+        for warps in WARPS.get(stage.template, ()):
             offers.append(({"num_warps": warps}, f"vectorize the {stage.name} kernel: {warps} warps a program"))
-        fewest, most = EACH.get(stage.family, (0, math.inf))
+        fewest, most = EACH.get(stage.template, (0, math.inf))
         return [
             (choice, sentence)
             for choice, sentence in offers
@@ -97,13 +97,13 @@ class Vectorize(ScheduleChange):
         return 0.0 if warps is None else {4: 0.3, 8: 0.3}.get(int(warps), -0.5)
 
 
-def _turns(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+def _right_operand(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     """How the right operand of a product lies, where fp32 numbers go to the tensor cores."""
     body = version.body(stage)
     assert body is not None
-    if stage.setting("precision") not in ("tf32", "tf32x3") or not can_turn(body, analyse(version.graph, body)):
+    if stage.setting("precision") not in ("tf32", "tf32x3") or not can_transpose(body, analyse(version.graph, body)):
         return []
-    if dict(stage.schedule).get("right") == "turned":
-        return [({"right": "as it lies"}, f"read the right operand of the {stage.name} kernel as it lies")]
-    words = f"turn the right operand of the {stage.name} kernel, so that its inner dimension is contiguous"
-    return [({"right": "turned"}, words)]
+    if dict(stage.schedule).get("right") == "transposed":
+        return [({"right": "as_is"}, f"read the right operand of the {stage.name} kernel without a transposed copy")]
+    words = f"transpose the right operand of the {stage.name} kernel, so that its inner dimension is contiguous"
+    return [({"right": "transposed"}, words)]

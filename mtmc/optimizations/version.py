@@ -9,15 +9,15 @@ from mtmc.action import Region
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.optimizations.starts import started
-from mtmc.rewrite.alike import form
 from mtmc.rewrite.body import Body, NotCovered, build
-from mtmc.rewrite.capture import capture
-from mtmc.rewrite.families import family_of
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.isomorphism import structural_hash
 from mtmc.rewrite.ops import FREE, table
 from mtmc.rewrite.plan import Plan, Stage, graph_of, root_plan
 from mtmc.rewrite.sizes import NoExpression
 from mtmc.rewrite.source import forward_scope, print_plan, print_stage, root_regions
+from mtmc.rewrite.templates import template_of
 from mtmc.task import Task
 
 
@@ -40,16 +40,16 @@ class Version:
     @classmethod
     def of(cls, task: Task, plan: Plan, hardware: Hardware, tf32_reference: bool = False) -> Version:
         """The version of a task that a plan makes. Raises: TaskError, CoderError where it cannot be written."""
-        graph = graph_of(capture(task), plan)
+        graph = graph_of(export_graph(task), plan)
         at_root = plan == root_plan(graph)
         regions = root_regions(task, graph, plan) if at_root else print_plan(task, graph, plan).regions
         return cls(task, graph, plan, regions, hardware, tf32_reference)
 
-    def fp32_products(self, family: str) -> tuple[str, ...]:
+    def fp32_products(self, template: str) -> tuple[str, ...]:
         """Ways to compute a product of fp32 numbers as exactly as the reference does, the fastest first."""
         if not self.hardware.target.startswith("sm_"):
             return ("ieee",)
-        own = ("tf32",) if family == "convolution" and self.tf32_reference else ()
+        own = ("tf32",) if template == "convolution" and self.tf32_reference else ()
         return (*own, "tf32x3", "ieee")
 
     def kernels(self) -> list[Stage]:
@@ -62,11 +62,11 @@ class Version:
         name = stages[0].name if len(stages) == 1 else " and ".join(stage.name for stage in stages)
         return Region(name, min(r.first_line for r in found), max(r.last_line for r in found))
 
-    def by_form(self, stages: Sequence[Stage]) -> list[tuple[Stage, list[Stage]]]:
-        """The first stage of each form, with the others of that form (see `rewrite.alike`)."""
+    def isomorphic(self, stages: Sequence[Stage]) -> list[tuple[Stage, list[Stage]]]:
+        """The first stage of each form, with the others of that form (see `rewrite.isomorphism`)."""
         found: dict[Hashable, list[Stage]] = {}
         for stage in stages:
-            found.setdefault(form(self.graph, stage), []).append(stage)
+            found.setdefault(structural_hash(self.graph, stage), []).append(stage)
         return [(first, others) for first, *others in found.values()]
 
     def is_free(self, stage: Stage) -> bool:
@@ -74,23 +74,23 @@ class Version:
         return stage.is_torch and self.graph.by_name[stage.ops[0]].target in FREE
 
     def body(self, stage: Stage) -> Body | None:
-        """What a stage computes as one kernel, or None where no family covers it."""
+        """What a stage computes as one kernel, or None where no template covers it."""
         try:
             return build(self.graph, stage.ops, table)
         except NotCovered:
             return None
 
     def as_kernel(self, ops: tuple[str, ...], settings: Mapping[str, int | str]) -> Stage | None:
-        """A printable kernel stage over these ops, with the settings given where its family has them; None if none is."""
+        """A printable kernel stage over these ops, with the settings given where its template has them; None if none is."""
         try:
             body = build(self.graph, ops, table)
-            family = family_of(body)
-            default = family.default(self.graph, body)
+            template = template_of(body)
+            default = template.default(self.graph, body)
         except NotCovered:
             return None
         if default.get("precision") == "ieee":
-            default = {**default, "precision": self.fp32_products(family.name)[0]}
-        plain = Stage(ops, family.name, tuple(sorted(default.items())))
+            default = {**default, "precision": self.fp32_products(template.name)[0]}
+        plain = Stage(ops, template.name, tuple(sorted(default.items())))
         best = started(self.graph, body, plain, self.hardware)
         own = dict(best.schedule)
         kept = {name: value for name, value in settings.items() if name in own}

@@ -1,17 +1,17 @@
-"""The rewriter: capture (torch.export) -> graph -> plan -> Triton source. Rules, not a model: deterministic and free.
+"""The rewriter: torch.export -> graph -> plan -> Triton source. Rules, not a model: deterministic and free.
 
-graph.py     what was captured: ops, values and their sizes at several shapes
+graph.py     what was exported: ops, values and their sizes at several shapes
 export.py    a reference through torch.export, without data
-capture.py   Task -> Graph
-sizes.py     a captured number -> the Python expression that gives it at any shape
+exported.py  Task -> Graph
+sizes.py     an exported number -> the Python expression that gives it at any shape
 ops.py       the table of ops: elementwise.py (ATen name -> expression, flops, domain), and what is several steps or no
              elementwise work: composites.py, norms.py, losses.py, products.py, windows.py, scans.py, attention.py (steps.py
              has what they share)
 body.py      the parts of the ops that one kernel covers, in order
 space.py     where in memory an element of a kernel's iteration space lies, for any operand
-plan.py      Plan: an ordered list of stages, each a torch call or a kernel of a family with its schedule
-families/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, attention: what each may cover and how it
+plan.py      Plan: an ordered list of stages, each a torch call or a kernel of a template with its schedule
+templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, attention: what each may cover and how it
              prints; channels_last.py: of tensors whose channels are innermost
 source.py    Plan -> the text of a kernel version
-captured.py  the text of a forward that is replayed as one CUDA graph
+cuda_graph.py the text of a forward that is replayed as one CUDA graph
 """

@@ -1,6 +1,6 @@
 """attention: scaled dot-product attention as steps: a product, its scale and mask, a softmax, a product.
 
-The same steps as a reference that writes them out, so that one family covers both. Keys or values that are several
+The same steps as a reference that writes them out, so that one template covers both. Keys or values that are several
 tensors one behind the other (a shared prompt's and a response's, a cache and what is new) are a step too.
 """
 

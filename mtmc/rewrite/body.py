@@ -17,7 +17,7 @@ Compute = Literal["float", "int", "bool"]
 
 
 class NotCovered(Exception):
-    """An op (or this use of it) that no kernel family covers; it stays a torch call. The text says why."""
+    """An op (or this use of it) that no kernel template covers; it stays a torch call. The text says why."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +302,7 @@ def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | No
         op = graph.by_name[name]
         expand = table(op.target)
         if expand is None:
-            raise NotCovered(f"no kernel family covers {op.target}")
+            raise NotCovered(f"no kernel template covers {op.target}")
         builder.begin(op)
         expand(builder, op)
     return _prune(graph, builder, set(names))

@@ -1,6 +1,6 @@
-"""Graph: what was captured of a reference, at several sets of shapes at once.
+"""Graph: what was exported of a reference, at several sets of shapes at once.
 
-A number of the graph (a size, a scalar argument) is known at every captured variant of the task. Numbers that are equal
+A number of the graph (a size, a scalar argument) is known at every exported variant of the task. Numbers that are equal
 at all variants are constants; the others are `Varying`, and two of them are the same quantity exactly if they are equal
 at every variant. That is how generated files come to be right for any shape without symbolic execution of `__init__`.
 """
@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 Size = tuple[int, ...]
-"""One dimension's size at every captured variant, the full shapes first."""
+"""One dimension's size at every exported variant, the full shapes first."""
 
 Shape = tuple[Size, ...]
 
@@ -87,14 +87,14 @@ def _refs(item: Any) -> Iterator[str]:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A captured reference. Compared by identity: there is one a task (see `capture.capture`).
+    """An exported reference. Compared by identity: there is one a task (see `exported.export_graph`).
 
     inputs: names of forward's tensor arguments; argument_of: what forward calls them.
     parameters: value name -> attribute path ("fc.weight").
     attributes: numbers found on the module, attribute path -> value at every variant ("attention.heads" -> (8, 2)).
     output: forward's result: a Ref, or tuples, lists and dicts of them.
     variants: labels, the full shapes first.
-    found: how it was simplified (see `mtmc.rewrite.algebra`), a sentence each; () as captured.
+    applied_rules: how algebra changed it (see `mtmc.rewrite.algebra`), a sentence each; () as exported.
     by_name: the ops by name. producer: the name of the op that makes a value. reads: what an op reads, by its name.
     """
 

@@ -27,7 +27,7 @@ _TABLE: dict[str, Expand] = {**COMPOSITES, **NORMS, **INVERSES, **LOSSES, **PROD
 
 
 def table(target: str) -> Expand | None:
-    """How an op becomes nodes of a kernel, or None where no family covers it."""
+    """How an op becomes nodes of a kernel, or None where no template covers it."""
     if target in POINTWISE:
         return elementwise(POINTWISE[target])
     return _TABLE.get(target)

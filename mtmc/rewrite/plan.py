@@ -1,6 +1,6 @@
-"""Plan: how a kernel version is made, an ordered list of stages over the captured graph.
+"""Plan: how a kernel version is made, an ordered list of stages over the exported graph.
 
-A stage is one torch call, or one kernel of a family that covers several ops, with its schedule. A plan is plain data: it
+A stage is one torch call, or one kernel of a template that covers several ops, with its schedule. A plan is plain data: it
 is kept with the node as JSON, and the source is printed from it again at any time.
 """
 
@@ -20,18 +20,18 @@ Setting = int | str
 class Stage:
     """One step of forward.
 
-    ops: names of the ops of the graph it covers, in graph order. family: `TORCH` for a torch call (exactly one op).
-    schedule: the family's settings by name (block sizes, warps, stages, order, precision, splits), sorted.
+    ops: names of the ops of the graph it covers, in graph order. template: `TORCH` for a torch call (exactly one op).
+    schedule: the template's settings by name (block sizes, warps, stages, order, precision, splits), sorted.
     """
 
     ops: tuple[str, ...]
-    family: str = TORCH
+    template: str = TORCH
     schedule: tuple[tuple[str, Setting], ...] = ()
 
     @property
     def is_torch(self) -> bool:
         """Whether it is a torch call."""
-        return self.family == TORCH
+        return self.template == TORCH
 
     @property
     def name(self) -> str:
@@ -49,20 +49,20 @@ class Stage:
 
     def scheduled(self, changes: Mapping[str, Setting]) -> Stage:
         """The same stage with some settings changed."""
-        return Stage(self.ops, self.family, tuple(sorted({**dict(self.schedule), **changes}.items())))
+        return Stage(self.ops, self.template, tuple(sorted({**dict(self.schedule), **changes}.items())))
 
 
 @dataclass(frozen=True)
 class Plan:
     """Stages in the order in which they run.
 
-    captured: whether all of them are replayed as one CUDA graph. simplified: kinds of `mtmc.rewrite.algebra` that were
-    applied to the captured graph, in order; the stages are over the graph after them.
+    cuda_graph: whether all of them are replayed as one CUDA graph. algebra: kinds of rules (`mtmc.rewrite.algebra`) that
+    were applied to the exported graph, in order; the stages are over the graph after them.
     """
 
     stages: tuple[Stage, ...]
-    captured: bool = False
-    simplified: tuple[str, ...] = ()
+    cuda_graph: bool = False
+    algebra: tuple[str, ...] = ()
 
     def stage_of(self, op: str) -> Stage:
         """The stage that covers an op. Raises: KeyError."""
@@ -81,11 +81,13 @@ class Plan:
         return replace(self, stages=tuple(in_order(graph, [*rest, merged])))
 
     def to_json(self) -> str:
-        """Canonical JSON text: the list of stages, or {"captured": true, "simplified": [kinds], "stages": that list}, of
+        """Canonical JSON text: the list of stages, or {"cuda_graph": true, "algebra": [kinds], "stages": that list}, of
         which the first two are left out where they are false and empty."""
-        stages = [{"ops": stage.ops, "family": stage.family, "schedule": dict(stage.schedule)} for stage in self.stages]
-        more: dict[str, object] = {"captured": True} if self.captured else {}
-        more |= {"simplified": self.simplified} if self.simplified else {}
+        stages = [
+            {"ops": stage.ops, "template": stage.template, "schedule": dict(stage.schedule)} for stage in self.stages
+        ]
+        more: dict[str, object] = {"cuda_graph": True} if self.cuda_graph else {}
+        more |= {"algebra": self.algebra} if self.algebra else {}
         data = {**more, "stages": stages} if more else stages
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
@@ -96,9 +98,9 @@ def plan_from_json(text: str) -> Plan:
     more = data if isinstance(data, dict) else {}
     stages = more["stages"] if more else data
     return Plan(
-        tuple(Stage(tuple(item["ops"]), item["family"], tuple(sorted(item["schedule"].items()))) for item in stages),
-        bool(more.get("captured", False)),
-        tuple(more.get("simplified", ())),
+        tuple(Stage(tuple(item["ops"]), item["template"], tuple(sorted(item["schedule"].items()))) for item in stages),
+        bool(more.get("cuda_graph", False)),
+        tuple(more.get("algebra", ())),
     )
 
 
@@ -107,11 +109,11 @@ def root_plan(graph: Graph) -> Plan:
     return Plan(tuple(Stage((op.name,)) for op in graph.ops))
 
 
-def graph_of(captured: Graph, plan: Plan) -> Graph:
-    """The graph that a plan's stages are over. captured: of its task. Raises: CoderError for an unknown simplification."""
-    from mtmc.rewrite.algebra import simplified
+def graph_of(exported: Graph, plan: Plan) -> Graph:
+    """The graph that a plan's stages are over. exported: of its task. Raises: CoderError for unknown rules."""
+    from mtmc.rewrite.algebra import after_rules
 
-    return simplified(captured, plan.simplified)
+    return after_rules(exported, plan.algebra)
 
 
 def merged_ops(graph: Graph, parts: Sequence[Stage]) -> tuple[str, ...]:

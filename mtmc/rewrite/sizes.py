@@ -1,7 +1,7 @@
-"""sizes: a captured number -> the Python expression that gives it at run time, at any shape.
+"""sizes: an exported number -> the Python expression that gives it at run time, at any shape.
 
 A number known at several variants is looked for, in this order, among: the dimensions of the tensors at hand, constants,
-numbers kept on the module, products and quotients of these. The first expression that is right at every captured variant
+numbers kept on the module, products and quotients of these. The first expression that is right at every exported variant
 is taken; where none is, the number cannot be written for other shapes and the caller is told so.
 """
 
@@ -15,7 +15,7 @@ from mtmc.rewrite.graph import Size, Tensor, Varying, is_one, product
 
 
 class NoExpression(Exception):
-    """No expression of what is at hand gives this number at every captured variant."""
+    """No expression of what is at hand gives this number at every exported variant."""
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,17 @@ from typing import Any
 from mtmc.action import Region
 from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered, build
-from mtmc.rewrite.captured import Captured
-from mtmc.rewrite.families import FAMILIES
-from mtmc.rewrite.families.channels_copy import LAUNCHER, TEXT
-from mtmc.rewrite.families.channels_last import FORMATS, is_last
-from mtmc.rewrite.families.writer import Printed
+from mtmc.rewrite.cuda_graph import GraphedForward
 from mtmc.rewrite.folding import INDENT, LONGEST, folded
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.reference_text import dropped_lines, forward_signature, imports, kept_lines, model_head, renamed
 from mtmc.rewrite.sizes import NoExpression, Scope
+from mtmc.rewrite.templates import TEMPLATES
+from mtmc.rewrite.templates.channels_copy import LAUNCHER, TEXT
+from mtmc.rewrite.templates.channels_last import FORMATS, is_channels_last
+from mtmc.rewrite.templates.writer import Printed
 from mtmc.rewrite.torch_call import call_text, gives_one
 from mtmc.task import Task
 
@@ -61,7 +61,7 @@ def root_regions(task: Task, graph: Graph, plan: Plan) -> dict[Stage, Region]:
 @lru_cache(maxsize=4096)
 def print_stage(graph: Graph, stage: Stage, name: str) -> Printed:
     """A kernel stage as text; kept, since neighbouring versions share most of their stages. Raises: NotCovered."""
-    return FAMILIES[stage.family].print(graph, build(graph, stage.ops, table), stage, name)
+    return TEMPLATES[stage.template].emit(graph, build(graph, stage.ops, table), stage, name)
 
 
 @lru_cache(maxsize=256)
@@ -70,14 +70,16 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
 
     Raises: CoderError naming the stage that cannot be written.
     """
-    printer = _ForwardPrinter(task, graph, plan.captured)
+    printer = _ForwardPrinter(task, graph, plan.cuda_graph)
     printed: dict[Stage, Printed] = {}
     for stage in plan.stages:
         if not stage.is_torch:
             try:
                 printed[stage] = print_stage(graph, stage, stage.name)
             except NotCovered as error:
-                raise CoderError(f"stage {stage.name} cannot be written as a {stage.family} kernel: {error}") from error
+                raise CoderError(
+                    f"stage {stage.name} cannot be written as a {stage.template} kernel: {error}"
+                ) from error
     needed = _needed(graph, plan, printed)
     for stage in plan.stages:
         if stage in printed:
@@ -109,7 +111,7 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
     if printer.graph.found:
         lines += [
             "",
-            "Simplified, exact up to rounding:",
+            "Rewritten, exact up to rounding:",
             *(f"- {sentence}" for sentence in printer.graph.found),
             '"""',
             "",
@@ -128,8 +130,8 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
         regions[stage] = Region(stage.name, first, len(lines))
     for text in copies:
         lines += ["", "", *text.splitlines()]
-    if printer.captured is not None:
-        lines += ["", "", *printer.captured.helper()]
+    if printer.cuda_graph is not None:
+        lines += ["", "", *printer.cuda_graph.helper()]
     head = renamed("\n".join(model_head(task.source))).splitlines()
     lines += ["", "", *head, ""] if len(head) > 1 else ["", "", *head]
     for origin, line in printer.lines:
@@ -141,19 +143,19 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
 
 
 class _ForwardPrinter:
-    """Writes forward's body stage by stage. captured: whether a CUDA graph of it is replayed."""
+    """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed."""
 
-    def __init__(self, task: Task, graph: Graph, captured: bool = False) -> None:
+    def __init__(self, task: Task, graph: Graph, cuda_graph: bool = False) -> None:
         self.graph = graph
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)
         self.expressions = dict(expressions)
         arguments = input_expressions(task, graph)
-        self.captured = Captured(task, graph, signature, arguments) if captured else None
-        head = self.captured.launching_head() if self.captured else f"def forward({signature}):"
+        self.cuda_graph = GraphedForward(task, graph, signature, arguments) if cuda_graph else None
+        head = self.cuda_graph.launching_head() if self.cuda_graph else f"def forward({signature}):"
         self.lines: list[tuple[Stage | None, str]] = [(None, INDENT + head)]
         self.taken = set(names) | {"self"}
-        self.turned: set[str] = set()
+        self.channels_last: set[str] = set()
         """Values that may lie channels last, where the reference's do not."""
         self.copies = False
         """Whether a convolution's operand is copied channels last."""
@@ -179,9 +181,9 @@ class _ForwardPrinter:
 
     def torch_call(self, stage: Stage) -> None:
         op = self.graph.by_name[stage.ops[0]]
-        expressions = self._channels_last(op) if is_last(stage) else self.expressions
-        if self.turned & set(op.refs()):
-            self.turned |= set(op.outputs)
+        expressions = self._channels_last(op) if is_channels_last(stage) else self.expressions
+        if self.channels_last & set(op.refs()):
+            self.channels_last |= set(op.outputs)
         try:
             text = call_text(op, expressions, self.scope(tuple(op.refs())), self.graph)
         except NoExpression as error:
@@ -199,21 +201,21 @@ class _ForwardPrinter:
         """The expressions for a convolution, whose operand and weight are given channels last."""
         memory = FORMATS[len(self.graph.values[op.outputs[0]].shape)]
         operand, weight = list(op.refs())[:2]
-        turned = {weight: f"{self.expressions[weight]}.contiguous(memory_format={memory})"}
-        if operand not in self.turned:
+        permuted = {weight: f"{self.expressions[weight]}.contiguous(memory_format={memory})"}
+        if operand not in self.channels_last:
             self.copies = True
-            turned[operand] = f"{LAUNCHER}({self.expressions[operand]})"
-        self.turned |= set(op.outputs)
-        return {**self.expressions, **turned}
+            permuted[operand] = f"{LAUNCHER}({self.expressions[operand]})"
+        self.channels_last |= set(op.outputs)
+        return {**self.expressions, **permuted}
 
     def _taken(self, printed: Printed) -> list[str]:
         """The tensors that a launcher is given. Kernels rely on the order in memory that the reference's tensors have; one
         that goes over channels-last tensors sees to those of the full shape itself."""
         taken = []
         for value in printed.tensors:
-            fits = value not in self.turned or value in printed.last
+            fits = value not in self.channels_last or value in printed.last
             taken.append(self.expressions[value] + ("" if fits else ".contiguous()"))
-        self.turned |= set(printed.last) & set(printed.results)
+        self.channels_last |= set(printed.last) & set(printed.results)
         return taken
 
     def launch(self, stage: Stage, printed: Printed) -> None:
@@ -231,12 +233,12 @@ class _ForwardPrinter:
 
     def finish(self) -> None:
         self.lines.append((None, f"{INDENT * 2}return {self._result(self.graph.output)}"))
-        if self.captured is None:
+        if self.cuda_graph is None:
             return
         body = "\n".join(line for _, line in self.lines)
         read = [attribute_text(path) for value, path in self.graph.parameters.items() if self.graph.readers(value)]
         read += [text for text in self.attributes if text in body]
-        self.lines += [(None, INDENT + line if line else line) for line in ["", *self.captured.forward(read)]]
+        self.lines += [(None, INDENT + line if line else line) for line in ["", *self.cuda_graph.forward(read)]]
 
     def _result(self, item: Any) -> str:
         if isinstance(item, Ref):

@@ -1,6 +1,6 @@
 """space: where in memory an element of a kernel's iteration space lies, for any operand.
 
-A kernel walks over groups of dimensions ("rows" and "cols", say), each with one running index. An operand is read at some
+A kernel loops over groups of dimensions ("rows" and "cols", say), each with one running index. An operand is read at some
 logical shape, to which it may broadcast. Its offset is a sum over the runs of dimensions it really has.
 """
 

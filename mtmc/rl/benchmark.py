@@ -27,7 +27,7 @@ def benchmark_keys(checkout: Path, levels: Sequence[str] = LEVELS, every: int = 
 
     Raises: ConfigError where no such folder has problems.
     """
-    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.exported import export_graph
 
     root = checkout / "KernelBench" if (checkout / "KernelBench").is_dir() else checkout
     paths = [path for level in levels for path in sorted((root / level).glob("*.py"))[::every]]
@@ -42,7 +42,7 @@ def benchmark_keys(checkout: Path, levels: Sequence[str] = LEVELS, every: int = 
         try:
             if _is_small(source, name):
                 task = Task(path.stem, source, Variant("full"), Variant("full"))
-                keys[graph_key(graph_facts(capture(task)))] = name
+                keys[graph_key(graph_facts(export_graph(task)))] = name
         except TaskError as error:
             _log.info("%s cannot be compared with: %s", name, error)
     return keys

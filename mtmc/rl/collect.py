@@ -35,7 +35,7 @@ from mtmc.rl.generator import Generated, distinct
 from mtmc.rl.processes import process_pool
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
-from mtmc.rl.worker import PARTS, REFUSED, Orders, Told, done, grow, part_folders
+from mtmc.rl.worker import PARTS, REFUSED, TreeResult, WorkerConfig, done, grow, part_folders
 from mtmc.search.strategies.common import derive_seed
 from mtmc.tree import source_hash
 
@@ -50,7 +50,7 @@ MOST_FAILED = 8
 SPARE = 0.25
 """Share of tasks that are kept at hand for those that are refused."""
 
-OnTold = Callable[[Told], None]
+OnResult = Callable[[TreeResult], None]
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Collected:
 
 
 def collect(
-    settings: CollectSettings, evaluator: Any, recorded_as: Mapping[str, Any], out: Path, told: OnTold
+    settings: CollectSettings, evaluator: Any, recorded_as: Mapping[str, Any], out: Path, on_result: OnResult
 ) -> Collected:
     """Grow the trees, or what is left of them, and write the data set.
 
-    evaluator: settings of one (with `open`), or an evaluator. recorded_as: its name and settings. told: called as trees
+    evaluator: settings of one (with `open`), or an evaluator. recorded_as: its name and settings. on_result: called as trees
     end, from this thread.
 
     Raises: ConfigError for a folder with a collection of other settings; RunError where a process dies by itself, or
@@ -82,8 +82,8 @@ def collect(
     deadline = None if settings.minutes is None else started + 60 * settings.minutes
     excluded = _excluded(settings)
     with _served(evaluator) as servers:
-        orders = Orders(settings, out, servers, dict(recorded_as), excluded, deadline)
-        _grow_all(orders, settings.jobs or _jobs(evaluator, len(servers)), told)
+        config = WorkerConfig(settings, out, servers, dict(recorded_as), excluded, deadline)
+        _grow_all(config, settings.jobs or _jobs(evaluator, len(servers)), on_result)
     return write_collection(settings, recorded_as, out)
 
 
@@ -110,15 +110,15 @@ def seeded(settings: CollectSettings, generated: Generated) -> CollectSettings:
     return replace(settings, seed=derive_seed(settings.seed, "tree", generated.index) % 2**31)
 
 
-def _grow_all(orders: Orders, jobs: int, told: OnTold) -> None:
+def _grow_all(config: WorkerConfig, jobs: int, on_result: OnResult) -> None:
     """Trees until there are as many as asked for. Raises: RunError where a process died by itself."""
-    settings = orders.settings
+    settings = config.settings
     wanted = of_split(distinct(settings.seed, settings.first), settings.split)
     coming = enumerate(itertools.islice(wanted, _most(settings)))
     pool = process_pool(jobs)
     ended_well = False
     try:
-        _hand_out(pool, jobs, coming, orders, told)
+        _hand_out(pool, jobs, coming, config, on_result)
         ended_well = True
     except BrokenProcessPool as error:
         raise RunError(f"a process that grew a tree died ({error}); the same command goes on") from error
@@ -127,30 +127,34 @@ def _grow_all(orders: Orders, jobs: int, told: OnTold) -> None:
 
 
 def _hand_out(
-    pool: ProcessPoolExecutor, jobs: int, coming: Iterator[tuple[int, Generated]], orders: Orders, told: OnTold
+    pool: ProcessPoolExecutor,
+    jobs: int,
+    coming: Iterator[tuple[int, Generated]],
+    config: WorkerConfig,
+    on_result: OnResult,
 ) -> None:
     """Raises: RunError where nothing but failures comes back."""
-    taken, failed, under_way = 0, 0, dict[Future[Told], str]()
+    taken, failed, under_way = 0, 0, dict[Future[TreeResult], str]()
     while True:
-        while len(under_way) < jobs and taken + len(under_way) < orders.settings.tasks and not _late(orders):
+        while len(under_way) < jobs and taken + len(under_way) < config.settings.tasks and not _late(config):
             number, generated = next(coming, (0, None))
             if generated is None:
                 break
-            if done(orders.out, generated.name):
-                taken += (orders.out / PARTS / generated.name).exists()
+            if done(config.out, generated.name):
+                taken += (config.out / PARTS / generated.name).exists()
                 continue
-            each = replace(orders, settings=seeded(orders.settings, generated))
+            each = replace(config, settings=seeded(config.settings, generated))
             under_way[pool.submit(grow, each, generated, number)] = generated.name
         if not under_way:
             return
         for future in wait(under_way, return_when=FIRST_COMPLETED).done:
             del under_way[future]
-            ended = future.result()
-            taken += ended.ended not in ("refused", "failed")
-            told(ended)
-            failed = failed + 1 if ended.ended == "failed" else 0
+            result = future.result()
+            taken += result.status not in ("refused", "failed")
+            on_result(result)
+            failed = failed + 1 if result.status == "failed" else 0
             if failed >= MOST_FAILED:
-                raise RunError(f"{failed} trees failed one after another, the last with: {ended.reason}")
+                raise RunError(f"{failed} trees failed one after another, the last with: {result.reason}")
 
 
 def of_split(generated: Iterator[Generated], split: str) -> Iterator[Generated]:
@@ -162,8 +166,8 @@ def _most(settings: CollectSettings) -> int:
     return int(settings.tasks * (1 + SPARE)) + 10
 
 
-def _late(orders: Orders) -> bool:
-    return orders.deadline is not None and time.time() >= orders.deadline
+def _late(config: WorkerConfig) -> bool:
+    return config.deadline is not None and time.time() >= config.deadline
 
 
 @contextmanager
@@ -221,8 +225,8 @@ def _check_folder(settings: CollectSettings, recorded_as: Mapping[str, Any], out
         found = json.loads(path.read_text(encoding="utf-8"))
         for name in FIXED:
             if found.get(name) != wanted[name]:
-                mend = "use the same settings, or another out="
-                raise ConfigError(f"{out} holds a collection with {name}={found.get(name)}, not {wanted[name]}: {mend}")
+                fix = "use the same settings, or another out="
+                raise ConfigError(f"{out} holds a collection with {name}={found.get(name)}, not {wanted[name]}: {fix}")
         return
     write_whole(path, json.dumps(wanted, indent=1) + "\n")
 

@@ -144,12 +144,12 @@ def without_graphs(
 
 def version_text(task: Task, plan: str) -> str:
     """The text of a version from its task and plan, by this version of the rewriter. Raises: CoderError, TaskError."""
-    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.exported import export_graph
     from mtmc.rewrite.plan import graph_of, plan_from_json, root_plan
     from mtmc.rewrite.source import print_plan, root_source
 
     parsed = plan_from_json(plan)
-    graph = graph_of(capture(task), parsed)
+    graph = graph_of(export_graph(task), parsed)
     return root_source(task) if parsed == root_plan(graph) else print_plan(task, graph, parsed).source
 
 

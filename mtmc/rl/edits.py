@@ -11,7 +11,7 @@ from mtmc.errors import CoderError, RunError, TaskError
 from mtmc.outcome import speedup
 from mtmc.protocols import EditRequest
 from mtmc.rl.trees import RecordedNode, RecordedTree
-from mtmc.search.context import history
+from mtmc.search.run_state import history
 from mtmc.store import Store
 from mtmc.tree import KernelNode, source_hash
 
@@ -20,7 +20,7 @@ from mtmc.tree import KernelNode, source_hash
 class RecordedEdit:
     """A right version and what it was made from.
 
-    request: as the coder got it, without a bench. child: the version's text. about: task, its hash, numbers of the two
+    request: as the coder got it, without a context. child: the version's text. about: task, its hash, numbers of the two
     versions, kind and sentence of the action, speedup (over the root) and gain (over the parent).
     """
 

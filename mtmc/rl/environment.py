@@ -38,8 +38,8 @@ OnFailure = Literal["stay", "end"]
 Observed = dict[str, Any]
 
 MASKED = -1.0
-"""What an action is worth that is not legal, or whose end nobody knows: as much as one that does not compile. The state
-stays. A policy that minds the mask never meets it."""
+"""Reward of an action that is not legal, or whose end nobody knows: that of one that does not compile. The state stays.
+ A policy that minds the mask never meets it."""
 BOUND = 64.0
 """Features are clipped to minus and plus this, so that a space can state its bounds."""
 

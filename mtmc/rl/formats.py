@@ -22,7 +22,7 @@ from mtmc.errors import RunError
 from mtmc.protocols import Observation
 from mtmc.reward import log_speedup
 from mtmc.rl.edits import RecordedEdit, about_edit, edits_of_run
-from mtmc.search.context import history
+from mtmc.search.run_state import history
 from mtmc.store import Store
 from mtmc.task import Task
 from mtmc.tree import KernelNode, Tree, source_hash
@@ -84,7 +84,7 @@ def sft_example(edit: RecordedEdit, examples: int = 1, blocks: bool = False) -> 
 def preferences(folder: Path, steps: int = 4) -> Iterator[Example]:
     """Pairs of actions of one version of which one led to a faster version: prompt of the policy, two rankings.
 
-    A failure is worth the floor. Pairs that differ by less than `MARGIN` are left out; of the others each version gives
+    A failure has the least value. Pairs that differ by less than `MARGIN` are left out; of the others each version gives
     the `PAIRS` that differ most. steps: of the history in the prompt. Raises: RunError where there is no such run.
     """
     from mtmc.agents.policies.ranking import Ranking, ranking_messages, ranking_to_text

@@ -115,7 +115,7 @@ def _way(edge: Edge, action: Action, tried: Mapping[Edge, Way], free: Mapping[Ed
 
 def _task_row(task: Task, settings: Mapping[str, Any], tree: Tree, store: Store) -> dict[str, Any]:
     key = source_hash(task.source)
-    rewritten = _name(settings["coder"]) == "rewriter"  # only its plans are over the captured graph
+    rewritten = _name(settings["coder"]) == "rewriter"  # only its plans are over the exported graph
     graph, graph_key_ = _graph_of(task, {node.plan for node in tree if node.plan} if rewritten else ())
     root, best = tree.root, tree.best
     finished = [kind for _, kind, _ in store.events()][-1:] == ["finish"]
@@ -140,13 +140,13 @@ def _task_row(task: Task, settings: Mapping[str, Any], tree: Tree, store: Store)
 
 
 def _graph_of(task: Task, plans: Collection[str]) -> tuple[str | None, str | None]:
-    """The graph with those that `plans` simplify it to, and its key."""
-    from mtmc.agents.policies.learned.graphs import graph_key, with_simplified
-    from mtmc.rewrite.capture import capture
+    """The graph with what the rules of `plans` make of it, and its key."""
+    from mtmc.agents.policies.learned.graphs import graph_key, with_rules
+    from mtmc.rewrite.exported import export_graph
     from mtmc.rewrite.plan import plan_from_json
 
     try:
-        facts = with_simplified(capture(task), {plan_from_json(plan).simplified for plan in plans})
+        facts = with_rules(export_graph(task), {plan_from_json(plan).algebra for plan in plans})
     except TaskError as error:
         _log.info("task %s is recorded without its graph: %s", task.name, error)
         return None, None

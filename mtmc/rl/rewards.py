@@ -1,4 +1,4 @@
-"""rewards: what a step is worth, but for the step decay. Pure functions, each beside a hand-computed test.
+"""rewards: the reward of a step, but for the step decay. Pure functions, each beside a hand-computed test.
 
 `paper` is the reward of MTMC (arXiv 2511.20100, overview figure), `log_speedup` pays for speed alone, `progress` pays for
 what a search returns: the best version so far.

@@ -1,4 +1,4 @@
-"""schema: the format of recorded trees, version 1. Anything that reads Parquet can use it.
+"""schema: the format of recorded trees, version 2. Anything that reads Parquet can use it.
 
 A data set is a folder with three Parquet files (zstd, dictionary-encoded), sorted by task, node and action:
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 FORMAT = "mtmc recorded trees"
-VERSION = 1
+VERSION = 2
 """Of what is written; older files are read as well, see `mtmc.rl.upgrade`."""
 
 Split = Literal["train", "validation", "test"]

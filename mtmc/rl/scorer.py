@@ -46,12 +46,12 @@ class Scorer(Protocol):
     """A network that is trained.
 
     It has the same logits for the same weights: no dropout, or the ratios of PPO mean nothing. It may compute in any dtype
-    and anywhere (autocast is its own affair); what it returns is float32 on `device`.
+    and on any device (autocast is its own affair); what it returns is float32 on `device`.
 
     device: where `score` returns its tensors; the trainer makes its own there.
     threads: of the CPU, for torch, while it is trained; None: torch uses what it likes.
-    anchored: True where a logit means something by itself, so that the supervised start may teach its height; else only
-        differences within a state are taught.
+    anchored: True where a logit means something by itself, so that the pretraining may have a target for it; else only
+        differences within a state have one.
     """
 
     device: torch.device
@@ -75,13 +75,13 @@ class Scorer(Protocol):
 
     @abstractmethod
     def keep_reference(self) -> None:
-        """Called once, after the warm start and before the first step of reinforcement learning (a resumed training loads
+        """Called once, after the pretraining and before the first step of reinforcement learning (a resumed training loads
         the state instead). Copy the weights if the reference is the policy as it is now; do nothing if it is a base model
         that is frozen anyway."""
 
     @abstractmethod
-    def groups(self, rate: float) -> list[dict[str, Any]]:
-        """What is trained, as parameter groups of a torch optimizer: [{"params": [...], "lr": rate, ...}]. rate: of the
+    def groups(self, lr: float) -> list[dict[str, Any]]:
+        """What is trained, as parameter groups of a torch optimizer: [{"params": [...], "lr": lr, ...}]. lr: of the
         settings; a group may have a multiple of it."""
 
     @abstractmethod

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from mtmc.action import STOP_KIND, Action
 from mtmc.errors import CoderError
 from mtmc.protocols import Coder, EditRequest
-from mtmc.search.context import history
+from mtmc.search.run_state import history
 from mtmc.task import Task
 from mtmc.tree import Tree
 

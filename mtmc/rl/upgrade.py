@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 class Renamed:
     """Words between two versions of the format, old -> new.
 
-    kinds: of optimizations. families: of kernels in a plan. plan: keys of a plan beside its stages. settings: of
+    kinds: of optimizations. stage: keys of a stage. plan: keys of a plan beside its stages. settings: of
     schedules, and parameters of actions; values: theirs, (old setting, old value) -> new value. sentences: pieces of an
     action's sentence.
     """
 
     kinds: Mapping[str, str] = field(default_factory=dict)
-    families: Mapping[str, str] = field(default_factory=dict)
+    stage: Mapping[str, str] = field(default_factory=dict)
     plan: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     values: Mapping[tuple[str, Any], Any] = field(default_factory=dict)
@@ -49,7 +49,8 @@ class Renamed:
         data = json.loads(text)
         stages = data if isinstance(data, list) else data["stages"]
         for stage in stages:
-            stage["family"] = self.families.get(stage["family"], stage["family"])
+            for key in [key for key in stage if key in self.stage]:
+                stage[self.stage[key]] = stage.pop(key)
             stage["schedule"] = self._settings(stage["schedule"])
         return _json(data if data is stages else {self.plan.get(key, key): value for key, value in data.items()})
 
@@ -64,7 +65,25 @@ class Renamed:
         return sentence
 
 
-RENAMED: dict[int, Renamed] = {}
+RENAMED: dict[int, Renamed] = {
+    1: Renamed(
+        kinds={"capture": "cuda_graph", "simplify": "algebra"},
+        stage={"family": "template"},
+        plan={"captured": "cuda_graph", "simplified": "algebra"},
+        settings={"cache": "eviction_policy", "walk": "loop", "apart": "horizontal"},
+        values={
+            ("cache", "keep"): "evict_normal",
+            ("cache", "let go"): "evict_first",
+            ("right", "turned"): "transposed",
+            ("right", "as it lies"): "as_is",
+        },
+        sentences={
+            "simplify: ": "rewrite by algebra: ",
+            " side by side": " horizontally",
+            "turn the right operand": "transpose the right operand",
+        },
+    ),
+}
 """Version of the format -> what is called otherwise in the next one."""
 
 

@@ -24,14 +24,14 @@ from mtmc.task import Task, task_from_source
 
 _log = logging.getLogger(__name__)
 
-Ended = Literal["finished", "cut off", "refused", "failed"]
+TreeStatus = Literal["finished", "cut off", "refused", "failed"]
 
 RUNS, PARTS, REFUSED = "runs", "parts", "refused"
 """Folders of a collection: the runs, the rows of each tree, and why a task was refused."""
 
 
 @dataclass(frozen=True)
-class Orders:
+class WorkerConfig:
     """What all trees have in common.
 
     servers: address and key of each evaluator. recorded_as: name and settings of these. excluded: canonical forms of
@@ -47,11 +47,11 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Told:
+class TreeResult:
     """How one tree ended. seconds: wall time. reason: why a task was refused or its tree failed."""
 
     name: str
-    ended: Ended
+    status: TreeStatus
     evaluations: int = 0
     seconds: float = 0.0
     reason: str = ""
@@ -78,48 +78,48 @@ class Screening(Evaluator):
         """Nothing: it belongs to somebody else."""
 
 
-def grow(orders: Orders, generated: Generated, number: int) -> Told:
+def grow(config: WorkerConfig, generated: Generated, number: int) -> TreeResult:
     """Grow and record the tree of one task, or what is left of it. number: of the task, which chooses its evaluator.
 
-    A bug that one task brings out, of the evaluator's too, ends no other's tree: it is told as the reason.
+    A bug that one task brings out, of the evaluator's too, ends no other's tree: it is the reason in the result.
     """
     started = time.monotonic()
     try:
-        return _grow(orders, generated, number, started)
+        return _grow(config, generated, number, started)
     except Exception as error:
-        if not isinstance(error, EvaluatorError):  # who has the evaluator has told it
+        if not isinstance(error, EvaluatorError):  # who has the evaluator has logged it
             _log.exception("the tree of %s failed", generated.name)
-        return Told(
+        return TreeResult(
             generated.name, "failed", seconds=time.monotonic() - started, reason=f"{type(error).__name__}: {error}"
         )
 
 
-def _grow(orders: Orders, generated: Generated, number: int, started: float) -> Told:
+def _grow(config: WorkerConfig, generated: Generated, number: int, started: float) -> TreeResult:
     try:
-        task = _admitted(orders, generated)
+        task = _admitted(config, generated)
     except TaskError as error:
-        write_whole(orders.out / REFUSED / f"{generated.name}.txt", f"{error}\n")
-        return Told(generated.name, "refused", seconds=time.monotonic() - started, reason=str(error))
-    address, key = orders.servers[number % len(orders.servers)]
-    evaluator = Screening(RemoteEvaluator(address, key), orders.recorded_as)
-    return grow_task(orders, task, evaluator, started)
+        write_whole(config.out / REFUSED / f"{generated.name}.txt", f"{error}\n")
+        return TreeResult(generated.name, "refused", seconds=time.monotonic() - started, reason=str(error))
+    address, key = config.servers[number % len(config.servers)]
+    evaluator = Screening(RemoteEvaluator(address, key), config.recorded_as)
+    return grow_task(config, task, evaluator, started)
 
 
-def grow_task(orders: Orders, task: Task, evaluator: Screening, started: float) -> Told:
+def grow_task(config: WorkerConfig, task: Task, evaluator: Screening, started: float) -> TreeResult:
     """As `grow`, for a task that is admitted, with an evaluator at hand. started: `time.monotonic()` when it was begun."""
-    folder = orders.out / RUNS / task.name
-    ended: Ended = "finished"
+    folder = config.out / RUNS / task.name
+    status: TreeStatus = "finished"
     before = _evaluations(folder)
     try:
-        _search(orders, task, evaluator, folder)
+        _search(config, task, evaluator, folder)
     except OutOfTime:
-        ended = "cut off"
+        status = "cut off"
     except TaskError as error:
-        write_whole(orders.out / REFUSED / f"{task.name}.txt", f"{error}\n")
-        return Told(task.name, "refused", seconds=time.monotonic() - started, reason=str(error))
+        write_whole(config.out / REFUSED / f"{task.name}.txt", f"{error}\n")
+        return TreeResult(task.name, "refused", seconds=time.monotonic() - started, reason=str(error))
     if _evaluations(folder):
-        _keep(orders.out, task.name, folder)
-    return Told(task.name, ended, _evaluations(folder) - before, time.monotonic() - started)
+        _keep(config.out, task.name, folder)
+    return TreeResult(task.name, status, _evaluations(folder) - before, time.monotonic() - started)
 
 
 def done(out: Path, name: str) -> bool:
@@ -132,16 +132,16 @@ def part_folders(out: Path) -> list[Path]:
     return sorted(path.parent for path in (out / PARTS).glob("*/transitions.parquet"))
 
 
-def _admitted(orders: Orders, generated: Generated) -> Task:
+def _admitted(config: WorkerConfig, generated: Generated) -> Task:
     """The loaded task. Raises: TaskError for one that is a benchmark's, cannot be searched, or is too easy to fool."""
     from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
     from mtmc.evaluate.reference.admission import admit
-    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.exported import export_graph
 
     task = task_from_source(generated.text, generated.name)
-    key = graph_key(graph_facts(capture(task)))
-    if key in orders.excluded:
-        raise TaskError(f"task {task.name} is a problem of the benchmark: {orders.excluded[key]}")
+    key = graph_key(graph_facts(export_graph(task)))
+    if key in config.excluded:
+        raise TaskError(f"task {task.name} is a problem of the benchmark: {config.excluded[key]}")
     with tempfile.TemporaryDirectory(prefix="mtmc-admit-") as folder:
         weak = admit(task, "cpu", Path(folder)).warnings
     if weak:
@@ -149,20 +149,20 @@ def _admitted(orders: Orders, generated: Generated) -> Task:
     return task
 
 
-def _search(orders: Orders, task: Task, evaluator: Screening, folder: Path) -> None:
+def _search(config: WorkerConfig, task: Task, evaluator: Screening, folder: Path) -> None:
     """Begin the run, or go on with it. Raises: OutOfTime, TaskError."""
     from mtmc.search import resume, search
     from mtmc.store import STORE_NAME
 
-    settings = orders.settings
+    settings = config.settings
     budget = Budget(evaluations=settings.evaluations, depth=settings.depth)
     strategy = Expand(settings.blind, settings.complete, settings.focus)
 
     def watch(progress: Progress) -> None:
-        if orders.deadline is not None and time.time() >= orders.deadline and progress.finished is None:
+        if config.deadline is not None and time.time() >= config.deadline and progress.finished is None:
             raise OutOfTime
 
-    if orders.deadline is not None and time.time() >= orders.deadline:
+    if config.deadline is not None and time.time() >= config.deadline:
         raise OutOfTime
     if (folder / STORE_NAME).exists():
         resume(folder, strategy=strategy, evaluator=evaluator, budget=budget, progress=watch, dumps=False)

@@ -40,8 +40,8 @@ class Budget:
             if isinstance(value, bool) or not isinstance(value, int):
                 raise ConfigError(f"budget.{name} cannot be {value!r}: use a whole number")
         if self.evaluations < 1:
-            mend = "use 1 or more; the root's own evaluation takes one"
-            raise ConfigError(f"budget.evaluations cannot be {self.evaluations}: {mend}")
+            hint = "use 1 or more; the root's own evaluation takes one"
+            raise ConfigError(f"budget.evaluations cannot be {self.evaluations}: {hint}")
         if self.depth < 0:
             raise ConfigError(f"budget.depth cannot be {self.depth}: use 0 or more")
         if self.wall_seconds is not None and not self.wall_seconds > 0:

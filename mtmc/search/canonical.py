@@ -17,7 +17,7 @@ from mtmc.tree import KernelNode
 
 
 def canonical_json(result: SearchResult) -> str:
-    """Nodes, legal actions with priors, the strategy's opinion, batches and trials as JSON text, one item a line.
+    """Nodes, legal actions with priors, the search statistics, batches and trials as JSON text, one item a line.
 
     Raises: RunError if the run's folder is gone.
     """

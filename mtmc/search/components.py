@@ -48,8 +48,8 @@ def resolve(kind: Kind, part: Any) -> Any:
     lacking = _lacking(part, _PROTOCOLS[kind])
     if lacking or isinstance(part, type):
         named = f"mtmc.protocols.{_PROTOCOLS[kind].__name__}"
-        mend = f"give a name ({', '.join(registry(kind))}) or an object whose class has the base {named}"
-        raise ConfigError(f"{part!r} is no {kind}: {mend}" + (f"; it lacks {', '.join(lacking)}" if lacking else ""))
+        hint = f"give a name ({', '.join(registry(kind))}) or an object whose class has the base {named}"
+        raise ConfigError(f"{part!r} is no {kind}: {hint}" + (f"; it lacks {', '.join(lacking)}" if lacking else ""))
     return part
 
 

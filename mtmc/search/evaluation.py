@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest
-from mtmc.search.context import Run
+from mtmc.search.run_state import Run
 from mtmc.search.strategies.common import derive_seed
 from mtmc.tree import source_hash
 

@@ -5,7 +5,7 @@
                          '-> finish -> END
 
 Its state holds ids and counters only, so a checkpoint costs the same at node 10,000 as at node 10. The run's store is
-the truth: every step takes from it what is there, `prepare` starts from where it stands, and so a checkpoint is never
+what counts: every step takes from it what is there, `prepare` starts from where it stands, and so a checkpoint is never
 needed to go on. It says where the machine stood to whoever looks, and is therefore written at the end of a leg, not
 after each step (`DURABILITY`). A leg also keeps the number of steps of one call under LangGraph's limit.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mtmc.search import steps, trial
-from mtmc.search.context import Run
+from mtmc.search.run_state import Run
 from mtmc.store import STORE_NAME, WAL_PAGES
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def drive(run: Run) -> None:
 
 
 def prune(connection: sqlite3.Connection) -> None:
-    """Keep the latest checkpoint only. SQLite uses the room of the others again, so the file stays as it is."""
+    """Keep the latest checkpoint only. SQLite uses the space of the others again, so the file stays as it is."""
     with connection:
         latest = "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = ?"
         for table in ("checkpoints", "writes"):

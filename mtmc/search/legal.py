@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from mtmc.action import STOP_KIND, Action
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation
-from mtmc.search.bench import NodeBench
-from mtmc.search.context import Run, history
+from mtmc.search.run_state import Run, history
+from mtmc.search.trial_context import NodeContext
 from mtmc.tree import KernelNode
 
 
@@ -22,9 +22,9 @@ def legal_actions(run: Run, node: KernelNode) -> tuple[tuple[Action, ...], tuple
         return (), ()
     hardware = run.parts.evaluator.hardware
     steps = history(run.tree, node.id)
-    bench = NodeBench(run, node)
+    context = NodeContext(run, node)
     observation = Observation(
-        run.task, node.source, node.plan, node.outcome, steps, hardware, bench, run.experience.gains
+        run.task, node.source, node.plan, node.outcome, steps, hardware, context, run.action_statistics.gains
     )
     actions = tuple(run.parts.coder.actions(observation, run.failures))
     if not actions:
@@ -34,8 +34,8 @@ def legal_actions(run: Run, node: KernelNode) -> tuple[tuple[Action, ...], tuple
     priors = tuple(run.parts.policy.prior(observation, actions))
     if len(priors) != len(actions) or not all(prior > 0 for prior in priors) or abs(sum(priors) - 1) > 1e-6:
         name = type(run.parts.policy).__name__
-        mend = f"it must give {len(actions)} probabilities above 0 with sum 1"
-        raise ConfigError(f"policy {name} gave {list(priors)} for {len(actions)} actions: {mend}")
+        hint = f"it must give {len(actions)} probabilities above 0 with sum 1"
+        raise ConfigError(f"policy {name} gave {list(priors)} for {len(actions)} actions: {hint}")
     return actions, priors
 
 

@@ -46,7 +46,7 @@ class Models:
         return self._ledger.spent
 
     def complete(self, request: ChatRequest, trial_id: int, node_id: int) -> ChatReply:
-        """See `protocols.Workbench.complete`. trial_id, node_id: on whose account it is recorded."""
+        """See `protocols.AgentContext.complete`. trial_id, node_id: on whose account it is recorded."""
         key = request_key(request, self.settings)
         with self._busy.alone_with(key):
             known = self._store.call(key)
@@ -59,7 +59,7 @@ class Models:
             return self._ask(call)
 
     def judge(self, reply: ChatReply, verdict: str) -> None:
-        """See `protocols.Workbench.judge`."""
+        """See `protocols.AgentContext.judge`."""
         self._store.judge_call(reply.id, verdict)
 
     def close(self) -> None:

@@ -54,9 +54,9 @@ def replay(store: Store, strategy: Strategy, tree: Tree, seed: int, deterministi
     for batch in store.batches():
         trials, state = strategy.ask(state, batch.asked)
         if trials != [row.trial for row in batch.trials]:
-            mend = "resume it with the strategy, the settings and the version of mtmc that made it"
+            hint = "resume it with the strategy, the settings and the version of mtmc that made it"
             raise RunError(
-                f"{type(strategy).__name__} asks for other trials than the run {store.folder} records: {mend}"
+                f"{type(strategy).__name__} asks for other trials than the run {store.folder} records: {hint}"
             )
         if batch.seconds is None:
             return Replayed(state, batch.id, batch)

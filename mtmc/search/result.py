@@ -56,7 +56,7 @@ class RunTree(Tree):
 class SearchResult:
     """The outcome of a search.
 
-    versions: all of them, see `tree`. annotations: per node id what the strategy thinks of it. baselines: what the
+    versions: all of them, see `tree`. annotations: search statistics by node id. baselines: what the
     root is compared with besides itself, by name. run_dir: the run's folder. finished: why the search has ended, None
     for a run that has not. evaluations: how many were spent, the root's included.
     """

@@ -19,10 +19,10 @@ from mtmc.protocols import Coder, Evaluator, EvaluatorSettings, Policy, Strategy
 from mtmc.search import components, folder
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
-from mtmc.search.context import Parts, Progress, Run, Settings, rebuild
 from mtmc.search.models import Models
 from mtmc.search.replay import replay
 from mtmc.search.result import SearchResult, result_of, write_outputs
+from mtmc.search.run_state import Parts, Progress, Run, Settings, rebuild
 from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, STORE_NAME, Attempt, Store, check_unused
 from mtmc.task import Task, load_task
 from mtmc.tree import Tree
@@ -65,7 +65,7 @@ def search(
 
     The same seed and parts that are deterministic give the same tree.
 
-    Raises: ConfigError, TaskError, RunError or EvaluatorError, each naming the bad value and the mend. Nothing is left
+    Raises: ConfigError, TaskError, RunError or EvaluatorError, each naming the bad value and the fix. Nothing is left
     on disk where the search could not start.
     """
     asked = model if isinstance(model, ModelSettings) else ModelSettings(name=model)
@@ -215,14 +215,14 @@ def _check(policy: Policy, coder: Coder, model: ModelSettings) -> None:
     coder.check()
     asking = [kind for kind, asks in (("policy", policy.asks_model), ("coder", coder.asks_model)) if asks]
     if asking and not model.name:
-        mend = "set model.name=PROVIDER/MODEL (and model.api_base for a local server)"
+        hint = "set model.name=PROVIDER/MODEL (and model.api_base for a local server)"
         raise ConfigError(
-            f"the {' and the '.join(asking)} of this search ask a language model, and none is named: {mend}"
+            f"the {' and the '.join(asking)} of this search ask a language model, and none is named: {hint}"
         )
 
 
 def _root(coder: Coder, task: Task) -> Attempt:
-    """The root's source, before anything is on disk: a task that cannot be captured ends here."""
+    """The root's source, before anything is on disk: a task that cannot be exported ends here."""
     started = time.perf_counter()
     edit = coder.root(task)
     cost = replace(edit.cost, seconds=time.perf_counter() - started)
@@ -243,8 +243,8 @@ def _settings(recorded: Mapping[str, Any], budget: int | Budget | None, model: M
     else:
         new = replace(old, evaluations=budget)
     if new.depth != old.depth:
-        mend = f"its versions at depth {old.depth} have no actions; start a new run"
-        raise ConfigError(f"budget.depth cannot be {new.depth} for a run that has {old.depth}: {mend}")
+        hint = f"its versions at depth {old.depth} have no actions; start a new run"
+        raise ConfigError(f"budget.depth cannot be {new.depth} for a run that has {old.depth}: {hint}")
     asked = ModelSettings(**recorded.get("model", {})) if model is None else model
     return Settings(new, recorded["seed"], recorded["batch"], recorded["repairs"], asked)
 

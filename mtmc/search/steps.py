@@ -7,9 +7,9 @@ import logging
 from mtmc.errors import TaskError
 from mtmc.outcome import Cost, Outcome
 from mtmc.search.budget import allowances, batch_size, exhausted
-from mtmc.search.context import Flight, Run
 from mtmc.search.evaluation import outcome_of
 from mtmc.search.legal import legal_actions
+from mtmc.search.run_state import Run, TrialRun
 from mtmc.search.verification import verify_best
 from mtmc.store import ROOT_TRIAL, Attempt, Batch, NewNode, TrialEnd, TrialRow, coding_cost
 from mtmc.tree import NO_PARENT, ROOT_ID, KernelNode, source_hash
@@ -42,7 +42,7 @@ def prepare(run: Run) -> None:
 
 
 def select(run: Run) -> list[int]:
-    """Ids of the trials of the next batch, ready to fly; none where the search has ended, see `Run.finished`.
+    """Ids of the trials of the next batch, ready to start; none where the search has ended, see `Run.finished`.
 
     A batch that a killed process has left in flight comes first.
     """
@@ -62,36 +62,36 @@ def select(run: Run) -> list[int]:
         rows = tuple(TrialRow(trial, allowance) for trial, allowance in zip(trials, given, strict=True))
         batch = Batch(run.batch_id, asked, rows)
         run.store.begin_batch(batch)
-    run.flights = {row.trial.id: _flight(run, row, resumed) for row in batch.trials}
-    return sorted(run.flights)
+    run.trial_runs = {row.trial.id: _trial_run(run, row, resumed) for row in batch.trials}
+    return sorted(run.trial_runs)
 
 
 def backup(run: Run) -> None:
     """End the batch in flight: new nodes into the tree, the strategy told in trial order, one record in the store."""
-    flights = [run.flights[trial_id] for trial_id in sorted(run.flights)]
+    trial_runs = [run.trial_runs[trial_id] for trial_id in sorted(run.trial_runs)]
     best = run.tree.best.id
-    verify_best(run, flights)
-    nodes = [_land(run, flight) for flight in flights]
-    charges = _charges(flights)
-    for flight in flights:
-        for attempt, outcome in flight.evaluated:
+    verify_best(run, trial_runs)
+    nodes = [_new_node(run, trial_run) for trial_run in trial_runs]
+    charges = _charges(trial_runs)
+    for trial_run in trial_runs:
+        for attempt, outcome in trial_run.evaluated:
             assert attempt.source is not None
             run.note_failure(source_hash(attempt.source), attempt.plan, outcome)
     new: list[NewNode] = []
     ends: dict[int, TrialEnd] = {}
-    for flight, node, charge in zip(flights, nodes, charges, strict=True):
-        trial_id = flight.row.trial.id
+    for trial_run, node, charge in zip(trial_runs, nodes, charges, strict=True):
+        trial_id = trial_run.row.trial.id
         if node is not None:
             actions, priors = legal_actions(run, node)
-            new.append(NewNode(node, flight.gate, actions, priors))
+            new.append(NewNode(node, trial_run.gate, actions, priors))
             run.keep_actions(node.id, actions)
             run.tell_node(node, actions, priors)
-        ends[trial_id] = _end(flight, node, charge)
+        ends[trial_id] = _end(trial_run, node, charge)
         run.tell_trial(trial_id, ends[trial_id].child_id)
     run.store.end_batch(run.batch_id, ends, new, run.seconds)
     run.evaluations += sum(charges)
     run.batch_id += 1
-    run.flights = {}
+    run.trial_runs = {}
     if run.tree.best.id != best:
         _log.info("node %d is the best so far: %s times the root", run.tree.best.id, run.tree.speedup(run.tree.best.id))
     report(run)
@@ -111,53 +111,53 @@ def report(run: Run) -> None:
         run.on_progress(run.progress)
 
 
-def _flight(run: Run, row: TrialRow, resumed: bool) -> Flight:
+def _trial_run(run: Run, row: TrialRow, resumed: bool) -> TrialRun:
     parent = run.tree[row.trial.node_id]
     recorded = run.store.attempts(row.trial.id) if resumed else ()
-    return Flight(row, parent, run.actions(parent.id)[row.trial.action_index], recorded)
+    return TrialRun(row, parent, run.actions(parent.id)[row.trial.action_index], recorded)
 
 
-def _land(run: Run, flight: Flight) -> KernelNode | None:
+def _new_node(run: Run, trial_run: TrialRun) -> KernelNode | None:
     """The new node of a trial, added to the tree; None where there is none."""
-    if flight.duplicate_of is not None or flight.outcome is None:
+    if trial_run.duplicate_of is not None or trial_run.outcome is None:
         return None
-    attempt = flight.attempts[flight.attempt]
+    attempt = trial_run.attempts[trial_run.attempt]
     assert attempt.source is not None
     known = run.tree.find(attempt.source)
     if known is not None:
-        flight.duplicate_of = known.id
-        flight.reason = f"its source is that of node {known.id}"
+        trial_run.duplicate_of = known.id
+        trial_run.reason = f"its source is that of node {known.id}"
         return None
     node = KernelNode(
         id=len(run.tree),
-        parent_id=flight.parent.id,
-        action=flight.action,
+        parent_id=trial_run.parent.id,
+        action=trial_run.action,
         source=attempt.source,
         plan=attempt.plan,
-        outcome=flight.outcome,
-        trial_id=flight.row.trial.id,
-        repairs=flight.attempt,
-        cost=_cost(flight.attempts),
+        outcome=trial_run.outcome,
+        trial_id=trial_run.row.trial.id,
+        repairs=trial_run.attempt,
+        cost=_cost(trial_run.attempts),
     )
     run.tree.add(node)
-    run.experience.note(run.tree, node)
+    run.action_statistics.note(run.tree, node)
     return node
 
 
-def _end(flight: Flight, node: KernelNode | None, charge: int) -> TrialEnd:
+def _end(trial_run: TrialRun, node: KernelNode | None, charge: int) -> TrialEnd:
     if node is not None:
         return TrialEnd("node", node.id, charge)
-    if flight.duplicate_of is not None:
-        return TrialEnd("duplicate", flight.duplicate_of, charge, flight.reason)
-    return TrialEnd("coder_error", None, charge, flight.reason)
+    if trial_run.duplicate_of is not None:
+        return TrialEnd("duplicate", trial_run.duplicate_of, charge, trial_run.reason)
+    return TrialEnd("coder_error", None, charge, trial_run.reason)
 
 
-def _charges(flights: list[Flight]) -> list[int]:
+def _charges(trial_runs: list[TrialRun]) -> list[int]:
     """Evaluations of each trial; one that two trials of a batch share is charged to the first of them."""
     charged: set[str] = set()
     charges = []
-    for flight in flights:
-        new = [hash_ for hash_ in flight.fresh if hash_ not in charged]
+    for trial_run in trial_runs:
+        new = [hash_ for hash_ in trial_run.fresh if hash_ not in charged]
         charged.update(new)
         charges.append(len(new))
     return charges

@@ -14,97 +14,97 @@ from typing import Literal
 
 from mtmc.errors import CoderError
 from mtmc.protocols import EditRequest
-from mtmc.search.bench import TrialBench
-from mtmc.search.context import Flight, Run, history
 from mtmc.search.evaluation import outcome_of
+from mtmc.search.run_state import Run, TrialRun, history
 from mtmc.search.strategies.common import derive_seed
+from mtmc.search.trial_context import TrialContext
 from mtmc.store import Attempt
 from mtmc.tree import source_hash
 
 Next = Literal["evaluate", "repair", "done"]
 
 REPAIRABLE = ("build_error", "wrong_result", "crash")
-"""Statuses that a coder is asked to mend; a version that hangs, eats the memory or cheats is let go."""
+"""Statuses that a coder is asked to repair; a version that hangs, eats the memory or cheats is not repaired."""
 
 _log = logging.getLogger(__name__)
 
 
 def code(run: Run, trial_id: int) -> Next:
     """The coder's first edit of a trial. Done where there is none, or its source is in the tree already."""
-    flight = run.flights[trial_id]
-    return _try(run, flight, _request(run, flight))
+    trial_run = run.trial_runs[trial_id]
+    return _try(run, trial_run, _request(run, trial_run))
 
 
 def evaluate(run: Run, trial_id: int) -> Next:
     """Screen the last edit. On to a repair where one may help."""
-    flight = run.flights[trial_id]
-    attempt = flight.attempts[-1]
+    trial_run = run.trial_runs[trial_id]
+    attempt = trial_run.attempts[-1]
     assert attempt.source is not None
     hash_ = source_hash(attempt.source)
-    if run.store.outcome(hash_, "screen") is None and len(flight.fresh) >= flight.row.allowance:
-        flight.reason = "its drafts have used up the trial's evaluations"
+    if run.store.outcome(hash_, "screen") is None and len(trial_run.fresh) >= trial_run.row.allowance:
+        trial_run.reason = "its drafts have used up the trial's evaluations"
         return "done"
     batch, outcome = outcome_of(run, attempt.source, "screen", run.batch_id)
-    if batch == run.batch_id and hash_ not in flight.fresh:
-        flight.fresh.append(hash_)
-    flight.evaluated.append((attempt, outcome))
-    flight.outcome, flight.gate, flight.attempt = outcome, "screen", attempt.number
-    return "repair" if may_repair(run, flight) else "done"
+    if batch == run.batch_id and hash_ not in trial_run.fresh:
+        trial_run.fresh.append(hash_)
+    trial_run.evaluated.append((attempt, outcome))
+    trial_run.outcome, trial_run.gate, trial_run.attempt = outcome, "screen", attempt.number
+    return "repair" if may_repair(run, trial_run) else "done"
 
 
 def repair(run: Run, trial_id: int) -> Next:
     """The coder's next edit, given the diagnosis of the last. Done where it has none, or none that is new."""
-    flight = run.flights[trial_id]
-    assert flight.outcome is not None
-    request = _request(run, flight)
-    failed_source = flight.attempts[-1].source
-    return _try(run, flight, replace(request, feedback=flight.outcome.diagnosis, failed_source=failed_source))
+    trial_run = run.trial_runs[trial_id]
+    assert trial_run.outcome is not None
+    request = _request(run, trial_run)
+    failed_source = trial_run.attempts[-1].source
+    return _try(run, trial_run, replace(request, feedback=trial_run.outcome.diagnosis, failed_source=failed_source))
 
 
-def may_repair(run: Run, flight: Flight) -> bool:
-    """Whether the last version failed in a way that may be mended, and rounds, evaluations and time are left for it."""
-    assert flight.outcome is not None
-    if flight.outcome.status not in REPAIRABLE or flight.attempt >= run.settings.repairs:
+def may_repair(run: Run, trial_run: TrialRun) -> bool:
+    """Whether the last version failed in a way that may be repaired, and rounds, evaluations and time are left for it."""
+    assert trial_run.outcome is not None
+    if trial_run.outcome.status not in REPAIRABLE or trial_run.attempt >= run.settings.repairs:
         return False
-    if len(flight.fresh) >= flight.row.allowance:
+    if len(trial_run.fresh) >= trial_run.row.allowance:
         return False
     limit = run.settings.budget.wall_seconds
-    return limit is None or run.seconds < limit or len(flight.recorded) > len(flight.attempts)
+    return limit is None or run.seconds < limit or len(trial_run.recorded) > len(trial_run.attempts)
 
 
-def _try(run: Run, flight: Flight, request: EditRequest) -> Next:
+def _try(run: Run, trial_run: TrialRun, request: EditRequest) -> Next:
     """One call of the coder, and what its answer means for the trial."""
-    attempt = _attempt(run, flight, request)
-    earlier = [source_hash(each.source) for each in flight.attempts if each.source is not None]
-    flight.attempts.append(attempt)
+    attempt = _attempt(run, trial_run, request)
+    earlier = [source_hash(each.source) for each in trial_run.attempts if each.source is not None]
+    trial_run.attempts.append(attempt)
     if attempt.source is None:
-        flight.reason = attempt.error or ""
+        trial_run.reason = attempt.error or ""
         return "done"
     hash_ = source_hash(attempt.source)
     if hash_ in earlier:
-        _log.debug("trial %d: the coder gave an edit again that failed", flight.row.trial.id)
+        _log.debug("trial %d: the coder gave an edit again that failed", trial_run.row.trial.id)
         return "done"
     known = run.tree.find(attempt.source)
     if known is not None:
-        flight.duplicate_of = known.id
-        flight.reason = f"its source is that of node {known.id}"
+        trial_run.duplicate_of = known.id
+        trial_run.reason = f"its source is that of node {known.id}"
         return "done"
     return "evaluate"
 
 
-def _attempt(run: Run, flight: Flight, request: EditRequest) -> Attempt:
+def _attempt(run: Run, trial_run: TrialRun, request: EditRequest) -> Attempt:
     """The coder's answer to a request: recorded by a killed process, or asked for now and recorded."""
-    number = len(flight.attempts)
-    if number < len(flight.recorded):
-        return flight.recorded[number]
-    trial_id = flight.row.trial.id
+    number = len(trial_run.attempts)
+    if number < len(trial_run.recorded):
+        return trial_run.recorded[number]
+    trial_id = trial_run.row.trial.id
     started = time.perf_counter()
-    bench = TrialBench(run, flight)
+    context = TrialContext(run, trial_run)
     try:
-        edit = run.parts.coder.edit(replace(request, bench=bench))
+        edit = run.parts.coder.edit(replace(request, context=context))
     except CoderError as error:
         _log.debug("trial %d: %s", trial_id, error)
-        cost = replace(bench.cost, seconds=time.perf_counter() - started)
+        cost = replace(context.cost, seconds=time.perf_counter() - started)
         attempt = Attempt(trial_id, number, None, None, cost, str(error))
     else:
         cost = replace(edit.cost, seconds=time.perf_counter() - started)
@@ -113,15 +113,15 @@ def _attempt(run: Run, flight: Flight, request: EditRequest) -> Attempt:
     return attempt
 
 
-def _request(run: Run, flight: Flight) -> EditRequest:
-    parent = flight.parent
+def _request(run: Run, trial_run: TrialRun) -> EditRequest:
+    parent = trial_run.parent
     return EditRequest(
         task=run.task,
         source=parent.source,
         plan=parent.plan,
         outcome=parent.outcome,
-        action=flight.action,
+        action=trial_run.action,
         hardware=run.parts.evaluator.hardware,
         history=history(run.tree, parent.id),
-        seed=derive_seed(run.settings.seed, "edit", flight.row.trial.id, len(flight.attempts)),
+        seed=derive_seed(run.settings.seed, "edit", trial_run.row.trial.id, len(trial_run.attempts)),
     )

@@ -10,29 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtmc.search.context import Flight, Run
 from mtmc.search.evaluation import outcome_of
+from mtmc.search.run_state import Run, TrialRun
 
 
-def verify_best(run: Run, flights: Sequence[Flight]) -> None:
+def verify_best(run: Run, trial_runs: Sequence[TrialRun]) -> None:
     """Verify what would become the best version of a batch whose trials have all ended; nothing where none would."""
     if not run.parts.evaluator.verifies:
         return
-    for flight in contenders(flights, run.tree.best.outcome.runtime_ms):
-        attempt = flight.attempts[flight.attempt]
+    for trial_run in contenders(trial_runs, run.tree.best.outcome.runtime_ms):
+        attempt = trial_run.attempts[trial_run.attempt]
         assert attempt.source is not None
         _, verified = outcome_of(run, attempt.source, "verify", run.batch_id)
         if verified.ok:
             return
-        flight.outcome, flight.gate = verified, "verify"
+        trial_run.outcome, trial_run.gate = verified, "verify"
 
 
-def contenders(flights: Sequence[Flight], best_ms: float | None) -> list[Flight]:
+def contenders(trial_runs: Sequence[TrialRun], best_ms: float | None) -> list[TrialRun]:
     """The trials that ended with a version faster than `best_ms` (ms; None: any), fastest first, ties in trial order."""
     timed = [
-        (flight.outcome.runtime_ms, flight.row.trial.id, flight)
-        for flight in flights
-        if flight.duplicate_of is None and flight.outcome is not None and flight.outcome.ok
-        if flight.outcome.runtime_ms is not None and (best_ms is None or flight.outcome.runtime_ms < best_ms)
+        (trial_run.outcome.runtime_ms, trial_run.row.trial.id, trial_run)
+        for trial_run in trial_runs
+        if trial_run.duplicate_of is None and trial_run.outcome is not None and trial_run.outcome.ok
+        if trial_run.outcome.runtime_ms is not None and (best_ms is None or trial_run.outcome.runtime_ms < best_ms)
     ]
-    return [flight for _, _, flight in sorted(timed, key=lambda each: each[:2])]
+    return [trial_run for _, _, trial_run in sorted(timed, key=lambda each: each[:2])]

@@ -85,8 +85,8 @@ class Database:
                         self._connection.execute(statement, parameters)
                     yield self._connection
             except sqlite3.Error as error:
-                mend = "see that the disk has room and the folder can be written"
-                raise RunError(f"{self.folder / STORE_NAME} cannot be written ({error}): {mend}") from error
+                hint = "see that the disk has space and the folder can be written"
+                raise RunError(f"{self.folder / STORE_NAME} cannot be written ({error}): {hint}") from error
 
 
 def user_version(path: Path) -> int:

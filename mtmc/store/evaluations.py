@@ -1,4 +1,4 @@
-"""Outcomes: the table of a run's store that has what each evaluation found, once per source and gate."""
+"""Evaluations: the table of a run's store that has what each evaluation found, once per source and gate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mtmc.protocols import Depth
 from mtmc.store.database import CHEAP_SECONDS, Database
 
 
-class OutcomeTable(Database):
+class EvaluationTable(Database):
     """A database with the table of outcomes."""
 
     _evaluated: set[tuple[str, str]] | None = None

@@ -32,15 +32,15 @@ class FolderLock:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
-            mend = "mend its rights or choose another one"
-            raise RunError(f"the run folder {folder} cannot be written ({error.strerror}): {mend}") from error
+            hint = "change its rights or choose another one"
+            raise RunError(f"the run folder {folder} cannot be written ({error.strerror}): {hint}") from error
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
             os.close(descriptor)
-            mend = "wait for it or end it"
-            raise RunError(f"the run {folder} is open in another process (id {owner}): {mend}") from error
+            hint = "wait for it or end it"
+            raise RunError(f"the run {folder} is open in another process (id {owner}): {hint}") from error
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         self._identity = _identity(os.fstat(descriptor))

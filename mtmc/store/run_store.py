@@ -20,7 +20,7 @@ from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Trial
 from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect, user_version
-from mtmc.store.evaluations import OutcomeTable
+from mtmc.store.evaluations import EvaluationTable
 from mtmc.store.folder_lock import FolderLock
 from mtmc.store.model_calls import CallTable, add_table
 from mtmc.store.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
@@ -67,7 +67,7 @@ END;
 """
 
 
-class Store(CallTable, OutcomeTable):
+class Store(CallTable, EvaluationTable):
     """The open store of one run: use `create`, `open` or `read`. Its methods may be called from several threads."""
 
     @classmethod
@@ -119,8 +119,8 @@ class Store(CallTable, OutcomeTable):
         """
         if _checked_schema(folder) < SCHEMA_VERSION:
             reason = "an older version of mtmc made it, and plans are written differently now"
-            mend = "start it again in another folder, or resume it with that version; show, export and report still read it"
-            raise RunError(f"the run {folder} cannot be resumed: {reason}; {mend}")
+            hint = "start it again in another folder, or resume it with that version; show, export and report still read it"
+            raise RunError(f"the run {folder} cannot be resumed: {reason}; {hint}")
         lock = FolderLock(folder)
         try:
             store = cls(folder, connect(folder / STORE_NAME), lock)
@@ -292,8 +292,8 @@ def check_unused(folder: Path) -> None:
     except OSError as error:
         raise RunError(f"the run folder {folder} cannot be read ({error.strerror}): choose another one") from error
     if used:
-        mend = "resume that run or choose another folder" if STORE_NAME in used else "choose an empty folder"
-        raise RunError(f"the run folder {folder} is already used, it holds {used[0]}: {mend}")
+        hint = "resume that run or choose another folder" if STORE_NAME in used else "choose an empty folder"
+        raise RunError(f"the run folder {folder} is already used, it holds {used[0]}: {hint}")
     if folder.exists() and not folder.is_dir():
         raise RunError(f"the run folder {folder} cannot be made, it is a file: choose another one")
 

@@ -67,7 +67,7 @@ def print_module(
 
 
 class _Printer:
-    """Walks one graph and collects the lines of forward."""
+    """Visits the nodes of one graph and collects the lines of forward."""
 
     def __init__(
         self, program: ExportedProgram, examples: Sequence[torch.Tensor], input_names: Sequence[str], name: str

@@ -104,15 +104,15 @@ def check_source(source: str, name: str) -> ast.Module:
         tree = parse(source)
     except SyntaxError as error:
         where = f"line {error.lineno}: " if error.lineno else ""
-        raise TaskError(f"task {name}: {where}{error.msg}: mend the syntax there") from error
+        raise TaskError(f"task {name}: {where}{error.msg}: fix the syntax there") from error
     except ValueError as error:
         raise TaskError(f"task {name}: {error}: give the text of a Python file") from error
     if "Model" not in {node.name for node in tree.body if isinstance(node, ast.ClassDef)}:
         raise TaskError(f"task {name} defines no class `Model`: {_FORMAT}")
     functions = _functions(tree)
-    for required, mend in _REQUIRED.items():
+    for required, fix in _REQUIRED.items():
         if required not in functions:
-            raise TaskError(f"task {name} defines no function `{required}()`: add it and {mend}; {_FORMAT}")
+            raise TaskError(f"task {name} defines no function `{required}()`: add it and {fix}; {_FORMAT}")
     return tree
 
 

@@ -86,8 +86,8 @@ def derive_held_out(
             return derive_held_out(source, derive_small(source, name), name, count)
         except TaskError as error:
             _log.debug("task %s: no held-out shapes from get_inputs(): %s", name, error)
-    mend = "VARIANTS can give them" if live is None else "only example sizes above 1 can be varied"
-    _log.warning("task %s: %d of %d held-out sets of shapes found; %s", name, len(variants), count, mend)
+    hint = "VARIANTS can give them" if live is None else "only example sizes above 1 can be varied"
+    _log.warning("task %s: %d of %d held-out sets of shapes found; %s", name, len(variants), count, hint)
     return tuple(variants)
 
 

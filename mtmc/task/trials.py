@@ -105,7 +105,7 @@ class Search:
             fallback = None
             for point in points:
                 found = self.weigh(point, limits)
-                if found is None or not self.alike(point, found):
+                if found is None or not self.is_model(point, found):
                     continue
                 error = self.own_error(point, found)
                 if error > OWN_ERROR:
@@ -130,7 +130,7 @@ class Search:
     def _layers(self, full: Point, key: str) -> bool:
         """Whether an integer says how many layers there are or how often a loop is run."""
         found = self.weigh({**full, key: full[key] - 1}, None, free=True)
-        return found is not None and not self.alike(full, found)
+        return found is not None and not self.is_model(full, found)
 
     def tiers(self, full: Point) -> Iterator[tuple[tuple[int, int], Iterable[Point]]]:
         """Limits and the points to try under them, the best first."""
@@ -198,7 +198,7 @@ class Search:
                 point, before, error = raised, after, own
         return point, error
 
-    def alike(self, point: Point, found: Footprint) -> bool:
+    def is_model(self, point: Point, found: Footprint) -> bool:
         """Whether the reference has as many weights and calls as the model. Raises: _OtherWay for the first that has not."""
         if self.model is None or (len(found.shapes), found.calls) == (len(self.model.shapes), self.model.calls):
             return True
@@ -256,7 +256,7 @@ class Search:
             for value in smaller(point[keys[0]], least):
                 changed = {**point, **dict.fromkeys(keys, value)}
                 found = self.weigh(changed, None)
-                if found and self.alike(changed, found):
+                if found and self.is_model(changed, found):
                     point = changed
                     if self.fits(found, limits):
                         yield point
@@ -306,7 +306,7 @@ class _Changes:
             found = self._search.weigh({**point, **changes}, None if self._large else self.limits)
             if found is None or found.shapes == self._shapes or (found.constant and not self._base.constant):
                 continue
-            if not self._search.alike(point, found):
+            if not self._search.is_model(point, found):
                 if self._large:
                     return  # an integer that says how many layers there are
                 continue

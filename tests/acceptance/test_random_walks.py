@@ -35,5 +35,5 @@ def test_random_walks_over_legal_actions_end_in_right_versions() -> None:
         "vectorize",
         "split",
         "precision",
-        "simplify",
+        "algebra",
     }

@@ -49,7 +49,7 @@ def outcome_of(source: str) -> Outcome:
 
 
 @dataclass
-class Bench:
+class FakeContext:
     """A scripted model, and an evaluator with `allowance` evaluations. Keeps what a run would record."""
 
     script: list[str | ChatReply | Exception]
@@ -88,10 +88,10 @@ class Bench:
         return [call.verdict for call in self.calls]
 
 
-def asked(bench: Bench | None, **changes: object) -> EditRequest:
+def asked(context: FakeContext | None, **changes: object) -> EditRequest:
     task = Task("plus", REFERENCE, Variant("full"), Variant("small"))
     step = Step(Action("lower", Region("plus", 5, 6), (), "lower plus"), PARENT, PARENT_OUTCOME, 1.5)
-    request = EditRequest(task, PARENT, None, PARENT_OUTCOME, FUSE, "H100", (step,), seed=7, bench=bench)
+    request = EditRequest(task, PARENT, None, PARENT_OUTCOME, FUSE, "H100", (step,), seed=7, context=context)
     return replace(request, **changes)  # type: ignore[arg-type]
 
 
@@ -186,15 +186,15 @@ def test_only_the_first_of_two_calls_counts() -> None:
 
 def test_an_edit_uses_every_tool_recovers_and_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     @dataclass(frozen=True)
-    class Mended:
+    class Fixed:
         source: str
         what: str
 
-    def mend(source: str, diagnosis: Diagnosis, hardware: str) -> Mended:
+    def fix(source: str, diagnosis: Diagnosis, hardware: str) -> Fixed:
         assert (source.strip(), diagnosis, hardware) == (BAD.strip(), WRONG, "H100")
-        return Mended(GOOD, "2 is 1")
+        return Fixed(GOOD, "2 is 1")
 
-    monkeypatch.setattr("mtmc.agents.coders.repair.mend", mend)
+    monkeypatch.setattr("mtmc.agents.coders.repair.fix", fix)
     script = [
         says("lineage"),
         says("lineage", '{"version": 0}'),
@@ -203,7 +203,7 @@ def test_an_edit_uses_every_tool_recovers_and_commits(monkeypatch: pytest.Monkey
         says("playbook", '{"kind": "hardware"}'),
         says("draft", SWAP.format("torch.add(x, 2)")),
         says("check"),
-        says("mend"),
+        says("fix"),
         says("check"),
         says("profile"),
         says("draft", BETTER),
@@ -213,13 +213,13 @@ def test_an_edit_uses_every_tool_recovers_and_commits(monkeypatch: pytest.Monkey
         *COMMIT,
     ]
     assert {parse_call(str(each), tuple(TOOLS)).call.name for each in script} == set(TOOLS) - {"give_up"}
-    bench = Bench(list(script))
-    edit = AgentCoder().edit(asked(bench))
+    context = FakeContext(list(script))
+    edit = AgentCoder().edit(asked(context))
     assert edit.source.strip() == GOOD.strip() and edit.plan is None
     assert edit.cost == Cost(0.0, 0.5 * len(script), 100 * len(script), 10 * len(script), len(script))
-    assert bench.verdicts == ["usable"] * len(script)
-    assert [source.strip() for source in bench.evaluated] == [each.strip() for each in (BAD, GOOD, BETTER)]
-    told = bench.answers
+    assert context.verdicts == ["usable"] * len(script)
+    assert [source.strip() for source in context.evaluated] == [each.strip() for each in (BAD, GOOD, BETTER)]
+    told = context.answers
     assert "lower plus" in told[0] and "1.50x the root's speed (the parent)" in told[0]
     assert REFERENCE in told[1]
     assert "fuse" in told[2] and "hardware" in told[2]
@@ -233,7 +233,7 @@ def test_an_edit_uses_every_tool_recovers_and_commits(monkeypatch: pytest.Monkey
 
 def test_a_conversation_only_grows_and_repeats_itself() -> None:
     script = [says("draft", GOOD), says("check"), *COMMIT]
-    first, second = Bench(list(script)), Bench(list(script))
+    first, second = FakeContext(list(script)), FakeContext(list(script))
     assert AgentCoder().edit(asked(first)) == AgentCoder().edit(asked(second))
     assert [call.request for call in first.calls] == [call.request for call in second.calls]
     for before, after in zip(first.calls, first.calls[1:], strict=False):
@@ -252,18 +252,18 @@ def test_the_first_messages_say_what_is_to_be_done() -> None:
 
 
 def test_a_repair_begins_with_the_failed_source() -> None:
-    bench = Bench([says("lineage"), says("draft", GOOD), says("check"), *COMMIT])
-    edit = AgentCoder().edit(asked(bench, feedback=WRONG, failed_source=BAD))
+    context = FakeContext([says("lineage"), says("draft", GOOD), says("check"), *COMMIT])
+    edit = AgentCoder().edit(asked(context, feedback=WRONG, failed_source=BAD))
     assert edit.source.strip() == GOOD.strip()
-    begun = bench.calls[0].request.messages[1].content
+    begun = context.calls[0].request.messages[1].content
     assert BAD.strip() in begun and "off by 1 at [0]" in begun
-    assert "d1: failed in check, line 6: Mismatch: off by 1 at [0] (the present draft)" in bench.answers[0]
+    assert "d1: failed in check, line 6: Mismatch: off by 1 at [0] (the present draft)" in context.answers[0]
 
 
 def test_blocks_change_the_failed_draft_and_not_the_parent() -> None:
     swap = "<<<<<<< SEARCH\n        return torch.add(x, 2)\n=======\n        return x.add(1)\n>>>>>>> REPLACE"
-    bench = Bench([says("draft", swap), says("check"), *COMMIT])
-    assert AgentCoder().edit(asked(bench, feedback=WRONG, failed_source=BAD)).source.strip() == GOOD.strip()
+    context = FakeContext([says("draft", swap), says("check"), *COMMIT])
+    assert AgentCoder().edit(asked(context, feedback=WRONG, failed_source=BAD)).source.strip() == GOOD.strip()
 
 
 # ---- what is refused ----
@@ -285,7 +285,7 @@ def test_blocks_change_the_failed_draft_and_not_the_parent() -> None:
             "d2 has",
         ),
         ([("draft", GOOD)], ("profile", ""), "not checked yet"),
-        ([("draft", GOOD), ("check", "")], ("mend", ""), "nothing is known to be wrong"),
+        ([("draft", GOOD), ("check", "")], ("fix", ""), "nothing is known to be wrong"),
         ([("draft", GOOD)], ("critique", " .\n"), "critique is empty"),
         ([], ("critique", "hm."), "no draft yet"),
         ([], ("give_up", ""), "say why"),
@@ -306,143 +306,143 @@ def test_blocks_change_the_failed_draft_and_not_the_parent() -> None:
     ],
 )
 def test_a_tool_says_why_it_does_nothing(before: Sequence[tuple[str, str]], call: tuple[str, str], why: str) -> None:
-    bench = Bench([])
-    session = opened(asked(bench))
+    context = FakeContext([])
+    session = opened(asked(context))
     for name, body in before:
-        done = perform(session, ToolCall(name, body), bench)
+        done = perform(session, ToolCall(name, body), context)
         assert not done.refused
         session = done.session
-    done = perform(session, ToolCall(*call), bench)
+    done = perform(session, ToolCall(*call), context)
     assert done.refused and done.text.startswith(f"{call[0]} refused: ") and why in done.text
     assert done.session == session
 
 
-def test_where_no_rule_mends_a_draft_it_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mtmc.agents.coders.repair.mend", lambda source, diagnosis, hardware: None)
+def test_where_no_rule_fixes_a_draft_it_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mtmc.agents.coders.repair.fix", lambda source, diagnosis, hardware: None)
     session = opened(asked(None, feedback=WRONG, failed_source=BAD))
-    done = perform(session, ToolCall("mend"), Bench([]))
-    assert "No rule mends this (Mismatch in check)" in done.text
+    done = perform(session, ToolCall("fix"), FakeContext([]))
+    assert "No rule fixes this (Mismatch in check)" in done.text
     assert (done.session, done.refused) == (session, "")
 
 
 def test_an_ancestor_is_no_new_version() -> None:
-    bench = Bench([])
+    context = FakeContext([])
     older = Step(FUSE, GOOD, outcome_of(GOOD), 2.0)
-    request = asked(bench, history=(older, *asked(bench).history))
+    request = asked(context, history=(older, *asked(context).history))
     session = opened(request)
     for name, body in (("back", '{"to": 1}'), ("check", ""), ("critique", "hm.")):
-        session = perform(session, ToolCall(name, body), bench).session
-    assert "earlier version of the lineage" in perform(session, ToolCall("commit"), bench).text
+        session = perform(session, ToolCall(name, body), context).session
+    assert "earlier version of the lineage" in perform(session, ToolCall("commit"), context).text
 
 
 def test_going_back_to_the_parent_starts_over() -> None:
-    bench = Bench([])
-    session = perform(opened(asked(bench)), ToolCall("draft", BAD), bench).session
-    session = perform(session, ToolCall("back", '{"to": "parent"}'), bench).session
-    done = perform(session, ToolCall("draft", SWAP.format("x.add(1)")), bench)
+    context = FakeContext([])
+    session = perform(opened(asked(context)), ToolCall("draft", BAD), context).session
+    session = perform(session, ToolCall("back", '{"to": "parent"}'), context).session
+    done = perform(session, ToolCall("draft", SWAP.format("x.add(1)")), context)
     assert done.session.draft.source.strip() == GOOD.strip() and done.session.present == 2
 
 
 def test_a_commit_without_check_or_critique_is_answered_and_the_loop_goes_on() -> None:
-    bench = Bench([says("draft", GOOD), says("commit"), says("check"), says("commit"), *COMMIT])
-    assert AgentCoder().edit(asked(bench)).source.strip() == GOOD.strip()
-    assert "commit refused: d1 has not been checked" in bench.answers[1]
-    assert "commit refused: d1 has no critique" in bench.answers[3]
+    context = FakeContext([says("draft", GOOD), says("commit"), says("check"), says("commit"), *COMMIT])
+    assert AgentCoder().edit(asked(context)).source.strip() == GOOD.strip()
+    assert "commit refused: d1 has not been checked" in context.answers[1]
+    assert "commit refused: d1 has no critique" in context.answers[3]
     refused = "unusable: commit refused"
-    assert bench.verdicts == ["usable", refused, "usable", refused, "usable", "usable"]
+    assert context.verdicts == ["usable", refused, "usable", refused, "usable", "usable"]
 
 
 def test_turns_that_cannot_be_read_are_answered_and_counted() -> None:
-    bench = Bench(["Larger tiles.", "", says("shell", "ls"), says("draft", GOOD), says("check"), *COMMIT])
-    assert AgentCoder(turns=7).edit(asked(bench)).source.strip() == GOOD.strip()
-    assert bench.answers[0].startswith("Not understood: the reply calls no tool")
-    assert bench.calls[2].request.messages[-2].content == "(nothing)"
-    assert "no tool 'shell'" in bench.answers[2] and bench.verdicts[2] == "unusable: unknown tool"
-    assert bench.answers[-1].endswith("This is the last turn.]")
+    context = FakeContext(["Larger tiles.", "", says("shell", "ls"), says("draft", GOOD), says("check"), *COMMIT])
+    assert AgentCoder(turns=7).edit(asked(context)).source.strip() == GOOD.strip()
+    assert context.answers[0].startswith("Not understood: the reply calls no tool")
+    assert context.calls[2].request.messages[-2].content == "(nothing)"
+    assert "no tool 'shell'" in context.answers[2] and context.verdicts[2] == "unusable: unknown tool"
+    assert context.answers[-1].endswith("This is the last turn.]")
     with pytest.raises(CoderError, match="6 turns were used up before any draft passed") as found:
-        AgentCoder(turns=6).edit(asked(Bench(["Larger tiles."] * 6)))
+        AgentCoder(turns=6).edit(asked(FakeContext(["Larger tiles."] * 6)))
     assert not isinstance(found.value, BudgetSpent)
 
 
 def test_code_that_cannot_be_used_is_answered() -> None:
     missing = "<<<<<<< SEARCH\n        return x * 31337\n=======\n        return x\n>>>>>>> REPLACE"
-    bench = Bench([says("draft", missing), says("draft", GOOD), says("check"), *COMMIT])
-    assert AgentCoder().edit(asked(bench)).source.strip() == GOOD.strip()
-    assert bench.answers[0].startswith("draft refused: ") and bench.verdicts[0] == "unusable: no match"
+    context = FakeContext([says("draft", missing), says("draft", GOOD), says("check"), *COMMIT])
+    assert AgentCoder().edit(asked(context)).source.strip() == GOOD.strip()
+    assert context.answers[0].startswith("draft refused: ") and context.verdicts[0] == "unusable: no match"
 
 
 # ---- budgets and ends ----
 
 
 def test_at_the_last_turn_the_last_draft_that_passed_is_taken() -> None:
-    bench = Bench([says("draft", GOOD), says("check"), says("draft", BAD), says("check"), says("lineage")])
-    edit = AgentCoder(turns=5).edit(asked(bench))
+    context = FakeContext([says("draft", GOOD), says("check"), says("draft", BAD), says("check"), says("lineage")])
+    edit = AgentCoder(turns=5).edit(asked(context))
     assert edit.source.strip() == GOOD.strip() and edit.cost.calls == 5
 
 
 def test_at_the_last_turn_without_a_draft_that_passed_the_failure_is_the_reason() -> None:
-    bench = Bench([says("draft", BAD), says("check"), says("lineage")])
+    context = FakeContext([says("draft", BAD), says("check"), says("lineage")])
     with pytest.raises(CoderError, match=r"3 turns were used up before any draft passed; .*off by 1 at \[0\]"):
-        AgentCoder(turns=3).edit(asked(bench))
+        AgentCoder(turns=3).edit(asked(context))
 
 
 @pytest.mark.parametrize(("tokens", "turns"), [(220, 2), (221, 3), (330, 3)])
 def test_the_turn_that_reaches_the_tokens_is_the_last(tokens: int, turns: int) -> None:
-    bench = Bench([says("draft", GOOD), says("check"), *[says("lineage")] * 9])
-    assert AgentCoder(tokens=tokens).edit(asked(bench)).source.strip() == GOOD.strip()
-    assert len(bench.calls) == turns
+    context = FakeContext([says("draft", GOOD), says("check"), *[says("lineage")] * 9])
+    assert AgentCoder(tokens=tokens).edit(asked(context)).source.strip() == GOOD.strip()
+    assert len(context.calls) == turns
     with pytest.raises(CoderError, match="tokens were used up"):
-        AgentCoder(tokens=tokens).edit(asked(Bench([says("lineage")] * 9)))
+        AgentCoder(tokens=tokens).edit(asked(FakeContext([says("lineage")] * 9)))
 
 
 def test_a_commit_in_the_reply_that_reaches_the_tokens_still_counts() -> None:
-    bench = Bench([says("draft", GOOD), says("check"), says("draft", BETTER), says("check"), *COMMIT])
-    assert AgentCoder(tokens=660).edit(asked(bench)).source.strip() == BETTER.strip()
+    context = FakeContext([says("draft", GOOD), says("check"), says("draft", BETTER), says("check"), *COMMIT])
+    assert AgentCoder(tokens=660).edit(asked(context)).source.strip() == BETTER.strip()
 
 
 def test_giving_up_is_an_error_with_the_reason() -> None:
     with pytest.raises(CoderError, match=r"^the agent gave up: It is one copy\.$"):
-        AgentCoder().edit(asked(Bench([says("give_up", "It is one copy.")])))
+        AgentCoder().edit(asked(FakeContext([says("give_up", "It is one copy.")])))
 
 
 def test_without_an_evaluation_left_the_loop_ends_unless_a_draft_passed() -> None:
-    bench = Bench([says("draft", GOOD), says("check")], allowance=0)
+    context = FakeContext([says("draft", GOOD), says("check")], allowance=0)
     with pytest.raises(CoderError, match="evaluations were used up before any draft passed"):
-        AgentCoder().edit(asked(bench))
+        AgentCoder().edit(asked(context))
     script = [says("draft", GOOD), says("check"), says("draft", BETTER), says("check"), says("back", '{"to": "d1"}')]
-    bench = Bench([*script, *COMMIT], allowance=1)
-    assert AgentCoder().edit(asked(bench)).source.strip() == GOOD.strip()
-    assert "no evaluation left" in bench.answers[3] and "d1, which passed" in bench.answers[3]
+    context = FakeContext([*script, *COMMIT], allowance=1)
+    assert AgentCoder().edit(asked(context)).source.strip() == GOOD.strip()
+    assert "no evaluation left" in context.answers[3] and "d1, which passed" in context.answers[3]
 
 
 @pytest.mark.parametrize("error", [BudgetSpent("spent"), ModelError("no key")])
 def test_a_spent_budget_and_a_missing_model_pass_through(error: Exception) -> None:
-    bench = Bench([says("draft", GOOD), says("check"), error])
+    context = FakeContext([says("draft", GOOD), says("check"), error])
     with pytest.raises(type(error)) as found:
-        AgentCoder().edit(asked(bench))
+        AgentCoder().edit(asked(context))
     assert found.value is error
 
 
 def test_a_reply_that_does_not_come_ends_the_loop() -> None:
-    bench = Bench([says("draft", GOOD), says("check"), CoderError("the server hung")])
-    assert AgentCoder().edit(asked(bench)).source.strip() == GOOD.strip()
+    context = FakeContext([says("draft", GOOD), says("check"), CoderError("the server hung")])
+    assert AgentCoder().edit(asked(context)).source.strip() == GOOD.strip()
     with pytest.raises(CoderError, match="the server hung"):
-        AgentCoder().edit(asked(Bench([says("draft", GOOD), CoderError("the server hung")])))
+        AgentCoder().edit(asked(FakeContext([says("draft", GOOD), CoderError("the server hung")])))
 
 
 def test_more_turns_than_langgraph_goes_by_default() -> None:
-    bench = Bench([*[says("lineage")] * 60, says("give_up", "bored")])
+    context = FakeContext([*[says("lineage")] * 60, says("give_up", "bored")])
     with pytest.raises(CoderError, match="gave up: bored"):
-        AgentCoder(turns=61, tokens=10**6).edit(asked(bench))
+        AgentCoder(turns=61, tokens=10**6).edit(asked(context))
 
 
 def test_a_graph_around_it_keeps_nothing_of_it() -> None:
     from langgraph.checkpoint.memory import InMemorySaver
     from langgraph.graph import END, START, StateGraph
 
-    bench = Bench([says("draft", GOOD), says("check"), *COMMIT])
+    context = FakeContext([says("draft", GOOD), says("check"), *COMMIT])
     builder = StateGraph(dict)
-    builder.add_node("code", lambda state: {"lines": AgentCoder().edit(asked(bench)).source.count("\n")})
+    builder.add_node("code", lambda state: {"lines": AgentCoder().edit(asked(context)).source.count("\n")})
     builder.add_edge(START, "code")
     builder.add_edge("code", END)
     saver = InMemorySaver()
@@ -484,23 +484,23 @@ def test_the_registry_loads_nothing_heavy() -> None:
 
 
 def test_the_steps_are_plain_functions() -> None:
-    bench, limits = Bench([says("draft", GOOD), "what?"]), Limits(2, 1000)
-    progress = loop.begin(asked(bench), limits)
-    thought = loop.think(progress, bench)
+    context, limits = FakeContext([says("draft", GOOD), "what?"]), Limits(2, 1000)
+    progress = loop.begin(asked(context), limits)
+    thought = loop.think(progress, context)
     assert thought.reply is not None and (thought.turns, thought.tokens) == (1, 110) and not thought.over
     assert thought.messages == progress.messages
-    acted = loop.act(thought, bench, limits)
+    acted = loop.act(thought, context, limits)
     assert acted.reply is None and acted.session.present == 1 and len(acted.messages) == 4 and not acted.over
-    over = loop.act(loop.think(acted, bench), bench, limits)
+    over = loop.act(loop.think(acted, context), context, limits)
     assert over.over == "the agent's 2 turns were used up" and over.session == acted.session
     with pytest.raises(CoderError):
         loop.result(over)
 
 
 def test_a_reply_of_megabytes_does_not_stay_in_the_conversation() -> None:
-    bench = Bench([says("draft", GOOD, prose="x" * 5_000_000), says("check"), *COMMIT])
-    assert AgentCoder().edit(asked(bench)).source.strip() == GOOD.strip()
-    assert sum(len(message.content) for message in bench.calls[-1].request.messages) < 100_000
+    context = FakeContext([says("draft", GOOD, prose="x" * 5_000_000), says("check"), *COMMIT])
+    assert AgentCoder().edit(asked(context)).source.strip() == GOOD.strip()
+    assert sum(len(message.content) for message in context.calls[-1].request.messages) < 100_000
 
 
 # ---- the transcript ----
@@ -509,11 +509,11 @@ HOSTILE = '<script>alert(1)</script> & "q" \x1b[31m'
 
 
 def recorded() -> list[ModelCall]:
-    bench = Bench(
+    context = FakeContext(
         [says("draft", BAD, prose=HOSTILE), "Larger tiles.", says("check"), says("draft", GOOD), says("check"), *COMMIT]
     )
-    AgentCoder().edit(asked(bench))
-    return bench.calls
+    AgentCoder().edit(asked(context))
+    return context.calls
 
 
 def test_turns_of_a_trial() -> None:
@@ -542,13 +542,13 @@ def test_turns_of_a_trial() -> None:
 
 def test_repairs_repeated_questions_and_other_purposes() -> None:
     first = recorded()
-    bench = Bench([says("give_up", "no.")])
+    context = FakeContext([says("give_up", "no.")])
     with pytest.raises(CoderError):
-        AgentCoder().edit(asked(bench, feedback=WRONG, failed_source=BAD, seed=8))
+        AgentCoder().edit(asked(context, feedback=WRONG, failed_source=BAD, seed=8))
     repeated = [*first[:2], *first[:2], *first[2:]]
     other = replace(first[0], request=replace(first[0].request, purpose="policy"))
-    turns = turns_of([other, *repeated, *bench.calls])
-    assert turns == turns_of(first) + turns_of(bench.calls)
+    turns = turns_of([other, *repeated, *context.calls])
+    assert turns == turns_of(first) + turns_of(context.calls)
     assert [turn.role for turn in turns].count("brief") == 2
 
 

@@ -21,7 +21,7 @@ from mtmc.optimizations import site_actions
 from mtmc.outcome import RESOURCE_ERROR, Cost, Diagnosis, Outcome
 from mtmc.protocols import EditRequest, Observation
 from mtmc.task import load_task, task_from_source
-from tests.agents.versions import BLOCKS, CHILD, FENCED, PARENT, REFERENCE, Bench, edit_request, small_task
+from tests.agents.versions import BLOCKS, CHILD, FENCED, PARENT, REFERENCE, FakeContext, edit_request, small_task
 
 ONE = Cost(2.0, 0.5, 100, 10, 1)
 WRONG = Diagnosis("check", "Mismatch", "3 of 9 elements differ", None)
@@ -29,71 +29,73 @@ UNEXPORTABLE = REFERENCE.replace("return torch.relu(x) * 2.0", "return torch.rel
 BOTH = pytest.mark.parametrize("coder", [ModelCoder(), AutoCoder()])
 
 
-def planned(bench: Bench | None = None, action: Action | None = None) -> EditRequest:
+def planned(context: FakeContext | None = None, action: Action | None = None) -> EditRequest:
     """A request on a root with a plan; without an action for the first that the rewriter has."""
     root = Rewriter().root(small_task())
     outcome = Outcome("ok", 0.5)
     seen = Observation(small_task(), root.source, root.plan, outcome, (), "H100")
     chosen = action or Rewriter().actions(seen, ())[0]
-    return EditRequest(small_task(), root.source, root.plan, outcome, chosen, "H100", bench=bench)
+    return EditRequest(small_task(), root.source, root.plan, outcome, chosen, "H100", context=context)
 
 
 @BOTH
 @pytest.mark.parametrize("reply", [FENCED, BLOCKS])
 def test_a_reply_becomes_the_child(coder: ModelCoder, reply: str) -> None:
-    bench = Bench([reply])
-    edit = coder.edit(edit_request(bench))
+    context = FakeContext([reply])
+    edit = coder.edit(edit_request(context))
     assert (edit.source, edit.plan, edit.cost) == (CHILD, None, ONE)
-    assert bench.verdicts == [(0, "usable")]
-    [asked] = bench.asked
+    assert context.verdicts == [(0, "usable")]
+    [asked] = context.asked
     assert (asked.purpose, asked.seed) == ("edit", 7)
     assert [message.role for message in asked.messages] == ["system", "user"]
 
 
 def test_what_cannot_be_used_is_asked_for_once_more_in_the_same_conversation() -> None:
-    bench = Bench(["I would fuse them.", FENCED])
-    edit = ModelCoder().edit(edit_request(bench))
+    context = FakeContext(["I would fuse them.", FENCED])
+    edit = ModelCoder().edit(edit_request(context))
     assert edit.source == CHILD and edit.cost == ONE + ONE
-    first, second = (asked.messages for asked in bench.asked)
+    first, second = (asked.messages for asked in context.asked)
     assert second[: len(first)] == first
     assert [message.role for message in second] == ["system", "user", "assistant", "user"]
     assert second[2].content == "I would fuse them." and "no code" in second[3].content
-    assert bench.verdicts == [(0, "unusable: no code"), (1, "usable"), (0, "repaired")]
+    assert context.verdicts == [(0, "unusable: no code"), (1, "usable"), (0, "repaired")]
 
 
 def test_after_the_last_retry_the_edit_has_failed() -> None:
-    bench = Bench(["", f"```python\n{PARENT}```", "unasked"])
+    context = FakeContext(["", f"```python\n{PARENT}```", "unasked"])
     with pytest.raises(Unusable, match="in 2 replies") as raised:
-        ModelCoder(retries=1).edit(edit_request(bench))
+        ModelCoder(retries=1).edit(edit_request(context))
     assert isinstance(raised.value, CoderError) and raised.value.why == "unchanged"
-    assert bench.verdicts == [(0, "unusable: empty"), (1, "unusable: unchanged")]
+    assert context.verdicts == [(0, "unusable: empty"), (1, "unusable: unchanged")]
 
 
 @pytest.mark.parametrize("retries", [0, 3])
 def test_retries_are_counted(retries: int) -> None:
-    bench = Bench(["?"] * 9)
+    context = FakeContext(["?"] * 9)
     with pytest.raises(CoderError):
-        ModelCoder(retries=retries).edit(edit_request(bench))
-    assert len(bench.asked) == retries + 1
-    assert len({asked.messages for asked in bench.asked}) == retries + 1  # or the record would give the old reply again
+        ModelCoder(retries=retries).edit(edit_request(context))
+    assert len(context.asked) == retries + 1
+    assert (
+        len({asked.messages for asked in context.asked}) == retries + 1
+    )  # or the record would give the old reply again
 
 
 def test_a_reply_that_was_cut_is_no_child() -> None:
-    bench = Bench([ChatReply(CHILD, truncated=True), FENCED])
-    assert ModelCoder().edit(edit_request(bench)).source == CHILD
-    assert bench.verdicts[0] == (0, "unusable: truncated")
+    context = FakeContext([ChatReply(CHILD, truncated=True), FENCED])
+    assert ModelCoder().edit(edit_request(context)).source == CHILD
+    assert context.verdicts[0] == (0, "unusable: truncated")
 
 
 @BOTH
 @pytest.mark.parametrize("error", [BudgetSpent("spent"), CoderError("no reply"), ModelError("set model.name")])
 def test_what_the_model_cannot_do_goes_on_as_it_is(coder: ModelCoder, error: Exception) -> None:
     with pytest.raises(type(error)) as raised:
-        coder.edit(edit_request(Bench([error])))
+        coder.edit(edit_request(FakeContext([error])))
     assert raised.value is error
 
 
 @BOTH
-def test_without_a_model_the_mend_is_told(coder: ModelCoder) -> None:
+def test_without_a_model_the_hint_is_told(coder: ModelCoder) -> None:
     with pytest.raises(ConfigError, match=r"set model\.name"):
         coder.edit(edit_request())
 
@@ -103,25 +105,25 @@ def test_a_repair_shows_the_failure_and_builds_on_the_failed_file(coder: ModelCo
     failed = CHILD.replace("* 2.0", "* 3.0")
     block = "<<<<<<< SEARCH\n{0}, mask=index < size)\n=======\n{1}, mask=index < size)\n>>>>>>> REPLACE"
     line = "    tl.store(out_ptr + index, tl.maximum(x, 0.0) * "
-    bench = Bench([block.format(f"{line}3.0", f"{line}2.0")])
-    edit = coder.edit(edit_request(bench, feedback=WRONG, failed_source=failed))
+    context = FakeContext([block.format(f"{line}3.0", f"{line}2.0")])
+    edit = coder.edit(edit_request(context, feedback=WRONG, failed_source=failed))
     assert edit.source == CHILD
-    assert bench.asked[0].purpose == "repair" and "3 of 9 elements differ" in bench.asked[0].messages[1].content
+    assert context.asked[0].purpose == "repair" and "3 of 9 elements differ" in context.asked[0].messages[1].content
 
 
 @BOTH
 @pytest.mark.parametrize("given_back", [PARENT, CHILD])
 def test_a_repair_that_gives_back_what_was_there_is_none(coder: ModelCoder, given_back: str) -> None:
-    bench = Bench([f"```python\n{given_back}```"] * 2)
+    context = FakeContext([f"```python\n{given_back}```"] * 2)
     with pytest.raises(Unusable) as raised:
-        coder.edit(edit_request(bench, feedback=WRONG, failed_source=CHILD))
+        coder.edit(edit_request(context, feedback=WRONG, failed_source=CHILD))
     assert raised.value.why == "unchanged"
 
 
 @BOTH
 def test_a_repair_without_a_diagnosis_is_for_the_model(coder: ModelCoder) -> None:
-    bench = Bench([FENCED])
-    request = replace(planned(bench), failed_source=CHILD.replace("1024", "512"))
+    context = FakeContext([FENCED])
+    request = replace(planned(context), failed_source=CHILD.replace("1024", "512"))
     assert coder.edit(request).source == CHILD
 
 
@@ -135,10 +137,10 @@ def test_a_rule_repairs_before_the_model_is_asked(coder: ModelCoder) -> None:
 
 
 def test_settings_reach_the_prompt() -> None:
-    bench = Bench([FENCED, FENCED])
-    ModelCoder().edit(edit_request(bench))
-    ModelCoder(examples=0).edit(edit_request(bench))
-    with_one, without = (asked.messages[1].content for asked in bench.asked)
+    context = FakeContext([FENCED, FENCED])
+    ModelCoder().edit(edit_request(context))
+    ModelCoder(examples=0).edit(edit_request(context))
+    with_one, without = (asked.messages[1].content for asked in context.asked)
     assert "# Example of fuse" in with_one and "# Example of" not in without
 
 
@@ -196,25 +198,25 @@ def test_three_tf32_products_are_offered_where_there_are_any() -> None:
 
 
 def test_auto_leaves_to_the_rewriter_what_it_can_do() -> None:
-    bench = Bench([])
-    edit = AutoCoder().edit(planned(bench))
+    context = FakeContext([])
+    edit = AutoCoder().edit(planned(context))
     assert edit == Rewriter().edit(planned()) and edit.plan is not None
     assert AutoCoder().edit(planned(None)) == edit
-    assert bench.asked == []
+    assert context.asked == []
 
 
 def test_llm_asks_the_model_for_what_the_rewriter_could_do() -> None:
-    bench = Bench([FENCED])
-    assert ModelCoder().edit(planned(bench)).source == CHILD
+    context = FakeContext([FENCED])
+    assert ModelCoder().edit(planned(context)).source == CHILD
 
 
 @BOTH
 def test_an_idea_in_words_is_for_the_model(coder: ModelCoder) -> None:
     assert coder.freeform
-    bench = Bench([FENCED])
+    context = FakeContext([FENCED])
     idea = freeform_action(PARENT, "keep y in registers", 8, 9)
-    assert coder.edit(planned(bench, idea)).source == CHILD
-    assert "keep y in registers" in bench.asked[0].messages[1].content
+    assert coder.edit(planned(context, idea)).source == CHILD
+    assert "keep y in registers" in context.asked[0].messages[1].content
 
 
 def test_auto_says_why_it_needs_a_model() -> None:
@@ -228,10 +230,10 @@ def test_auto_says_why_it_needs_a_model() -> None:
 
 
 def test_auto_repairs_what_the_rewriter_wrote_with_the_model() -> None:
-    bench = Bench([FENCED])
+    context = FakeContext([FENCED])
     failed = Rewriter().edit(planned()).source
     too_large = Diagnosis("build", RESOURCE_ERROR, "nobody knows what", None)
-    assert AutoCoder().edit(replace(planned(bench), feedback=too_large, failed_source=failed)).source == CHILD
+    assert AutoCoder().edit(replace(planned(context), feedback=too_large, failed_source=failed)).source == CHILD
 
 
 @BOTH

@@ -58,7 +58,7 @@ ACTIONS = [
 
 
 @dataclass
-class Bench:
+class FakeContext:
     """Answers by a function, remembers every question and verdict, and gives a known question its old reply."""
 
     answer: Callable[[ChatRequest], str]
@@ -81,20 +81,20 @@ class Bench:
         raise AssertionError("a policy evaluates nothing")
 
 
-def bench_saying(text: str, truncated: bool = False) -> Bench:
-    return Bench(lambda _: text, truncated)
+def bench_saying(text: str, truncated: bool = False) -> FakeContext:
+    return FakeContext(lambda _: text, truncated)
 
 
-def bench_raising(error: Exception) -> Bench:
+def bench_raising(error: Exception) -> FakeContext:
     def answer(_: ChatRequest) -> str:
         raise error
 
-    return Bench(answer)
+    return FakeContext(answer)
 
 
-def seen(bench: Bench | None, history: tuple[Step, ...] = (), **metrics: float) -> Observation:
+def seen(context: FakeContext | None, history: tuple[Step, ...] = (), **metrics: float) -> Observation:
     outcome = Outcome("ok", 1.25, runtime_kind="estimated", metrics={"roofline": 0.2, **metrics})
-    return Observation(TASK, SOURCE, None, outcome, history, "H100", bench)
+    return Observation(TASK, SOURCE, None, outcome, history, "H100", context)
 
 
 def question(observation: Observation, actions: Sequence[Action] = ACTIONS, proposals: int = 2, steps: int = 4) -> str:
@@ -358,45 +358,45 @@ def extended(policy: ModelPolicy, observation: Observation) -> list[Action]:
 
 
 def test_the_prior_follows_the_ranking() -> None:
-    bench = bench_saying("RANKING: 3, 1")
+    context = bench_saying("RANKING: 3, 1")
     policy = ModelPolicy(temperature=1.0, floor=0.2, proposals=0)
-    observation = seen(bench)
+    observation = seen(context)
     priors = policy.prior(observation, ACTIONS)
     assert priors == pytest.approx(ranked_prior([2, 0], Heuristic().prior(observation, ACTIONS), 1.0, 0.2))
     assert max(priors) == priors[2]
-    assert bench.verdicts == [(1, "usable")]
+    assert context.verdicts == [(1, "usable")]
 
 
 def test_one_call_serves_proposals_and_prior() -> None:
-    bench = bench_saying(f"RANKING: P1, 3\nPROPOSAL P1 lines 5-6: {IDEA}")
-    policy, observation = ModelPolicy(), seen(bench)
+    context = bench_saying(f"RANKING: P1, 3\nPROPOSAL P1 lines 5-6: {IDEA}")
+    policy, observation = ModelPolicy(), seen(context)
     actions = extended(policy, observation)
     assert [each.kind for each in actions] == ["fuse", "lower", "tile", "freeform", "stop"]
     assert actions[3].sentence == f"{IDEA}, lines 5-6"
     priors = policy.prior(observation, actions)
     expert = Heuristic().prior(observation, actions)
     assert priors == ranked_prior([3, 2], expert, policy.temperature, policy.floor)
-    assert len(bench.asked) == 1
-    assert set(bench.verdicts) == {(1, "usable")}
+    assert len(context.asked) == 1
+    assert set(context.verdicts) == {(1, "usable")}
 
 
 def test_proposals_that_the_search_did_not_take_leave_the_rest_of_the_ranking() -> None:
-    bench = bench_saying(f"RANKING: P1, 3\nPROPOSAL P1 lines 5-6: {IDEA}")
-    policy, observation = ModelPolicy(), seen(bench)
+    context = bench_saying(f"RANKING: P1, 3\nPROPOSAL P1 lines 5-6: {IDEA}")
+    policy, observation = ModelPolicy(), seen(context)
     expert = Heuristic().prior(observation, ACTIONS)
     assert policy.prior(observation, ACTIONS) == ranked_prior([2], expert, policy.temperature, policy.floor)
 
 
 def test_no_proposals_wanted_no_question() -> None:
-    bench = bench_saying("RANKING: 1")
-    assert ModelPolicy(proposals=0).propose(seen(bench), ACTIONS) == []
-    assert bench.asked == []
+    context = bench_saying("RANKING: 1")
+    assert ModelPolicy(proposals=0).propose(seen(context), ACTIONS) == []
+    assert context.asked == []
 
 
 def test_a_single_action_is_not_asked_about() -> None:
-    bench = bench_saying("RANKING: 1")
-    assert ModelPolicy().prior(seen(bench), [STOP]) == [1.0]
-    assert bench.asked == []
+    context = bench_saying("RANKING: 1")
+    assert ModelPolicy().prior(seen(context), [STOP]) == [1.0]
+    assert context.asked == []
 
 
 def test_the_question_follows_from_what_is_seen_alone() -> None:
@@ -414,22 +414,22 @@ def test_the_question_follows_from_what_is_seen_alone() -> None:
 def test_an_unusable_reply_is_judged_and_logged_and_the_heuristic_decides(
     text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bench = bench_saying(text)
-    observation = seen(bench)
+    context = bench_saying(text)
+    observation = seen(context)
     with caplog.at_level(logging.WARNING):
         priors = ModelPolicy().prior(observation, ACTIONS)
     assert priors == Heuristic().prior(observation, ACTIONS)
-    [(_, verdict)] = bench.verdicts
+    [(_, verdict)] = context.verdicts
     assert verdict.startswith("unusable: ") and verdict.removeprefix("unusable: ") in caplog.text
     assert "the heuristic's prior is used" in caplog.text
 
 
 def test_a_reply_that_was_read_with_care_is_judged_repaired() -> None:
     cut, off_list = bench_saying("RANKING: 3, 1", truncated=True), bench_saying("RANKING: 3, 77")
-    for bench in (cut, off_list):
-        priors = ModelPolicy().prior(seen(bench), ACTIONS)
+    for context in (cut, off_list):
+        priors = ModelPolicy().prior(seen(context), ACTIONS)
         assert max(priors) == priors[2]
-        assert bench.verdicts == [(1, "repaired")]
+        assert context.verdicts == [(1, "repaired")]
 
 
 @pytest.mark.parametrize("error", [BudgetSpent("budget.calls=3 are made"), CoderError("no reply after 4 tries")])
@@ -449,7 +449,7 @@ def test_a_model_that_cannot_be_used_at_all_ends_the_search() -> None:
             ask(observation, ACTIONS)
 
 
-def test_without_a_model_the_mend_is_told() -> None:
+def test_without_a_model_the_hint_is_told() -> None:
     with pytest.raises(ConfigError, match=r"model\.name=.* or use policy=heuristic"):
         ModelPolicy().prior(seen(None), ACTIONS)
 

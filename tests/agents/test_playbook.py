@@ -74,9 +74,9 @@ CLAIMS = {
     "descriptors": Claim(ratio=0.85, share=0.0),  # nothing of it was timed: the copies are counted
     "layout": Claim(ratio=(2 * 0.453 + 0.148 + 0.1) / (2 * 0.750 + 0.1)),  # 3 x 3 on an H100; 0.1 for mish
     # The flops of 1024 x 8192 x 8192 at 67 TFLOP/s against the bytes of weights and rows at 0.87 of 3.35 TB/s.
-    "simplify": Claim(ratio=(4 * (8192 + 1024) * 8192 / 2.9e12) / (2 * 1024 * 8192**2 / 67e12)),
+    "algebra": Claim(ratio=(4 * (8192 + 1024) * 8192 / 2.9e12) / (2 * 1024 * 8192**2 / 67e12)),
     # Of sixteen launches half is saved; the graph's own and two copies are added.
-    "capture": Claim(ratio=1 - (16 - 16 / 2 - 3) * 0.0035 / 0.108),
+    "cuda_graph": Claim(ratio=1 - (16 - 16 / 2 - 3) * 0.0035 / 0.108),
 }
 
 
@@ -314,7 +314,7 @@ def test_descriptors_leave_copies_to_the_tensor_memory_accelerator(mixes: Mixes)
 
 
 def test_capture_counts_the_copies_around_the_graph(outcomes: dict[str, tuple[Outcome, Outcome]]) -> None:
-    before, after = (outcome.metrics for outcome in outcomes["capture"])
+    before, after = (outcome.metrics for outcome in outcomes["cuda_graph"])
     assert (before["kernels"], after["kernels"]) == (16, 18)
     assert after["bytes_moved"] - before["bytes_moved"] == 4 * 4 * 64 * 256
     assert after["bytes_min"] == before["bytes_min"]

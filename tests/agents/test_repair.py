@@ -1,7 +1,7 @@
-"""Real failures of Triton kernels, each compiled or run through the lab: what is said of them, and what rules mend.
+"""Real failures of Triton kernels, each compiled or run through the lab: what is said of them, and what rules fix.
 
 A file of `failures/` is a version that fails. Its header says of which task, with what status and kind of diagnosis, what
-the message must contain, and which rules mend it, one after the other ("none": a model must). A comment marks the line
+the message must contain, and which rules fix it, one after the other ("none": a model must). A comment marks the line
 to blame; without one the diagnosis must name none. Files of `failures/` that are no Python end in ".txt".
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from mtmc.agents.coders.repair import Mended, mend
+from mtmc.agents.coders.repair import Fixed, fix
 from mtmc.agents.coders.repair.program import Program
 from mtmc.agents.coders.repair.rules import RULES
 from mtmc.evaluate.lab import LabSettings
@@ -73,19 +73,19 @@ def fitting(source: str, diagnosis: Diagnosis) -> list[str]:
 
 @pytest.fixture(scope="module")
 def histories() -> dict[str, list[Outcome]]:
-    """The outcomes of each failure, and of what `mend` made of it, until it is right or no rule fits."""
+    """The outcomes of each failure, and of what `fix` made of it, until it is right or no rule fits."""
     sources = {name: failure.source for name, failure in FAILURES.items()}
     found: dict[str, list[Outcome]] = {name: [] for name in FAILURES}
     with LabSettings(workers=2, check_variants=1).open() as evaluator:
         for _ in range(1 + ROUNDS):
             requests = [EvaluationRequest(task(FAILURES[name].task), source) for name, source in sources.items()]
             outcomes = dict(zip(sources, evaluator.evaluate(requests), strict=True))
-            mended = {}
+            fixed = {}
             for name, outcome in outcomes.items():
                 found[name].append(outcome)
                 if outcome.diagnosis is not None:
-                    mended[name] = mend(sources[name], outcome.diagnosis, HARDWARE)
-            sources = {name: new.source for name, new in mended.items() if new is not None}
+                    fixed[name] = fix(sources[name], outcome.diagnosis, HARDWARE)
+            sources = {name: new.source for name, new in fixed.items() if new is not None}
     return found
 
 
@@ -113,14 +113,14 @@ def test_the_message_is_the_same_in_every_run(name: str, histories: dict[str, li
 
 
 @pytest.mark.parametrize("name", MECHANICAL)
-def test_rules_mend_what_is_mechanical(name: str, histories: dict[str, list[Outcome]]) -> None:
+def test_rules_fix_what_is_mechanical(name: str, histories: dict[str, list[Outcome]]) -> None:
     source, used = FAILURES[name].source, []
     for outcome in histories[name][:-1]:
         assert outcome.diagnosis is not None
         used.append(fitting(source, outcome.diagnosis))
-        mended = mend(source, outcome.diagnosis, HARDWARE)  # once more: what was evaluated came of the same call
-        assert mended is not None and mended.what and len(changed_lines(source, mended.source)) <= 4
-        source = mended.source
+        fixed = fix(source, outcome.diagnosis, HARDWARE)  # once more: what was evaluated came of the same call
+        assert fixed is not None and fixed.what and len(changed_lines(source, fixed.source)) <= 4
+        source = fixed.source
     assert histories[name][-1].ok, histories[name][-1]
     assert used == [[rule] for rule in FAILURES[name].rules], "exactly one rule fits each diagnosis"
 
@@ -137,8 +137,8 @@ def test_rules_take_any_source_with_any_diagnosis(histories: dict[str, list[Outc
         program = Program.parse(failure.source)
         for diagnosis in [] if program is None else diagnoses[at % OTHER_DIAGNOSES :: OTHER_DIAGNOSES]:
             for rule in RULES.values():
-                mended = rule(program, diagnosis, HARDWARE)
-                assert mended is None or Program.parse(mended.source) is not None, (name, diagnosis)
+                fixed = rule(program, diagnosis, HARDWARE)
+                assert fixed is None or Program.parse(fixed.source) is not None, (name, diagnosis)
 
 
 def changed_lines(before: str, after: str) -> list[str]:
@@ -159,22 +159,22 @@ def test_nothing_heavy_is_imported_before_a_rule_is_asked() -> None:
 
 
 def test_a_text_that_is_no_python_is_left_alone() -> None:
-    assert mend("def f(:", diagnosed("SyntaxError", "invalid syntax", 1, "audit"), HARDWARE) is None
-    assert mend("", diagnosed("NameError", "name 'math' is not defined", 1), HARDWARE) is None
+    assert fix("def f(:", diagnosed("SyntaxError", "invalid syntax", 1, "audit"), HARDWARE) is None
+    assert fix("", diagnosed("NameError", "name 'math' is not defined", 1), HARDWARE) is None
 
 
 def test_amd_has_no_split_products() -> None:
-    mended = mend(source_of("dot_in_tf32"), diagnosed("LowPrecision", "fp32: float32", stage="check"), "MI300X")
-    assert mended is not None and 'input_precision="ieee"' in mended.source
+    fixed = fix(source_of("dot_in_tf32"), diagnosed("LowPrecision", "fp32: float32", stage="check"), "MI300X")
+    assert fixed is not None and 'input_precision="ieee"' in fixed.source
 
 
 def test_an_output_on_the_wrong_device_gets_the_inputs() -> None:
     source = source_of("device_written_out").replace('device="cuda", ', "")
     line = 1 + source.splitlines().index(next(x for x in source.splitlines() if "power_kernel[" in x))
     message = "argument out_ptr of power_kernel is a tensor on the cpu, not on a GPU"
-    mended = mend(source, diagnosed("ValueError", message, line), HARDWARE)
-    assert mended is not None and "torch.empty(rows, dtype=x.dtype, device=x.device)" in mended.source
-    assert mend(mended.source, diagnosed("ValueError", message, line), HARDWARE) is None
+    fixed = fix(source, diagnosed("ValueError", message, line), HARDWARE)
+    assert fixed is not None and "torch.empty(rows, dtype=x.dtype, device=x.device)" in fixed.source
+    assert fix(fixed.source, diagnosed("ValueError", message, line), HARDWARE) is None
 
 
 def test_a_tile_size_that_the_grid_does_not_follow_is_left_alone() -> None:
@@ -183,20 +183,20 @@ def test_a_tile_size_that_the_grid_does_not_follow_is_left_alone() -> None:
     message = (
         "kernel matmul_kernel: out of resource: shared memory, Required: 524288, Hardware limit: 232448. Reducing ..."
     )
-    assert mend(source, diagnosed("OutOfResources", message, 18), HARDWARE) is None
+    assert fix(source, diagnosed("OutOfResources", message, 18), HARDWARE) is None
 
 
 def test_a_mask_that_nothing_tells_is_not_guessed() -> None:
     source = source_of("no_mask_at_all").replace("n = x.numel()", "n = 7 * 11")
     found = diagnosed("OutOfBoundsError", "a load of 1024 elements", FAILURES["no_mask_at_all"].line, "check")
-    assert mend(source, found, HARDWARE) is None
-    assert mend(source_of("no_mask_at_all"), found, HARDWARE) is not None
+    assert fix(source, found, HARDWARE) is None
+    assert fix(source_of("no_mask_at_all"), found, HARDWARE) is not None
 
 
 def test_a_name_that_could_be_two_is_not_guessed() -> None:
     source = source_of("misspelt_name").replace("    mask = offsets", "    offse = 0\n    mask = offsets")
     found = diagnosed("CompilationError", "NameError('offset is not defined')", FAILURES["misspelt_name"].line + 1)
-    assert mend(source, found, HARDWARE) is None
+    assert fix(source, found, HARDWARE) is None
 
 
 def test_a_right_reduction_is_left_alone() -> None:
@@ -208,9 +208,9 @@ def test_a_right_reduction_is_left_alone() -> None:
     ]
     source = source_of("float_offsets").replace("* 2 / 2", "")
     for reduction in right:
-        assert mend(source.replace("tl.sum(x * x, axis=0)", reduction), wrong, HARDWARE) is None, reduction
-    bad = mend(source.replace("tl.sum(x * x, axis=0)", "tl.sum(tl.exp(x), axis=0)"), wrong, HARDWARE)
-    assert isinstance(bad, Mended) and "tl.where(index < cols, tl.exp(x), 0.0)" in bad.source
+        assert fix(source.replace("tl.sum(x * x, axis=0)", reduction), wrong, HARDWARE) is None, reduction
+    bad = fix(source.replace("tl.sum(x * x, axis=0)", "tl.sum(tl.exp(x), axis=0)"), wrong, HARDWARE)
+    assert isinstance(bad, Fixed) and "tl.where(index < cols, tl.exp(x), 0.0)" in bad.source
 
 
 def test_an_argument_is_added_to_a_call_of_several_lines() -> None:
@@ -218,8 +218,8 @@ def test_an_argument_is_added_to_a_call_of_several_lines() -> None:
         "tl.store(out_ptr + offsets, 2.0 * x + y)", "tl.store(\n        out_ptr + offsets,\n        2.0 * x + y,\n    )"
     )
     found = diagnosed("OutOfBoundsError", "a store", FAILURES["no_mask_on_store"].line, "check")
-    mended = mend(source, found, HARDWARE)
-    assert mended is not None and "        2.0 * x + y,\n        mask=mask,\n    )" in mended.source
+    fixed = fix(source, found, HARDWARE)
+    assert fixed is not None and "        2.0 * x + y,\n        mask=mask,\n    )" in fixed.source
 
 
 def test_a_grid_whose_name_has_other_uses_is_wrapped_where_it_is_used() -> None:
@@ -228,10 +228,8 @@ def test_a_grid_whose_name_has_other_uses_is_wrapped_where_it_is_used() -> None:
     )
     source = source.replace("add_kernel[grid]", "add_kernel[n]")
     found = diagnosed("TypeError", "'int' object is not iterable", FAILURES["grid_lambda_no_tuple"].line - 1)
-    mended = mend(source, found, HARDWARE)
-    assert (
-        mended is not None and "n = x.numel()\n" in mended.source and "add_kernel[(n,)](x, y, out, n," in mended.source
-    )
+    fixed = fix(source, found, HARDWARE)
+    assert fixed is not None and "n = x.numel()\n" in fixed.source and "add_kernel[(n,)](x, y, out, n," in fixed.source
 
 
 def test_a_comparison_of_lanes_is_no_bound() -> None:
@@ -239,5 +237,5 @@ def test_a_comparison_of_lanes_is_no_bound() -> None:
         "    y = tl.load", "    later = mask & (offsets < offsets + 1)\n    y = tl.load"
     )
     found = diagnosed("OutOfBoundsError", "a store", FAILURES["no_mask_on_store"].line + 1, "check")
-    mended = mend(source, found, HARDWARE)
-    assert mended is not None and "2.0 * x + y, mask=mask)" in mended.source
+    fixed = fix(source, found, HARDWARE)
+    assert fixed is not None and "2.0 * x + y, mask=mask)" in fixed.source

@@ -104,7 +104,7 @@ SCRIPT = (
     ("playbook", '{"kind": "hardware"}'),
     ("draft", FILES["broken"]),
     ("check", ""),  # wrong at odd shapes
-    ("mend", ""),  # no rule is sure of it
+    ("fix", ""),  # no rule is sure of it
     ("draft", FILES["online"]),
     ("diff", '{"from": "d1", "to": "draft"}'),
     ("back", '{"to": "d1"}'),

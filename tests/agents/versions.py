@@ -106,15 +106,15 @@ def small_task() -> Task:
     return task_from_source(REFERENCE, "relu_twice")
 
 
-def edit_request(bench: Bench | None = None, **changes: object) -> EditRequest:
+def edit_request(context: FakeContext | None = None, **changes: object) -> EditRequest:
     """A request to fuse on PARENT, which has no plan."""
     outcome = Outcome("ok", 0.5, runtime_kind="measured", metrics={"roofline": 0.25, "bytes_moved": 1e6})
-    request = EditRequest(small_task(), PARENT, None, outcome, FUSE, "H100", seed=7, bench=bench)
+    request = EditRequest(small_task(), PARENT, None, outcome, FUSE, "H100", seed=7, context=context)
     return replace(request, **changes)  # type: ignore[arg-type]
 
 
 @dataclass
-class Bench:
+class FakeContext:
     """A scripted model: its replies one after the other, or errors to raise. Keeps what was asked and judged."""
 
     script: list[str | ChatReply | Exception]

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from mtmc.bench import BenchSettings, bench, crew, list_problems, run_bench
+from mtmc.bench import BenchSettings, bench, list_problems, run_bench, worker_pool
 from mtmc.bench.bench import Quiet
-from mtmc.bench.crew import Watcher
 from mtmc.bench.row import EAGER, Failure, Row
 from mtmc.bench.score import score
 from mtmc.bench.solve import SearchOptions, Setup, salvage, solve
 from mtmc.bench.suites import SUITES
+from mtmc.bench.worker_pool import Watcher
 from mtmc.errors import ConfigError, EvaluatorError, RunError, TaskError
 from mtmc.evaluate.shared import EvaluatorServer, RemoteEvaluator, Shared
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
@@ -307,7 +307,7 @@ def run(
 
 
 def test_it_fails_on_no_problem_and_goes_on_with_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "LOOK_S", 0.05)
+    monkeypatch.setattr(worker_pool, "POLL_S", 0.05)
     watcher, log = Noted(), tmp_path / "log"
     only_one_hangs = Clock(lambda: len(watcher.rows) == len(NAMES) - 1)
     result = run(tmp_path / "b", watcher, FakeEvaluator(log=log), only_one_hangs)
@@ -326,11 +326,11 @@ def test_it_fails_on_no_problem_and_goes_on_with_what_is_left(tmp_path: Path, mo
     assert again.begun == [] and again.rows == []  # nothing is run twice
     retried = Noted()
     run(tmp_path / "b", retried, FakeEvaluator(log=log), problems=("dies", "good", "no_task"), retry=True)
-    assert [row.name for row in retried.rows] == ["dies"]  # what another try may mend
+    assert [row.name for row in retried.rows] == ["dies"]  # what another try may fix
 
 
 def test_the_time_is_up_and_all_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew, "LOOK_S", 0.05)
+    monkeypatch.setattr(worker_pool, "POLL_S", 0.05)
     log, watcher = tmp_path / "log", Noted()
     evaluator = FakeEvaluator(log=log, seconds=0.15)  # long enough that the search is cut off on its way
     half = Clock(lambda: "hangs" in watcher.taken and watcher.evaluations >= 2)

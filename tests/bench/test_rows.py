@@ -75,6 +75,8 @@ def test_speedups_need_a_right_version_and_both_times() -> None:
 def test_a_row_is_kept_whole(tmp_path: Path) -> None:
     kept = row("good", 2.0, steps=("fuse a",), why=Why("ended", "x"), statuses={"ok": 2}, verified=True)
     assert row_from_json(json.loads(row_text(kept))) == kept
+    old = row("good", why=Why("template_missing", "x"))
+    assert row_from_json(json.loads(row_text(old).replace("template_missing", "family_missing"))) == old
     failed = row("good", failure=Failure("crash", "SIGSEGV"))
     folder = BenchFolder(tmp_path)
     assert folder.find(problem()) is None

@@ -46,10 +46,10 @@ def test_launch_bound_where_launches_take_half_of_it() -> None:
     assert why(replace(small, launch_us=None)).kind != "launch_bound"  # type: ignore[union-attr]
 
 
-def test_family_missing_names_the_ops() -> None:
+def test_template_missing_names_the_ops() -> None:
     found = why(replace(SLOW, uncovered={"conv2d": 2, "cumsum": 1}, ops=7))
-    assert found is not None and found.kind == "family_missing"
-    assert found.text == "no kernel family covers conv2d (2), cumsum: 3 of 7 steps stay with the library"
+    assert found is not None and found.kind == "template_missing"
+    assert found.text == "no kernel template covers conv2d (2), cumsum: 3 of 7 steps stay with the library"
     many = why(replace(SLOW, uncovered=dict.fromkeys("abcdef", 1), ops=6))
     assert many is not None and "a, b, c, d and 2 more: 6 of 6" in many.text
     assert why(replace(SLOW, uncovered={})).kind == "library_better"  # type: ignore[union-attr]

@@ -253,24 +253,24 @@ def test_inputs_of_any_layout_are_handed_over(check_pool: Pool) -> None:
 def test_what_cannot_be_handed_over_is_the_tasks_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from mtmc.evaluate.check.tray import Tray
+    from mtmc.evaluate.check.shared_input import SharedInputBuffer
 
     monkeypatch.chdir(tmp_path)
-    tray = Tray()
+    buffer = SharedInputBuffer()
     with pytest.raises(TaskError, match="dense"):
-        tray.put([torch.eye(3).to_sparse()])
-    first = tray.take(tray.put([torch.ones(4)]))[0]
+        buffer.put([torch.eye(3).to_sparse()])
+    first = buffer.take(buffer.put([torch.ones(4)]))[0]
     second = [torch.arange(100_000.0)]
-    later = tray.take(tray.put(second))[0]
-    assert torch.equal(later, second[0]) and tray.changed(second) == []
+    later = buffer.take(buffer.put(second))[0]
+    assert torch.equal(later, second[0]) and buffer.changed(second) == []
     later[7] = -later[7]
-    assert tray.changed(second) == [0] and first.tolist() == [0.0, 1.0, 2.0, 3.0] and not list(tmp_path.iterdir())
+    assert buffer.changed(second) == [0] and first.tolist() == [0.0, 1.0, 2.0, 3.0] and not list(tmp_path.iterdir())
     monkeypatch.setattr("os.ftruncate", lambda fd, size: (_ for _ in ()).throw(OSError(errno.EFBIG, "File too large")))
     with pytest.raises(TaskError, match="smaller shapes"):
-        tray.put([torch.ones(1_000_000)])
+        buffer.put([torch.ones(1_000_000)])
 
 
-def test_a_tray_cut_off_ends_the_candidates_job(check_pool: Pool) -> None:
+def test_a_shared_input_buffer_cut_off_ends_the_candidates_job(check_pool: Pool) -> None:
     cut = host(
         "import os\n"
         "        for fd in range(3, 64):\n"

@@ -6,7 +6,7 @@ import pytest
 
 from mtmc.evaluate.measure.clock import (
     Overhead,
-    Patience,
+    TimingBudget,
     disturbed_share,
     floor_ms,
     hidden_ms,
@@ -32,15 +32,15 @@ def test_no_sample_is_an_error():
         summarize([])
 
 
-def test_patience_ends_with_precision_or_count_or_time():
-    patience = Patience(least=4, most=8, precision=0.01, seconds=1.0)
-    assert not patience.enough([1.0] * 3, 5.0)
-    assert patience.enough([1.0] * 4, 0.0)
+def test_a_timing_budget_ends_with_precision_or_count_or_time():
+    budget = TimingBudget(least=4, most=8, precision=0.01, seconds=1.0)
+    assert not budget.enough([1.0] * 3, 5.0)
+    assert budget.enough([1.0] * 4, 0.0)
     noisy = [1.0, 2.0, 3.0, 4.0]
-    assert not patience.enough(noisy, 0.0)
-    assert patience.enough(noisy, 1.0)
-    assert patience.enough(noisy * 2, 0.0)
-    assert patience.enough([0.00100, 0.00102, 0.00104, 0.00106], 0.0)  # within three ticks of the device's clock
+    assert not budget.enough(noisy, 0.0)
+    assert budget.enough(noisy, 1.0)
+    assert budget.enough(noisy * 2, 0.0)
+    assert budget.enough([0.00100, 0.00102, 0.00104, 0.00106], 0.0)  # within three ticks of the device's clock
 
 
 def test_overhead_between_and_beyond_its_points():
@@ -93,20 +93,20 @@ def test_slow_calls_hide_no_forged_time():
     assert hidden_ms([1.15] + [2.15] * 11, [0.5] * 12, 0.15) == pytest.approx(1.5)
 
 
-def test_what_is_believed_is_the_time_of_the_fastest_eighth_of_the_calls_or_more():
+def test_what_passes_is_the_time_of_the_fastest_eighth_of_the_calls_or_more():
     """The bound that the module states, for any mixture of true times, forged ones and disturbances."""
     rng = random.Random(0)
-    believed = 0
+    passed = 0
     for _ in range(2000):
         true = [rng.choice((0.3, 0.32, 1.0)) for _ in range(12)]
         walls = [0.15 + each + rng.choice((0.0, 0.0, 0.14)) for each in true]
         share = rng.choice((0.9, 0.95, 0.99))
         stated = [rng.choice((each, share * each)) for each in true]
         if hidden_ms(walls, stated, 0.15) == 0.0:
-            believed += 1
+            passed += 1
             clock = lower_eighth(walls)
             assert median(stated) >= lower_eighth(true) - 0.005 - 0.03 * clock - 1e-12
-    assert 200 < believed < 2000
+    assert 200 < passed < 2000
 
 
 def test_floor_is_cold_inputs_and_what_the_cache_cannot_hold():

@@ -249,7 +249,7 @@ def test_transposed_operand_crosses_dram_six_times() -> None:
 
 
 def test_softmax_down_the_columns_waits_for_each_element() -> None:
-    """One thread a column of 16384, three walks of 400 ns a load: 19.7 ms; measured on an H200: 19.9 ms."""
+    """One thread a column of 16384, three loops of 400 ns a load: 19.7 ms; measured on an H200: 19.9 ms."""
     size = 16384 * 4096 * 4
     found = estimate_op(op("_softmax", size, size, 16384 * 4096, dims=[4096, 16384, 4096]), H200)
     assert found.ms == pytest.approx(19.9, rel=0.05)

@@ -1,4 +1,4 @@
-"""The mended interpreter computes what a GPU computes. Run in check workers, by the functions of `evaluate_kernels`."""
+"""The corrected interpreter computes what a GPU computes. Run in check workers, by the functions of `evaluate_kernels`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The conversation between oracle and candidate, on a fabric without a device: everything but the times is real."""
+"""The conversation between oracle and candidate, on a backend without a device: everything but the times is real."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.evaluate.measure.clock import Timing
-from mtmc.evaluate.measure.examination import Ahead
-from mtmc.evaluate.measure.lane import Lane, exception_line
+from mtmc.evaluate.measure.examination import Prefetcher
+from mtmc.evaluate.measure.gpu_worker import GpuWorker, exception_line
 from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
 from mtmc.evaluate.measure.questions import ENDED, Answer, Measured
@@ -39,7 +39,7 @@ FORWARD = "    def forward(self, x):\n"
 
 @pytest.fixture(scope="module")
 def evaluator() -> Iterator[GpuEvaluator]:
-    with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1), fabric="host") as opened:
+    with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1), backend="host") as opened:
         yield opened
 
 
@@ -65,17 +65,17 @@ def test_an_honest_kernel_is_measured(evaluator: GpuEvaluator, depth: Depth):
 
 
 def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(monkeypatch: pytest.MonkeyPatch):
-    fresh, kinds = Lane._fresh, list[bool]()
+    fresh, kinds = GpuWorker._fresh, list[bool]()
 
-    def counted(lane: Lane, locked: bool) -> Any:
+    def counted(worker: GpuWorker, locked: bool) -> Any:
         kinds.append(locked)
-        return fresh(lane, locked)
+        return fresh(worker, locked)
 
-    monkeypatch.setattr(Lane, "_fresh", counted)
+    monkeypatch.setattr(GpuWorker, "_fresh", counted)
     wrong = changed("value / tl.sum(value, axis=0)", "value / tl.max(value, axis=0)")
     smaller = dataclasses.replace(SMALL, full=Variant("full", (("rows", 6), ("cols", 96))))
     settings = GpuSettings(builders=1, timeout_s=20.0, check_variants=1, reuse=3)
-    with GpuEvaluator(settings, fabric="host") as evaluator:
+    with GpuEvaluator(settings, backend="host") as evaluator:
         assert found(evaluator, HONEST).ok
         before = len(kinds)  # with the one that was calibrated in
         assert found(evaluator, f"{HONEST}# 1\n").ok
@@ -89,8 +89,8 @@ def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(monkeyp
         assert len(kinds) == before + 2
         assert found(evaluator, HONEST, task=smaller).ok
         assert len(kinds) == before + 2
-        [lane] = evaluator._all
-        lane._stayed = dataclasses.replace(lane._stayed, token="0" * 32)  # as where the shared memory was made anew
+        [worker] = evaluator._all
+        worker._stayed = dataclasses.replace(worker._stayed, token="0" * 32)  # as where the shared memory was made anew
         assert found(evaluator, HONEST).ok
         assert len(kinds) == before + 3
         assert found(evaluator, HONEST, "verify").ok
@@ -170,9 +170,9 @@ def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
             return Answer(Measured(Timing(1.0, 1.0, 1.0, 12))), ended
         return Answer(Failure("rejected", Diagnosis("time", kind, "hidden")), taken=True), ended
 
-    lane = evaluator._all[0]
-    monkeypatch.setattr(lane, "_examined", examined)
-    answer, _ = lane.examine(limit_s=1.0)
+    worker = evaluator._all[0]
+    monkeypatch.setattr(worker, "_examined", examined)
+    answer, _ = worker.examine(limit_s=1.0)
     assert ("ok" if isinstance(answer.found, Measured) else answer.found.diagnosis.kind) == kept
     assert next(left, None) is None
 
@@ -198,7 +198,7 @@ def test_the_overhead_is_measured_anew_between_two_doubtful_examinations(
 
 def test_a_process_that_does_not_start_is_not_out_of_memory(evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch):
     """It has connected, then raises: the oracle hears of its end before it has said its last words."""
-    lane = evaluator._all[0]
+    worker = evaluator._all[0]
     run = Pool.run
 
     def broken(pool: Pool, function: Any, arguments: dict[str, Any], *limits: Any) -> JobResult:
@@ -206,21 +206,21 @@ def test_a_process_that_does_not_start_is_not_out_of_memory(evaluator: GpuEvalua
 
     assert found(evaluator, HONEST).ok
     monkeypatch.setattr(Pool, "run", broken)
-    with lane._lock:
-        lane._fill()
+    with worker._lock:
+        worker._fill()
     try:
         with pytest.raises(EvaluatorError, match=r"GPU .* failed 3 times: .*: TypeError: .*NoneType.*$"):
-            found_by_lane(lane, HONEST)
+            found_by_worker(worker, HONEST)
     finally:
         monkeypatch.undo()
-        with lane._lock:
-            lane._fill()
+        with worker._lock:
+            worker._fill()
     assert found(evaluator, HONEST).ok
 
 
-def found_by_lane(lane: Lane, source: str) -> Answer:
-    """The lane's verdict on a version, without its build."""
-    answer, _ = lane.examine(task=SMALL, source=source, depth="screen", check_variants=1, limit_s=20.0)
+def found_by_worker(worker: GpuWorker, source: str) -> Answer:
+    """The worker's verdict on a version, without its build."""
+    answer, _ = worker.examine(task=SMALL, source=source, depth="screen", check_variants=1, limit_s=20.0)
     return answer
 
 
@@ -240,7 +240,7 @@ def test_a_process_that_the_evaluator_ended_tells_nothing_by_its_end(
 CUDA_ERROR = """first words
 Traceback (most recent call last):
   File "subject.py", line 1, in serve
-    device = open_fabric(fabric)
+    device = open_backend(backend)
              ^^^^^^^^^^^^^^^^^^^
 torch.AcceleratorError: CUDA error: out of memory
 CUDA kernel errors might be asynchronously reported at some other API call.
@@ -290,18 +290,18 @@ def test_a_random_reference_is_refused(evaluator: GpuEvaluator):
 
 def test_tasks_that_are_refused_take_no_process(caplog: pytest.LogCaptureFixture):
     random = dataclasses.replace(SMALL, source=SMALL.source.replace("x * self.weight", "x * torch.rand_like(x)"))
-    with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1, reuse=2), fabric="host") as evaluator:
+    with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1, reuse=2), backend="host") as evaluator:
         assert found(evaluator, HONEST).ok
-        [lane] = evaluator._all
-        for _ in range(lane._settings.spares + 3):
+        [worker] = evaluator._all
+        for _ in range(worker._settings.spares + 3):
             with pytest.raises(TaskError, match="determin"):
                 found(evaluator, HONEST, "verify", task=random)
-        assert lane._ready.qsize() <= lane._settings.spares + 1
+        assert worker._ready.qsize() <= worker._settings.spares + 1
         with pytest.raises(TaskError, match="determin"):
-            lane.examine(task=random, source="", depth="screen", check_variants=1, limit_s=20.0, made="eager")
-        assert lane._unwanted
+            worker.examine(task=random, source="", depth="screen", check_variants=1, limit_s=20.0, baseline="eager")
+        assert worker._unwanted
         assert found(evaluator, HONEST, "verify").ok
-        assert not lane._unwanted
+        assert not worker._unwanted
     assert "did not start" not in caplog.text
 
 
@@ -350,16 +350,16 @@ def test_builders_are_ready_before_anything_is_examined(monkeypatch: pytest.Monk
         raise LookupError(done.copy())
 
     monkeypatch.setattr(Pool, "run", noting)
-    monkeypatch.setattr(Lane, "warm_up", lambda self: None)
-    monkeypatch.setattr(Lane, "examine", examine)
+    monkeypatch.setattr(GpuWorker, "warm_up", lambda self: None)
+    monkeypatch.setattr(GpuWorker, "examine", examine)
     settings = GpuSettings(builders=1, baselines=("eager",))
-    with GpuEvaluator(settings, fabric="host") as opened, pytest.raises(LookupError, match="ready"):
+    with GpuEvaluator(settings, backend="host") as opened, pytest.raises(LookupError, match="ready"):
         opened.baselines(dataclasses.replace(SMALL, name="never_seen"))
 
 
 def test_items_are_made_ahead_as_far_as_there_is_room_for_them():
     made = list[int]()
-    coming = Ahead((made.append(number) or number for number in range(4)), 2)
+    coming = Prefetcher((made.append(number) or number for number in range(4)), 2)
     assert [coming.prepare() for _ in range(3)] == [True, True, False] and made == [0, 1]
     assert coming.take() == 0 and coming.prepare() and made == [0, 1, 2]
     assert [coming.take() for _ in range(3)] == [1, 2, 3]

@@ -65,7 +65,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> _Device:
     return _Device()
 
 
-def _truth(changed: bool = False) -> Any:
+def _expected_outputs(changed: bool = False) -> Any:
     return SimpleNamespace(inputs=(), changed_inputs=changed)
 
 
@@ -74,7 +74,7 @@ def test_the_host_code_of_a_reference_of_more_launches_than_a_queue_counts(
     device: _Device, kernels: int, gateable: bool
 ) -> None:
     clock = ReferenceClock(device, device.flags, lambda: device.launch(kernels))  # type: ignore[arg-type]
-    assert clock.enqueues(_truth()) is gateable
+    assert clock.enqueues(_expected_outputs()) is gateable
     for _ in range(2):
         clock.timed(lambda: device.launch(kernels))
     assert clock.gateable is gateable and len(clock.times) == 2
@@ -84,7 +84,7 @@ def test_the_host_code_of_a_reference_of_more_launches_than_a_queue_counts(
 def test_what_is_known_is_not_asked_again(device: _Device) -> None:
     calls: list[int] = []
     clock = ReferenceClock(device, device.flags, lambda: calls.append(1), gateable=True)  # type: ignore[arg-type]
-    assert clock.enqueues(_truth()) and not calls
+    assert clock.enqueues(_expected_outputs()) and not calls
     clock.timed(lambda: calls.append(1))
     assert len(calls) == 1 and clock.times == [1.5]
 
@@ -120,8 +120,8 @@ def test_a_reference_that_waits_is_timed_by_the_host_and_one_that_changes_its_in
         time.sleep(0.002)
 
     clock = ReferenceClock(device, device.flags, waits)  # type: ignore[arg-type]
-    assert not clock.enqueues(_truth()), "nor are the calls of its versions"
+    assert not clock.enqueues(_expected_outputs()), "nor are the calls of its versions"
     clock.timed(waits)
     assert clock.gateable is False and len(clock.times) == 1 and clock.times[0] >= 2.0
     clock = ReferenceClock(device, device.flags, waits)  # type: ignore[arg-type]
-    assert clock.enqueues(_truth(changed=True)) and clock.gateable is None and clock.times == []
+    assert clock.enqueues(_expected_outputs(changed=True)) and clock.gateable is None and clock.times == []

@@ -299,7 +299,7 @@ def test_strict_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
         if landlock.abi():  # what stands in
             assert found["files"].active and "Landlock" in found["files"].detail
         assert not found["processes"].active and REFUSED in found["processes"].detail
-        assert all(bool(each.mend) != each.active for each in found.values())
+        assert all(bool(each.fix) != each.active for each in found.values())
     finally:
         protection.probe.cache_clear()
 

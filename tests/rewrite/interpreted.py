@@ -25,7 +25,7 @@ from mtmc.evaluate.interpreter.interpreter import prepare
 from mtmc.evaluate.loading.modules import candidate_text
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan, graph_of, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
@@ -58,7 +58,7 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
             if plan.to_json() in tried:  # one op has nothing to be fused with
                 continue
             tried.add(plan.to_json())
-            problem = differences(task, print_plan(task, graph_of(capture(task), plan), plan).source, folder)
+            problem = differences(task, print_plan(task, graph_of(export_graph(task), plan), plan).source, folder)
             if problem:
                 return f"{way}: {problem}"
     except MtmcError as error:
@@ -68,7 +68,7 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
 
 def apply(task: Task, way: list[str]) -> Plan:
     """The plan after the way's actions."""
-    plan = root_plan(capture(task))
+    plan = root_plan(export_graph(task))
     for wanted in way:
         for _ in range(40):
             moves = legal_moves(Version.of(task, plan, hardware("H100")))

@@ -130,7 +130,7 @@ ROWS = {
         "m = 96", "m = 600000"
     ),
     "softmax": reference("torch.softmax(x, -1)"),
-    # Largest element and sum of exponentials in one walk, in more than one step and with lanes that see only -inf.
+    # Largest element and sum of exponentials in one loop, in more than one step and with lanes that see only -inf.
     "softmax_over_several_blocks": reference(
         "torch.softmax(torch.where(x > 1.5, x, -torch.inf), -1)", "torch.randn(n, 99 * m)"
     ),
@@ -231,7 +231,7 @@ PRODUCTS = {
     "split_from_the_start": reference("torch.relu(x @ y)", "torch.randn(n, m), torch.randn(m, 5)").replace(
         "m = 96", "m = 600000"
     ),
-    # Many rows: the right operand is turned. A long inner dimension besides: large tiles, and descriptors where they fit.
+    # Many rows: the right operand is transposed. A long inner one besides: large tiles, and descriptors where they fit.
     "turned_batches": reference("torch.bmm(x, y)", "torch.randn(2, 9 * m, k), torch.randn(2, k, m)"),
     "turned_in_large_tiles": reference("torch.relu(x @ y)", "torch.randn(9 * m, 8 * k), torch.randn(8 * k, m)"),
     "linear": reference("self.f(x)", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),

@@ -15,8 +15,8 @@ from mtmc.evaluate.loading.modules import load_module
 from mtmc.optimizations import KINDS
 from mtmc.outcome import Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest, Observation
-from mtmc.rewrite.algebra import simplify
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.algebra import apply_rules
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import graph_of, plan_from_json, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
@@ -61,7 +61,7 @@ FITS = {
             layers=LINEAR + "; self.shift = nn.Parameter(torch.randn(outs))",
         ),
     ),
-    "sum of a product with a turned weight": (
+    "sum of a product with a transposed weight": (
         "sums",
         reference("return (x @ self.w.T * 0.5).sum(-1)", layers="self.w = nn.Parameter(torch.randn(outs, cols))"),
     ),
@@ -139,12 +139,12 @@ def load(text: str, folder: Path) -> ModuleType:
 
 
 def edited(task: Task, wanted: str) -> list[tuple[str, str]]:
-    """The sentences and plans of a task's `simplify` actions that apply one kind of rule."""
+    """The sentences and plans of a task's `algebra` actions that apply one kind of rule."""
     coder, edit = Rewriter(), Rewriter().root(task)
     seen = Observation(task, edit.source, edit.plan, Outcome("ok"), (), "H100")
     found = []
     for action in coder.actions(seen, []):
-        if action.kind == "simplify" and dict(action.params)["rules"] == wanted:
+        if action.kind == "algebra" and dict(action.params)["rules"] == wanted:
             child = coder.edit(EditRequest(task, edit.source, edit.plan, Outcome("ok"), action, "H100"))
             found.append((action.sentence, child.source))
     return found
@@ -155,7 +155,7 @@ def test_a_simplified_version_is_the_same_in_float64(name: str, tmp_path: Path) 
     rules, source = FITS[name]
     task = task_from_source(source, "reference")
     ((sentence, text),) = edited(task, rules)
-    assert sentence.startswith("simplify: ") and "Simplified, exact up to rounding:\n- " in text
+    assert sentence.startswith("rewrite by algebra: ") and "Rewritten, exact up to rounding:\n- " in text
     for variant in (task.full, task.small, *task.held_out):
         module = load(apply_constants(source, variant.constants), tmp_path)
         version = load(text, tmp_path)
@@ -183,19 +183,21 @@ def test_a_constant_result_is_told() -> None:
 
 def test_plans_over_simplified_graphs_are_kept_as_json_and_printed_again() -> None:
     task = task_from_source(FITS["one element"][1], "reference")
-    graph = capture(task)
+    graph = export_graph(task)
     start = root_plan(graph)
     from mtmc.hardware import hardware
     from mtmc.optimizations.version import Version
 
-    (move,) = KINDS["simplify"].legal(Version.of(task, start, hardware("H100")))
+    (move,) = KINDS["algebra"].legal(Version.of(task, start, hardware("H100")))
     plan = move.child
-    assert plan is not None and plan.simplified == ("identities",) and plan_from_json(plan.to_json()) == plan
+    assert plan is not None and plan.algebra == ("identities",) and plan_from_json(plan.to_json()) == plan
     changed = graph_of(graph, plan)
-    assert changed is graph_of(graph, plan) is simplify(graph, "identities").graph and len(changed.ops) < len(graph.ops)
+    assert changed is graph_of(graph, plan) is apply_rules(graph, "identities").graph and len(changed.ops) < len(
+        graph.ops
+    )
     assert print_plan(task, changed, plan).source == print_plan(task, graph_of(graph, plan), plan).source
-    with pytest.raises(CoderError, match="no simplification 'magic'"):
-        simplify(graph, "magic")
+    with pytest.raises(CoderError, match="no rules 'magic'"):
+        apply_rules(graph, "magic")
 
 
 def test_a_simplified_version_is_fused_and_passes_the_lab() -> None:
@@ -204,7 +206,7 @@ def test_a_simplified_version_is_fused_and_passes_the_lab() -> None:
     task = task_from_source(source.replace("12, 20, 24, 26", "2048, 4096, 4096, 26"), "summed")
     coder = Rewriter()
     root = edit = coder.root(task)
-    for kind in ("simplify", "fuse", "fuse", "fuse", "fuse"):
+    for kind in ("algebra", "fuse", "fuse", "fuse", "fuse"):
         seen = Observation(task, edit.source, edit.plan, Outcome("ok"), (), "H100")
         action = next((action for action in coder.actions(seen, []) if action.kind == kind), None)
         if action is not None:

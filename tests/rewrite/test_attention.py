@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mtmc.rewrite.body import NotCovered, build
-from mtmc.rewrite.capture import capture
-from mtmc.rewrite.families.softmax_product import analyse
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.rewrite.source import print_plan
+from mtmc.rewrite.templates.softmax_product import analyse
 from mtmc.task import Task, load_task, task_from_source
 from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
@@ -105,7 +105,7 @@ def test_kernels_match_torch(results: dict[str, str | None], name: str) -> None:
 
 
 def fused(task: Task, plan: Plan, beginning: str) -> Plan:
-    now = version(task, capture(task), plan)
+    now = version(task, export_graph(task), plan)
     [action] = [action for action in actions_on(now) if action.sentence.startswith(beginning)]
     found = child_of(now, action)
     assert found is not None
@@ -114,10 +114,10 @@ def fused(task: Task, plan: Plan, beginning: str) -> Plan:
 
 def test_attention_that_is_written_out_is_fused_at_once() -> None:
     task = load_task("transformer_block")
-    plan = fused(task, root_plan(capture(task)), "fuse matmul and mul,")
+    plan = fused(task, root_plan(export_graph(task)), "fuse matmul and mul,")
     plan = fused(task, plan, "fuse matmul_mul, softmax and matmul_1,")
     [kernel] = [stage for stage in plan.stages if not stage.is_torch]
-    assert kernel.family == "attention" and kernel.ops == ("matmul", "mul", "softmax", "matmul_1")
+    assert kernel.template == "attention" and kernel.ops == ("matmul", "mul", "softmax", "matmul_1")
 
 
 @pytest.mark.parametrize("name", ["two_regions_masked", "keys_in_two_regions"])
@@ -125,13 +125,13 @@ def test_tensors_one_behind_the_other_are_read_where_they_lie(name: str) -> None
     task = task_from_source(source(name), "attention")
     plan = apply(task, ["fuse", "lower"])
     [kernel] = [stage for stage in plan.stages if not stage.is_torch]
-    assert "cat" in kernel.ops and kernel.family == "attention"
-    assert "torch.cat" not in print_plan(task, capture(task), plan).source
+    assert "cat" in kernel.ops and kernel.template == "attention"
+    assert "torch.cat" not in print_plan(task, export_graph(task), plan).source
 
 
 def test_wide_heads_are_retiled_in_slices_that_fit() -> None:
     task = task_from_source(source("wide"), "attention")
-    found = actions_on(version(task, capture(task), apply(task, ["lower"])))
+    found = actions_on(version(task, export_graph(task), apply(task, ["lower"])))
     tiles = [dict(action.params) for action in found if action.kind == "tile"]
     assert {tile["block_v"] for tile in tiles} >= {128, 256}
 
@@ -150,7 +150,7 @@ def test_wide_heads_are_retiled_in_slices_that_fit() -> None:
     ],
 )  # fmt: skip
 def test_what_is_another_thing_is_refused(body: str, inputs: str, why: str) -> None:
-    graph = capture(task_of(body, inputs))
+    graph = export_graph(task_of(body, inputs))
     names = [op.name for op in graph.ops if not op.name.startswith(("transpose", "slice"))]
     with pytest.raises(NotCovered, match=why):
         analyse(graph, build(graph, names, table))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
 from mtmc.task import Task, load_task
 from tests.rewrite.stepping import actions_on, after, version
@@ -36,14 +36,14 @@ def task() -> Task:
 
 def test_everything_that_gains_is_fused_at_once(task: Task) -> None:
     """Each product takes along what follows element by element; the softmax needs whole rows and stays apart."""
-    action, done = after(version(task, root_plan(capture(task))), "fuse all neighbours")
+    action, done = after(version(task, root_plan(export_graph(task))), "fuse all neighbours")
     assert action.sentence == "fuse all neighbours that gain by it, 2 kernels instead of 6, lines 10-11"
     assert action.param("saved") == 4
     assert [stage.name for stage in done.plan.stages] == ["linear_sigmoid_mul", "linear_1_sigmoid_1_mul_1", "softmax"]
 
 
 def test_what_is_done_to_a_stage_is_done_to_all_like_it(task: Task) -> None:
-    start = version(task, root_plan(capture(task)))
+    start = version(task, root_plan(export_graph(task)))
     _, paired = after(start, "fuse sigmoid and mul, so in 1 more like it")
     assert [stage.name for stage in paired.plan.stages] == [
         *("linear", "sigmoid_mul", "linear_1", "sigmoid_1_mul_1", "softmax")
@@ -58,9 +58,9 @@ def test_a_chain_of_like_calls_is_fused_in_pairs_that_share_none() -> None:
     source = SOURCE.replace("for layer in self.layers:", "for _ in range(2):")
     source = source.replace("x = layer(x)", "x = torch.sin(x)").replace("torch.sigmoid(x) * x", "torch.sin(x)")
     task = load_task(source)
-    _, done = after(version(task, root_plan(capture(task))), "fuse sin and sin_1, so in 1 more like it")
+    _, done = after(version(task, root_plan(export_graph(task))), "fuse sin and sin_1, so in 1 more like it")
     assert [stage.name for stage in done.plan.stages] == ["sin_sin_1", "sin_2_sin_3", "softmax"]
-    action, done = after(version(task, root_plan(capture(task))), "fuse the 5 calls from sin to softmax")
+    action, done = after(version(task, root_plan(export_graph(task))), "fuse the 5 calls from sin to softmax")
     assert len(done.plan.stages) == 1 and action.param("saved") == 4
 
 
@@ -68,6 +68,6 @@ def test_what_is_computed_from_no_tensor_stays_a_torch_call() -> None:
     """log(2.0) of a number that forward makes a tensor of: no operand tells on which device a kernel would run."""
     source = SOURCE.replace("return x.softmax(1)", "return (x * torch.log(torch.tensor(2.0))).softmax(1)")
     task = load_task(source)
-    start = version(task, root_plan(capture(task)))
+    start = version(task, root_plan(export_graph(task)))
     sentences = [action.sentence for action in actions_on(start)]
     assert not [sentence for sentence in sentences if "lower log " in sentence or "clone and log" in sentence]

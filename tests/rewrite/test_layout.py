@@ -1,4 +1,4 @@
-"""Channels last around the library's convolutions: where it is legal, what is turned; the values stay the same."""
+"""Channels last around the library's convolutions: where it is legal, what is permuted; the values stay the same."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from mtmc.hardware import hardware
 from mtmc.optimizations.version import Version
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
@@ -71,7 +71,7 @@ CASES = {
     "means_of_a_channel": (source("return torch.relu(y).mean((2, 3)).flatten(1) * self.row"), ["fuse the", "keep"]),
     "a_bias_behind": (
         source("return torch.tanh(y) * self.scale", "ConvTranspose2d(channels, 32, 3, stride=2)"),
-        ["keep", "simplify: the bias", "fuse the 3"],
+        ["keep", "rewrite by algebra: the bias", "fuse the 3"],
     ),
     "a_mask": (source("return y * 2 > 0.5"), ["fuse mul and", "keep"]),
     "a_pool_with_work_around": (
@@ -106,7 +106,7 @@ def test_values_stay_the_same() -> None:
 
 
 def version(task: Task, plan: Plan | None = None, gpu: str = "H100") -> Version:
-    return Version.of(task, plan or root_plan(capture(task)), hardware(gpu))
+    return Version.of(task, plan or root_plan(export_graph(task)), hardware(gpu))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_where_it_is_legal(first: str, gpu: str, legal: bool) -> None:
     assert ("layout" in {action.kind for action in actions_on(start)}) is legal
 
 
-def turned(text: str, *before: str, last: bool = True) -> str:
+def relaid(text: str, *before: str, last: bool = True) -> str:
     """The source after some actions (by their sentences' beginnings) and the layout (which may also come first)."""
     task = task_from_source(text, "layout")
     now = version(task)
@@ -139,21 +139,21 @@ def turned(text: str, *before: str, last: bool = True) -> str:
 
 def test_what_is_done_afterwards_stays_channels_last() -> None:
     text = source("return torch.tanh(torch.amin(torch.relu(y), 1))")
-    way = ("simplify: the bias of conv2d", "fuse the 4 calls")
-    assert turned(text, *way) == turned(text, *way, last=False)
+    way = ("rewrite by algebra: the bias of conv2d", "fuse the 4 calls")
+    assert relaid(text, *way) == relaid(text, *way, last=False)
 
 
 def test_elementwise_kernels_stay_channels_last_and_others_get_a_copy() -> None:
-    kept = turned(source("return torch.tanh(y * self.scale)"), "fuse mul and tanh")
+    kept = relaid(source("return torch.tanh(y * self.scale)"), "fuse mul and tanh")
     assert "launch_channels_last(x)," in kept and "conv2d.contiguous()" not in kept
     assert "scale_ptr + offs % size_1" in kept  # one number a channel, and channels are innermost
-    rows = turned(source("return torch.tanh(torch.amin(y, 1))"), "fuse amin and tanh")
+    rows = relaid(source("return torch.tanh(torch.amin(y, 1))"), "fuse amin and tanh")
     assert (
         "conv2d_ptr + rows * n_cols + cols," in rows and "conv2d.contiguous()" not in rows
     )  # a row is a pixel's channels
-    pooled = turned(source("return torch.nn.functional.max_pool2d(y, 2).sum((2, 3))"), "lower max_pool2d", "lower sum")
+    pooled = relaid(source("return torch.nn.functional.max_pool2d(y, 2).sum((2, 3))"), "lower max_pool2d", "lower sum")
     assert "* n_channels + at_channel" in pooled and "2d.contiguous()" not in pooled
-    first = turned(source("return torch.exp(y).sum(3)"), "lower sum")
+    first = relaid(source("return torch.exp(y).sum(3)"), "lower sum")
     assert "launch_sum_1(exp.contiguous())" in first  # channels and rows of pixels would be left in another order
-    crossing = turned(source("return torch.exp(y) * y.mean(2, keepdim=True)"), "fuse exp and mul")
+    crossing = relaid(source("return torch.exp(y) * y.mean(2, keepdim=True)"), "fuse exp and mul")
     assert "launch_exp_mul(conv2d.contiguous(), mean.contiguous())" in crossing  # means lie channels first

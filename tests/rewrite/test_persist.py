@@ -9,7 +9,7 @@ import pytest
 
 from mtmc.evaluate.compiling.build import Built, build, warm
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
@@ -77,14 +77,14 @@ def task_of(name: str) -> Task:
 def plan_of(name: str, **settings: int | str) -> Plan:
     """All of the task as one kernel, with these settings."""
     task = task_of(name)
-    graph = capture(task)
+    graph = export_graph(task)
     stage = version(task).as_kernel(tuple(op.name for op in graph.ops), {})
     assert stage is not None
     return Plan((stage.scheduled(settings),))
 
 
 def source_of(name: str, **settings: int | str) -> str:
-    return print_plan(task_of(name), capture(task_of(name)), plan_of(name, **settings)).source
+    return print_plan(task_of(name), export_graph(task_of(name)), plan_of(name, **settings)).source
 
 
 def test_all_ways_give_the_same_product() -> None:

@@ -6,7 +6,7 @@ from mtmc.optimizations import legal_moves, possible
 from mtmc.optimizations.resources import asks_as_much, blamed, shared_bytes
 from mtmc.optimizations.version import Version
 from mtmc.outcome import RESOURCE_ERROR, Diagnosis, Outcome
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.ops import FREE
@@ -24,7 +24,7 @@ def task() -> Task:
 
 @pytest.fixture(scope="module")
 def graph(task: Task) -> Graph:
-    return capture(task)
+    return export_graph(task)
 
 
 def version(task: Task, graph: Graph, plan: Plan, name: str = "H100") -> Version:
@@ -122,7 +122,7 @@ def test_a_large_product_starts_with_the_tile_that_makes_the_fewest_turns(task: 
 
 
 def test_fused_stages_can_always_be_put_in_order() -> None:
-    graph = capture(load_task("transformer_block"))
+    graph = export_graph(load_task("transformer_block"))
     plan = root_plan(graph)
     free = [stage for stage in plan.stages if graph.by_name[stage.ops[0]].target in FREE]
     flow, found = Flow(graph, plan, free), 0
@@ -151,15 +151,17 @@ def get_init_inputs():
     return []
 """
     task = load_task(source)
-    graph = capture(task)
+    graph = export_graph(task)
     plan = root_plan(graph)
     start = version(task, graph, plan)
-    apart = {action.sentence.split(",")[0]: action for action in actions_on(start) if "side by side" in action.sentence}
-    assert set(apart) == {"fuse sin and cos side by side"}  # one partner each; sin and softmax can follow
-    changed = child_of(start, apart["fuse sin and cos side by side"])
+    apart = {action.sentence.split(",")[0]: action for action in actions_on(start) if "horizontally" in action.sentence}
+    assert set(apart) == {"fuse sin and cos horizontally"}  # one partner each; sin and softmax can follow
+    changed = child_of(start, apart["fuse sin and cos horizontally"])
     assert changed is not None and ("sin", "cos") in [stage.ops for stage in changed.stages]
     assert "return sin, cos" in print_plan(task, graph, changed).source
     large = load_task(source.replace("64, 40", "4096, 1024"))
     assert not [
-        a for a in actions_on(version(large, capture(large), root_plan(capture(large)))) if "side by" in a.sentence
+        a
+        for a in actions_on(version(large, export_graph(large), root_plan(export_graph(large))))
+        if "horizontally" in a.sentence
     ]

@@ -12,7 +12,7 @@ WAYS = {
     "elementwise": [["lower"], ["lower", "fuse"]],
     "broadcast": [["lower"], ["lower", "fuse"]],
     "rows": [
-        ["fuse", "lower", "walk over"],
+        ["fuse", "lower", "loop over"],
         ["lower", "fuse", "retile", "let the cache"],
         ["lower", "split"],
     ],

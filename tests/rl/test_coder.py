@@ -21,10 +21,10 @@ from mtmc.conf.coder import compose_coder, is_coder
 from mtmc.errors import ConfigError, RunError
 from mtmc.outcome import Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest, Evaluator
-from mtmc.rl.coder.data import load_lessons, shortest_requests
+from mtmc.rl.coder.data import load_coder_data, shortest_requests
 from mtmc.rl.coder.rewards import Judge, as_recorded, read_reply
-from mtmc.rl.coder.settings import CoderSettings, Grouped, Supervised
-from mtmc.rl.coder.trainers import Pupil
+from mtmc.rl.coder.settings import CoderSettings, GrpoSettings, SftSettings
+from mtmc.rl.coder.trainers import Trainee
 from mtmc.rl.edits import edited, edits_of_run, edits_of_tree
 from mtmc.rl.formats import sft_example
 from mtmc.rl.trees import recorded_task
@@ -227,32 +227,32 @@ def test_edits_that_processes_print_are_those_printed_here(run: Path, monkeypatc
     ]
 
 
-def test_lessons_are_not_too_long_and_drawn_by_task(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_examples_are_not_too_long_and_drawn_by_task(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mtmc.rl.coder.data.split_of", lambda task: "train")
     settings = CoderSettings(data=(str(run),), prompt=1 << 20, reply=1 << 20)
-    every = load_lessons(settings, Characters())
+    every = load_coder_data(settings, Characters())
     assert len(every.train) == len(list(edits_of_run(run))) and not every.test
-    few = load_lessons(replace(settings, per_task=2), Characters())
+    few = load_coder_data(replace(settings, per_task=2), Characters())
     assert len(few.train) == 2
     longest = max(len(each.completion[0]["content"]) for each in every.train)
-    some = load_lessons(replace(settings, reply=longest), Characters())
+    some = load_coder_data(replace(settings, reply=longest), Characters())
     assert 0 < len(some.train) < len(every.train)
     assert some.about["too_long"] == len(every.train) - len(some.train)
     kinds = [each.edit.about["kind"] for each in shortest_requests(every.train, 9)]
     assert len(set(kinds[: len(set(kinds))])) == len(set(kinds))  # one of each kind before a second of any
     with pytest.raises(ConfigError, match="too long and none is left"):
-        load_lessons(replace(settings, prompt=64), Characters())
+        load_coder_data(replace(settings, prompt=64), Characters())
     with pytest.raises(ConfigError, match="data is missing"):
-        load_lessons(CoderSettings(), Characters())
+        load_coder_data(CoderSettings(), Characters())
     with pytest.raises(RunError, match="neither recorded trees nor a run"):
-        load_lessons(replace(settings, data=(str(run.parent),)), Characters())
+        load_coder_data(replace(settings, data=(str(run.parent),)), Characters())
 
 
 def test_settings_that_cannot_be() -> None:
-    with pytest.raises(ConfigError, match=r"sft\.rate cannot be 0"):
-        Supervised(rate=0)
+    with pytest.raises(ConfigError, match=r"sft\.lr cannot be 0"):
+        SftSettings(lr=0)
     with pytest.raises(ConfigError, match=r"grpo\.at_once cannot be 5: .* 32 replies"):
-        Grouped(at_once=5)
+        GrpoSettings(at_once=5)
     with pytest.raises(ConfigError, match="examples cannot be 2"):
         CoderSettings(examples=2)
 
@@ -264,23 +264,23 @@ def spoil_gradients(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     """The gradient of one weight is no number in the `at`-th backward pass of a training."""
     from mtmc.rl.coder import train
 
-    made, passes = train._pupil, itertools.count(1)
+    made, passes = train._trainee, itertools.count(1)
 
-    def spoilt(base: Base, settings: CoderSettings) -> Pupil:
-        pupil = made(base, settings)
-        weight = next(each for each in pupil.model.parameters() if each.requires_grad)
+    def spoilt(base: Base, settings: CoderSettings) -> Trainee:
+        trainee = made(base, settings)
+        weight = next(each for each in trainee.model.parameters() if each.requires_grad)
         weight.register_hook(lambda gradient: gradient * (math.nan if next(passes) == at else 1.0))
-        return pupil
+        return trainee
 
-    monkeypatch.setattr(train, "_pupil", spoilt)
+    monkeypatch.setattr(train, "_trainee", spoilt)
 
 
-def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tiny_model_is_trained(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("transformers", "peft", "trl", "datasets"):
         pytest.importorskip(package, reason="the extra trl is not installed")
     from safetensors.torch import load_file
 
-    from mtmc.rl.coder.train import teach
+    from mtmc.rl.coder.train import train as train_coder
     from tests.rl.tiny_lm import tiny_base
 
     texts = []
@@ -296,18 +296,20 @@ def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.M
         reply=400,
         samples=1,
         device="cpu",
-        sft=Supervised(steps=2, batch=2, at_once=1),
-        grpo=Grouped(steps=1, requests=1, replies=2, at_once=2),
+        sft=SftSettings(steps=2, batch=2, at_once=1),
+        grpo=GrpoSettings(steps=1, requests=1, replies=2, at_once=2),
     )
     rows: list[dict[str, object]] = []
     spoil_gradients(monkeypatch, at=2)  # one edit is short enough, so a step is one pass
-    taught = teach(str(base), settings, Drawn(), tmp_path / "out", rows.append, lambda text: None, "mtmc train ...")
+    result = train_coder(
+        str(base), settings, Drawn(), tmp_path / "out", rows.append, lambda text: None, "mtmc train ..."
+    )
     assert [(row["phase"], row["step"]) for row in rows] == [("sft", 1), ("sft", 2), ("grpo", 1)]
     assert [row["left_out"] for row in rows] == [0, 1, 0]
     assert all({"rules", "execution", "asked"} <= set(row) for row in rows[2:])
-    assert list(taught.scores) == ["base", "sft", "grpo"]
+    assert list(result.scores) == ["base", "sft", "grpo"]
     out = tmp_path / "out"
-    assert {path.relative_to(out).as_posix() for path in taught.files} == {
+    assert {path.relative_to(out).as_posix() for path in result.files} == {
         *("adapter/adapter_model.safetensors", "adapter/adapter_config.json", "adapter/model_card.md"),
         *("curves.csv", "curves.png", "samples.md", "samples.jsonl"),
     }
@@ -319,13 +321,15 @@ def test_a_tiny_model_is_taught(run: Path, tmp_path: Path, monkeypatch: pytest.M
     assert all(each["execution"] == -1.0 and each["why"] for each in samples)
     card = (out / "adapter" / "model_card.md").read_text()
     assert "| grpo | 1 | 0.00 | -1.00 | 0 | 0 | 0 |" in card and str(tmp_path / "base") in card
-    goes_on = replace(settings, adapter=str(out / "adapter"), sft=Supervised(steps=0), grpo=Grouped(steps=0))
-    taught = teach(str(base), goes_on, Drawn(), tmp_path / "more", rows.append, lambda text: None)
-    assert list(taught.scores) == ["start"]
+    goes_on = replace(settings, adapter=str(out / "adapter"), sft=SftSettings(steps=0), grpo=GrpoSettings(steps=0))
+    result = train_coder(str(base), goes_on, Drawn(), tmp_path / "more", rows.append, lambda text: None)
+    assert list(result.scores) == ["start"]
     before, after = (load_file(folder / "adapter" / "adapter_model.safetensors") for folder in (out, tmp_path / "more"))
     assert all(torch.equal(after[name], weight) for name, weight in before.items())
     with pytest.raises(RunError, match="cannot be read"):
-        teach(str(base), replace(goes_on, adapter="nowhere"), Drawn(), tmp_path / "no", rows.append, lambda text: None)
+        train_coder(
+            str(base), replace(goes_on, adapter="nowhere"), Drawn(), tmp_path / "no", rows.append, lambda text: None
+        )
 
 
 def test_the_command_line_names_a_coder() -> None:
@@ -333,14 +337,14 @@ def test_the_command_line_names_a_coder() -> None:
         "coder=smollm2",
         "data=[trees/a,trees/b]",
         "sft.steps=5",
-        "grpo.kl=0",
+        "grpo.kl_coef=0",
         "evaluator=lab",
         "evaluator.target=sm_80",
     ]
     assert is_coder(texts) and not is_coder(["policy=lm", "data=trees/a"])
     plan = compose_coder(texts)
     assert (plan.base, plan.out, plan.evaluator.name) == ("smollm2", None, "lab")
-    assert (plan.settings.data, plan.settings.sft.steps, plan.settings.grpo.kl) == (("trees/a", "trees/b"), 5, 0.0)
+    assert (plan.settings.data, plan.settings.sft.steps, plan.settings.grpo.kl_coef) == (("trees/a", "trees/b"), 5, 0.0)
     assert plan.evaluator.settings["target"] == "sm_80"
     with pytest.raises(ConfigError, match=r"did you mean sft\.steps"):
         compose_coder(["coder=smollm2", "sft.stps=5"])

@@ -25,7 +25,7 @@ from mtmc.rl.dataset import read_tables
 from mtmc.rl.generator import Generated, generate, task_text
 from mtmc.rl.schema import split_of
 from mtmc.rl.settings import CollectSettings
-from mtmc.rl.worker import Orders, Screening, Told, grow, grow_task
+from mtmc.rl.worker import Screening, TreeResult, WorkerConfig, grow, grow_task
 from mtmc.task import Task, task_from_source
 from mtmc.tree import source_hash
 from tests.rl.recorded import TASK_TEXT, Drawn
@@ -39,8 +39,8 @@ def task() -> Task:
     return task_from_source(TASK_TEXT, "rows")
 
 
-def orders(out: Path, **changes: Any) -> Orders:
-    return replace(Orders(SETTINGS, out, (), AS, {}), **changes)
+def config(out: Path, **changes: Any) -> WorkerConfig:
+    return replace(WorkerConfig(SETTINGS, out, (), AS, {}), **changes)
 
 
 def plain(out: Path) -> dict[str, list[dict[str, Any]]]:
@@ -60,16 +60,16 @@ def test_tasks_of_one_split_alone() -> None:
 def test_a_tree_that_was_cut_off_goes_on_as_if_nothing_had_been(
     task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert grow_task(orders(tmp_path / "whole"), task, Screening(Drawn(), AS), 0.0).ended == "finished"
+    assert grow_task(config(tmp_path / "whole"), task, Screening(Drawn(), AS), 0.0).status == "finished"
     evaluator = Drawn()
     monkeypatch.setattr(worker, "time", SimpleNamespace(time=lambda: evaluator.count, monotonic=lambda: 0.0))
-    late = orders(tmp_path / "cut", deadline=5)  # a version takes a second
-    assert grow_task(late, task, Screening(evaluator, AS), 0.0).ended == "cut off"
+    late = config(tmp_path / "cut", deadline=5)  # a version takes a second
+    assert grow_task(late, task, Screening(evaluator, AS), 0.0).status == "cut off"
     part = plain(tmp_path / "cut" / "parts" / "rows")
     assert 5 <= len(part["nodes"]) < 12 and not part["tasks"][0]["finished"]
     before = evaluator.count
-    told = grow_task(orders(tmp_path / "cut"), task, Screening(evaluator, AS), 0.0)
-    assert told.ended == "finished" and told.evaluations == evaluator.count - before == 12 - before
+    result = grow_task(config(tmp_path / "cut"), task, Screening(evaluator, AS), 0.0)
+    assert result.status == "finished" and result.evaluations == evaluator.count - before == 12 - before
     assert plain(tmp_path / "cut" / "parts" / "rows") == plain(tmp_path / "whole" / "parts" / "rows")
     assert worker.done(tmp_path / "cut", "rows")
 
@@ -86,22 +86,22 @@ def test_a_killed_tree_pays_for_nothing_twice(task: Task, tmp_path: Path) -> Non
 
     evaluator = Dying()
     with pytest.raises(Killed):
-        grow_task(orders(tmp_path), task, Screening(evaluator, AS), 0.0)
+        grow_task(config(tmp_path), task, Screening(evaluator, AS), 0.0)
     assert evaluator.count == 7 and not worker.done(tmp_path, "rows")
     rest = Drawn(count=7)
-    grow_task(orders(tmp_path), task, Screening(rest, AS), 0.0)
+    grow_task(config(tmp_path), task, Screening(rest, AS), 0.0)
     assert rest.count == 12
 
 
 def test_a_benchmarks_problem_is_refused_and_stays_refused(tmp_path: Path) -> None:
     from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
-    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.exported import export_graph
     from mtmc.rl.generator import task_of
 
     generated = generate(0, 6)
-    key = graph_key(graph_facts(capture(task_of(generated))))
-    told = grow(orders(tmp_path, excluded={key: "level1/1_this"}), generated, 0)
-    assert told.ended == "refused" and "level1/1_this" in told.reason
+    key = graph_key(graph_facts(export_graph(task_of(generated))))
+    result = grow(config(tmp_path, excluded={key: "level1/1_this"}), generated, 0)
+    assert result.status == "refused" and "level1/1_this" in result.reason
     assert worker.done(tmp_path, generated.name)
     assert "level1/1_this" in (tmp_path / "refused" / f"{generated.name}.txt").read_text()
 
@@ -111,30 +111,32 @@ def test_a_bug_in_one_tree_is_told_and_ends_no_other(tmp_path: Path, monkeypatch
         raise KeyError("bug")
 
     monkeypatch.setattr(worker, "_admitted", broken)
-    told = grow(orders(tmp_path), generate(0, 6), 0)
-    assert told.ended == "failed" and told.reason == "KeyError: 'bug'"
-    assert not worker.done(tmp_path, told.name)
+    result = grow(config(tmp_path), generate(0, 6), 0)
+    assert result.status == "failed" and result.reason == "KeyError: 'bug'"
+    assert not worker.done(tmp_path, result.name)
 
     def gone(*_: object) -> Task:
         raise EvaluatorError("no GPU")
 
     monkeypatch.setattr(worker, "_admitted", gone)
-    assert grow(orders(tmp_path), generate(0, 6), 0).reason == "EvaluatorError: no GPU"
+    assert grow(config(tmp_path), generate(0, 6), 0).reason == "EvaluatorError: no GPU"
 
 
 def test_a_collection_ends_where_every_tree_fails(tmp_path: Path) -> None:
     class Failing:
-        def submit(self, function: object, given: Orders, generated: Generated, number: int) -> Future[Told]:
-            future: Future[Told] = Future()
-            ended = "failed" if number not in (0, 2) else "finished"
-            future.set_result(Told(generated.name, ended, reason="no GPU"))  # type: ignore[arg-type]
+        def submit(
+            self, function: object, given: WorkerConfig, generated: Generated, number: int
+        ) -> Future[TreeResult]:
+            future: Future[TreeResult] = Future()
+            status = "failed" if number not in (0, 2) else "finished"
+            future.set_result(TreeResult(generated.name, status, reason="no GPU"))  # type: ignore[arg-type]
             return future
 
-    seen: list[Told] = []
+    seen: list[TreeResult] = []
     coming = enumerate(generate(0, index) for index in range(40))
     with pytest.raises(RunError, match="8 trees failed one after another, the last with: no GPU"):
         many = replace(SETTINGS, tasks=40)
-        _hand_out(Failing(), 1, coming, orders(tmp_path, settings=many), seen.append)  # type: ignore[arg-type]
+        _hand_out(Failing(), 1, coming, config(tmp_path, settings=many), seen.append)  # type: ignore[arg-type]
     assert len(seen) == 3 + 8, "one that failed between two others ended nothing"
 
 
@@ -212,7 +214,7 @@ def test_an_evaluator_that_is_gone_ends_the_collection(tmp_path: Path, task: Tas
 
     server = EvaluatorServer(Drawn())
     remote = Screening(RemoteEvaluator(server.address, server.key), AS)
-    assert grow_task(orders(tmp_path / "one"), task, remote, 0.0).ended == "finished"
+    assert grow_task(config(tmp_path / "one"), task, remote, 0.0).status == "finished"
     server.close()
     with pytest.raises(EvaluatorError, match="gone"):
         RemoteEvaluator(server.address, server.key)
@@ -221,4 +223,4 @@ def test_an_evaluator_that_is_gone_ends_the_collection(tmp_path: Path, task: Tas
 def test_a_collection_asks_for_more_tasks_than_it_has(tmp_path: Path) -> None:
     """A deadline that has passed: nothing is grown, and that is said."""
     with pytest.raises(RunError, match="no tree was recorded"):
-        collect(replace(SETTINGS, minutes=1e-6), Drawn(), AS, tmp_path, lambda told: None)
+        collect(replace(SETTINGS, minutes=1e-6), Drawn(), AS, tmp_path, lambda result: None)

@@ -23,7 +23,7 @@ from mtmc.rl.forest import forest_of
 from mtmc.rl.record import Record, merged, record_run
 from mtmc.rl.schema import split_of
 from mtmc.rl.train.compact_scorer import CompactSettings
-from mtmc.rl.train.pretraining import Warm
+from mtmc.rl.train.pretraining import Pretraining
 from mtmc.rl.train.ragged import log_softmax_np
 from mtmc.rl.train.run import fixed_table, train
 from mtmc.rl.trees import RecordedTree, load_trees
@@ -145,18 +145,18 @@ def test_the_command_trains_a_policy_for_a_search(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "training"
-    words = [f"data={folder}", f"out={out}", "iterations=3", "episodes=32", "warm.epochs=3", "validate_every=3"]
+    words = [f"data={folder}", f"out={out}", "iterations=3", "episodes=32", "pretraining.epochs=3", "validate_every=3"]
     words += ["policy.hidden=16", "algorithm.minibatch=64", "budget=6", "seeds=1"]
     assert main(["train", *words]) == 0
     said = capsys.readouterr()
     assert "heuristic" in said.out and "weights.npz" in said.out
     assert "[6/6] rl: reward" in said.err
     rows = list(csv.DictReader((out / "curves.csv").open()))
-    assert [row["phase"] for row in rows] == ["start", *["warm"] * 3, *["rl"] * 3]
+    assert [row["phase"] for row in rows] == ["start", *["pretraining"] * 3, *["rl"] * 3]
     assert float(rows[-1]["entropy"]) > 0.0 and rows[-1]["score"]
     assert (out / "curves.png").stat().st_size > 10_000
     card = (out / "best" / "model_card.md").read_text()
-    assert "mtmc train data=" in card and "| warm.epochs | 3 |" in card and "seed 0" in card
+    assert "mtmc train data=" in card and "| pretraining.epochs | 3 |" in card and "seed 0" in card
     tree = load_trees(folder)[0]
     prior = Compact(str(out / "best" / "weights.npz")).prior(tree.observation(0), tree.root.actions)
     assert sum(prior) == pytest.approx(1.0) and min(prior) >= 0.05 / len(prior) * 0.999
@@ -171,16 +171,22 @@ def test_the_command_trains_a_policy_for_a_search(
 
 
 def test_overrides_are_checked() -> None:
-    plan, out = compose_train(["algorithm=grpo", "algorithm.members=4", "warm={epochs: 2}", "data=[a,b]", "seed=7"])
-    assert plan.settings.warm == Warm(epochs=2) and plan.settings.data == ("a", "b") and out is None
-    assert plan.plain()["algorithm"]["members"] == 4 and plan.plain()["policy"]["name"] == "compact"
+    plan, out = compose_train(
+        ["algorithm=grpo", "algorithm.group_size=4", "pretraining={epochs: 2}", "data=[a,b]", "seed=7"]
+    )
+    assert plan.settings.pretraining == Pretraining(epochs=2) and plan.settings.data == ("a", "b") and out is None
+    assert plan.plain()["algorithm"]["group_size"] == 4 and plan.plain()["policy"]["name"] == "compact"
     for text, said in (
         ("policy=unifrm", "no policy 'unifrm' that can be trained"),
-        ("algorithm.members=4", "algorithm.members is called algorithm.group_size now"),
+        ("algorithm.group_size=4", "no setting 'algorithm.group_size'"),
+        ("algorithm.members=4", "algorithm.group_size now"),
+        ("warm.rate=1e-3", "pretraining.lr now"),
+        ("warm.epochs=3", "pretraining.epochs now"),
+        ("anywhere=0", "random_start_prob now"),
         ("reward=fame", "reward cannot be 'fame': use one of paper"),
         ("episodes=many", "episodes cannot be 'many': use a whole number"),
         ("algorithm.clip=0", "algorithm.clip cannot be 0"),
-        ("anywhere=2", "anywhere cannot be 2"),
+        ("random_start_prob=2", "random_start_prob cannot be 2"),
     ):
         with pytest.raises(ConfigError, match=said):
             compose_train([text])

@@ -17,11 +17,11 @@ from mtmc.agents.policies.learned.graphs import graph_facts, graph_from_json, gr
 from mtmc.agents.policies.learned.vectors import matrix, names_in
 from mtmc.errors import RunError
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.exported import export_graph
 from mtmc.rl.dataset import concatenated, read_tables, write_dataset, write_tables
 from mtmc.rl.formats import preferences, sft_examples, write_jsonl
 from mtmc.rl.record import Record, record_run
-from mtmc.rl.schema import COLUMNS, SPLITS, arrow_schema, split_of
+from mtmc.rl.schema import COLUMNS, SPLITS, VERSION, arrow_schema, split_of
 from mtmc.rl.trees import RecordedTree, load_trees
 from mtmc.search import SearchResult, load, search
 from mtmc.task import Task, task_from_source
@@ -145,7 +145,7 @@ def test_the_files_can_be_read_without_mtmc(recorded: Recorded) -> None:
         table = parquet.read_table(recorded.folder / "data" / f"{name}.parquet")
         assert table.column_names == list(columns)
         assert table.schema.field("task").metadata[b"description"]
-        assert table.schema.metadata[b"version"] == b"1"
+        assert table.schema.metadata[b"version"] == str(VERSION).encode()
         assert pa.types.is_dictionary(table.schema.field("task").type)
     task = parquet.read_table(recorded.folder / "data" / "tasks.parquet").to_pylist()[0]
     assert task["text"] == TASK_TEXT and task["coder"] == "rewriter" and task["finished"]
@@ -154,7 +154,7 @@ def test_the_files_can_be_read_without_mtmc(recorded: Recorded) -> None:
 
 def test_a_file_of_a_newer_version_or_of_something_else_is_refused(recorded: Recorded, tmp_path: Path) -> None:
     tables = read_tables(recorded.folder / "data")
-    newer = dict(tables["nodes"].schema.metadata) | {b"version": b"2"}
+    newer = dict(tables["nodes"].schema.metadata) | {b"version": str(VERSION + 1).encode()}
     write_tables({**tables, "nodes": tables["nodes"].replace_schema_metadata(newer)}, tmp_path / "newer")
     with pytest.raises(RunError, match="upgrade mtmc"):
         read_tables(tmp_path / "newer")
@@ -217,17 +217,17 @@ def test_any_run_can_be_recorded(tmp_path: Path) -> None:
 
 
 def test_graphs_come_back_and_names_do_not_count(recorded: Recorded) -> None:
-    facts = graph_facts(capture(recorded.task))
+    facts = graph_facts(export_graph(recorded.task))
     assert recorded.tree.graph is not None
     assert recorded.tree.graph.to_json() == facts.to_json() == graph_from_json(facts.to_json()).to_json()
     swapped = TASK_TEXT.replace("torch.relu(x) + y", "y + torch.relu(x)").replace("cols = ", "columns = ")
     swapped = swapped.replace("cols)", "columns)").replace('"cols"', '"columns"')
-    assert graph_key(graph_facts(capture(task_from_source(swapped, "swapped")))) == graph_key(facts)
+    assert graph_key(graph_facts(export_graph(task_from_source(swapped, "swapped")))) == graph_key(facts)
     for old, new in (("1024", "1025"), ("relu", "sigmoid"), ("relu(x) + y", "relu(x) + x"), ("dim=-1", "dim=0")):
         other = task_from_source(TASK_TEXT.replace(old, new), "other")
-        assert graph_key(graph_facts(capture(other))) != graph_key(facts)
+        assert graph_key(graph_facts(export_graph(other))) != graph_key(facts)
     half = TASK_TEXT.replace("torch.randn(rows, cols)", "torch.randn(rows, cols).half()")
-    half_facts = graph_facts(capture(task_from_source(half, "half")))
+    half_facts = graph_facts(export_graph(task_from_source(half, "half")))
     assert graph_key(half_facts) == graph_key(facts)
     assert graph_key(half_facts, dtypes=True) != graph_key(facts, dtypes=True)
 

@@ -8,14 +8,14 @@ import pytest
 
 from mtmc.agents.policies.learned.edits import children_of, places
 from mtmc.agents.policies.learned.features import action_features, observation_features
-from mtmc.agents.policies.learned.graphs import GraphFacts, graph_from_json, with_simplified
+from mtmc.agents.policies.learned.graphs import GraphFacts, graph_from_json, with_rules
 from mtmc.agents.policies.learned.schedules import settings_features
 from mtmc.agents.policies.learned.vectors import matrix, names_in
 from mtmc.optimizations import KINDS
 from mtmc.optimizations.version import Version
 from mtmc.outcome import Outcome
 from mtmc.protocols import Observation
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan, Stage, root_plan
 from mtmc.task import Task, load_task
 from tests.rewrite.stepping import actions_on, after, child_of, version
@@ -49,7 +49,7 @@ def task() -> Task:
 
 @pytest.fixture(scope="module")
 def root(task: Task) -> Version:
-    return version(task, root_plan(capture(task)))
+    return version(task, root_plan(export_graph(task)))
 
 
 def seen(version_: Version) -> Observation:
@@ -59,7 +59,7 @@ def seen(version_: Version) -> Observation:
 
 def facts_of(version_: Version, *more: tuple[str, ...]) -> GraphFacts:
     """As they are recorded with a tree."""
-    return graph_from_json(with_simplified(capture(version_.task), [version_.plan.simplified, *more]).to_json())
+    return graph_from_json(with_rules(export_graph(version_.task), [version_.plan.algebra, *more]).to_json())
 
 
 def told(version_: Version, beginning: str) -> dict[str, float]:
@@ -149,15 +149,15 @@ def test_vectors_go_by_name() -> None:
 
 
 def test_a_simplified_version_is_told_by_its_own_graph(root: Version) -> None:
-    action, simpler = after(root, "simplify")
-    assert simpler.plan.simplified == (action.param("rules"),)
+    action, simpler = after(root, "rewrite by algebra")
+    assert simpler.plan.algebra == (action.param("rules"),)
     recorded, observation = facts_of(simpler), seen(simpler)
-    assert recorded.simplified(simpler.plan.simplified).ops != recorded.ops
+    assert recorded.after_rules(simpler.plan.algebra).ops != recorded.ops
     actions = actions_on(simpler)
     assert observation_features(observation) == observation_features(observation, recorded)
     assert action_features(observation, actions) == action_features(observation, actions, recorded)
-    assert observation_features(observation, recorded)["plan_simplified"] == 1.0
+    assert observation_features(observation, recorded)["plan_algebra"] == 1.0
     plain = replace(recorded, after={})  # of a recording without it, the exported graph is all that is known
-    assert observation_features(observation, plain)["plan_simplified"] == 1.0
+    assert observation_features(observation, plain)["plan_algebra"] == 1.0
     (place,) = places(root.plan, child_of(root, action))
-    assert place.before and told(root, "simplify")["edit_known"] == 1.0
+    assert place.before and told(root, "rewrite by algebra")["edit_known"] == 1.0

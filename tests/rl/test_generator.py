@@ -14,8 +14,8 @@ import pytest
 from mtmc.agents.policies.learned.graphs import graph_facts, graph_key
 from mtmc.errors import ConfigError, TaskError
 from mtmc.evaluate.reference.admission import admit
-from mtmc.rewrite.algebra import simplify
-from mtmc.rewrite.capture import capture
+from mtmc.rewrite.algebra import apply_rules
+from mtmc.rewrite.exported import export_graph
 from mtmc.rl import generator
 from mtmc.rl.benchmark import benchmark_keys
 from mtmc.rl.generator import Generated, distinct, generate, task_of, task_text
@@ -71,7 +71,7 @@ def test_no_value_is_empty_at_any_shape(many: list[Generated]) -> None:
 
 @pytest.mark.parametrize(("index", "kind"), SPARE)
 def test_algebra_leaves_out_what_is_spare(index: int, kind: str) -> None:
-    assert simplify(capture(task_of(generate(0, index))), kind).sentences
+    assert apply_rules(export_graph(task_of(generate(0, index))), kind).sentences
 
 
 def test_tasks_take_time_and_memory_within_bounds(many: list[Generated]) -> None:
@@ -110,7 +110,7 @@ def _variants(text: str) -> dict[str, dict[str, int]]:
 def test_a_task_is_loaded_admitted_and_captured(index: int, tmp_path: Path) -> None:
     task = task_of(generate(0, index))
     assert admit(task, "cpu", tmp_path).warnings == ()
-    graph = capture(task)
+    graph = export_graph(task)
     assert graph.ops and len(graph.variants) == 4
 
 
@@ -136,8 +136,8 @@ def test_no_task_is_a_problem_of_a_benchmark_made_by_hand(tmp_path: Path) -> Non
     (level / "2_other.py").write_text(generate(0, 6).text)
     (level / "3_broken.py").write_text("class Model: pass\n")
     keys = benchmark_keys(tmp_path)
-    assert keys[graph_key(graph_facts(capture(task_of(generated))))] == "level1/1_same"
-    assert graph_key(graph_facts(capture(task_of(generate(0, 1))))) not in keys
+    assert keys[graph_key(graph_facts(export_graph(task_of(generated))))] == "level1/1_same"
+    assert graph_key(graph_facts(export_graph(task_of(generate(0, 1))))) not in keys
     with pytest.raises(ConfigError, match="no problems"):
         benchmark_keys(tmp_path / "nothing")
 
@@ -149,4 +149,4 @@ def test_no_task_is_a_problem_of_kernelbench() -> None:
     small = [each for each in (generate(0, index) for index in range(60)) if len(each.program.steps) <= 3]
     assert len(small) >= 10
     for each in small:
-        assert graph_key(graph_facts(capture(task_of(each)))) not in keys
+        assert graph_key(graph_facts(export_graph(task_of(each)))) not in keys

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from mtmc.rl.replays import priors_of
 from mtmc.rl.train.algorithms import Ppo
 from mtmc.rl.train.card import commands
 from mtmc.rl.train.lm_scorer import LmScorer, LmSettings
-from mtmc.rl.train.pretraining import Warm
+from mtmc.rl.train.pretraining import Pretraining
 from mtmc.rl.train.settings import TrainSettings
 from mtmc.rl.train.trainer import Trainer
 from mtmc.rl.trees import RecordedTree, recorded_task, trees_of
@@ -216,7 +217,7 @@ def test_settings_that_cannot_be() -> None:
         {"code": -1},
         {"normalize": "letters"},
         {"rank": 0},
-        {"opinion": -1.0},
+        {"heuristic_weight": -1.0},
         {"precision": "int8"},
     ):
         with pytest.raises(ConfigError, match=f"policy.{next(iter(wrong))} cannot be"):
@@ -252,11 +253,11 @@ def test_normalization_by_hand(folder: Path) -> None:
     assert answer_text(trees.action(0), PromptSettings()) == "vectorize n0to0\n"
 
 
-def test_the_heuristic_s_opinion_is_added(folder: Path, tmp_path: Path, recorded: tuple[RecordedTree, Spy]) -> None:
+def test_the_heuristic_s_prior_is_added(folder: Path, tmp_path: Path, recorded: tuple[RecordedTree, Spy]) -> None:
     tree, _ = recorded
     batch = forest_of([tree]).batch(np.asarray([0, 1, 0], np.int64))
     plain, corrected = (
-        LmScorer(replace(SMALL, base=str(folder), opinion=weight), load_base(str(folder)), seed=1)
+        LmScorer(replace(SMALL, base=str(folder), heuristic_weight=weight), load_base(str(folder)), seed=1)
         for weight in (0.0, 2.0)
     )
     with torch.no_grad():
@@ -264,14 +265,18 @@ def test_the_heuristic_s_opinion_is_added(folder: Path, tmp_path: Path, recorded
         ours = corrected.score(batch).logits[: batch.counts[0]].softmax(0)
     known = [tree.root.actions[index] for index in tree.root.known]
     seen = replace(tree.observation(0), source=tree.version_text(0))
-    opinions = torch.tensor(Heuristic(experience=0.0).prior(seen, tree.root.actions))[list(tree.root.known)]
-    expected = 2 * opinions.log()
+    priors = torch.tensor(Heuristic(action_statistics=0.0).prior(seen, tree.root.actions))[list(tree.root.known)]
+    expected = 2 * priors.log()
     for first in (0, len(added) - len(known)):
         found = added[first : first + len(known)]
         torch.testing.assert_close(found - found[0], expected - expected[0], atol=1e-4, rtol=1e-4)
     corrected.export(tmp_path, "# A card\n")
     policy = Lm(adapter=str(tmp_path), device="cpu", floor=1e-6)
     torch.testing.assert_close(ours, torch.tensor(policy.prior(seen, known)), atol=2e-3, rtol=0.02)
+    about = json.loads((tmp_path / "lm.json").read_text())
+    about |= {"version": 1, "opinion": about.pop("heuristic_weight")}  # as it was once written
+    (tmp_path / "lm.json").write_text(json.dumps(about))
+    assert read_about(tmp_path).heuristic_weight == 2.0
 
 
 def test_the_reference_is_the_base_and_stays(scorer: LmScorer, folder: Path) -> None:
@@ -303,9 +308,15 @@ def test_training_finds_the_best_way(folder: Path, tmp_path: Path) -> None:
     trees = forest_of([detour_tree()])
     small = replace(SMALL, base=str(folder), tokens=128, code=0, scale=2.0, states=24)
     made = LmScorer(small, load_base(str(folder)), seed=0)
-    method = Ppo(rate=0.02, kl=0.0, entropy=0.0, discount=0.9, epochs=2)
+    method = Ppo(lr=0.02, kl_coef=0.0, ent_coef=0.0, gamma=0.9, epochs=2)
     settings = TrainSettings(
-        data=("none",), iterations=10, episodes=24, steps=3, warm=Warm(epochs=0), anywhere=0.0, validate_every=10
+        data=("none",),
+        iterations=10,
+        episodes=24,
+        steps=3,
+        pretraining=Pretraining(epochs=0),
+        random_start_prob=0.0,
+        validate_every=10,
     )
     rows: list[Any] = []
     Trainer(made, method, settings, trees, trees, tmp_path, {}).run(lambda done, units, row: rows.append(row))

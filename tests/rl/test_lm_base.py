@@ -52,10 +52,10 @@ def test_the_adapter_that_comes_with_mtmc_fits_its_base_and_says_something() -> 
     root = coder.root(task)
     observation = Observation(task, root.source, root.plan, Outcome("ok", 0.26), (), "H100")
     actions = coder.actions(observation, ())
-    base, taught = (Lm(adapter=name, device="cpu").prior(observation, actions) for name in ("none", ""))
-    assert sum(taught) == pytest.approx(1.0)
+    base, trained = (Lm(adapter=name, device="cpu").prior(observation, actions) for name in ("none", ""))
+    assert sum(trained) == pytest.approx(1.0)
     lower = [action.kind for action in actions].index("lower")
-    assert taught[lower] > 0.5 > base[lower]
+    assert trained[lower] > 0.5 > base[lower]
 
 
 def test_a_gguf_file_becomes_the_same_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

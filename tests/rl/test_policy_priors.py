@@ -63,7 +63,7 @@ def test_the_benchmark_from_end_to_end(benchmark: Callable[..., None], tmp_path:
     out = tmp_path / "priors"
     benchmark("--policy", "sure=heuristic,temperature=0.5", "--out", out, "--decoys")
     data: dict[str, Any] = json.loads(out.with_suffix(".json").read_text())
-    assert [row["label"] for row in data["policies"]] == ["uniform", "heuristic", "sure", "hindsight"]
+    assert [row["label"] for row in data["policies"]] == ["uniform", "heuristic", "sure", "hindsight oracle"]
     assert all(row["reached"] == 1.0 for row in data["policies"])
     assert data["policies"][-1]["mean"] == min(row["mean"] for row in data["policies"])
     assert data["trees"] == ["by-hand", "detour"]

@@ -23,9 +23,9 @@ from mtmc.rl.rewards import RewardName
 from mtmc.rl.train.advantages import generalized_advantages, group_advantages, returns_of, standardized
 from mtmc.rl.train.algorithms import Algorithm, Grpo, Ppo
 from mtmc.rl.train.checkpoint import read_checkpoint
-from mtmc.rl.train.loss import Steps, Terms, Weights, terms_of
+from mtmc.rl.train.loss import Coefficients, Steps, Terms, terms_of
 from mtmc.rl.train.open_space import open_space
-from mtmc.rl.train.pretraining import Warm, lessons, warm_terms, worth
+from mtmc.rl.train.pretraining import Pretraining, action_values, pretraining_terms, targets_of
 from mtmc.rl.train.ragged import argmax_np, log_softmax, log_softmax_np
 from mtmc.rl.train.rollouts import roll
 from mtmc.rl.train.settings import TrainSettings
@@ -41,18 +41,18 @@ def test_generalized_advantages_by_hand() -> None:
     rewards = np.array([[1.0, 0.0, 2.0], [0.5, 9.0, 9.0]])
     values = np.array([[0.5, 1.0, 1.5], [0.2, 9.0, 9.0]])
     valid = np.array([[True, True, True], [True, False, False]])
-    found = generalized_advantages(rewards, values, valid, np.array([0.0, 3.0]), discount=0.9, trace=0.5)
+    found = generalized_advantages(rewards, values, valid, np.array([0.0, 3.0]), gamma=0.9, gae_lambda=0.5)
     # the first ends by itself: d = 2 - 1.5, 0 + 0.9 * 1.5 - 1, 1 + 0.9 * 1 - 0.5
     last, middle = 0.5, 0.35 + 0.45 * 0.5
     assert found[0].tolist() == pytest.approx([1.4 + 0.45 * middle, middle, last])
-    # the second is cut off after one step, at a state worth 3
+    # the second is cut off after one step, at a state of value 3
     assert found[1].tolist() == pytest.approx([0.5 + 0.9 * 3.0 - 0.2, 0.0, 0.0])
 
 
 def test_group_advantages_by_hand() -> None:
     rewards, valid = np.array([[1.0, 2.0], [3.0, 5.0]]), np.array([[True, True], [True, False]])
     assert returns_of(rewards, valid, 0.5).tolist() == [2.0, 3.0]
-    found = group_advantages(np.array([1.0, 3.0, 2.0, 2.0]), group=2)
+    found = group_advantages(np.array([1.0, 3.0, 2.0, 2.0]), group_size=2)
     assert found.tolist() == pytest.approx([-1.0, 1.0, 0.0, 0.0])
     spread = standardized(np.array([[1.0, 3.0], [99.0, 2.0]]), np.array([[True, True], [False, True]]))
     assert spread[valid.all(axis=1)].tolist() == [pytest.approx([-math.sqrt(1.5), math.sqrt(1.5)])]
@@ -92,7 +92,7 @@ def test_the_terms_of_the_loss_by_hand() -> None:
     assert terms.entropy.item() == pytest.approx(first + second)
     kl = (math.log(2.0) - first) + 0.5 * math.log(0.5 / 0.25) + 0.5 * math.log(0.5 / 0.75)
     assert terms.kl.item() == pytest.approx(kl)
-    assert Weights(0.2, 0.5, 0.1, 0.3).loss(terms).item() == pytest.approx(
+    assert Coefficients(0.2, 0.5, 0.1, 0.3).loss(terms).item() == pytest.approx(
         -1.6 + 0.5 * 4.25 - 0.1 * terms.entropy.item() + 0.3 * kl
     )
 
@@ -122,8 +122,8 @@ def test_episodes_of_a_rollout_are_those_of_one_alone(reward: RewardName, on_fai
             node = rollout.nodes[episode, step : step + 1]
             assert node[0] - starts[episode] == info["node"] and not ended and not cut_off
             edge = forest.batch(node).edges[rollout.places[episode, step]]
-            _, worth, ended, cut_off, info = environment.step(int(edge - forest.start[node[0]]))
-            assert rollout.rewards[episode, step] == pytest.approx(worth)
+            _, reward_, ended, cut_off, info = environment.step(int(edge - forest.start[node[0]]))
+            assert rollout.rewards[episode, step] == pytest.approx(reward_)
         assert ended or cut_off
         assert 2 ** rollout.best[episode] == pytest.approx(info["best_speedup"])
 
@@ -144,35 +144,47 @@ def test_what_a_forest_says_is_what_its_trees_say() -> None:
     assert np.array_equal(batch.observations[2], matrix([observation_features(seen, None)], forest.state_names)[0])
 
 
-def test_worth_by_hand() -> None:
+def test_values_of_actions_by_hand() -> None:
     forest = forest_of([detour_tree()])
-    q = worth(forest, discount=0.5, failure=-0.5)
-    # at 2: to 4 it gains 3, to 5 it loses 1 (STOP there is worth 0); at 0: 1 gains 1, 2 gains 0 and then 0.5 * 3
+    q = action_values(forest, gamma=0.5, failure=-0.5)
+    # at 2: to 4 it gains 3, to 5 it loses 1 (STOP there has the value 0); at 0: 1 gains 1, 2 gains 0 and then 0.5 * 3
     assert q[forest.batch(np.array([2])).edges].tolist() == pytest.approx([1.5, -0.5, 0.0])
     assert q[forest.batch(np.array([0])).edges].tolist() == pytest.approx([0.5, 0.75, -0.5, 0.0])
-    taught = lessons(forest, Warm(discount=0.5, sharpness=2.0, opinion=0.0))
+    targets = targets_of(forest, Pretraining(gamma=0.5, sharpness=2.0, opinion=0.0))
     weights = np.exp(2.0 * np.array([0.5, 0.75, -0.5, 0.0]))
-    assert taught.probs[forest.batch(np.array([0])).edges].tolist() == pytest.approx((weights / weights.sum()).tolist())
-    assert taught.logits[forest.batch(np.array([2])).edges].tolist() == pytest.approx([3.0, -1.0, 0.0])
-    mixed = lessons(forest, Warm(discount=0.5, sharpness=2.0, opinion=1.0)).probs[forest.batch(np.array([0])).edges]
+    assert targets.probs[forest.batch(np.array([0])).edges].tolist() == pytest.approx(
+        (weights / weights.sum()).tolist()
+    )
+    assert targets.logits[forest.batch(np.array([2])).edges].tolist() == pytest.approx([3.0, -1.0, 0.0])
+    mixed = targets_of(forest, Pretraining(gamma=0.5, sharpness=2.0, opinion=1.0)).probs[
+        forest.batch(np.array([0])).edges
+    ]
     heuristic = np.asarray(Heuristic().prior(forest.observation(0), forest.legal(0)))
     assert mixed.tolist() == pytest.approx((weights * heuristic / (weights * heuristic).sum()).tolist(), rel=1e-5)
-    assert taught.gains[:3].tolist() == pytest.approx([0.75, 0.0, 1.5])
+    assert targets.gains[:3].tolist() == pytest.approx([0.75, 0.0, 1.5])
 
 
-def test_the_lessons_terms_by_hand() -> None:
+def test_the_terms_of_the_pretraining_by_hand() -> None:
     forest = forest_of([detour_tree()])
-    scorer, taught = TableScorer(forest), lessons(forest, Warm(discount=0.5, sharpness=2.0, opinion=0.0))
-    batch = forest.batch(np.array([2]))  # taught 3, -1 and 0; the scorer has 0
-    loss, error = warm_terms(scorer, batch, taught, absolute=0.5)
+    scorer, targets = TableScorer(forest), targets_of(forest, Pretraining(gamma=0.5, sharpness=2.0, opinion=0.0))
+    batch = forest.batch(np.array([2]))  # targets 3, -1 and 0; the scorer has 0
+    loss, error = pretraining_terms(scorer, batch, targets, absolute=0.5)
     assert loss.item() == pytest.approx(math.log(3.0))  # not anchored: the cross-entropy to any distribution
     assert error.item() == pytest.approx(1.5**2)
     scorer.anchored = True
-    assert warm_terms(scorer, batch, taught, 0.5)[0].item() == pytest.approx(math.log(3.0) + 0.5 * (2.5 + 0.5 + 0.0))
+    assert pretraining_terms(scorer, batch, targets, 0.5)[0].item() == pytest.approx(
+        math.log(3.0) + 0.5 * (2.5 + 0.5 + 0.0)
+    )
 
 
 def quick(**changes: Any) -> TrainSettings:
-    given = {"iterations": 24, "episodes": 64, "steps": 4, "anywhere": 0.0, "warm": Warm(epochs=0)}
+    given = {
+        "iterations": 24,
+        "episodes": 64,
+        "steps": 4,
+        "random_start_prob": 0.0,
+        "pretraining": Pretraining(epochs=0),
+    }
     return TrainSettings(**{**given, "validate_every": 10, "checkpoint_every": 3, **changes})
 
 
@@ -191,7 +203,7 @@ def trained(
 
 @pytest.mark.parametrize(
     "algorithm",
-    [Ppo(rate=0.1, kl=0.0, minibatch=64), Grpo(rate=0.1, kl=0.0, members=8, minibatch=64)],
+    [Ppo(lr=0.1, kl_coef=0.0, minibatch=64), Grpo(lr=0.1, kl_coef=0.0, group_size=8, minibatch=64)],
     ids=["ppo", "grpo"],
 )
 def test_the_best_way_is_found(algorithm: Algorithm, tmp_path: Path) -> None:
@@ -205,8 +217,8 @@ def test_the_best_way_is_found(algorithm: Algorithm, tmp_path: Path) -> None:
     assert np.exp(log_softmax_np(table.logits[batch.edges], batch.counts))[1] > 0.9
 
 
-def test_the_warm_start_alone_finds_the_best_way(tmp_path: Path) -> None:
-    settings = quick(iterations=0, warm=Warm(epochs=40, rate=0.1, sharpness=8.0))
+def test_the_pretraining_alone_finds_the_best_way(tmp_path: Path) -> None:
+    settings = quick(iterations=0, pretraining=Pretraining(epochs=40, lr=0.1, sharpness=8.0))
     _, scorer, history = trained(tmp_path, Ppo(), settings)
     assert history[-1]["greedy"] == 1.0
     values = scorer.weights["values"].detach()
@@ -214,8 +226,8 @@ def test_the_warm_start_alone_finds_the_best_way(tmp_path: Path) -> None:
 
 
 def test_kl_keeps_the_policy_near_the_reference(tmp_path: Path) -> None:
-    free = trained(tmp_path / "a", Ppo(rate=0.1, kl=0.0), quick(iterations=15))[2][-1]["kl"]
-    held = trained(tmp_path / "b", Ppo(rate=0.1, kl=5.0), quick(iterations=15))[2][-1]["kl"]
+    free = trained(tmp_path / "a", Ppo(lr=0.1, kl_coef=0.0), quick(iterations=15))[2][-1]["kl"]
+    held = trained(tmp_path / "b", Ppo(lr=0.1, kl_coef=5.0), quick(iterations=15))[2][-1]["kl"]
     assert held < 0.2 * free
 
 
@@ -223,10 +235,10 @@ class Cut(Exception):
     """Stands for a process that is ended."""
 
 
-@pytest.mark.parametrize("cut", [2, 4, 7])  # within the warm start, at its end, and after it
+@pytest.mark.parametrize("cut", [2, 4, 7])  # within the pretraining, at its end, and after it
 def test_a_resumed_training_ends_with_the_same_weights(cut: int, tmp_path: Path) -> None:
-    settings = quick(iterations=6, warm=Warm(epochs=4, rate=0.05), checkpoint_every=1)
-    algorithm = Ppo(rate=0.05, minibatch=64)
+    settings = quick(iterations=6, pretraining=Pretraining(epochs=4, lr=0.05), checkpoint_every=1)
+    algorithm = Ppo(lr=0.05, minibatch=64)
     _, whole, history = trained(tmp_path / "whole", algorithm, settings)
 
     def stop(unit: int, units: int, row: Row) -> None:
@@ -244,7 +256,7 @@ def test_a_resumed_training_ends_with_the_same_weights(cut: int, tmp_path: Path)
 
 
 def test_small_batches_make_the_same_step(tmp_path: Path) -> None:
-    settings, algorithm = quick(iterations=3, warm=Warm(epochs=2)), Ppo(rate=0.01)
+    settings, algorithm = quick(iterations=3, pretraining=Pretraining(epochs=2)), Ppo(lr=0.01)
     _, whole, _ = trained(tmp_path / "whole", algorithm, settings)
     _, parts, _ = trained(tmp_path / "parts", algorithm, settings, at_once=3)
     for name in whole.weights:

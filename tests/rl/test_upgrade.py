@@ -28,7 +28,7 @@ ACTIONS = (
 )
 SECOND = Renamed(
     kinds={"capture": "cuda_graph"},
-    families={"pointwise": "elementwise"},
+    stage={"family": "template"},
     plan={"captured": "cuda_graph"},
     settings={"cache": "eviction_policy"},
     values={("cache", "let go"): "evict_first"},
@@ -68,8 +68,8 @@ def test_words_are_translated_version_by_version(tmp_path: Path, monkeypatch: py
     plans = [each["plan"] for each in tables["nodes"]]
     block = {"block": 64, "eviction_policy": "first"}
     stages = [
-        {"family": "elementwise", "ops": ["add"], "schedule": block},
-        {"family": "torch", "ops": ["sum"], "schedule": {}},
+        {"template": "pointwise", "ops": ["add"], "schedule": block},
+        {"template": "torch", "ops": ["sum"], "schedule": {}},
     ]
     assert plans[2] is None and json.loads(plans[1]) == stages
     assert json.loads(plans[0]) == {"cuda_graph": True, "stages": stages}

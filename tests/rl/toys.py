@@ -58,8 +58,8 @@ class TableScorer(Scorer):
     def keep_reference(self) -> None:
         self._reference = self.weights["logits"].detach().clone()
 
-    def groups(self, rate: float) -> list[dict[str, Any]]:
-        return [{"params": list(self.weights.values()), "lr": rate}]
+    def groups(self, lr: float) -> list[dict[str, Any]]:
+        return [{"params": list(self.weights.values()), "lr": lr}]
 
     def state_dict(self) -> dict[str, Any]:
         kept = {name: tensor.detach() for name, tensor in self.weights.items()}

@@ -44,6 +44,6 @@ class AutoCoder(ModelCoder):
         try:
             return super().edit(request)
         except ConfigError as error:
-            if request.bench is None:
+            if request.context is None:
                 raise ConfigError(f"coder=auto needs a model ({reason}): {error}") from error
             raise

@@ -1,6 +1,6 @@
 """The coder `llm`: a language model makes each edit in one reply, after MTMC's Micro Coding.
 
-A reply that gives no whole file goes back to the model with the reason. A version that failed is mended by a rule where
+A reply that gives no whole file goes back to the model with the reason. A version that failed is fixed by a rule where
 one fits, which is free, else by the model, which is shown the diagnosis.
 """
 
@@ -15,7 +15,7 @@ from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.chat import ChatReply, ChatRequest
 from mtmc.errors import CoderError, ConfigError, TaskError
 from mtmc.outcome import Cost, Outcome
-from mtmc.protocols import Coder, Edit, EditRequest, Observation, Workbench
+from mtmc.protocols import AgentContext, Coder, Edit, EditRequest, Observation
 from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
@@ -73,17 +73,17 @@ class ModelCoder(Coder):
         Raises: Unusable (a CoderError) where no reply gave a whole new file, BudgetSpent, CoderError where no reply came,
         ModelError where no model can be used, ConfigError where there is no model.
         """
-        mended = mended_by_rule(request)
-        if mended is not None:
-            return mended
-        if request.bench is None:
+        fixed = fixed_by_rule(request)
+        if fixed is not None:
+            return fixed
+        if request.context is None:
             raise ConfigError(
                 f"there is no model to {_purpose(request)} {request.action.sentence!r}: set model.name (and model.api_base "
                 "for a local server), or use coder=rewriter"
             )
-        return self._ask(request, request.bench)
+        return self._ask(request, request.context)
 
-    def _ask(self, request: EditRequest, bench: Workbench) -> Edit:
+    def _ask(self, request: EditRequest, context: AgentContext) -> Edit:
         """Ask until a reply gives a file, `1 + retries` times at most.
 
         A reply is judged "unusable: why" at once. If a later one of the same conversation gives the file, the earlier
@@ -96,19 +96,19 @@ class ModelCoder(Coder):
         problem = Unusable("empty", "no reply came")
         cost, failed = Cost(), list[ChatReply]()
         for _ in range(self.retries + 1):
-            reply = bench.complete(ChatRequest(messages, _purpose(request), request.seed))
+            reply = context.complete(ChatRequest(messages, _purpose(request), request.seed))
             cost += reply.cost
             try:
                 source = _source(request, reply)
             except Unusable as error:
                 problem = error
-                bench.judge(reply, f"unusable: {error.why}")
+                context.judge(reply, f"unusable: {error.why}")
                 failed.append(reply)
                 messages = (*messages, *feedback_messages(reply.text, error))
                 continue
-            bench.judge(reply, "usable")
+            context.judge(reply, "usable")
             for each in failed:
-                bench.judge(each, "repaired")
+                context.judge(each, "repaired")
             return Edit(source, None, cost)
         raise Unusable(problem.why, f"the model gave no usable file in {len(failed)} replies; the last: {problem}")
 
@@ -120,12 +120,12 @@ def root_edit(task: Task) -> Edit:
 
     Raises: CoderError where the reference's text cannot be read.
     """
-    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.exported import export_graph
     from mtmc.rewrite.source import forward_scope, root_source
 
     try:
         root = Rewriter().root(task)
-        forward_scope(task, capture(task))
+        forward_scope(task, export_graph(task))
     except (TaskError, CoderError) as error:
         _log.warning("task %s is beyond the rewriter, its root is text only: %s", task.name, error)
         return Edit(root_source(task), None)
@@ -152,17 +152,17 @@ def model_actions(
     return [each for each in site_actions(observation.source) if has_tf32x3 or each.kind != "precision"]
 
 
-def mended_by_rule(request: EditRequest) -> Edit | None:
-    """A failed version mended by a rule of `mtmc.agents.coders.repair`; None where none fits, or this is no repair."""
+def fixed_by_rule(request: EditRequest) -> Edit | None:
+    """A failed version fixed by a rule of `mtmc.agents.coders.repair`; None where none fits, or this is no repair."""
     if request.feedback is None or request.failed_source is None:
         return None
-    from mtmc.agents.coders.repair import mend
+    from mtmc.agents.coders.repair import fix
 
-    mended = mend(request.failed_source, request.feedback, request.hardware)
-    if mended is None or mended.source == request.failed_source:
+    fixed = fix(request.failed_source, request.feedback, request.hardware)
+    if fixed is None or fixed.source == request.failed_source:
         return None
-    _log.debug("mended by rule: %s", mended.what)
-    return Edit(mended.source, None)
+    _log.debug("fixed by rule: %s", fixed.what)
+    return Edit(fixed.source, None)
 
 
 def _purpose(request: EditRequest) -> str:

@@ -23,11 +23,11 @@ class Rewriter(Coder):
 
     def root(self, task: Task) -> Edit:
         """The reference itself, with a plan of torch calls. Raises: TaskError if it does not export."""
-        from mtmc.rewrite.capture import capture
+        from mtmc.rewrite.exported import export_graph
         from mtmc.rewrite.plan import root_plan
         from mtmc.rewrite.source import root_source
 
-        plan = root_plan(capture(task))
+        plan = root_plan(export_graph(task))
         return Edit(root_source(task), plan.to_json())
 
     def actions(self, observation: Observation, failures: Sequence[tuple[str | None, Outcome]]) -> list[Action]:
@@ -35,20 +35,20 @@ class Rewriter(Coder):
         from mtmc.optimizations import possible
         from mtmc.optimizations.resources import blamed
         from mtmc.optimizations.seen import moves_on
-        from mtmc.rewrite.capture import capture
+        from mtmc.rewrite.exported import export_graph
         from mtmc.rewrite.plan import graph_of, plan_from_json
 
         if observation.plan is None:
             return [STOP]
         moves = moves_on(observation).values()
-        graph = graph_of(capture(observation.task), plan_from_json(observation.plan))
+        graph = graph_of(export_graph(observation.task), plan_from_json(observation.plan))
         return [move.action for move in possible(moves, blamed(graph, failures))]
 
     def edit(self, request: EditRequest) -> Edit:
         """The child's source. Raises: CoderError on a repair (a rule would do the same again) or an unknown action."""
         from mtmc.optimizations import KINDS
         from mtmc.optimizations.seen import moves_on
-        from mtmc.rewrite.capture import capture
+        from mtmc.rewrite.exported import export_graph
         from mtmc.rewrite.plan import graph_of
         from mtmc.rewrite.source import print_plan
 
@@ -64,5 +64,5 @@ class Rewriter(Coder):
             raise CoderError(f"{action.sentence!r} ({action.key}) is none of this version's legal actions")
         if move.child is None:
             raise CoderError(f"{action.sentence!r} makes no new version")
-        graph = graph_of(capture(request.task), move.child)
+        graph = graph_of(export_graph(request.task), move.child)
         return Edit(print_plan(request.task, graph, move.child).source, move.child.to_json())

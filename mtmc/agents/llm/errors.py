@@ -256,27 +256,27 @@ def _integer(digits: str) -> int:
 
 def _no_server(last: Failure, settings: ModelSettings, tries: int) -> str:
     if settings.api_base:
-        mend = "start it, or set model.api_base to where it is"
-        return redact(f"no server answers at model.api_base={settings.api_base} ({last.text}; {tries} tries): {mend}")
-    mend = "check the network, or set model.api_base to a server that can be reached"
-    return redact(f"the provider of model.name={settings.name} cannot be reached ({last.text}; {tries} tries): {mend}")
+        hint = "start it, or set model.api_base to where it is"
+        return redact(f"no server answers at model.api_base={settings.api_base} ({last.text}; {tries} tries): {hint}")
+    hint = "check the network, or set model.api_base to a server that can be reached"
+    return redact(f"the provider of model.name={settings.name} cannot be reached ({last.text}; {tries} tries): {hint}")
 
 
 def _used_up(failures: Sequence[Failure], settings: ModelSettings, seconds: float) -> str:
     counts = Counter(str(failure) for failure in failures)
     tried = "; ".join(text if count == 1 else f"{count} x {text}" for text, count in counts.items())
     requests = "1 request" if len(failures) == 1 else f"{len(failures)} requests"
-    mend = (
+    hint = (
         f"raise model.retries ({settings.retries}) or model.timeout_s ({settings.timeout_s:g}), or ask less at a time"
     )
-    return redact(f"model {settings.name} gave no reply to {requests} in {seconds:.1f} s ({tried}): {mend}")
+    return redact(f"model {settings.name} gave no reply to {requests} in {seconds:.1f} s ({tried}): {hint}")
 
 
 def _too_long(last: Failure, settings: ModelSettings) -> str:
     length = "more" if last.length is None else f"{last.length} tokens"
     limit = "unknown length" if last.limit is None else f"{last.limit} tokens"
-    mend = f"lower model.max_tokens ({settings.max_tokens}), or set model.name to one with a longer context"
-    return redact(f"model {settings.name} has a context of {limit}, the request needs {length} ({last}): {mend}")
+    hint = f"lower model.max_tokens ({settings.max_tokens}), or set model.name to one with a longer context"
+    return redact(f"model {settings.name} has a context of {limit}, the request needs {length} ({last}): {hint}")
 
 
 def _refused(last: Failure, settings: ModelSettings) -> str:
@@ -294,5 +294,5 @@ def _unusable(last: Failure, settings: ModelSettings, variables: str, keyless: b
     if last.kind == "install":
         return f"{model} needs a package that is not installed ({last}): install it, or set another model.name"
     where = f" at model.api_base={settings.api_base}" if settings.api_base else ""
-    mend = "set model.name as litellm spells it, provider/model, or model.api_base to a server that has it"
-    return f"there is no {model}{where} ({last}): {mend}"
+    hint = "set model.name as litellm spells it, provider/model, or model.api_base to a server that has it"
+    return f"there is no {model}{where} ({last}): {hint}"

@@ -87,15 +87,15 @@ def find_target(litellm: Any, settings: ModelSettings) -> Target:
     if not settings.name:
         raise ModelError("no model is set: set model.name, openai/gpt-5-mini for example")
     if settings.api_base and not _is_address(settings.api_base):
-        mend = "use one like http://127.0.0.1:8080/v1"
-        raise ModelError(f"model.api_base={redact(settings.api_base)} is no address: {mend}")
+        hint = "use one like http://127.0.0.1:8080/v1"
+        raise ModelError(f"model.api_base={redact(settings.api_base)} is no address: {hint}")
     try:
         provider, named = str(litellm.get_llm_provider(settings.name)[1]), True
     except Exception:  # litellm.BadRequestError; whatever it is, the provider is not known
         provider, named = "openai", False
     if not named and not settings.api_base:
-        mend = "set model.name with its provider as litellm spells it, openai/gpt-5-mini, or set model.api_base"
-        raise ModelError(f"the provider of model.name={settings.name} is not known: {mend}")
+        hint = "set model.name with its provider as litellm spells it, openai/gpt-5-mini, or set model.api_base"
+        raise ModelError(f"the provider of model.name={settings.name} is not known: {hint}")
     full = settings.name if named else f"openai/{settings.name}"
     missing = _missing_keys(litellm, full, provider)
     key = PLACEHOLDER_KEY if settings.api_base and missing else None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.action import Action
-from mtmc.agents.policies.mixing import check_experience, experienced
+from mtmc.agents.policies.mixing import check_action_statistics, statistics_logits
 from mtmc.errors import ConfigError
 from mtmc.optimizations import KINDS, UNKNOWN_WEIGHT
 from mtmc.protocols import Observation, Policy
@@ -37,24 +37,24 @@ class Heuristic(Policy):
     there are too few programs, sharing the last tiles where they leave the chip half empty; a CUDA graph where launches
     are a good part of the time; stop near the roofline.
 
-    temperature: of the softmax over the logits; 1 as they are, larger is flatter. experience: how much it counts what an
-    action has gained on other versions of the run, 0 for nothing, see `mixing.experienced`.
+    temperature: of the softmax over the logits; 1 as they are, larger is flatter. action_statistics: how much it
+    counts what an action has gained on other versions of the run, 0 for nothing, see `mixing.statistics_logits`.
     """
 
     temperature: float = 1.0
-    experience: float = 4.0
+    action_statistics: float = 4.0
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
             raise ConfigError(
                 f"temperature is {self.temperature}; it must be above 0 (1 leaves the priors as they are)"
             )
-        check_experience("heuristic", self.experience)
+        check_action_statistics("heuristic", self.action_statistics)
 
     def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
         """Softmax of the actions' logits; actions of one kind on one region share that kind's weight."""
         counts = Counter((action.kind, action.region.name) for action in actions)
-        known = experienced(observation, actions, self.experience)
+        known = statistics_logits(observation, actions, self.action_statistics)
         logits = [
             (_logit(observation, action, actions) - math.log(counts[(action.kind, action.region.name)]) + more)
             / self.temperature

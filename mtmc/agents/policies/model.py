@@ -14,7 +14,7 @@ from mtmc.agents.policies.ranking import Ranking, parse_ranking, ranking_message
 from mtmc.chat import POLICY, ChatRequest
 from mtmc.errors import CoderError, ConfigError
 from mtmc.freeform import freeform_action, is_freeform
-from mtmc.protocols import Observation, Policy, Workbench
+from mtmc.protocols import AgentContext, Observation, Policy
 
 log = logging.getLogger(__name__)
 
@@ -88,18 +88,18 @@ class ModelPolicy(Policy):
 
     def _ask(self, observation: Observation, listed: Sequence[Action]) -> Ranking:
         """Raises: CoderError where there is no reply, or none that can be read."""
-        bench = _bench(observation)
+        context = _context(observation)
         messages = ranking_messages(observation, listed, self.proposals, self.steps)
-        reply = bench.complete(ChatRequest(messages, POLICY, _seed(observation.source, listed)))
+        reply = context.complete(ChatRequest(messages, POLICY, _seed(observation.source, listed)))
         lines = len(observation.source.splitlines())
         try:
             ranking = parse_ranking(reply.text, len(listed), lines, self.proposals, reply.truncated)
         except CoderError as error:
-            bench.judge(reply, f"unusable: {error}")
+            context.judge(reply, f"unusable: {error}")
             raise
         if ranking.notes:
             log.info("read with care: %s", "; ".join(ranking.notes[:5]))
-        bench.judge(reply, "repaired" if ranking.notes else "usable")
+        context.judge(reply, "repaired" if ranking.notes else "usable")
         return ranking
 
 
@@ -126,12 +126,12 @@ def ranked_prior(ranked: Sequence[int], others: Sequence[float], temperature: fl
     return [floor / count + (1 - floor) * weight / total for weight in weights]
 
 
-def _bench(observation: Observation) -> Workbench:
-    if observation.bench is None:
+def _context(observation: Observation) -> AgentContext:
+    if observation.context is None:
         raise ConfigError(
             "policy llm has nobody to ask: give the search a model (model.name=...) or use policy=heuristic"
         )
-    return observation.bench
+    return observation.context
 
 
 def _listed(actions: Sequence[Action]) -> list[Action]:

@@ -23,6 +23,6 @@ def open_suite(name: str, path: str) -> Suite:
     """A suite. Raises: ConfigError for a name that does not exist, or a path that the suite cannot do without."""
     if name not in SUITES:
         near = difflib.get_close_matches(name, SUITES, n=1)
-        mend = f"did you mean {near[0]}?" if near else f"use one of {', '.join(SUITES)}"
-        raise ConfigError(f"there is no suite {name!r}: {mend}")
+        fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(SUITES)}"
+        raise ConfigError(f"there is no suite {name!r}: {fix}")
     return SUITES[name](path)

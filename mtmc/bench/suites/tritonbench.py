@@ -41,8 +41,8 @@ class TritonBench:
             files = sorted((Path(self.path).expanduser() / folder).glob("*.py"))
             found += [Problem(level, number, file.stem, file) for number, file in enumerate(files, 1)]
         if not found:
-            mend = f"give a checkout, which has {' and '.join(_GOLD.values())}"
-            raise ConfigError(f"{self.path!r} holds no TritonBench: {mend}")
+            fix = f"give a checkout, which has {' and '.join(_GOLD.values())}"
+            raise ConfigError(f"{self.path!r} holds no TritonBench: {fix}")
         return found
 
     def source(self, problem: Problem) -> str:

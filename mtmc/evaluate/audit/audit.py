@@ -13,7 +13,7 @@ and whatever else the task's own reference imports, unless it is one of the door
 A value has no track in a text, so modules and the classes that others use too are refused where they become values
 (in containers, as arguments, under two names). What comes out of a value must not be used like a module all the same:
 no attribute with a module's name, no private one, no assignment to an attribute but of the file's own objects and a few
-that layers have. What is refused is listed in `mtmc.evaluate.audit.forbidden`, the exceptions in `.honest`; `.tracking`
+that layers have. What is refused is listed in `mtmc.evaluate.audit.denylist`, the exceptions in `.allowlist`; `.tracking`
 knows what a file's names stand for, `.places` where in it a class is only looked at.
 
 This is advisory, not a wall: Python offers endless aliases, and no reading of text catches them all. The walls are the
@@ -26,8 +26,14 @@ import ast
 import logging
 from collections.abc import Iterator
 
-from mtmc.evaluate.audit.diagnosis import diagnose
-from mtmc.evaluate.audit.forbidden import (
+from mtmc.evaluate.audit.allowlist import (
+    ALLOWED_DUNDERS,
+    ALLOWED_MODULES,
+    ALLOWED_PRIVATE,
+    INHERITED,
+    WRITABLE,
+)
+from mtmc.evaluate.audit.denylist import (
     BY_NAME,
     FORBIDDEN_BUILTINS,
     FORBIDDEN_MODULES,
@@ -42,13 +48,7 @@ from mtmc.evaluate.audit.forbidden import (
     refused_path,
     refused_text,
 )
-from mtmc.evaluate.audit.honest import (
-    ALLOWED_MODULES,
-    HONEST_DUNDERS,
-    HONEST_PRIVATE,
-    INHERITED,
-    WRITABLE,
-)
+from mtmc.evaluate.audit.diagnosis import diagnose
 from mtmc.evaluate.audit.places import Places
 from mtmc.evaluate.audit.tracking import Tracking, executed, imports
 from mtmc.outcome import Diagnosis, Outcome
@@ -192,13 +192,13 @@ class _Refusals:
             return "use of another object's class as a value"
         if name.startswith("__") and name.endswith("__"):
             inherited = on_super and name in INHERITED
-            honest = name in HONEST_DUNDERS or inherited or self._places.sets_own(node)
+            honest = name in ALLOWED_DUNDERS or inherited or self._places.sets_own(node)
             return None if honest else f"use of .{name}"
         if known.is_own(node.value):
             return None
         if name in FOREIGN:
             return None if name in known.fields and name not in (*ALLOWED_MODULES, "obj") else f"use of .{name}"
-        if not name.startswith("_") or on_super or name in HONEST_PRIVATE | known.fields | known.methods:
+        if not name.startswith("_") or on_super or name in ALLOWED_PRIVATE | known.fields | known.methods:
             return None
         return f"use of .{name} (a private part of what is not the file's own)"
 

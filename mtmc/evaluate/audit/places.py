@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from mtmc.evaluate.audit.forbidden import BY_NAME
-from mtmc.evaluate.audit.honest import GENERIC, LOOKING
+from mtmc.evaluate.audit.allowlist import GENERIC, LOOKING
+from mtmc.evaluate.audit.denylist import BY_NAME
 from mtmc.evaluate.audit.tracking import Tracking
 
 _TYPING = ("typing", "typing_extensions", "collections")

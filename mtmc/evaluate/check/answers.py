@@ -1,4 +1,4 @@
-"""What a candidate's process says. It crosses as JSON, and is looked at when it is read (`mtmc.evaluate.plain`)."""
+"""What a candidate's process says. It crosses as JSON, and is validated when it is read (`mtmc.evaluate.plain`)."""
 
 from __future__ import annotations
 

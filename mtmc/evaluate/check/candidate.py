@@ -1,9 +1,9 @@
 """The candidate's side of the check: a process of its own that never sees an expected value.
 
 Forked by the check (`mtmc.evaluate.check.check`) before the reference is even loaded. It is handed one case after another
-over a socket, pickled (the check is trusted): shapes, constructor arguments, and where inputs lie on the tray
-(`mtmc.evaluate.check.tray`). It answers with a JSON header and raw bytes (the candidate is not trusted, so nothing it
-made is unpickled).
+over a socket, pickled (the check is trusted): shapes, constructor arguments, and where inputs lie in the shared
+buffer (`mtmc.evaluate.check.shared_input`). It answers with a JSON header and raw bytes (the candidate is not trusted, so
+nothing it made is unpickled).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 
 from mtmc.evaluate.audit.diagnosis import diagnose_exception
 from mtmc.evaluate.check.answers import OutOfMemory, Packed, Raised, Result, Text
-from mtmc.evaluate.check.tray import Tray, tensors_of
+from mtmc.evaluate.check.shared_input import SharedInputBuffer, tensors_of
 from mtmc.evaluate.interpreter.bounds import bounded_memory
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
@@ -40,8 +40,8 @@ class Case:
     variant: serial number of the model; a candidate is loaded and constructed once for each.
     constants: module-level integers to replace in its source. arguments: of the constructor.
     model_seed, forward_seed: set before construction and before the forward. state: see `Task.state`.
-    inputs: as `Tray.put` returns them.
-    moved: whether its neutral weights are moved, see `construct`.
+    inputs: as `SharedInputBuffer.put` returns them.
+    moved: whether its degenerate weights are moved, see `construct`.
     """
 
     variant: int
@@ -69,14 +69,14 @@ class Answer:
     changed_parameters: list[str]
 
 
-def serve(connection: socket.socket, source: str, tray: Tray) -> None:
+def serve(connection: socket.socket, source: str, buffer: SharedInputBuffer) -> None:
     """In the forked process: answer cases until the other side closes. Never returns."""
     try:
         lock_down("candidate", [Path.cwd()])
         models: dict[int, Any] = {}
         while True:
             case = pickle.loads(read_message(connection))
-            said, body = _answer(case, source, models, tray)
+            said, body = _answer(case, source, models, buffer)
             write_message(connection, json.dumps(asdict(said)).encode())
             write_message(connection, body)
     except EOFError:
@@ -87,7 +87,9 @@ def serve(connection: socket.socket, source: str, tray: Tray) -> None:
         os._exit(1)
 
 
-def _answer(case: Case, source: str, models: dict[int, Any], tray: Tray) -> tuple[Result | Raised | OutOfMemory, bytes]:
+def _answer(
+    case: Case, source: str, models: dict[int, Any], buffer: SharedInputBuffer
+) -> tuple[Result | Raised | OutOfMemory, bytes]:
     path = Path.cwd() / f"mtmc_candidate_{case.variant}.py"
     text = source
     try:
@@ -97,7 +99,7 @@ def _answer(case: Case, source: str, models: dict[int, Any], tray: Tray) -> tupl
             models[case.variant] = construct(
                 module, "ModelNew", case.arguments, case.model_seed, case.state, moved=case.moved
             )
-        return _forward(models[case.variant], tray.take(case.inputs), case.forward_seed)
+        return _forward(models[case.variant], buffer.take(case.inputs), case.forward_seed)
     except Exception as error:
         if out_of_memory(error):
             return OutOfMemory(str(error)[:2000]), b""

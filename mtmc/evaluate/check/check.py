@@ -38,7 +38,7 @@ SEED_STEP = 7919
 
 
 def warm(target_name: str, multiprocessors: int) -> None:
-    """Once per warm process: import everything, mend the interpreter, run a small kernel. Raises: EvaluatorError for an
+    """Once per warm process: import everything, correct the interpreter, run a small kernel. Raises: EvaluatorError for an
     unknown target."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -92,18 +92,18 @@ def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> Ch
         if case.serial != serial:
             reference, serial = _reference(task, case, seed), case.serial
         case_seed = seed + SEED_STEP * (number + 1)
-        truth = reference.truth(case.distribution, case_seed) if reference is not None else None  # type: ignore[arg-type]
-        if reference is None or truth is None:
+        expected = reference.expected(case.distribution, case_seed) if reference is not None else None  # type: ignore[arg-type]
+        if reference is None or expected is None:
             continue
-        answer = candidate.ask(task, case, reference.arguments, truth.inputs, seed, case_seed)
+        answer = candidate.ask(task, case, reference.arguments, expected.inputs, seed, case_seed)
         if isinstance(answer, Failure):
             message = f"{answer.diagnosis.message} ({case.where})"
             return Failure(answer.status, replace(answer.diagnosis, message=message))
-        error, diagnosis = judge(answer, truth, case.where)
+        error, diagnosis = judge(answer, expected, case.where)
         if diagnosis is not None:
             return Failure("wrong_result", diagnosis)
         worst, cases = max(worst, error), cases + 1
-        exact = exact and truth.exact
+        exact = exact and expected.exact
     return Checked(worst, cases, exact)
 
 
@@ -137,16 +137,16 @@ class _Candidate:
     """This side of the process that holds the candidate."""
 
     def __init__(self, source: str) -> None:
-        from mtmc.evaluate.check.tray import Tray
+        from mtmc.evaluate.check.shared_input import SharedInputBuffer
 
-        self._tray = Tray()
+        self._buffer = SharedInputBuffer()
         self._socket, theirs = socket.socketpair()
         self._pid = os.fork()
         if self._pid == 0:
             from mtmc.evaluate.check.candidate import serve
 
             self._socket.close()
-            serve(theirs, source, self._tray)
+            serve(theirs, source, self._buffer)
         theirs.close()
         self._status: int | None = None
 
@@ -168,11 +168,11 @@ class _Candidate:
         model_seed: int,
         forward_seed: int,
     ) -> Answer | Failure:
-        """Run one case: its answer, or a failure where there is none. Raises: TaskError as `Tray.put` does."""
+        """Run one case: its answer, or a failure where there is none. Raises: TaskError as `SharedInputBuffer.put` does."""
         from mtmc.evaluate.check.candidate import Case, unpack
 
         constants = planned.variant.constants
-        placed = self._tray.put(inputs)
+        placed = self._buffer.put(inputs)
         case = Case(planned.serial, constants, arguments, task.state, model_seed, forward_seed, placed, planned.moved)
         try:
             write_message(self._socket, pickle.dumps(case))
@@ -189,7 +189,7 @@ class _Candidate:
         except (AttributeError, ValueError, TypeError, RuntimeError) as error:
             message = f"the candidate's process answered nonsense: {error}"
             return Failure("crash", Diagnosis("check", "BadAnswer", message))
-        changed = sorted({*answer.changed_inputs, *self._tray.changed(inputs)})
+        changed = sorted({*answer.changed_inputs, *self._buffer.changed(inputs)})
         return replace(answer, changed_inputs=changed)
 
     def _death(self) -> Failure:

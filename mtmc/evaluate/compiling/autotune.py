@@ -1,7 +1,7 @@
 """Autotuned kernels: without a device to time on, ahead of a device, and quickly on one.
 
 Without a device (`pin_autotuners`) the build tries a kernel's pruned configurations in order, as a GPU would skip those
-that do not fit; check and estimate then use the one that the build settled on. Ahead of a device (`try_all`) the build
+that do not fit; check and estimate then use the one that the build settled on. Prefetcher of a device (`try_all`) the build
 compiles all of them, because there the candidate's own tuner times them, in a few repetitions each (`quick_autotune`).
 Runs in worker processes only.
 """

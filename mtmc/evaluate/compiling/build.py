@@ -121,7 +121,7 @@ def build(
 ) -> Built | Failure:
     """Audit a candidate, then compile its kernels, see `compiled`.
 
-    The audit is here since reading a large file takes a second, which would hold up the process that all lanes share.
+    The audit is here since reading a large file takes a second, which would hold up the process that all GPUs share.
     Returns: as `compiled`; a failure for what is refused, too. Raises: TaskError if the reference itself fails.
     """
     refused = audit(source, task.source)

@@ -80,7 +80,7 @@ def install_driver(
     multiprocessors: int,
     facts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
-    """Make Triton in this process believe in a GPU of this target, as far as compiling needs one.
+    """Make Triton in this process take itself to be on a GPU of this target, as far as compiling needs one.
 
     Also answers what candidates ask of their device (`torch.cuda.get_device_properties`, Triton's own properties), so
     that a persistent kernel sizes its grid for the target. multiprocessors: of the product estimated for.

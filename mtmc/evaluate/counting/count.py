@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose_exception
+from mtmc.evaluate.counting.cuda_graph import copies_around
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
-from mtmc.evaluate.counting.graphs import copies_around
 from mtmc.evaluate.counting.launches import Limits
 from mtmc.evaluate.counting.storages import tensors_in
 from mtmc.evaluate.counting.tally import LaunchRecord, OpRecord, Record
@@ -40,7 +40,7 @@ Records = tuple[OpRecord | LaunchRecord, ...]
 class Counted:
     """What a forward moves and computes.
 
-    records: see `count_traffic`. inputs: bytes of each storage of the inputs. copies: see `graphs.copies_around`.
+    records: see `count_traffic`. inputs: bytes of each storage of the inputs. copies: see `cuda_graph.copies_around`.
     """
 
     records: Records

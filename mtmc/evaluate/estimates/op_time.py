@@ -141,7 +141,7 @@ def _convolution_ms(record: Record, gpu: Hardware) -> dict[str, float]:
 
 
 def _column_softmax_ms(dims: Sequence[int], gpu: Hardware) -> float:
-    """A softmax across rows: one thread walks a column three times, a load at a time."""
+    """A softmax across rows: one thread loops over a column three times, a load at a time."""
     if len(dims) != 3 or dims[2] == 1:
         return 0.0
     rows, length, _ = dims

@@ -3,7 +3,7 @@
 As it comes, the interpreter multiplies fp32 operands of `tl.dot` exactly where a GPU rounds them to TF32, treats
 bfloat16 bits as integers in arithmetic, truncates when it casts to bfloat16, knows no libdevice, patches
 `triton.language` anew for every device function it calls (half of its time), and reads and writes whatever address a
-kernel computes. `prepare` mends the numbers and the speed in the present process, which must run with
+kernel computes. `prepare` corrects the numbers and the speed in the present process, which must run with
 TRITON_INTERPRET=1; `mtmc.evaluate.interpreter.bounds` watches the addresses. None of it is public API: tests hold it to each
 version.
 """
@@ -23,7 +23,7 @@ _Array = np.ndarray[Any, Any]
 
 
 def prepare(default_precision: str = "tf32") -> None:
-    """Mend the interpreter of this process, once.
+    """Correct the interpreter of this process, once.
 
     default_precision: what `tl.dot` does to fp32 operands where a kernel does not say ("tf32" on CUDA, "ieee" on AMD).
     """
@@ -38,9 +38,9 @@ def prepare(default_precision: str = "tf32") -> None:
         sanitize_overflow=False,  # integers wrap around on a GPU; the check takes half of the interpreter's time
     )
     _patch_language_once(interpreter)
-    _mend_bfloat16(interpreter)
-    _mend_dot(interpreter.InterpreterBuilder)
-    _mend_math(interpreter)
+    _correct_bfloat16(interpreter)
+    _correct_dot(interpreter.InterpreterBuilder)
+    _correct_math(interpreter)
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _round_mantissa(values: _Array, dropped: int) -> _Array:
 # --- tl.dot ----------------------------------------------------------------------------------------------------------
 
 
-def _mend_dot(builder: Any) -> None:
+def _correct_dot(builder: Any) -> None:
     original = builder.create_dot
 
     def create_dot(self: Any, a: Any, b: Any, d: Any, input_precision: Any, max_num_imprecise_acc: Any) -> Any:
@@ -124,7 +124,7 @@ def _bf16_parts(values: _Array) -> list[_Array]:
 # --- bfloat16 --------------------------------------------------------------------------------------------------------
 
 
-def _mend_bfloat16(interpreter: types.ModuleType) -> None:
+def _correct_bfloat16(interpreter: types.ModuleType) -> None:
     """Arithmetic on bfloat16: through float32, rounded once at the end of each operation."""
     builder, handle_type = interpreter.InterpreterBuilder, interpreter.TensorHandle
     import triton.language as tl
@@ -151,11 +151,11 @@ def _mend_bfloat16(interpreter: types.ModuleType) -> None:
     for name in ("binary_op", "unary_op", "ternary_op", "create_fma", "create_idiv", "create_clampf"):
         if hasattr(builder, name):
             setattr(builder, name, through_f32(getattr(builder, name)))
-    _mend_casts(builder, widen, narrow)
-    _mend_reductions(interpreter, widen, narrow)
+    _correct_casts(builder, widen, narrow)
+    _correct_reductions(interpreter, widen, narrow)
 
 
-def _mend_casts(builder: Any, widen: Callable[[Any], Any], narrow: Callable[[Any], Any]) -> None:
+def _correct_casts(builder: Any, widen: Callable[[Any], Any], narrow: Callable[[Any], Any]) -> None:
     """Casts from and to bfloat16, which the interpreter truncates where a GPU rounds to nearest."""
     import triton.language as tl
 
@@ -181,7 +181,9 @@ def _rounds_to_nearest(rounding_mode: Any) -> bool:
     return rounding_mode is None or str(getattr(rounding_mode, "name", rounding_mode)).upper().endswith("RTNE")
 
 
-def _mend_reductions(interpreter: types.ModuleType, widen: Callable[[Any], Any], narrow: Callable[[Any], Any]) -> None:
+def _correct_reductions(
+    interpreter: types.ModuleType, widen: Callable[[Any], Any], narrow: Callable[[Any], Any]
+) -> None:
     """Sums and scans of bfloat16: accumulated in fp32, rounded once."""
     import triton.language as tl
 
@@ -227,7 +229,7 @@ def _patch_language_once(interpreter: Any) -> None:
     interpreter._patch_lang = lambda fn: scope
 
 
-def _mend_math(interpreter: types.ModuleType) -> None:
+def _correct_math(interpreter: types.ModuleType) -> None:
     """erf of whole arrays, and libdevice."""
     builder, handle_type = interpreter.InterpreterBuilder, interpreter.TensorHandle
 

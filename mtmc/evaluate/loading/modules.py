@@ -97,14 +97,14 @@ def construct(
     Reference and candidate are made by this same call, so equal constructors give equal weights. As in KernelBench the
     module stays in the mode its constructor leaves it in.
     device: where it is made, by that device's own random numbers; what its constructor makes elsewhere is moved there.
-    moved: move what the constructor sets to one value throughout, see `mtmc.evaluate.loading.neutral`.
+    moved: move what the constructor sets to one value throughout, see `mtmc.evaluate.loading.degenerate`.
     On fake tensors a constructor may read values, see `mtmc.evaluate.loading.fake`.
     Raises: whatever the constructor raises.
     """
     import torch
 
+    from mtmc.evaluate.loading.degenerate import move_degenerate, moving_initializers
     from mtmc.evaluate.loading.fake import constructed
-    from mtmc.evaluate.loading.neutral import move_neutral, moving_initializers
 
     def make() -> Any:
         with moving_initializers(seed) if moved else contextlib.nullcontext():
@@ -118,7 +118,7 @@ def construct(
     if state is not None:
         model.load_state_dict(torch.load(io.BytesIO(state), map_location=device, weights_only=True))
     if moved:
-        move_neutral(model, seed)
+        move_degenerate(model, seed)
     return model if device == "cpu" else _move_model(model, device)
 
 

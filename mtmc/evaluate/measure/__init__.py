@@ -1,1 +1,1 @@
-"""Measuring on a device: the oracle (trusted, one per GPU), the subject (a candidate's process), the lane between them."""
+"""measure: timing on a device: the oracle (trusted, one a GPU), the subject (a candidate's process), the worker between."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from mtmc.evaluate.measure.clock import Overhead, OverheadTable, Patience, lower_eighth, median
-from mtmc.evaluate.measure.fabric import Fabric
+from mtmc.evaluate.measure.backend import DeviceBackend
+from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TimingBudget, lower_eighth, median
 from mtmc.evaluate.reference.compare import Expected
-from mtmc.evaluate.reference.reference import Truth
+from mtmc.evaluate.reference.reference import ExpectedOutputs
 
 if TYPE_CHECKING:
     from mtmc.evaluate.measure.examination import Examination, Samples
@@ -25,26 +25,26 @@ ROOM = (SIZES[-1], SIZES[-1])
 CALLS = 15
 
 
-def run(examination: Examination, fabric: Fabric) -> OverheadTable:
+def run(examination: Examination, backend: DeviceBackend) -> OverheadTable:
     """Measure all sizes both ways. Raises: Failed if the process fails, which is the machine's fault then."""
     number = examination.load_own("clone", 0)
     found: dict[bool, list[tuple[int, float]]] = {True: [], False: []}
     flushes: list[float] = []
-    for size in SIZES if fabric.asynchronous else SIZES[:2]:
-        x = torch.randn(size // 4, device=fabric.device)
-        truth = Truth([x], [Expected(x, x, x, False)], "*", [])
-        examination.ask_for(truth, number, "calibration")
-        gated = _calls(examination, truth, number, ahead=True)
+    for size in SIZES if backend.asynchronous else SIZES[:2]:
+        x = torch.randn(size // 4, device=backend.device)
+        expected = ExpectedOutputs([x], [Expected(x, x, x, False)], "*", [])
+        examination.ask_for(expected, number, "calibration")
+        gated = _calls(examination, expected, number, ahead=True)
         own = median(gated.stated)
         flushes += gated.flushes
         beyond = [wall - each for wall, each in zip(gated.walls, gated.stated, strict=True)]
         found[True].append((size, lower_eighth(beyond)))
-        found[False].append((size, median(_calls(examination, truth, number, ahead=False).walls) - own))
+        found[False].append((size, median(_calls(examination, expected, number, ahead=False).walls) - own))
     return OverheadTable(Overhead(tuple(found[True])), Overhead(tuple(found[False])), lower_eighth(flushes))
 
 
-def _calls(examination: Examination, truth: Truth, number: int, ahead: bool) -> Samples:
-    def same(_seed: int) -> Truth:
-        return truth
+def _calls(examination: Examination, expected: ExpectedOutputs, number: int, ahead: bool) -> Samples:
+    def same(_seed: int) -> ExpectedOutputs:
+        return expected
 
-    return examination.time(same, number, Patience(CALLS, CALLS, 0.0, 0.0), ahead)
+    return examination.time(same, number, TimingBudget(CALLS, CALLS, 0.0, 0.0), ahead)

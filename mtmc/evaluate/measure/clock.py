@@ -11,12 +11,12 @@ few microseconds. So the stated time counts where
 with `low` the lower eighth, and `overhead` the lower eighth of what the evaluator's own models show in the same way.
 
 What a forged time gains: a wall is the oracle's own, and no shorter than the overhead and the work of that call, whose
-outputs are checked. So a version that is believed states at least the time that its work truly took in the fastest eighth
+outputs are checked. So a version that passes states at least the time that its work truly took in the fastest eighth
 of its calls, less the slack, whichever of its times it forged, and however many. Work that hides in every call is in that
 eighth; work that is left out of some calls makes their outputs wrong; slow calls beside fast ones only add to the walls.
 (The median of `wall - stated` in pairs would ask for more of the honest and for no more of the others: it passes with just
 under half of the times forged, and the median of the stated ones is then the least of the true ones.) Calls before which
-the device was not idle do not count, see `belief`: their work may have begun before the clock.
+the device was not idle do not count, see `timing_validation`: their work may have begun before the clock.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def lower_eighth(samples: Sequence[float]) -> float:
 
 
 @dataclass(frozen=True)
-class Patience:
+class TimingBudget:
     """When to stop timing. least, most: samples. precision: half the interval over the median that is enough; so is half
     an interval of `TICKS_MS`.
 

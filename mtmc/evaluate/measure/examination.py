@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
 from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase
-from mtmc.evaluate.measure.clock import Patience
+from mtmc.evaluate.measure.backend import DeviceBackend
+from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation
-from mtmc.evaluate.measure.fabric import Fabric
 from mtmc.evaluate.measure.flags import GATE, Flags
-from mtmc.evaluate.measure.grounds import Grounds, tensors_of
-from mtmc.evaluate.measure.handover import Handover
+from mtmc.evaluate.measure.output_buffer import OutputBuffer
+from mtmc.evaluate.measure.reference_state import ReferenceState, tensors_of
 from mtmc.evaluate.measure.wire import Call, Load, Profile, Profiled, Ready, Returned
-from mtmc.evaluate.reference.reference import Reference, Truth
+from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 
 _Item = TypeVar("_Item")
 
@@ -35,8 +35,8 @@ class _Times(NamedTuple):
 FULL = 0
 WARM_CALLS = 2
 """Timed calls that are thrown away: clocks rise, caches of the host fill."""
-CASES_AHEAD = 3
-"""Cases whose truths wait for the candidate at most: their shapes are small."""
+PREFETCHED_CASES = 3
+"""Cases whose expected outputs wait for the candidate at most: their shapes are small."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ class Samples:
     input_bytes: int = 0
 
 
-class Ahead(Generic[_Item]):
+class Prefetcher(Generic[_Item]):
     """Items of which the next ones can be made before they are asked for: while the candidate is at work, say. most: of
     those that are made and not taken."""
 
@@ -83,11 +83,16 @@ class Examination:
     """What one candidate is put through. Each method raises `Failed` where the candidate is to blame."""
 
     def __init__(
-        self, conversation: Conversation, handover: Handover, fabric: Fabric, flags: Flags, draw_seed: Callable[[], int]
+        self,
+        conversation: Conversation,
+        buffer: OutputBuffer,
+        backend: DeviceBackend,
+        flags: Flags,
+        draw_seed: Callable[[], int],
     ) -> None:
         self._asked = conversation
-        self._handover = handover
-        self._fabric = fabric
+        self._buffer = buffer
+        self._backend = backend
         self._words = flags.words
         self._draw_seed = draw_seed
 
@@ -95,97 +100,97 @@ class Examination:
 
     def load(
         self,
-        grounds: Grounds,
+        state: ReferenceState,
         variant: int,
         source: str,
         moved: bool = False,
-        made: str = "",
+        baseline: str = "",
         meanwhile: Callable[[], bool] | None = None,
     ) -> int:
         """Have the candidate construct its model at a set of shapes; the number to call it by. meanwhile: see `ask`."""
-        _, seed = grounds.reference(variant, moved)
+        _, seed = state.reference(variant, moved)
         number = 2 * variant + int(moved)
-        shapes = grounds.variants[variant]
-        arguments = grounds.arguments(variant, moved)
+        shapes = state.variants[variant]
+        arguments = state.arguments(variant, moved)
         self._asked.where = f"construction at the {shapes.label} shapes"
-        request = Load(number, source, shapes.constants, arguments, grounds.task.state, seed, moved, made)
+        request = Load(number, source, shapes.constants, arguments, state.task.state, seed, moved, baseline)
         self._asked.ask(request, Ready, meanwhile)
         return number
 
-    def check(self, grounds: Grounds, source: str, plan: Plan) -> Checked:
+    def check(self, state: ReferenceState, source: str, plan: Plan) -> Checked:
         """All cases of a plan, ungated."""
         worst, cases, exact = 0.0, 0, True
-        coming = Ahead(self._cases(grounds, plan), CASES_AHEAD)
+        coming = Prefetcher(self._cases(state, plan), PREFETCHED_CASES)
         # Of the first one it is certain that the reference takes it: the candidate need not wait to hear of it.
         first = plan.cases[0]
-        variant = grounds.variants.index(first.variant)
-        numbers = {first.serial: self.load(grounds, variant, source, first.moved, meanwhile=coming.prepare)}
+        variant = state.variants.index(first.variant)
+        numbers = {first.serial: self.load(state, variant, source, first.moved, meanwhile=coming.prepare)}
         while (found := coming.take()) is not None:
-            case, variant, truth = found
+            case, variant, expected = found
             if case.serial not in numbers:
-                loaded = self.load(grounds, variant, source, case.moved, meanwhile=coming.prepare)
+                loaded = self.load(state, variant, source, case.moved, meanwhile=coming.prepare)
                 numbers[case.serial] = loaded
             number = numbers[case.serial]
-            worst = max(worst, self.ask_for(truth, number, case.where, check=True, meanwhile=coming.prepare))
+            worst = max(worst, self.ask_for(expected, number, case.where, check=True, meanwhile=coming.prepare))
             cases += 1
-            exact = exact and truth.exact
+            exact = exact and expected.exact
         return Checked(worst, cases, exact)
 
-    def _cases(self, grounds: Grounds, plan: Plan) -> Iterator[tuple[PlannedCase, int, Truth]]:
-        """Each case of a plan that the reference takes, with the index of its shapes and its truth."""
+    def _cases(self, state: ReferenceState, plan: Plan) -> Iterator[tuple[PlannedCase, int, ExpectedOutputs]]:
+        """Each case of a plan that the reference takes, with the index of its shapes and what it should give."""
         for case in plan.cases:
-            variant = grounds.variants.index(case.variant)
-            truth = grounds.truth(variant, case.moved, case.distribution, self._draw_seed())
-            if truth is not None:
-                yield case, variant, truth
+            variant = state.variants.index(case.variant)
+            expected = state.expected(variant, case.moved, case.distribution, self._draw_seed())
+            if expected is not None:
+                yield case, variant, expected
 
     def ask_for(
         self,
-        truth: Truth,
+        expected: ExpectedOutputs,
         number: int,
         where: str,
         check: bool = False,
         meanwhile: Callable[[], bool] | None = None,
     ) -> float:
-        """One ungated forward and its comparison with a truth; the norm-wise error. meanwhile: see `ask`."""
+        """One ungated forward and its comparison with what is expected; the norm-wise error. meanwhile: see `ask`."""
         self._asked.where = where
-        places = self._handover.write(truth)
-        self._fabric.synchronize()
+        places = self._buffer.write(expected)
+        self._backend.synchronize()
         said = self._asked.ask(Call(number, places, self._draw_seed(), 0, False, check), Returned, meanwhile)
-        return self._handover.compare(said, truth, self._asked.stage, where)
+        return self._buffer.compare(said, expected, self._asked.stage, where)
 
     # -- time ----------------------------------------------------------------------------------------------------
 
-    def load_own(self, made: str, number: int) -> int:
+    def load_own(self, baseline: str, number: int) -> int:
         """Have the process make one of the evaluator's own models; the number to call it by."""
         self._asked.where = "calibration"
-        self._asked.ask(Load(number, "", (), b"", None, 0, False, made), Ready)
+        self._asked.ask(Load(number, "", (), b"", None, 0, False, baseline), Ready)
         return number
 
-    def time(self, draw: Callable[[int], Truth], number: int, patience: Patience, ahead: bool) -> Samples:
-        """Timed forwards on fresh inputs until patience ends, every output checked.
+    def time(self, draw: Callable[[int], ExpectedOutputs], number: int, budget: TimingBudget, ahead: bool) -> Samples:
+        """Timed forwards on fresh inputs until the budget is spent, every output checked.
 
-        draw: the truth of a seed. ahead: whether to try to have the calls enqueued.
+        draw: what a seed should give. ahead: whether to try to have the calls enqueued.
         """
         self._asked.stage = "time"
         samples, calls = Samples(ahead=ahead), 0
         started = time.monotonic()
-        while not patience.enough(samples.stated, time.monotonic() - started):
-            truth = draw(self._draw_seed())
+        while not budget.enough(samples.stated, time.monotonic() - started):
+            expected = draw(self._draw_seed())
             calls += 1
-            call = self._timed_call(truth, number, calls, samples.ahead)
+            call = self._timed_call(expected, number, calls, samples.ahead)
             if samples.ahead and call.flush is None:
                 samples, started = Samples(ahead=False), time.monotonic()
             elif calls > WARM_CALLS:
                 samples.stated.append(call.stated)
                 samples.walls.append(call.wall)
                 samples.flushes += [] if call.flush is None else [call.flush]
-            samples.output_bytes, samples.outputs = _size_of(truth)
-            samples.input_bytes = sum(t.numel() * t.element_size() for t in tensors_of(truth.inputs))
-            del truth  # before the next one is drawn: two of them may be more than the device has
+            samples.output_bytes, samples.outputs = _size_of(expected)
+            samples.input_bytes = sum(t.numel() * t.element_size() for t in tensors_of(expected.inputs))
+            del expected  # before the next one is drawn: two of them may be more than the device has
         return samples
 
-    def _timed_call(self, truth: Truth, number: int, call: int, ahead: bool) -> _Times:
+    def _timed_call(self, expected: ExpectedOutputs, number: int, call: int, ahead: bool) -> _Times:
         """One call. ahead: whether to try to have it enqueued behind the gate.
 
         The seed that the candidate's generator is set to says nothing of the inputs.
@@ -193,52 +198,52 @@ class Examination:
         where = f"full shapes, timed call {call}"
         self._asked.where = where
         serial = int(self._words[GATE]) + 1
-        places, tensors = self._handover.places(truth)
+        places, tensors = self._buffer.places(expected)
         if ahead:
             self._asked.send(Call(number, places, self._draw_seed(), serial, True))
             ahead = self._asked.enqueued(serial)
         if not ahead:
-            return self._open_call(truth, number, serial, where)
-        self._handover.fill(places, tensors, truth)
-        before = self._fabric.mark()
-        self._fabric.flush()
-        after = self._fabric.mark()
-        self._fabric.synchronize()
-        flush = self._fabric.elapsed_ms(before, after)
+            return self._open_call(expected, number, serial, where)
+        self._buffer.fill(places, tensors, expected)
+        before = self._backend.mark()
+        self._backend.flush()
+        after = self._backend.mark()
+        self._backend.synchronize()
+        flush = self._backend.elapsed_ms(before, after)
         start = time.perf_counter()
         self._words[GATE] = serial
         wall = self._asked.await_done(serial, start)
         said = self._asked.hear(Returned)
-        self._handover.compare(said, truth, self._asked.stage, where)
+        self._buffer.compare(said, expected, self._asked.stage, where)
         return _Times(max(said.ms, 0.0), wall, flush)
 
-    def _open_call(self, truth: Truth, number: int, serial: int, where: str) -> _Times:
+    def _open_call(self, expected: ExpectedOutputs, number: int, serial: int, where: str) -> _Times:
         """A call whose host code waits for the device: the gate is open, and its host time counts too."""
         if int(self._words[GATE]) < serial and self._asked.pending:  # the call that did not return behind the gate
             self._words[GATE] = serial
             self._asked.hear(Returned)
             serial += 1
-        places, tensors = self._handover.places(truth)
-        self._handover.fill(places, tensors, truth)
-        self._fabric.flush()
-        self._fabric.synchronize()
+        places, tensors = self._buffer.places(expected)
+        self._buffer.fill(places, tensors, expected)
+        self._backend.flush()
+        self._backend.synchronize()
         self._words[GATE] = serial
         start = time.perf_counter()
         self._asked.send(Call(number, places, self._draw_seed(), serial, True))
         wall = self._asked.await_done(serial, start)
         said = self._asked.hear(Returned)
-        self._handover.compare(said, truth, self._asked.stage, where)
+        self._buffer.compare(said, expected, self._asked.stage, where)
         return _Times(wall, wall, None)
 
     def profile(self, reference: Reference, number: int, calls: int) -> Profiled:
         """What the profiler sees."""
         self._asked.stage = "verify"
         self._asked.where = "profiled calls"
-        places = self._handover.write(reference.timed(self._draw_seed()))
-        self._fabric.synchronize()
+        places = self._buffer.write(reference.timed(self._draw_seed()))
+        self._backend.synchronize()
         return self._asked.ask(Profile(number, places, self._draw_seed(), calls), Profiled)
 
 
-def _size_of(truth: Truth) -> tuple[int, int]:
-    tensors = [each.value for each in truth.outputs if not isinstance(each, str)]
+def _size_of(expected: ExpectedOutputs) -> tuple[int, int]:
+    tensors = [each.value for each in expected.outputs if not isinstance(each, str)]
     return sum(t.numel() * t.element_size() for t in tensors), len(tensors)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 
-def warm(fabric: str, target_name: str, compiles: bool = False) -> None:
+def warm(backend: str, target_name: str, compiles: bool = False) -> None:
     """See `subject.warm`."""
     from mtmc.evaluate.measure import subject
 
-    subject.warm(fabric, target_name, compiles)
+    subject.warm(backend, target_name, compiles)
 
 
-def serve(oracle: str, token: str, fabric: str, locked: bool, cache: str) -> None:
+def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> None:
     """See `subject.serve`."""
     from mtmc.evaluate.measure import subject
 
-    subject.serve(oracle, token, fabric, locked, cache)
+    subject.serve(oracle, token, backend, locked, cache)

@@ -1,4 +1,4 @@
-"""What the profiler sees a forward do on the device. Runs in a candidate's process, so it is a witness, not the clock."""
+"""What the profiler sees a forward do on the device. Runs in a candidate's process, so it is evidence, not the clock."""
 
 from __future__ import annotations
 

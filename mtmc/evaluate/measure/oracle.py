@@ -1,7 +1,7 @@
 """The oracle: one trusted process per GPU. It holds the references, the secret seeds, the clock and the verdict.
 
-Started by a `Lane`, which asks over the control socket, one thing at a time; candidates' processes connect to a socket
-in the lane's folder and say their token. No candidate's code ever runs here, and no expected value leaves.
+Started by a `GpuWorker`, which asks over the control socket, one thing at a time; candidates' processes connect to a socket
+in that worker's folder and say their token. No candidate's code ever runs here, and no expected value leaves.
 """
 
 from __future__ import annotations
@@ -27,14 +27,12 @@ from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.compiling.target import describe_device
 from mtmc.evaluate.measure import calibration
-from mtmc.evaluate.measure.belief import believe, runtime, timed, witness
-from mtmc.evaluate.measure.clock import OverheadTable, Patience
+from mtmc.evaluate.measure.backend import open_backend
+from mtmc.evaluate.measure.clock import OverheadTable, TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation, Failed
-from mtmc.evaluate.measure.examination import FULL, Ahead, Examination, Samples
-from mtmc.evaluate.measure.fabric import open_fabric
+from mtmc.evaluate.measure.examination import FULL, Examination, Prefetcher, Samples
 from mtmc.evaluate.measure.flags import Flags
-from mtmc.evaluate.measure.grounds import Grounds, check_memory
-from mtmc.evaluate.measure.handover import Handover
+from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.peer import end
 from mtmc.evaluate.measure.questions import (
     ENDED,
@@ -48,13 +46,15 @@ from mtmc.evaluate.measure.questions import (
     Measured,
     Refused,
 )
+from mtmc.evaluate.measure.reference_cache import ReferenceCache, memory_of
+from mtmc.evaluate.measure.reference_state import ReferenceState, check_memory
 from mtmc.evaluate.measure.reference_time import ReferenceClock
-from mtmc.evaluate.measure.shelf import Shelf, memory_of
 from mtmc.evaluate.measure.subject import TOKEN
+from mtmc.evaluate.measure.timing_validation import profiler_check, runtime, timed, validate
 from mtmc.evaluate.measure.wire import Forget, Gone, Hello, Line, Open, Silent
 from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.server import read_message, write_message
-from mtmc.evaluate.reference.reference import Truth
+from mtmc.evaluate.reference.reference import ExpectedOutputs
 from mtmc.hardware import Hardware
 from mtmc.outcome import Diagnosis
 from mtmc.protocols import Depth
@@ -68,19 +68,19 @@ CONNECT_S = 60.0
 ENDING_S = 5.0
 """Seconds that a process which closed its line has to end: Python's last words, the device's context."""
 PROFILED_CALLS = 3
-PATIENCE: dict[Depth, Patience] = {
-    "screen": Patience(least=12, most=60, precision=0.005, seconds=0.15),
-    "verify": Patience(least=20, most=100, precision=0.003, seconds=0.5),
+TIMING_BUDGETS: dict[Depth, TimingBudget] = {
+    "screen": TimingBudget(least=12, most=60, precision=0.005, seconds=0.15),
+    "verify": TimingBudget(least=20, most=100, precision=0.003, seconds=0.5),
 }
 
 
-def main(control_fd: int, listener_fd: int, folder: str, fabric: str, hardware: str) -> None:
-    """Serve until the lane hangs up. hardware: fields of a `Hardware` as JSON."""
+def main(control_fd: int, listener_fd: int, folder: str, backend: str, hardware: str) -> None:
+    """Serve until the GPU worker hangs up. hardware: fields of a `Hardware` as JSON."""
     control = socket.socket(fileno=control_fd)
     listener = socket.socket(fileno=listener_fd)
     torch.set_grad_enabled(False)
     logging.basicConfig(level=logging.DEBUG if os.environ.get("MTMC_DEBUG") else logging.WARNING)
-    oracle = Oracle(listener, Path(folder), fabric, Hardware(**json.loads(hardware)))
+    oracle = Oracle(listener, Path(folder), backend, Hardware(**json.loads(hardware)))
     importlib.import_module("torch._subclasses.fake_tensor")  # what weighing a task loads at first
     importlib.import_module("torch.utils.flop_counter")
     freeze()
@@ -93,30 +93,32 @@ def main(control_fd: int, listener_fd: int, folder: str, fabric: str, hardware: 
 
 
 class Oracle:
-    """The state between examinations: the device, the arena, the grounds of the present task."""
+    """The state between examinations: the device, the arena, what is known of the present task."""
 
-    def __init__(self, listener: socket.socket, folder: Path, fabric: str, hardware: Hardware) -> None:
+    def __init__(self, listener: socket.socket, folder: Path, backend: str, hardware: Hardware) -> None:
         self._listener = listener
         self._folder = folder
-        self._fabric = open_fabric(fabric)
-        self._fabric.warm_up()
+        self._backend = open_backend(backend)
+        self._backend.warm_up()
         self._hardware = hardware
         self._flags = Flags()
-        self._fabric.share(self._flags)
+        self._backend.share(self._flags)
         self._arena: tuple[int, torch.Tensor, torch.Tensor] | None = None  # descriptor, inputs, outputs
         self._waiting: dict[str, Line] = {}
         self._unwanted: set[str] = set()  # tokens of processes that are to end when they connect
         self._taken = False  # whether the present request has taken a candidate's process
         self._stayed: str | None = None  # token of a process that was examined and has the arena
-        self._shelf: Shelf[Grounds] = Shelf(lambda: memory_of(self._fabric.device), self._empty_cache)
+        self._cache: ReferenceCache[ReferenceState] = ReferenceCache(
+            lambda: memory_of(self._backend.device), self._empty_cache
+        )
         self._overhead: OverheadTable | None = None
 
     def about(self) -> About:
-        """What the lane is told at the start."""
-        return About(describe_device() if self._fabric.device.type == "cuda" else None)
+        """What the GPU worker is told at the start."""
+        return About(describe_device() if self._backend.device.type == "cuda" else None)
 
     def answer(self, request: Examine | Calibrate) -> Answer:
-        """One request of the lane."""
+        """One request of the GPU worker."""
         self._taken = False
         return replace(self._answer(request), taken=self._taken)
 
@@ -142,18 +144,18 @@ class Oracle:
         started = time.perf_counter()
         for token in request.dismiss:
             self._dismiss(token)
-        grounds = self._grounds_of(request.task)
+        state = self._state_of(request.task)
         if request.stayed and request.token not in self._waiting:
             raise Failed("crash", Diagnosis("check", STALE, "the memory that it shared was given up"))
         if request.depth == "verify":
-            grounds.forget()  # other weights
+            state.forget()  # other weights
         line = self._line_to(request.token)
         found: Measured | Failure | None = None
         kept = killed = False
         try:
-            examination = self._opened(line, request.limit_s, judged=not request.made, stayed=request.stayed)
+            examination = self._opened(line, request.limit_s, judged=not request.baseline, stayed=request.stayed)
             ready = time.perf_counter()
-            measured = self._examined(examination, grounds, request)
+            measured = self._examined(examination, state, request)
             found = replace(measured, metrics={**measured.metrics, "ready_s": ready - started})
             kept = request.keep
         except Failed as failed:
@@ -165,58 +167,58 @@ class Oracle:
                 killed = _dismissed(line, found)
         return Answer(found, kept=kept, killed=killed)
 
-    def _examined(self, examination: Examination, grounds: Grounds, request: Examine) -> Measured:
+    def _examined(self, examination: Examination, state: ReferenceState, request: Examine) -> Measured:
         started = time.perf_counter()
         metrics: dict[str, float] = {}
-        if not request.made:
-            todo = plan(grounds.task, request.depth, request.check_variants)
-            metrics |= examination.check(grounds, request.source, todo).metrics
-        reference, _ = grounds.reference(FULL)
-        first = Ahead(reference.timed(seed) for seed in [self._seed()])
-        number = examination.load(grounds, FULL, request.source, made=request.made, meanwhile=first.prepare)
-        truth = first.take()
-        assert truth is not None
-        examination.ask_for(truth, number, "full shapes, first call")
+        if not request.baseline:
+            todo = plan(state.task, request.depth, request.check_variants)
+            metrics |= examination.check(state, request.source, todo).metrics
+        reference, _ = state.reference(FULL)
+        first = Prefetcher(reference.timed(seed) for seed in [self._seed()])
+        number = examination.load(state, FULL, request.source, baseline=request.baseline, meanwhile=first.prepare)
+        expected = first.take()
+        assert expected is not None
+        examination.ask_for(expected, number, "full shapes, first call")
         checked = time.perf_counter()
-        eager = ReferenceClock(self._fabric, self._flags, reference.model, grounds.gateable)
-        ahead = eager.enqueues(truth)
-        del truth  # gigabytes, and the calls that follow draw their own
+        eager = ReferenceClock(self._backend, self._flags, reference.model, state.gateable)
+        ahead = eager.enqueues(expected)
+        del expected  # gigabytes, and the calls that follow draw their own
         assert self._overhead is not None
-        judged = self._fabric.asynchronous and not request.made
+        judged = self._backend.asynchronous and not request.baseline
 
-        def draw(seed: int) -> Truth:
+        def draw(seed: int) -> ExpectedOutputs:
             return reference.timed(seed, eager.timed)
 
-        def take(patience: Patience) -> Samples:
-            return examination.time(draw, number, patience, ahead)
+        def take(budget: TimingBudget) -> Samples:
+            return examination.time(draw, number, budget, ahead)
 
-        patience = PATIENCE[request.depth]
-        samples = timed(take, patience, self._overhead) if judged else take(patience)
+        budget = TIMING_BUDGETS[request.depth]
+        samples = timed(take, budget, self._overhead) if judged else take(budget)
         ended = time.perf_counter()
-        grounds.gateable = eager.gateable
-        found = runtime(samples, eager.times, grounds.work, self._overhead, self._hardware)
+        state.gateable = eager.gateable
+        found = runtime(samples, eager.times, state.work, self._overhead, self._hardware)
         if judged:
-            believe(samples, found, self._overhead, self._hardware)
+            validate(samples, found, self._overhead, self._hardware)
             if request.depth == "verify" and request.profile:
-                metrics |= witness(examination.profile(reference, number, PROFILED_CALLS), samples)
+                metrics |= profiler_check(examination.profile(reference, number, PROFILED_CALLS), samples)
         metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": time.perf_counter() - ended}
         if reference.calibration is not None and (error := reference.calibration.error) is not None:
             metrics["reference_error"] = error
-        return replace(found, metrics={**found.metrics, **metrics}, warnings=grounds.admission.warnings)
+        return replace(found, metrics={**found.metrics, **metrics}, warnings=state.admission.warnings)
 
     # -- the device ----------------------------------------------------------------------------------------------
 
-    def _grounds_of(self, task: Task) -> Grounds:
+    def _state_of(self, task: Task) -> ReferenceState:
         """What is known of a task, and an arena that it fits in."""
         key = source_hash(f"{task.source}{task.variants}") + source_hash(str(task.state))
         shared = 0 if self._arena is None else sum(piece.numel() for piece in self._arena[1:])
-        grounds = self._shelf.take(key, lambda: Grounds(task, self._fabric, self._folder, self._seed), shared)
-        self._make_room(grounds.needed, f"task {task.name}")
-        return grounds
+        state = self._cache.take(key, lambda: ReferenceState(task, self._backend, self._folder, self._seed), shared)
+        self._make_room(state.needed, f"task {task.name}")
+        return state
 
     def _empty_cache(self) -> None:
         gc.collect()
-        self._fabric.empty_cache()
+        self._backend.empty_cache()
 
     def _make_room(self, needed: tuple[int, int], what: str) -> None:
         """An arena that holds so many bytes of inputs and outputs."""
@@ -228,12 +230,12 @@ class Oracle:
             del pieces
             if self._stayed in self._waiting:
                 end(self._waiting.pop(self._stayed))
-            self._fabric.release(fd)
+            self._backend.release(fd)
         self._empty_cache()
-        if self._fabric.device.type == "cuda":
+        if self._backend.device.type == "cuda":
             check_memory(sum(needed), torch.cuda.mem_get_info()[0], what)
         inputs = aligned(needed[0])
-        fd, memory = self._fabric.create(inputs + needed[1])
+        fd, memory = self._backend.create(inputs + needed[1])
         self._arena = fd, memory[:inputs], memory[inputs:]
 
     def _opened(self, line: Line, limit_s: float, judged: bool = True, stayed: bool = False) -> Examination:
@@ -250,8 +252,8 @@ class Oracle:
         except (Silent, Gone) as error:
             message = f"a process for candidates ended before it had one, or took more than {CONNECT_S:g} s"
             raise Failed("crash", Diagnosis("check", NO_START, message)) from error
-        handover = Handover(inputs, outputs, self._fabric, judged)
-        return Examination(Conversation(line, self._flags, limit_s), handover, self._fabric, self._flags, self._seed)
+        buffer = OutputBuffer(inputs, outputs, self._backend, judged)
+        return Examination(Conversation(line, self._flags, limit_s), buffer, self._backend, self._flags, self._seed)
 
     def _line_to(self, token: str) -> Line:
         """The line to the process with a token. Raises: Failed if it does not come."""
@@ -297,7 +299,7 @@ class Oracle:
         killed = False
         try:
             self._make_room(calibration.ROOM, "calibration")
-            self._overhead = calibration.run(self._opened(line, CONNECT_S), self._fabric)
+            self._overhead = calibration.run(self._opened(line, CONNECT_S), self._backend)
             found = Calibrated(self._overhead)
         except Failed as failed:
             found = failed.failure

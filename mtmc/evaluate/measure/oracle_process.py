@@ -26,7 +26,7 @@ _ORACLE = """
 import sys
 sys.path[:] = {path!r}
 from mtmc.evaluate.measure.oracle import main
-main({control}, {listener}, {folder!r}, {fabric!r}, {hardware!r})
+main({control}, {listener}, {folder!r}, {backend!r}, {hardware!r})
 """
 
 
@@ -35,13 +35,13 @@ class OracleLost(Exception):
 
 
 class OracleProcess:
-    """This side of the oracle. visible: its GPU, as CUDA_VISIBLE_DEVICES names it. folder: of the lane. address: of the
-    socket that candidates connect to.
+    """This side of the oracle. visible: its GPU, as CUDA_VISIBLE_DEVICES names it. folder: of the GPU worker. address: of
+    the socket that candidates connect to.
 
     Raises (constructor): EvaluatorError if it does not start.
     """
 
-    def __init__(self, visible: str, fabric: str, hardware: Hardware, folder: Path, address: str) -> None:
+    def __init__(self, visible: str, backend: str, hardware: Hardware, folder: Path, address: str) -> None:
         self._log_path = folder / "oracle.log"
         Path(address).unlink(missing_ok=True)
         self._control, theirs = socket.socketpair()
@@ -55,10 +55,10 @@ class OracleProcess:
             control=theirs.fileno(),
             listener=listener.fileno(),
             folder=str(own),
-            fabric=fabric,
+            backend=backend,
             hardware=json.dumps(asdict(hardware)),
         )
-        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible if fabric == "cuda" else ""}
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible if backend == "cuda" else ""}
         with theirs, listener, open(self._log_path, "wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code],

@@ -1,4 +1,4 @@
-"""What a lane asks its oracle, and what that answers: as JSON, though no candidate's code ever runs there."""
+"""What a GPU worker asks its oracle, and what that answers: as JSON, though no candidate's code ever runs there."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ them, beside which the clock's overhead is measured anew."""
 
 @dataclass(frozen=True)
 class Examine:
-    """What a lane asks. token: of the candidate's process. made: see `wire.Load`; the evaluator's own models are trusted:
-    their outputs are checked at the full shapes only.
+    """What a GPU worker asks. token: of the candidate's process. baseline: see `wire.Load`; the evaluator's own models are
+    trusted: their outputs are checked at the full shapes only.
 
     limit_s: seconds for the whole examination. keep: whether the process may stay for the next candidate if this one is
     right. stayed: whether it has stayed. dismiss: tokens of processes that are not needed any more.
@@ -37,7 +37,7 @@ class Examine:
     depth: Depth
     check_variants: int
     limit_s: float
-    made: str = ""
+    baseline: str = ""
     profile: bool = True
     keep: bool = False
     stayed: bool = False

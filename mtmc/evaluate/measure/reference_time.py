@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 
 import torch
 
-from mtmc.evaluate.measure.fabric import Fabric
+from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
-from mtmc.evaluate.reference.reference import Truth
+from mtmc.evaluate.reference.reference import ExpectedOutputs
 
 _Result = TypeVar("_Result")
 
 MOST = 15
 """Reference calls timed for one candidate at most."""
 LEAST_OPEN_MS = 20.0
-PATIENCE = 4.0
+OPEN_FACTOR = 4.0
 """How many times its own time a reference's host code has to return behind the gate before that opens by itself."""
 
 
@@ -34,20 +34,20 @@ class ReferenceClock:
     gateable: whether its work can be enqueued; None before the first call, where that is not known yet.
     """
 
-    def __init__(self, fabric: Fabric, flags: Flags, model: Any, gateable: bool | None = None) -> None:
-        self._fabric, self._flags, self._model = fabric, flags, model
+    def __init__(self, backend: DeviceBackend, flags: Flags, model: Any, gateable: bool | None = None) -> None:
+        self._backend, self._flags, self._model = backend, flags, model
         self.gateable = gateable
         self.times: list[float] = []
 
-    def enqueues(self, truth: Truth) -> bool:
+    def enqueues(self, expected: ExpectedOutputs) -> bool:
         """Whether a version's calls are to be enqueued as well: like is compared with like, so that a version gains
         nothing by host code that counts for the reference and not for it."""
-        if self.gateable is None and not truth.changed_inputs:
-            self.gateable = self._returns(truth)
+        if self.gateable is None and not expected.changed_inputs:
+            self.gateable = self._returns(expected)
         return self.gateable is not False
 
     def timed(self, forward: Callable[[], _Result]) -> _Result:
-        """What the reference gives for a truth's inputs, with its time noted if there are not enough. Not before
+        """What the reference gives for the inputs of a case, with its time noted if there are not enough. Not before
         `enqueues`. forward: calls the reference on them. Raises: whatever `forward` raises."""
         if len(self.times) >= MOST:
             return forward()
@@ -55,11 +55,11 @@ class ReferenceClock:
 
     def _open(self, forward: Callable[[], _Result]) -> _Result:
         """Notes milliseconds from the call to the end of its work."""
-        self._fabric.flush()
-        self._fabric.synchronize()
+        self._backend.flush()
+        self._backend.synchronize()
         started = time.perf_counter()
         result = forward()
-        self._fabric.synchronize()
+        self._backend.synchronize()
         self.times.append((time.perf_counter() - started) * 1e3)
         return result
 
@@ -67,52 +67,52 @@ class ReferenceClock:
         """Notes milliseconds between the device's marks before and after its work."""
         words = self._flags.words
         serial = int(words[OWN_GATE]) + 1
-        self._fabric.flush()
-        if self._fabric.asynchronous:
-            self._fabric.wait(OWN_GATE, serial)
+        self._backend.flush()
+        if self._backend.asynchronous:
+            self._backend.wait(OWN_GATE, serial)
         try:
-            first = self._fabric.mark()
+            first = self._backend.mark()
             result = forward()
-            last = self._fabric.mark()
+            last = self._backend.mark()
         finally:  # or whoever waits for the device next waits for ever
             words[OWN_GATE] = serial
-        self._fabric.synchronize()
-        self.times.append(self._fabric.elapsed_ms(first, last))
+        self._backend.synchronize()
+        self.times.append(self._backend.elapsed_ms(first, last))
         return result
 
-    def _returns(self, truth: Truth) -> bool:
+    def _returns(self, expected: ExpectedOutputs) -> bool:
         """Whether the reference's host code returns while the device waits at the gate."""
-        if not self._fabric.asynchronous:
+        if not self._backend.asynchronous:
             return True
-        return not self._waits(truth) and self._fits(truth)
+        return not self._waits(expected) and self._fits(expected)
 
-    def _waits(self, truth: Truth) -> bool:
+    def _waits(self, expected: ExpectedOutputs) -> bool:
         """Whether it waits for the device by itself."""
         before = torch.cuda.get_sync_debug_mode()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            self._model(*truth.inputs)
+            self._model(*expected.inputs)
         except RuntimeError:
             return True
         finally:
             torch.cuda.set_sync_debug_mode(before)
         return False
 
-    def _fits(self, truth: Truth) -> bool:
+    def _fits(self, expected: ExpectedOutputs) -> bool:
         """Whether its launches fit into the queue of a stream that waits.
 
         The device opens the gate itself: a host that is held up in a launch keeps Python's lock, so no other thread could.
         """
-        self._fabric.synchronize()
+        self._backend.synchronize()
         started = time.perf_counter()
-        self._model(*truth.inputs)
+        self._model(*expected.inputs)
         took_ms = (time.perf_counter() - started) * 1e3
-        self._fabric.synchronize()
+        self._backend.synchronize()
         serial = int(self._flags.words[OWN_GATE]) + 1
         # First, since what a process launches for the first time waits for the device: it would never be launched behind.
-        self._fabric.signal_after(OWN_GATE, serial, max(LEAST_OPEN_MS, PATIENCE * took_ms))
-        self._fabric.wait(OWN_GATE, serial)
-        self._model(*truth.inputs)
+        self._backend.signal_after(OWN_GATE, serial, max(LEAST_OPEN_MS, OPEN_FACTOR * took_ms))
+        self._backend.wait(OWN_GATE, serial)
+        self._model(*expected.inputs)
         fits = int(self._flags.words[OWN_GATE]) < serial
-        self._fabric.synchronize()
+        self._backend.synchronize()
         return fits

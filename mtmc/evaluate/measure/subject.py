@@ -29,7 +29,7 @@ from mtmc.evaluate.check.candidate import poisoned_memory
 from mtmc.evaluate.check.layout import aligned, dense_places, memory_order, view
 from mtmc.evaluate.compiling.prebuilt import install, know, prime
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
-from mtmc.evaluate.measure.fabric import Fabric, open_fabric
+from mtmc.evaluate.measure.backend import DeviceBackend, open_backend
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.kernels_seen import kernels_of
 from mtmc.evaluate.measure.wire import (
@@ -61,7 +61,7 @@ TOKEN = 32
 """Characters by which the oracle knows which process a connection is from."""
 
 
-def warm(fabric: str, target_name: str, compiles: bool = False) -> None:
+def warm(backend: str, target_name: str, compiles: bool = False) -> None:
     """Once in the warm server: import everything, touch no device, so that forked processes may use it.
 
     compiles: whether the processes compile with torch.compile, which takes seconds to load.
@@ -70,9 +70,9 @@ def warm(fabric: str, target_name: str, compiles: bool = False) -> None:
     torch.set_num_threads(1)
     with poisoned_memory():  # its first use imports a good part of torch
         torch.empty(1)
-    if fabric == "cuda":
+    if backend == "cuda":
         importlib.import_module("cuda.bindings.driver")
-        importlib.import_module("mtmc.evaluate.measure.cuda_fabric")
+        importlib.import_module("mtmc.evaluate.measure.cuda_backend")
         prime(target_name)
         if compiles:
             load_compiler()
@@ -101,7 +101,7 @@ def _interpret(target_name: str) -> None:
     pin_autotuners({})
 
 
-def serve(oracle: str, token: str, fabric: str, locked: bool, cache: str) -> None:
+def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> None:
     """Job function of the candidates' pool: until the oracle hangs up, after one candidate as a rule.
 
     oracle: path of its socket. token: see `TOKEN`. locked: whether to lock this process down before a candidate runs;
@@ -112,10 +112,10 @@ def serve(oracle: str, token: str, fabric: str, locked: bool, cache: str) -> Non
     connection.sendall(token.encode())
     line = Line(connection)
     if locked:  # before the device's context: its driver's threads are then born inside
-        lock_files([Path.cwd()], [Path(cache)], gpu=fabric == "cuda")
-    device = open_fabric(fabric)
+        lock_files([Path.cwd()], [Path(cache)], gpu=backend == "cuda")
+    device = open_backend(backend)
     device.warm_up()
-    refusals = _ready_triton() if fabric == "cuda" and locked else []
+    refusals = _ready_triton() if backend == "cuda" and locked else []
     request, [fd] = line.asked(fds=1)
     assert isinstance(request, Hello)
     flags = Flags(fd)
@@ -153,11 +153,11 @@ def _ready_triton() -> list[str]:
 
 class _Subject:
     def __init__(
-        self, line: Line, fabric: Fabric, flags: Flags, arena: torch.Tensor, opened: Open, refusals: list[str]
+        self, line: Line, backend: DeviceBackend, flags: Flags, arena: torch.Tensor, opened: Open, refusals: list[str]
     ) -> None:
         self._refusals = refusals
         self._line = line
-        self._fabric = fabric
+        self._backend = backend
         self._flags = flags  # kept: the device writes into its page
         self._inputs, self._outputs = arena.split([opened.inputs, opened.outputs])
         self._room = opened.outputs
@@ -197,11 +197,11 @@ class _Subject:
         self._paths.clear()
         linecache.clearcache()  # the next one's text lies at the same path
         gc.collect()
-        self._fabric.empty_cache()
+        self._backend.empty_cache()
         return READY
 
     def _load(self, request: Load) -> Ready:
-        if request.made == "clone":
+        if request.baseline == "clone":
             self._models[request.model] = torch.clone
         else:
             self._models[request.model] = self._construct(request)
@@ -210,11 +210,11 @@ class _Subject:
     def _construct(self, request: Load) -> Callable[..., Any]:
         module = self._module(request)
         arguments = pickle.loads(request.arguments)
-        name = "Model" if request.made else "ModelNew"
-        device = str(self._fabric.device)
+        name = "Model" if request.baseline else "ModelNew"
+        device = str(self._backend.device)
         model = construct(module, name, arguments, request.seed, request.state, device=device, moved=request.moved)
-        if request.made:
-            mode = request.made.partition(":")[2]
+        if request.baseline:
+            mode = request.baseline.partition(":")[2]
             model = torch.compile(model, mode=mode) if mode else model
         return model
 
@@ -223,7 +223,7 @@ class _Subject:
         if text not in self._modules:
             path = self._paths[request.model] = Path.cwd() / f"mtmc_candidate_{request.model}.py"
             module = load_module(text, path)
-            if not request.made and self._fabric.device.type == "cuda":
+            if not request.baseline and self._backend.device.type == "cuda":
                 know(module)
             self._modules[text] = module, path
         module, self._paths[request.model] = self._modules[text]
@@ -233,21 +233,21 @@ class _Subject:
         model = self._models[request.model]
         if request.check:
             return self._checked_call(model, request)
-        ahead = request.gated and self._fabric.asynchronous
+        ahead = request.gated and self._backend.asynchronous
         if request.gated and not ahead:
             self._line.say(Enqueued(request.serial))
         seed_torch(request.seed)
         if request.gated:
-            self._fabric.wait(GATE, request.serial)
-        first = self._fabric.mark()
+            self._backend.wait(GATE, request.serial)
+        first = self._backend.mark()
         result = model(*self._arguments(request.inputs))
-        last = self._fabric.mark()
+        last = self._backend.mark()
         said = self._hand_over(result)
-        self._fabric.signal(DONE, request.serial)
+        self._backend.signal(DONE, request.serial)
         if ahead:
             self._line.say(Enqueued(request.serial))
-        self._fabric.synchronize()
-        return replace(said, ms=self._fabric.elapsed_ms(first, last))
+        self._backend.synchronize()
+        return replace(said, ms=self._backend.elapsed_ms(first, last))
 
     def _checked_call(self, model: Any, request: Call) -> Returned:
         named = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
@@ -256,7 +256,7 @@ class _Subject:
         with poisoned_memory():
             result = model(*self._arguments(request.inputs))
         said = self._hand_over(result)
-        self._fabric.synchronize()
+        self._backend.synchronize()
         changed = different([value.detach() for value in named.values()], before)
         return replace(said, changed_parameters=tuple(list(named)[at] for at in changed[:8]))
 
@@ -285,7 +285,7 @@ class _Subject:
         def forward() -> None:
             seed_torch(request.seed)
             self._hand_over(model(*self._arguments(request.inputs)))
-            self._fabric.synchronize()
+            self._backend.synchronize()
 
         return kernels_of(forward, request.calls)
 

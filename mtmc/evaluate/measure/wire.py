@@ -50,8 +50,9 @@ class Open:
 class Load:
     """Make a model. See `mtmc.evaluate.loading.modules.construct` for the fields that both sides share.
 
-    model: serial number it is called by. source: the candidate's text. made: "" for the candidate's ModelNew; else a model
-    of the evaluator's own: "nothing", "same" (gives its inputs back), "compile:MODE" (the text's Model under torch.compile).
+    model: serial number it is called by. source: the candidate's text. baseline: "" for the candidate's ModelNew; else a
+    model of the evaluator's own: "clone" (copies its input), "eager" (the text's Model), "compile:MODE" (that under
+    torch.compile).
     """
 
     model: int
@@ -61,7 +62,7 @@ class Load:
     state: bytes | None
     seed: int
     moved: bool
-    made: str = ""
+    baseline: str = ""
 
 
 @dataclass(frozen=True)

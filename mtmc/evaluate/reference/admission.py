@@ -139,7 +139,7 @@ def _refuse_not_a_number(outputs: list[Any], where: str) -> None:
             finite |= torch.isfinite(output[index]).any()
         if bool(nan) or not bool(finite):
             what = "holds NaN" if bool(nan) else "is infinite throughout"
-            raise TaskError(f"{where}: output {at} of the reference {what} on its own inputs: mend the task's inputs")
+            raise TaskError(f"{where}: output {at} of the reference {what} on its own inputs: fix the task's inputs")
 
 
 def _refuse_other_result(reference: Reference, outputs: list[Any], calibration: Calibration, where: str) -> None:
@@ -149,14 +149,14 @@ def _refuse_other_result(reference: Reference, outputs: list[Any], calibration: 
     """
     again = _outputs(reference, SEEDS[1], reference.draw(SEEDS[0]))
     reason = "dropout in training mode, random numbers in forward, or a state that it keeps from call to call"
-    mend = f"a version could not be compared with it: make it deterministic ({reason})"
+    hint = f"a version could not be compared with it: make it deterministic ({reason})"
     if len(again) != len(outputs):
-        raise TaskError(f"{where}: two runs of the reference give {len(outputs)} and {len(again)} outputs; {mend}")
+        raise TaskError(f"{where}: two runs of the reference give {len(outputs)} and {len(again)} outputs; {hint}")
     for at, (one, other, precision) in enumerate(zip(outputs, again, calibration.precisions, strict=True)):
         found = _unlike(one, other, precision)
         if found is not None:
             raise TaskError(
-                f"{where}: output {at} of the reference {found} between two runs on the same inputs; {mend}"
+                f"{where}: output {at} of the reference {found} between two runs on the same inputs; {hint}"
             )
 
 

@@ -16,9 +16,9 @@ import torch
 from mtmc.errors import TaskError
 from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.evaluate.reference.compare import Precision, calibrated, flatten
+from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.tf32 import library_precision
-from mtmc.evaluate.reference.twins import same_function, widen
 from mtmc.task.reference import flat_tensors
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 class Calibration:
     """What float64 says of a reference at one set of shapes, good for any weights and inputs drawn there.
 
-    precisions: one per leaf of its result, None for one that is no floating tensor; all None where there is no twin.
+    precisions: one per leaf of its result, None for one that is no floating tensor; all None without an fp64 reference.
     """
 
     precisions: tuple[Precision | None, ...]
@@ -39,7 +39,7 @@ class Calibration:
         return max((each.own for each in self.precisions if each is not None), default=None)
 
 
-class Twinned(Protocol):
+class WideReference(Protocol):
     """A reference at one set of shapes, and models like its own in wider dtypes, see `reference.Reference`."""
 
     device: str
@@ -69,7 +69,7 @@ class Twinned(Protocol):
         ...
 
 
-def calibrate(reference: Twinned, seed: int, where: str) -> Calibration:
+def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
     """The precision of a reference, from one run in each precision, one model in memory at a time, on models of its own,
     so that a reference that counts its calls is where it was. where: for messages. Raises: TaskError."""
     gauge = Gauge(reference.device)
@@ -101,7 +101,7 @@ class _AnotherFunction(Exception):
     """The wider dtype gives another result."""
 
 
-def _asked(reference: Twinned, seed: int, own: list[Any], wide: torch.dtype, narrowest: int) -> Calibration:
+def _asked(reference: WideReference, seed: int, own: list[Any], wide: torch.dtype, narrowest: int) -> Calibration:
     """Raises: TaskError, torch.OutOfMemoryError or _AnotherFunction where a wider dtype tells nothing."""
 
     def rounded() -> list[Any]:

@@ -83,7 +83,7 @@ class Precision:
 class Calibrated:
     """What one output at full shapes is measured by: the reference's own value, and its precision measured before.
 
-    precision: None where the reference has no float64 twin, or none that fits into memory: rule 4 is left out.
+    precision: None where the reference has no fp64 reference, or none that fits into memory: rule 4 is left out.
     """
 
     value: torch.Tensor

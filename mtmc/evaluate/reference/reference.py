@@ -1,6 +1,6 @@
 """The trusted side of checking: inputs, the reference's own results, and the float64 oracle they are judged by.
 
-On a GPU all of it is made and run there. At small shapes every output has an oracle (`Reference.truth`). At the full
+On a GPU all of it is made and run there. At small shapes every output has an oracle (`Reference.expected`). At the full
 ones, where inputs alone may take gigabytes, float64 is asked once for a task (`Reference.calibrate`), and then a call
 costs little more than the reference itself (`Reference.timed`).
 """
@@ -18,15 +18,15 @@ from typing import Any
 import torch
 
 from mtmc.errors import TaskError
+from mtmc.evaluate.loading.degenerate import perturb
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
-from mtmc.evaluate.loading.neutral import perturb
 from mtmc.evaluate.reference.blocks import different, fingerprint
 from mtmc.evaluate.reference.calibrating import Calibration, calibrate, measured, narrowest_bytes
 from mtmc.evaluate.reference.compare import Calibrated, Expected, describe, flatten
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
+from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
 from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.tf32 import library_precision
-from mtmc.evaluate.reference.twins import computing_in, round_parameters, round_randomly, widen, widen_model
 from mtmc.task import Task, Variant
 from mtmc.task.seeding import seed_torch
 
@@ -37,7 +37,7 @@ Clock = Callable[[Callable[[], Any]], Any]
 
 
 @dataclass(frozen=True)
-class Truth:
+class ExpectedOutputs:
     """What one case should give.
 
     inputs: to hand to the candidate. outputs: one per leaf of the reference's result; text stands for a leaf that is no
@@ -82,7 +82,7 @@ class Reference:
         self.arguments = init_inputs(self._module, variant, seed, device)
         self.model = self.construct()
         self.calibration = calibration
-        self._twins: tuple[Any, Any] | None = None
+        self._fp64: tuple[Any, Any] | None = None
         self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
         self._changed_inputs: list[int] | None = None
 
@@ -105,7 +105,7 @@ class Reference:
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def truth(self, distribution: Distribution, seed: int) -> Truth | None:
+    def expected(self, distribution: Distribution, seed: int) -> ExpectedOutputs | None:
         """Inputs drawn with `seed`, and what they give, each output with a float64 oracle where there can be one.
 
         None if the reference cannot take inputs so distributed, or weights so moved, or if "wide" inputs, for which
@@ -114,16 +114,16 @@ class Reference:
         """
         inputs = self.draw(seed)
         if distribution == "drawn" and not self._moved:
-            return self._truth(inputs, seed, distribution)
+            return self._expected_outputs(inputs, seed, distribution)
         try:
-            truth = self._truth(redistributed(inputs, distribution, seed), seed, distribution)
+            expected = self._expected_outputs(redistributed(inputs, distribution, seed), seed, distribution)
         except TaskError:
             return None  # the reference asserts something about its inputs (probabilities, say)
-        if distribution == "wide" and not truth.exact:
+        if distribution == "wide" and not expected.exact:
             return None
-        return truth if all(_is_finite(output) for output in truth.outputs) else None
+        return expected if all(_is_finite(output) for output in expected.outputs) else None
 
-    def timed(self, seed: int, clock: Clock | None = None) -> Truth:
+    def timed(self, seed: int, clock: Clock | None = None) -> ExpectedOutputs:
         """Inputs drawn with `seed`, and what the reference makes of them, without an oracle: the memory of inputs and
         outputs and of one forward, and no more time. Its first call calibrates, unless that is done.
 
@@ -143,12 +143,12 @@ class Reference:
             Calibrated(value.detach(), precision) if isinstance(value, torch.Tensor) else describe(value)
             for value, precision in zip(outputs, precisions, strict=True)
         ]
-        return Truth(inputs, expected, structure, self._changed_inputs or [])
+        return ExpectedOutputs(inputs, expected, structure, self._changed_inputs or [])
 
     def calibrate(self, seed: int) -> Calibration:
         """The precision of the reference at these shapes, from one run in each precision; found once and kept.
 
-        Without a float64 twin, or the memory to run it, all precisions are None. Raises: TaskError.
+        Without an fp64 reference, or the memory to run it, all precisions are None. Raises: TaskError.
         """
         if self.calibration is None:
             where = f"task {self._task.name} at the {self._variant.label} shapes"
@@ -185,11 +185,11 @@ class Reference:
         moved: list[Any] = map_tensors(inputs, lambda tensor: widen(round_randomly(tensor, generator), wide))
         return moved
 
-    def _truth(self, inputs: list[Any], seed: int, distribution: Distribution) -> Truth:
+    def _expected_outputs(self, inputs: list[Any], seed: int, distribution: Distribution) -> ExpectedOutputs:
         own_inputs = map_tensors(inputs, torch.clone)
         outputs, structure = flatten(self.run(own_inputs, seed))
         changed = different(_tensors(own_inputs), _tensors(inputs))
-        return Truth(inputs, self._expected(inputs, seed, outputs, distribution), structure, changed)
+        return ExpectedOutputs(inputs, self._each_expected(inputs, seed, outputs, distribution), structure, changed)
 
     def _watched(self, inputs: list[Any], seed: int) -> tuple[list[Any], str, list[Any]]:
         """Leaves and structure of the result, and the inputs as they were; notes which of them the reference changes.
@@ -211,7 +211,7 @@ class Reference:
                 )
         return outputs, structure, inputs
 
-    def _expected(
+    def _each_expected(
         self, inputs: list[Any], seed: int, own: list[Any], distribution: Distribution
     ) -> list[Expected | Calibrated | str]:
         oracle = self._oracle(inputs, seed)
@@ -234,12 +234,12 @@ class Reference:
 
         None for a reference that mixes in tensors of a fixed dtype, and so cannot run in float64.
         """
-        if self._twins is None:
-            self._twins = self.widened(rounded=False), self.widened(rounded=True)
+        if self._fp64 is None:
+            self._fp64 = self.widened(rounded=False), self.widened(rounded=True)
         try:
-            exact = self.run_wide(self._twins[0], map_tensors(inputs, widen), seed)
+            exact = self.run_wide(self._fp64[0], map_tensors(inputs, widen), seed)
             with library_precision(self.device, narrowest_bytes([inputs, list(self.model.parameters())])):
-                rounded = self.run_wide(self._twins[1], self.rounded(inputs, seed), seed)
+                rounded = self.run_wide(self._fp64[1], self.rounded(inputs, seed), seed)
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
             return None

@@ -34,20 +34,20 @@ _GET_SECCOMP = "a kernel with seccomp filters, on x86_64 or aarch64"
 
 @dataclass(frozen=True)
 class Protection:
-    """One protection. active: whether it held when it was tried. detail: by what, or what is missing. mend: how to get
+    """One protection. active: whether it held when it was tried. detail: by what, or what is missing. fix: how to get
     it; "" where it is active."""
 
     name: str
     active: bool
     detail: str
-    mend: str = ""
+    fix: str = ""
 
 
 def require(gpu: bool = False) -> None:
     """Raises: EvaluatorError that names each missing protection and how to get it, unless all are active."""
     missing = [each for each in probe(gpu) if not each.active]
     if missing:
-        lines = "; ".join(f"{each.name} ({each.detail}; to mend: {each.mend})" for each in missing)
+        lines = "; ".join(f"{each.name} ({each.detail}; to fix: {each.fix})" for each in missing)
         raise EvaluatorError(
             f"sandbox=strict, but this machine lacks {len(missing)} of its protections: {lines}. "
             "With sandbox=auto candidates run under the others."
@@ -116,10 +116,8 @@ def _environment(found: Found) -> Protection:
     return _protection("environment", not alien, "nothing of the user's in it", f"shows {', '.join(alien)}", "")
 
 
-def _protection(name: str, active: bool, held: str, missing: str, mend: str) -> Protection:
-    return (
-        Protection(name, active, held, "") if active else Protection(name, False, missing, mend or "a bug: report it")
-    )
+def _protection(name: str, active: bool, held: str, missing: str, fix: str) -> Protection:
+    return Protection(name, active, held, "") if active else Protection(name, False, missing, fix or "a bug: report it")
 
 
 def _together(limit: str) -> str:

@@ -180,7 +180,7 @@ function firstSight() {
   if (view.scale >= 0.5) return;
   view.scale = 0.72;
   centre(selected);
-  // The way to a version lies to its left: give it the room, and leave none before the root.
+  // The way to a version lies to its left: give it the space, and leave none before the root.
   view.x = Math.min(24, view.x + canvas.clientWidth * 0.24);
   moveWorld();
 }

@@ -1,4 +1,4 @@
-"""Channels last: the input is turned once, the small weights in each call; the result is left as it is."""
+"""Channels last: the input is permuted once, the small weights in each call; the result is left as it is."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Softmax in three walks over each row: for the maximum, for the sum, for the result."""
+"""Softmax in three loops over each row: for the maximum, for the sum, for the result."""
 
 import torch
 import triton

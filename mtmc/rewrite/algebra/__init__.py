@@ -1,6 +1,6 @@
-"""Algebra: a graph that gives the same up to rounding with less work. To add a kind of rule: a file here, a line in `KINDS`.
+"""Algebra: a graph that gives the same up to rounding with less work. To add a kind of rule: a file here, a line in `RULES`.
 
-identities.py  what changes nothing: reductions over one element, twice turned, twice negated, the same thing twice
+identities.py  what changes nothing: reductions over one element, twice transposed, twice negated, the same thing twice
 sums.py        the sum or mean over the results of a product, by way of a summed operand
 pools.py       a pool of a pool; the mean of neighbouring features of a linear layer
 norms.py       a batch norm in evaluation, in the weights of the layer before
@@ -9,8 +9,8 @@ biases.py      the bias of a library convolution, added by the kernel behind it
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 
-Every rule states its proof. A rule looks at what was captured, so it holds for any shape at which the sizes agree that
-agree wherever the reference was captured.
+Every rule states its proof. A rule looks at what was exported, so it holds for any shape at which the sizes agree that
+agree wherever the reference was exported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.sums import SUMS
 from mtmc.rewrite.graph import Graph
 
-KINDS: dict[str, tuple[Rule, ...]] = {
+RULES: dict[str, tuple[Rule, ...]] = {
     "identities": IDENTITIES,
     "sums": SUMS,
     "pools": POOLS,
@@ -43,7 +43,7 @@ _MOST = 200
 
 
 @dataclass(frozen=True)
-class Simplified:
+class Rewritten:
     """What a kind of rule makes of a graph. sentences: what it found. ops: of the graph before, which it replaced."""
 
     graph: Graph
@@ -52,21 +52,21 @@ class Simplified:
 
 
 @lru_cache(maxsize=256)
-def simplify(graph: Graph, kind: str) -> Simplified:
+def apply_rules(graph: Graph, kind: str) -> Rewritten:
     """Apply one kind of rule until none fits; the same graph for the same graph. Raises: CoderError for no such kind."""
-    if kind not in KINDS:
-        raise CoderError(f"there is no simplification {kind!r}; there are {', '.join(KINDS)}")
+    if kind not in RULES:
+        raise CoderError(f"there are no rules {kind!r}; there are {', '.join(RULES)}")
     first, sentences, touched = graph, [], set[str]()
     for _ in range(_MOST):
-        found = next((hit for op in graph.ops for rule in KINDS[kind] if (hit := rule(graph, op))), None)
+        found = next((hit for op in graph.ops for rule in RULES[kind] if (hit := rule(graph, op))), None)
         if found is None:
             break
         graph = found.graph
         sentences.append(found.sentence)
         touched |= set(found.ops)
-    return Simplified(graph, tuple(sentences), frozenset(touched & set(first.by_name)))
+    return Rewritten(graph, tuple(sentences), frozenset(touched & set(first.by_name)))
 
 
-def simplified(graph: Graph, kinds: tuple[str, ...]) -> Graph:
-    """A captured graph after some kinds, in order. Raises: CoderError."""
-    return reduce(lambda seen, kind: simplify(seen, kind).graph, kinds, graph)
+def after_rules(graph: Graph, kinds: tuple[str, ...]) -> Graph:
+    """An exported graph after some kinds, in order. Raises: CoderError."""
+    return reduce(lambda seen, kind: apply_rules(seen, kind).graph, kinds, graph)

@@ -15,7 +15,7 @@ from mtmc.rewrite.graph import Graph, Op, Ref, Size, Varying
 from mtmc.rewrite.steps import argument
 
 WIDE = 256
-"""Width of a head that one kernel still holds (as `families.softmax_product.MAX_WIDTH`)."""
+"""Width of a head that one kernel still holds (as `templates.softmax_product.MAX_WIDTH`)."""
 _EQUATIONS = {3: "bik,bjk->bij", 4: "bhik,bhjk->bhij"}
 
 

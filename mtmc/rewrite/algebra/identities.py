@@ -47,7 +47,7 @@ def reduced_dims(graph: Graph, op: Op) -> tuple[int, ...]:
 
 
 def over_one(graph: Graph, op: Op) -> bool:
-    """Whether an op is a reduction that goes over one element wherever the reference was captured."""
+    """Whether an op is a reduction that goes over one element wherever the reference was exported."""
     if op.target not in OVER_ONE or not isinstance(op.args[0], Ref) or not graph.values[op.args[0].name].shape:
         return False
     dims = reduced_dims(graph, op)

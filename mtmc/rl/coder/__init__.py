@@ -1,4 +1,4 @@
-"""A language model is taught to make edits, after AutoTriton (arXiv 2507.05687): `mtmc train coder=NAME`.
+"""A language model is trained to make edits, after AutoTriton (arXiv 2507.05687): `mtmc train coder=NAME`.
 
     settings.py   what the command takes
     data.py       edits of runs and recorded trees, as conversations of a length that the model can read

@@ -1,4 +1,4 @@
-"""data: the edits that a coder is taught, and those that it is asked to make afterwards."""
+"""data: the edits that a coder learns from, and those that it is asked to make afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
+class Example:
     """An edit as a conversation. prompt, completion: messages {"role", "content"}."""
 
     edit: RecordedEdit
@@ -30,15 +30,15 @@ class Lesson:
 
 
 @dataclass(frozen=True, eq=False)
-class Lessons:
+class CoderData:
     """train: to learn from. test: of tasks that are never learned from. about: counts, for the report."""
 
-    train: list[Lesson]
-    test: list[Lesson]
+    train: list[Example]
+    test: list[Example]
     about: dict[str, Any]
 
 
-def load_lessons(settings: CoderSettings, tokenizer: Any) -> Lessons:
+def load_coder_data(settings: CoderSettings, tokenizer: Any) -> CoderData:
     """The edits of some folders, those of one task drawn where there are too many, without those that are too long.
 
     Raises: ConfigError where no folder is given or nothing is left to learn from, RunError where a folder holds neither
@@ -48,7 +48,7 @@ def load_lessons(settings: CoderSettings, tokenizer: Any) -> Lessons:
         raise ConfigError(
             "data is missing: give data=FOLDER of recorded trees (mtmc collect) or of a run (mtmc search)"
         )
-    found: dict[str, list[Lesson]] = {split: [] for split in _SPLITS}
+    found: dict[str, list[Example]] = {split: [] for split in _SPLITS}
     tasks: dict[str, set[str]] = {split: set() for split in _SPLITS}
     edits = long = 0
     for edit in _drawn(settings):
@@ -56,10 +56,10 @@ def load_lessons(settings: CoderSettings, tokenizer: Any) -> Lessons:
         if split not in found:
             continue
         edits += 1
-        example = sft_example(edit, settings.examples, settings.blocks)
-        lesson = Lesson(edit, example["prompt"], example["completion"])
-        if _fits(lesson, settings, tokenizer):
-            found[split].append(lesson)
+        made = sft_example(edit, settings.examples, settings.blocks)
+        example = Example(edit, made["prompt"], made["completion"])
+        if _fits(example, settings, tokenizer):
+            found[split].append(example)
             tasks[split].add(edit.about["task_hash"])
         else:
             long += 1
@@ -69,16 +69,16 @@ def load_lessons(settings: CoderSettings, tokenizer: Any) -> Lessons:
             "learn from: record more tasks, or raise prompt and reply"
         )
     counts = {split: {"tasks": len(tasks[split]), "edits": len(found[split])} for split in found}
-    return Lessons(found["train"], found["test"], {**counts, "too_long": long, "folders": list(settings.data)})
+    return CoderData(found["train"], found["test"], {**counts, "too_long": long, "folders": list(settings.data)})
 
 
-def shortest_requests(lessons: Sequence[Lesson], count: int) -> list[Lesson]:
-    """Some lessons, one of each task and kind in turn, the shortest prompts first: the same ones every time."""
-    ordered = sorted(lessons, key=lambda each: (sum(len(message["content"]) for message in each.prompt), _name(each)))
-    chosen: list[Lesson] = []
+def shortest_requests(examples: Sequence[Example], count: int) -> list[Example]:
+    """Some examples, one of each task and kind in turn, the shortest prompts first: the same ones every time."""
+    ordered = sorted(examples, key=lambda each: (sum(len(message["content"]) for message in each.prompt), _name(each)))
+    chosen: list[Example] = []
     while ordered and len(chosen) < count:
         seen: set[tuple[str, str]] = set()
-        rest: list[Lesson] = []
+        rest: list[Example] = []
         for each in ordered:
             key = (each.edit.about["task_hash"], each.edit.about["kind"])
             (rest if key in seen else chosen).append(each)
@@ -87,8 +87,8 @@ def shortest_requests(lessons: Sequence[Lesson], count: int) -> list[Lesson]:
     return chosen[:count]
 
 
-def _name(lesson: Lesson) -> tuple[str, int]:
-    return lesson.edit.about["task_hash"], lesson.edit.about["child"]
+def _name(example: Example) -> tuple[str, int]:
+    return example.edit.about["task_hash"], example.edit.about["child"]
 
 
 def _drawn(settings: CoderSettings) -> Iterator[RecordedEdit]:
@@ -117,9 +117,9 @@ def _some(settings: CoderSettings, task: str, every: Sequence[T]) -> Sequence[T]
     return [every[at] for at in sorted(drawn)]
 
 
-def _fits(lesson: Lesson, settings: CoderSettings, tokenizer: Any) -> bool:
-    prompt = _length(tokenizer, "".join(message["content"] for message in lesson.prompt))
-    reply = _length(tokenizer, lesson.completion[0]["content"])
+def _fits(example: Example, settings: CoderSettings, tokenizer: Any) -> bool:
+    prompt = _length(tokenizer, "".join(message["content"] for message in example.prompt))
+    reply = _length(tokenizer, example.completion[0]["content"])
     return prompt + 64 <= settings.prompt and reply + 8 <= settings.reply  # with the marks of the conversation
 
 

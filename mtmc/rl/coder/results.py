@@ -13,10 +13,10 @@ from mtmc.rl.coder.trainers import Row
 from mtmc.rl.curves import Panel, points_of, write_csv, write_png
 
 COLUMNS = (
-    *("phase", "step", "loss", "norm", "left_out", "accuracy"),
-    *("rules", "execution", "asked", "reward", "kl", "entropy", "length", "cut"),
+    *("phase", "step", "loss", "grad_norm", "skipped_steps", "accuracy"),
+    *("rules", "execution", "asked", "reward", "kl", "entropy", "length", "clipped_ratio"),
 )
-"""norm: of the gradient. left_out: steps whose gradient was not finite, so far."""
+"""skipped_steps: those whose gradient was not finite, so far. clipped_ratio: share of replies that reached their limit."""
 CURVES = (
     ("sft", "loss", "supervised: loss"),
     ("grpo", "rules", "GRPO: reward by rules (0 to 1)"),
@@ -56,7 +56,7 @@ def write_samples(samples: Sequence[Sample], folder: Path) -> list[Path]:
 
 
 def report_text(command: str, about: Mapping[str, Any], rows: Sequence[Row], samples: Sequence[Sample]) -> str:
-    """The model card: what was taught, from what, and what it is worth. about: plain data, as `train.teach` gathers it."""
+    """The model card: what was learned, from what, and how good it is. about: plain data, as `train.train` gathers it."""
     lines = [
         f"# A coder on {about['base']}\n",
         f"Made by\n\n    {command}\n\nwith {about['versions']}.\n",
@@ -67,8 +67,10 @@ def report_text(command: str, about: Mapping[str, Any], rows: Sequence[Row], sam
         "|---|---|---|---|---|---|---|",
     ]
     for stage, each in means(samples).items():
-        worth = f"{each['rules']:.2f} | {each['execution']:+.2f}"
-        lines.append(f"| {stage} | {each['samples']} | {worth} | {each['kept']} | {each['right']} | {each['asked']} |")
+        rewards = f"{each['rules']:.2f} | {each['execution']:+.2f}"
+        lines.append(
+            f"| {stage} | {each['samples']} | {rewards} | {each['kept']} | {each['right']} | {each['asked']} |"
+        )
     lines += [
         "",
         "## Rewards while it was trained by GRPO\n",

@@ -1,4 +1,4 @@
-"""rewards: what a reply to a request for an edit is worth. Two rewards after AutoTriton (arXiv 2507.05687), and a third.
+"""rewards: of a reply to a request for an edit. Two rewards after AutoTriton (arXiv 2507.05687), and a third.
 
 `rules` reads the reply alone, and is there so that nothing but a kernel pays:
 
@@ -58,8 +58,8 @@ def read_reply(text: str, request: EditRequest, truncated: bool = False) -> Read
     before = _forward(request.source)[1]
     kernel = "" if stores else "forward launches no kernel that stores anything"
     fallback = f"forward calls torch for {calls} computations, before it was {before}" if calls > before else ""
-    worth = FORMAT + KERNEL * (not kernel) + NO_FALLBACK * (not fallback)
-    return Read(source, worth, kernel or fallback)
+    reward = FORMAT + KERNEL * (not kernel) + NO_FALLBACK * (not fallback)
+    return Read(source, reward, kernel or fallback)
 
 
 def as_recorded(read: Read, child: str) -> float:

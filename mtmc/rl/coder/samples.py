@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtmc.rl.coder.data import Lesson
+from mtmc.rl.coder.data import Example
 from mtmc.rl.coder.rewards import Judge, as_recorded, read_reply
-from mtmc.rl.coder.trainers import Pupil
+from mtmc.rl.coder.trainers import Trainee
 
 AT_ONCE = 8
 """Requests that are answered at once."""
@@ -31,18 +31,18 @@ class Sample:
     asked: float
 
 
-def take_samples(pupil: Pupil, lessons: Sequence[Lesson], judge: Judge, stage: str, limit: int) -> list[Sample]:
+def take_samples(trainee: Trainee, examples: Sequence[Example], judge: Judge, stage: str, limit: int) -> list[Sample]:
     """One reply to each request, the likeliest token at each step. limit: tokens of a reply. Raises: EvaluatorError."""
-    replies = list(_replies(pupil, lessons, limit))
-    requests = [lesson.edit.request for lesson in lessons]
-    pupil.make_room()
+    replies = list(_replies(trainee, examples, limit))
+    requests = [example.edit.request for example in examples]
+    trainee.make_room()
     rewards = judge.rewards(replies, requests)
     samples = []
-    for lesson, (text, cut), (rules, execution) in zip(lessons, replies, rewards, strict=True):
-        request, about = lesson.edit.request, lesson.edit.about
+    for example, (text, cut), (rules, execution) in zip(examples, replies, rewards, strict=True):
+        request, about = example.edit.request, example.edit.about
         outcome = judge.outcome(text, request, cut)
         read = read_reply(text, request, cut)
-        why, asked = read.why, as_recorded(read, lesson.edit.child)
+        why, asked = read.why, as_recorded(read, example.edit.child)
         if outcome is not None:
             why = outcome.status + (f": {outcome.diagnosis.kind}" if outcome.diagnosis is not None else "")
         named = about["task"], about["kind"], about["action"]
@@ -50,21 +50,22 @@ def take_samples(pupil: Pupil, lessons: Sequence[Lesson], judge: Judge, stage: s
     return samples
 
 
-def _replies(pupil: Pupil, lessons: Sequence[Lesson], limit: int) -> Iterator[tuple[str, bool]]:
+def _replies(trainee: Trainee, examples: Sequence[Example], limit: int) -> Iterator[tuple[str, bool]]:
     """Each reply, and whether it was cut at the limit."""
     import torch
 
-    model, tokenizer = pupil.model, pupil.tokenizer
+    model, tokenizer = trainee.model, trainee.tokenizer
     was_training, side = model.training, tokenizer.padding_side
     model.eval()
     tokenizer.padding_side = "left"
     texts = [
-        tokenizer.apply_chat_template(lesson.prompt, tokenize=False, add_generation_prompt=True) for lesson in lessons
+        tokenizer.apply_chat_template(example.prompt, tokenize=False, add_generation_prompt=True)
+        for example in examples
     ]
     for first in range(0, len(texts), AT_ONCE):
         some = texts[first : first + AT_ONCE]
         given = tokenizer(some, return_tensors="pt", add_special_tokens=False, padding=True).to(model.device)
-        with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=pupil.on_gpu):
+        with torch.no_grad(), torch.autocast(model.device.type, torch.bfloat16, enabled=trainee.on_gpu):
             found = model.generate(
                 input_ids=given["input_ids"],
                 attention_mask=given["attention_mask"],

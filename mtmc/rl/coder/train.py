@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import RunError
 from mtmc.protocols import Evaluator
-from mtmc.rl.coder.data import Lessons, load_lessons, shortest_requests
+from mtmc.rl.coder.data import CoderData, load_coder_data, shortest_requests
 from mtmc.rl.coder.results import report_text, write_curves, write_samples, write_table
 from mtmc.rl.coder.rewards import Judge
 from mtmc.rl.coder.samples import Sample, means, take_samples
 from mtmc.rl.coder.settings import CoderSettings
-from mtmc.rl.coder.trainers import TEMPLATE, Pupil, Row, Watcher, grouped, supervised
+from mtmc.rl.coder.trainers import TEMPLATE, Row, Trainee, Watcher, run_grpo, run_sft
 from mtmc.rl.train.card import CARD, versions
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Taught:
+class CoderResult:
     """files: what was written. scores: stage -> mean rewards of the samples, see `samples.means`."""
 
     files: list[Path]
     scores: dict[str, dict[str, Any]]
 
 
-def teach(
+def train(
     base: str,
     settings: CoderSettings,
     evaluator: Evaluator,
@@ -43,11 +43,11 @@ def teach(
     watch: Watcher,
     tell: Callable[[str], None],
     command: str = "",
-) -> Taught:
-    """Teach a coder. base: see `mtmc.agents.policies.learned.lm.base`. evaluator: of replies; the caller closes it.
+) -> CoderResult:
+    """Train a coder. base: see `mtmc.agents.policies.learned.lm.base`. evaluator: of replies; the caller closes it.
     watch: told of each step. tell: of each stage. command: for the model card.
 
-    Raises: ModelError where a package or the base is missing, ConfigError and RunError as `load_lessons`, RunError for an
+    Raises: ModelError where a package or the base is missing, ConfigError and RunError as `load_coder_data`, RunError for an
     adapter that is not there or of another base or rank, EvaluatorError.
     """
     from mtmc.agents.policies.learned.lm.base import load_base, needed
@@ -57,17 +57,17 @@ def teach(
     if loaded.tokenizer.chat_template is None:
         loaded.tokenizer.chat_template = TEMPLATE
     tell("reading the edits")
-    lessons = load_lessons(settings, loaded.tokenizer)
-    train, test = lessons.about["train"], lessons.about["test"]
+    data = load_coder_data(settings, loaded.tokenizer)
+    train, test = data.about["train"], data.about["test"]
     tell(
         f"{train['edits']} edits of {train['tasks']} tasks to learn from; {test['edits']} of {test['tasks']} for samples"
     )
-    tell(f"{lessons.about['too_long']} are too long and left out")
-    pupil = _pupil(loaded, settings)
+    tell(f"{data.about['too_long']} are too long and left out")
+    trainee = _trainee(loaded, settings)
     judge = Judge(evaluator)
     rows: list[Row] = []
     samples: list[Sample] = []
-    asked = shortest_requests(lessons.test or lessons.train, settings.samples)
+    asked = shortest_requests(data.test or data.train, settings.samples)
 
     def note(row: Row) -> None:
         rows.append(row)
@@ -77,30 +77,30 @@ def teach(
     def sample(stage: str) -> None:
         if asked:
             tell(f"samples of stage {stage}")
-            samples.extend(take_samples(pupil, asked, judge, stage, settings.reply))
+            samples.extend(take_samples(trainee, asked, judge, stage, settings.reply))
 
     def written() -> list[Path]:
-        return _written(pupil, loaded, settings, lessons, rows, samples, out, command)
+        return _written(trainee, loaded, settings, data, rows, samples, out, command)
 
     try:
         out.mkdir(parents=True, exist_ok=True)
         sample("start" if settings.adapter else "base")
         if settings.sft.steps:
             tell("supervised fine-tuning")
-            supervised(pupil, lessons.train, settings, out / "trl", note)
+            run_sft(trainee, data.train, settings, out / "trl", note)
             sample("sft")
         if settings.grpo.steps:
             written()  # what comes now cannot take it along
             tell("GRPO")
-            grouped(pupil, lessons.train, settings, judge, out / "trl", note)
+            run_grpo(trainee, data.train, settings, judge, out / "trl", note)
             sample("grpo")
         files = written()
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error}): choose another folder with out=") from error
-    return Taught(files, means(samples))
+    return CoderResult(files, means(samples))
 
 
-def _pupil(base: Base, settings: CoderSettings) -> Pupil:
+def _trainee(base: Base, settings: CoderSettings) -> Trainee:
     from mtmc.agents.policies.learned.lm.adapter import read_weights, set_adapter_weights, with_adapter
     from mtmc.agents.policies.learned.lm.base import device_of
 
@@ -109,14 +109,14 @@ def _pupil(base: Base, settings: CoderSettings) -> Pupil:
     model = with_adapter(base, settings.rank, settings.alpha, settings.seed)
     if settings.adapter:
         set_adapter_weights(model, read_weights(Path(settings.adapter).expanduser()))
-    return Pupil(model.to(device_of(settings.device)), base.tokenizer)
+    return Trainee(model.to(device_of(settings.device)), base.tokenizer)
 
 
 def _written(
-    pupil: Pupil,
+    trainee: Trainee,
     base: Base,
     settings: CoderSettings,
-    lessons: Lessons,
+    data: CoderData,
     rows: list[Row],
     samples: list[Sample],
     out: Path,
@@ -129,10 +129,10 @@ def _written(
     about = {
         "base": f"{base.name} (mark {base.mark})",
         "versions": versions(PACKAGES),
-        "data": lessons.about,
+        "data": data.about,
         "settings": asdict(settings),
     }
     card = folder / CARD
     card.write_text(report_text(command, about, rows, samples), encoding="utf-8")
-    files = [*write_weights(pupil.model, base.name, folder), card]
+    files = [*write_weights(trainee.model, base.name, folder), card]
     return [*files, *write_curves(rows, out), *write_samples(samples, out)]

@@ -76,7 +76,7 @@ def task_of(generated: Generated) -> Task:
 def distinct(seed: int, first: int = 0) -> Iterator[Generated]:
     """The tasks of a seed in order from number `first`, without those that are the same as an earlier one.
 
-    Compared by their texts without the small shapes; `mtmc.agents.policies.learned.graphs` compares captured graphs.
+    Compared by their texts without the small shapes; `mtmc.agents.policies.learned.graphs` compares exported graphs.
     """
     seen: set[str] = set()
     for index in count(first):

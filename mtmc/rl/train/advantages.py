@@ -12,12 +12,12 @@ _LEAST = 1e-8
 
 
 def generalized_advantages(
-    rewards: Doubles, values: Doubles, valid: NDArray[np.bool_], ending: Doubles, discount: float, trace: float
+    rewards: Doubles, values: Doubles, valid: NDArray[np.bool_], ending: Doubles, gamma: float, gae_lambda: float
 ) -> Doubles:
     """Generalized advantage estimation (arXiv 1506.02438), [episodes, steps], 0 where no step was taken.
 
-        d(t) = r(t) + discount * V(t + 1) - V(t)
-        A(t) = d(t) + discount * trace * A(t + 1)
+        d(t) = r(t) + gamma * V(t + 1) - V(t)
+        A(t) = d(t) + gamma * gae_lambda * A(t + 1)
 
     ending: [episodes], V after the last step: of the state where an episode was cut off, 0 where it ended.
     """
@@ -25,26 +25,26 @@ def generalized_advantages(
     following, value_after = np.zeros(len(rewards)), ending.astype(np.float64)
     for at in reversed(range(rewards.shape[1])):
         taken = valid[:, at]
-        delta = rewards[:, at] + discount * value_after - values[:, at]
-        following = np.where(taken, delta + discount * trace * following, following)
+        delta = rewards[:, at] + gamma * value_after - values[:, at]
+        following = np.where(taken, delta + gamma * gae_lambda * following, following)
         advantages[:, at] = np.where(taken, following, 0.0)
         value_after = np.where(taken, values[:, at], value_after)
     return advantages
 
 
-def returns_of(rewards: Doubles, valid: NDArray[np.bool_], discount: float) -> Doubles:
+def returns_of(rewards: Doubles, valid: NDArray[np.bool_], gamma: float) -> Doubles:
     """What each episode brought in: the discounted sum of its rewards, [episodes]."""
-    return (np.where(valid, rewards, 0.0) * discount ** np.arange(rewards.shape[1])).sum(axis=1)
+    return (np.where(valid, rewards, 0.0) * gamma ** np.arange(rewards.shape[1])).sum(axis=1)
 
 
-def group_advantages(returns: Doubles, group: int) -> Doubles:
+def group_advantages(returns: Doubles, group_size: int) -> Doubles:
     """GRPO (arXiv 2402.03300): an episode against the others of its group, [episodes].
 
         A(i) = (R(i) - mean of its group) / (standard deviation of its group)
 
-    group: size of the groups, which stand one after the other. A group whose episodes are all alike teaches nothing: 0.
+    group_size: of the groups, which stand one after the other. In a group whose episodes are all alike every advantage is 0.
     """
-    grouped = returns.reshape(-1, group)
+    grouped = returns.reshape(-1, group_size)
     centred = grouped - grouped.mean(axis=1, keepdims=True)
     return (centred / (grouped.std(axis=1, keepdims=True) + _LEAST)).reshape(-1)
 

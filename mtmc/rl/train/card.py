@@ -1,4 +1,4 @@
-"""card: the model card of trained weights, as markdown: what made them, from what, and what they are worth."""
+"""card: the model card of trained weights, as markdown: what made them, from what, and how good they are."""
 
 from __future__ import annotations
 

@@ -103,9 +103,9 @@ class CompactScorer(Scorer):
         """See `Scorer`."""
         self._reference = copy.deepcopy(self._net).requires_grad_(False)
 
-    def groups(self, rate: float) -> list[dict[str, Any]]:
+    def groups(self, lr: float) -> list[dict[str, Any]]:
         """See `Scorer`."""
-        return [{"params": list(self._net.parameters()), "lr": rate}]
+        return [{"params": list(self._net.parameters()), "lr": lr}]
 
     def state_dict(self) -> dict[str, Any]:
         """See `Scorer`."""

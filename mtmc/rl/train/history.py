@@ -8,12 +8,13 @@ from pathlib import Path
 from mtmc.rl.curves import Panel, Row, points_of, write_csv, write_png
 
 COLUMNS = (
-    *("unit", "phase", "reward", "speedup", "entropy", "kl", "policy_loss", "value_loss", "clipped"),
+    *("unit", "phase", "reward", "speedup", "entropy", "kl", "policy_loss", "value_loss", "clip_fraction"),
     *("score", "evaluations", "greedy", "seconds"),
 )
-"""Of one epoch of the warm start, or of one iteration. unit: number, from 1; 0 before any training. phase: start, warm or
-rl. reward: mean of an episode. speedup: mean log2 of the best version of an episode over the root. score, evaluations,
-greedy: see `mtmc.rl.train.validate.Validation`."""
+"""Of one epoch of the pretraining, or of one iteration. unit: number, from 1; 0 before any training. phase: start,
+pretraining or rl. reward: mean of an episode. speedup: mean log2 of the best version of an episode over the root.
+clip_fraction: share of the steps whose ratio was outside of the clip. score, evaluations, greedy: see
+`mtmc.rl.train.validate.Validation`."""
 CURVES = {
     "reward": "mean reward of an episode",
     "entropy": "entropy (nats)",
@@ -31,12 +32,12 @@ def write_table(rows: Sequence[Row], path: Path) -> None:
 
 def write_picture(rows: Sequence[Row], path: Path) -> None:
     """One panel for each of `CURVES`. Raises: RunError where it cannot be written or matplotlib is missing."""
-    warm = max((row["unit"] for row in rows if row["phase"] == "warm"), default=0)
+    last = max((row["unit"] for row in rows if row["phase"] == "pretraining"), default=0)
     panels = [Panel(title, points_of(rows, "unit", name)) for name, title in CURVES.items()]
-    if 0 < warm < rows[-1]["unit"]:
-        write_png(panels, "epoch of the warm start, then (right of the dashed line) iteration", path, border=warm)
+    if 0 < last < rows[-1]["unit"]:
+        write_png(panels, "epoch of the pretraining, then (right of the dashed line) iteration", path, border=last)
     else:
-        write_png(panels, "epoch of the warm start" if warm else "iteration", path)
+        write_png(panels, "epoch of the pretraining" if last else "iteration", path)
 
 
 def write_tensorboard(rows: Sequence[Row], folder: Path) -> bool:

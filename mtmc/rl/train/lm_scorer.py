@@ -1,7 +1,7 @@
 """scorer: a language model as the training wants it (`mtmc.rl.scorer.Scorer`): LoRA on a frozen base, a value on top.
 
 The reference that the policy is kept close to is the base itself, with the adapter switched off, or the adapter as it was
-after the warm start.
+after the pretraining.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LmSettings:
 
     base: see `mtmc.agents.policies.learned.lm.base`. adapter: folder of an earlier training, to begin with its weights;
     empty: a fresh one, which changes nothing. rank, alpha: of LoRA. normalize: of an answer's score, by none, token or word.
-    scale: what scores are multiplied with: larger is a sharper policy. opinion: weight of the logarithm of the heuristic's
+    scale: what scores are multiplied with: larger is a sharper policy. heuristic_weight: of the logarithm of the heuristic's
     prior, which is added to them: with 1 the model learns to correct the heuristic, as the compact network does.
     tokens, code, steps, lines: see `PromptSettings`.
     reference: base, or start: see above. value_gradient: share of the value's gradient that reaches the adapter, 0 to 1.
@@ -63,7 +63,7 @@ class LmSettings:
     alpha: int = 16
     normalize: Normalize = "token"
     scale: float = 1.0
-    opinion: float = 0.0
+    heuristic_weight: float = 0.0
     tokens: int = 1024
     code: int = 256
     steps: int = 4
@@ -76,7 +76,7 @@ class LmSettings:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
-        check_scores(self.normalize, self.scale, self.opinion)
+        check_scores(self.normalize, self.scale, self.heuristic_weight)
         at_least(self, "policy.", rank=1, states=1)
         from_0_to_1(self, "value_gradient", prefix="policy.")
         if self.precision not in PRECISIONS:
@@ -109,7 +109,9 @@ class LmScorer(Scorer):
         """
         self._settings = settings
         self.device = device_of(settings.device)
-        self._about = About(base.name, base.mark, settings.prompt, settings.normalize, settings.scale, settings.opinion)
+        self._about = About(
+            base.name, base.mark, settings.prompt, settings.normalize, settings.scale, settings.heuristic_weight
+        )
         self._model = with_adapter(base, settings.rank, settings.alpha, seed).to(self.device).eval()
         self._began = self._begin(Path(settings.adapter).expanduser()) if settings.adapter else ""
         self._value = _value_head(base.model.config.hidden_size, seed).to(self.device)
@@ -132,7 +134,7 @@ class LmScorer(Scorer):
         if not torch.is_grad_enabled():
             return self._in_parts(batch)
         found = self._read(batch, range(len(batch)))
-        return replace(found, logits=found.logits + self._opinion(batch))
+        return replace(found, logits=found.logits + self._heuristic_logits(batch))
 
     def reference(self, batch: Batch) -> torch.Tensor:
         """See `Scorer`: what the base says, or the adapter as it was at the start."""
@@ -152,10 +154,10 @@ class LmScorer(Scorer):
         if self._settings.reference == "start":
             self._start = self._adapter()
 
-    def groups(self, rate: float) -> list[dict[str, Any]]:
+    def groups(self, lr: float) -> list[dict[str, Any]]:
         """See `Scorer`."""
         adapter = [weight for weight in self._model.parameters() if weight.requires_grad]
-        return [{"params": adapter, "lr": rate}, {"params": list(self._value.parameters()), "lr": rate}]
+        return [{"params": adapter, "lr": lr}, {"params": list(self._value.parameters()), "lr": lr}]
 
     def state_dict(self) -> dict[str, Any]:
         """See `Scorer`: the adapter and the value; the base is left out."""
@@ -183,7 +185,8 @@ class LmScorer(Scorer):
             f"{self._about.base} ({shape}; mark of its weights {self._about.mark}).\n\n"
             "It reads a prompt (`mtmc.agents.policies.learned.lm.prompt`) with "
             f"{json.dumps(vars(self._about.prompt))}; scores are normalized by {self._about.normalize} and multiplied with "
-            f"{self._about.scale:g}; added is {self._about.opinion:g} times the logarithm of the heuristic's prior.\n"
+            f"{self._about.scale:g}; added is {self._about.heuristic_weight:g} times the logarithm of the heuristic's "
+            "prior.\n"
         )
         (folder / CARD).write_text(card + more + self._began, encoding="utf-8")
         return [*files, folder / CARD]
@@ -204,7 +207,7 @@ class LmScorer(Scorer):
         lengths = [len(self._prompt(batch.forest, int(node))) for node in batch.nodes]
         order = np.argsort(lengths, kind="stable")
         ends = np.concatenate(([0], np.cumsum(batch.counts)))
-        logits = self._opinion(batch)
+        logits = self._heuristic_logits(batch)
         values = torch.zeros(len(batch), device=self.device)
         for first in range(0, len(order), self._settings.states):
             some = order[first : first + self._settings.states]
@@ -214,11 +217,11 @@ class LmScorer(Scorer):
             logits[torch.from_numpy(places).to(self.device)] += found.logits
         return Scores(logits, values)
 
-    def _opinion(self, batch: Batch) -> torch.Tensor:
+    def _heuristic_logits(self, batch: Batch) -> torch.Tensor:
         """What is added to the model's scores, [all actions]."""
-        if not self._settings.opinion:
+        if not self._settings.heuristic_weight:
             return torch.zeros(len(batch.edges), device=self.device)
-        return self._settings.opinion * torch.from_numpy(batch.opinions).to(self.device)
+        return self._settings.heuristic_weight * torch.from_numpy(batch.opinions).to(self.device)
 
     def _read(self, batch: Batch, states: Sequence[int]) -> Scores:
         """What the model says of some states of a batch, in the order given, in one run. A state that comes twice is run

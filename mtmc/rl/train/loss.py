@@ -41,17 +41,17 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class Weights:
+class Coefficients:
     """Of the terms in the loss. clip: e of the surrogate."""
 
     clip: float = 0.2
-    value: float = 0.5
-    entropy: float = 0.01
-    kl: float = 0.1
+    vf_coef: float = 0.5
+    ent_coef: float = 0.01
+    kl_coef: float = 0.1
 
     def loss(self, terms: Terms) -> torch.Tensor:
-        """policy + value * V-error - entropy * H + kl * KL."""
-        return terms.policy + self.value * terms.value - self.entropy * terms.entropy + self.kl * terms.kl
+        """policy + vf_coef * V-error - ent_coef * H + kl_coef * KL."""
+        return terms.policy + self.vf_coef * terms.value - self.ent_coef * terms.entropy + self.kl_coef * terms.kl
 
 
 def terms_of(logits: torch.Tensor, values: torch.Tensor, steps: Steps, clip: float) -> Terms:

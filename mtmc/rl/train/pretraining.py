@@ -1,5 +1,5 @@
 """pretraining: a start by supervised learning. A recorded tree tells what every action leads to, and what that leads to, so
-the actions' true worth can be computed, and a network taught to prefer the best, before it learns by trying."""
+the value of each action can be computed, and a network trained to prefer the best, before it learns by trying."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from mtmc.rl.scorer import Scorer
 
 _BOUNDS = (-1.0, 3.0)
-"""Worth is clipped to these: how hopeless a bad action is need not be learned."""
+"""Values of actions are clipped to these: how hopeless a bad action is need not be learned."""
 _ROUNDS = 64
-"""Of the iteration that finds the worth; gains die out with the discount long before."""
+"""Of the iteration that finds the values; gains die out with gamma long before."""
 
 
 @dataclass(frozen=True)
-class Warm:
-    """The warm start.
+class Pretraining:
+    """The supervised start.
 
-    epochs: over all right versions of the training trees; 0: none. rate: of learning. minibatch: states a step.
-    decay: of the weights (AdamW). discount: a step, of what comes later. failure: what a failed version is worth.
-    sharpness, opinion: of the logits that are taught, sharpness * worth + opinion * log of the heuristic's prior: what a
-    policy comes to that is paid for worth and for staying close to the heuristic. absolute: weight, beside the cross-entropy
-    of their softmax, of the distance between each logit and what is taught, for a network that is `anchored`
-    (`mtmc.rl.scorer`): of a version with one known action the softmax says nothing.
+    epochs: over all right versions of the training trees; 0: none. lr: learning rate. minibatch: states a step.
+    weight_decay: of AdamW. gamma: discount a step, of what comes later. failure: value of an action that fails.
+    sharpness, opinion: of the target logits, sharpness * value + opinion * log of the heuristic's prior: what a policy comes
+    to that is rewarded for value and for staying close to the heuristic. absolute: weight, beside the cross-entropy of their
+    softmax, of the distance between each logit and its target, for a network that is `anchored` (`mtmc.rl.scorer`): of a
+    version with one known action the softmax says nothing.
     """
 
     epochs: int = 10
-    rate: float = 1e-3
+    lr: float = 1e-3
     minibatch: int = 64
-    decay: float = 1.0
-    discount: float = 0.7
+    weight_decay: float = 1.0
+    gamma: float = 0.7
     failure: float = -0.5
     sharpness: float = 20.0
     opinion: float = 1.0
@@ -48,17 +48,17 @@ class Warm:
 
     def __post_init__(self) -> None:
         """Raises: ConfigError for a setting out of its range."""
-        at_least(self, "warm.", epochs=0, minibatch=1, decay=0, opinion=0, absolute=0)
-        above_zero(self, "rate", "sharpness", prefix="warm.")
-        if not 0 <= self.discount < 1:
-            raise ConfigError(f"warm.discount cannot be {self.discount:g}: use a number from 0 to below 1")
+        at_least(self, "pretraining.", epochs=0, minibatch=1, weight_decay=0, opinion=0, absolute=0)
+        above_zero(self, "lr", "sharpness", prefix="pretraining.")
+        if not 0 <= self.gamma < 1:
+            raise ConfigError(f"pretraining.gamma cannot be {self.gamma:g}: use a number from 0 to below 1")
 
 
-def worth(forest: Forest, discount: float, failure: float) -> Doubles:
-    """What each known edge is worth, [edges]; NaN for the others.
+def action_values(forest: Forest, gamma: float, failure: float) -> Doubles:
+    """The value of each known edge, [edges]; NaN for the others.
 
     q(STOP) = 0                     q(an edge to a failed version) = failure
-    q(edge) = discount * (log2(t_node / t_child) + gain(child))
+    q(edge) = gamma * (log2(t_node / t_child) + gain(child))
     gain(node) = max(0, greatest q of its known edges)
     """
     known = np.flatnonzero(forest.known)
@@ -71,7 +71,7 @@ def worth(forest: Forest, discount: float, failure: float) -> Doubles:
     gain = np.zeros(len(forest.ok))
     q = np.zeros(len(known))
     for _ in range(_ROUNDS):
-        q = np.where(right, discount * (step + gain[child]), np.where(leads, failure, 0.0))
+        q = np.where(right, gamma * (step + gain[child]), np.where(leads, failure, 0.0))
         better = np.zeros_like(gain)
         np.maximum.at(better, parent, q)
         if np.allclose(better, gain, atol=1e-9):
@@ -83,8 +83,8 @@ def worth(forest: Forest, discount: float, failure: float) -> Doubles:
 
 
 @dataclass(frozen=True, eq=False)
-class Lessons:
-    """What is taught. logits, and probs, their softmax among each node's known edges: [edges], NaN for the others. gains:
+class Targets:
+    """What is learned. logits, and probs, their softmax among each node's known edges: [edges], NaN for the others. gains:
     [nodes]."""
 
     logits: Doubles
@@ -92,33 +92,35 @@ class Lessons:
     gains: Doubles
 
 
-def lessons(forest: Forest, warm: Warm) -> Lessons:
+def targets_of(forest: Forest, settings: Pretraining) -> Targets:
     """The distribution over each version's known actions, and what is still to be gained from it."""
-    q = worth(forest, warm.discount, warm.failure)
+    q = action_values(forest, settings.gamma, settings.failure)
     nodes = np.flatnonzero(forest.choices)
     batch = forest.batch(nodes)
     logits, probs, gains = np.full(len(q), np.nan), np.full(len(q), np.nan), np.zeros(len(forest.ok))
-    logits[batch.edges] = warm.sharpness * np.clip(q[batch.edges], *_BOUNDS) + warm.opinion * batch.opinions
+    logits[batch.edges] = settings.sharpness * np.clip(q[batch.edges], *_BOUNDS) + settings.opinion * batch.opinions
     probs[batch.edges] = np.exp(log_softmax_np(logits[batch.edges], batch.counts))
     np.maximum.at(gains, np.repeat(nodes, batch.counts), q[batch.edges])
-    return Lessons(logits, probs, gains)
+    return Targets(logits, probs, gains)
 
 
-def warm_terms(scorer: Scorer, batch: Batch, taught: Lessons, absolute: float) -> tuple[torch.Tensor, torch.Tensor]:
+def pretraining_terms(
+    scorer: Scorer, batch: Batch, targets: Targets, absolute: float
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Sums over a batch's states of what the policy is to make small, and of the squared error of the value.
 
-        cross-entropy of the policy to `taught.probs` + absolute * sum over the actions of huber(logit - `taught.logits`)
+        cross-entropy of the policy to `targets.probs` + absolute * sum over the actions of huber(logit - `targets.logits`)
 
-    absolute: see `Warm`; without effect for a scorer that is not anchored.
+    absolute: see `Pretraining`; without effect for a scorer that is not anchored.
     """
     import torch
 
     scores = scorer.score(batch)
     state_of = torch.from_numpy(batch.state_of).to(scores.logits.device)
-    target = torch.from_numpy(taught.probs[batch.edges]).to(scores.logits)
-    gains = torch.from_numpy(taught.gains[batch.nodes]).to(scores.values)
-    loss = -(target * log_softmax(scores.logits, state_of, len(batch))).sum()
+    probs = torch.from_numpy(targets.probs[batch.edges]).to(scores.logits)
+    gains = torch.from_numpy(targets.gains[batch.nodes]).to(scores.values)
+    loss = -(probs * log_softmax(scores.logits, state_of, len(batch))).sum()
     if scorer.anchored:
-        wanted = torch.from_numpy(taught.logits[batch.edges]).to(scores.logits)
+        wanted = torch.from_numpy(targets.logits[batch.edges]).to(scores.logits)
         loss = loss + absolute * torch.nn.functional.huber_loss(scores.logits, wanted, reduction="sum")
     return loss, (scores.values - gains).square().sum()

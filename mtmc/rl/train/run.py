@@ -23,7 +23,7 @@ from mtmc.rl.train.data import Data, load_data
 from mtmc.rl.train.history import write_picture, write_tensorboard
 from mtmc.rl.train.settings import TrainSettings
 from mtmc.rl.train.table import Table, policy_table
-from mtmc.rl.train.trainer import Ended, Trainer, Watcher
+from mtmc.rl.train.trainer import Trainer, TrainResult, Watcher
 from mtmc.rl.train.validate import Validation, validate
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Trained:
     """files: weights and model card, of the best so far where the time was up. scores: on the validation trees, see
     `model_card`."""
 
-    ended: Ended
+    result: TrainResult
     files: list[Path]
     scores: dict[str, Validation]
 
@@ -65,7 +65,7 @@ class Trained:
 def train(plan: Plan, out: Path, watch: Watcher, tell: Callable[[str], None]) -> Trained:
     """Train a policy. The same plan and folder go on with what a training left there that was cut off.
 
-    watch: told of each epoch of the warm start and each iteration. tell: of what is done before the first.
+    watch: told of each epoch of the pretraining and each iteration. tell: of what is done before the first.
 
     Raises: ConfigError for settings or data that cannot be used, RunError where a folder cannot be read or written,
     MtmcError of the network where it cannot be made.
@@ -90,10 +90,10 @@ def _train(plan: Plan, data: Data, scorer: Scorer, out: Path, watch: Watcher) ->
             "hash": data.about["hash"],
         }
         trainer = Trainer(scorer, plan.method, settings, data.train, data.validation, out, identity)
-        ended = trainer.run(watch)
-        _curves(ended.history, out)
+        result = trainer.run(watch)
+        _curves(result.history, out)
         scores["trained"] = _validation(data.validation, policy_table(data.validation, scorer), settings)
-        return Trained(ended, _export(plan, data, scorer, ended, scores, out), scores)
+        return Trained(result, _export(plan, data, scorer, result, scores, out), scores)
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}): choose another folder with out=") from error
 
@@ -148,12 +148,12 @@ def _curves(history: list[Row], out: Path) -> None:
 
 
 def _export(
-    plan: Plan, data: Data, scorer: Scorer, ended: Ended, scores: Mapping[str, Validation], out: Path
+    plan: Plan, data: Data, scorer: Scorer, result: TrainResult, scores: Mapping[str, Validation], out: Path
 ) -> list[Path]:
     folder = out / BEST
     folder.mkdir(exist_ok=True)
-    units = plan.settings.warm.epochs + plan.settings.iterations
-    done = int(ended.history[-1]["unit"])
+    units = plan.settings.pretraining.epochs + plan.settings.iterations
+    done = int(result.history[-1]["unit"])
     plain = plan.plain()
     plain["data"] = data.about["folders"]
-    return scorer.export(folder, model_card(plan.command, data.about, plain, scores, (ended.best_unit, done, units)))
+    return scorer.export(folder, model_card(plan.command, data.about, plain, scores, (result.best_unit, done, units)))

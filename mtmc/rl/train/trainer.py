@@ -1,4 +1,4 @@
-"""trainer: the loop. Units of work: the epochs of the warm start, then the iterations of reinforcement learning.
+"""trainer: the loop. Units of work: the epochs of the pretraining, then the iterations of reinforcement learning.
 
 All that is drawn in a unit follows from the seed and the unit's number, so a training that was cut off and goes on from its
 checkpoint ends with the same weights as one that was not.
@@ -22,7 +22,7 @@ from mtmc.rl.train.algorithms import Algorithm, starts_for
 from mtmc.rl.train.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mtmc.rl.train.history import write_table
 from mtmc.rl.train.loss import Steps, terms_of
-from mtmc.rl.train.pretraining import lessons, warm_terms
+from mtmc.rl.train.pretraining import pretraining_terms, targets_of
 from mtmc.rl.train.ragged import Doubles
 from mtmc.rl.train.rollouts import Rollout, roll
 from mtmc.rl.train.settings import TrainSettings
@@ -36,12 +36,12 @@ Watcher = Callable[[int, int, Row], None]
 """Told of each unit: how many are done, of how many, and its row of the history."""
 CURVES = "curves.csv"
 """The history, brought up to date with every checkpoint."""
-_LAST_RATE = 0.1
-"""Share of the rate of learning that is left at the end of a phase; it falls in a line."""
+_LAST_LR = 0.1
+"""Share of the learning rate that is left at the end of a phase; it falls in a line."""
 
 
 @dataclass(frozen=True)
-class Ended:
+class TrainResult:
     """finished: else the time was up, and the same command goes on. best_score, best_unit: of the weights that are kept."""
 
     finished: bool
@@ -69,8 +69,8 @@ class Trainer:
         """
         self._scorer, self._algorithm, self._settings = scorer, algorithm, settings
         self._train, self._validation, self._folder = train, validation, folder
-        self._warm = settings.warm.epochs
-        self._units = self._warm + settings.iterations
+        self._pretraining = settings.pretraining.epochs
+        self._units = self._pretraining + settings.iterations
         self._starts = np.flatnonzero(train.ok & (train.choices > 1))
         self._optimizer: torch.optim.Optimizer | None = None
         found = read_checkpoint(folder, identity, scorer.device)
@@ -80,26 +80,26 @@ class Trainer:
             if found.optimizer is not None:
                 self._optimizer = self._new_optimizer(found.done)
                 self._optimizer.load_state_dict(dict(found.optimizer))
-        self._lessons = lessons(train, settings.warm) if self._state.done < self._warm else None
+        self._targets = targets_of(train, settings.pretraining) if self._state.done < self._pretraining else None
         self._reference = reference_table(train, scorer)
 
-    def run(self, watch: Watcher) -> Ended:
+    def run(self, watch: Watcher) -> TrainResult:
         """Train to the end, or until the time is up. The scorer then has the weights that were best at a validation."""
         deadline = math.inf if self._settings.minutes is None else time.monotonic() + 60 * self._settings.minutes
         state = self._state
         if not state.history:
             self._note(0, "start", {}, watch)
         while state.done < self._units and time.monotonic() < deadline:
-            phase = "warm" if state.done < self._warm else "rl"
-            if state.done == self._warm:
+            phase = "pretraining" if state.done < self._pretraining else "rl"
+            if state.done == self._pretraining:
                 self._begin_rl()
             if self._optimizer is None:
                 self._optimizer = self._new_optimizer(state.done)
             started = time.monotonic()
-            self._set_rate(state.done)
-            numbers = self._warm_epoch() if phase == "warm" else self._iteration()
+            self._set_lr(state.done)
+            numbers = self._pretraining_epoch() if phase == "pretraining" else self._iteration()
             state.done += 1
-            if state.done in (self._warm, self._units):
+            if state.done in (self._pretraining, self._units):
                 self._optimizer = None
             self._note(state.done, phase, {**numbers, "seconds": time.monotonic() - started}, watch)
             if state.done % self._settings.checkpoint_every == 0:
@@ -107,7 +107,7 @@ class Trainer:
         self._keep()
         finished = state.done == self._units
         self._scorer.load_state_dict(state.best)
-        return Ended(finished, state.best_score, state.best_unit, state.history)
+        return TrainResult(finished, state.best_score, state.best_unit, state.history)
 
     def _begin_rl(self) -> None:
         """From the best weights so far, which become the reference."""
@@ -118,27 +118,27 @@ class Trainer:
     def _new_optimizer(self, done: int) -> torch.optim.Optimizer:
         import torch
 
-        warm = self._settings.warm
-        if done < self._warm:
-            return torch.optim.AdamW(self._scorer.groups(warm.rate), weight_decay=warm.decay)
-        return torch.optim.AdamW(self._scorer.groups(self._algorithm.rate), weight_decay=0.0)
+        settings = self._settings.pretraining
+        if done < self._pretraining:
+            return torch.optim.AdamW(self._scorer.groups(settings.lr), weight_decay=settings.weight_decay)
+        return torch.optim.AdamW(self._scorer.groups(self._algorithm.lr), weight_decay=0.0)
 
-    def _set_rate(self, done: int) -> None:
-        first, last = (0, self._warm) if done < self._warm else (self._warm, self._units)
-        share = 1.0 - (1.0 - _LAST_RATE) * (done - first) / max(1, last - first - 1)
+    def _set_lr(self, done: int) -> None:
+        first, last = (0, self._pretraining) if done < self._pretraining else (self._pretraining, self._units)
+        share = 1.0 - (1.0 - _LAST_LR) * (done - first) / max(1, last - first - 1)
         assert self._optimizer is not None
         for group in self._optimizer.param_groups:
-            group.setdefault("whole_rate", group["lr"])
-            group["lr"] = group["whole_rate"] * share
+            group.setdefault("whole_lr", group["lr"])
+            group["lr"] = group["whole_lr"] * share
 
-    def _warm_epoch(self) -> dict[str, float]:
-        assert self._lessons is not None
-        warm, total, errors = self._settings.warm, 0.0, 0.0
+    def _pretraining_epoch(self) -> dict[str, float]:
+        assert self._targets is not None
+        settings, total, errors = self._settings.pretraining, 0.0, 0.0
         nodes = self._starts
-        for chosen in _minibatches(len(nodes), warm.minibatch, self._rng("epoch")):
+        for chosen in _minibatches(len(nodes), settings.minibatch, self._rng("epoch")):
             self._zero()
             for part in self._parts(self._train.batch(nodes[chosen])):
-                loss, error = warm_terms(self._scorer, part, self._lessons, warm.absolute)
+                loss, error = pretraining_terms(self._scorer, part, self._targets, settings.absolute)
                 ((loss + 0.5 * error) / len(chosen)).backward()
                 total, errors = total + loss.item(), errors + error.item()
             self._step(1.0)
@@ -147,7 +147,7 @@ class Trainer:
     def _iteration(self) -> dict[str, float]:
         settings = self._settings
         table, rng = policy_table(self._train, self._scorer), self._rng("rollout")
-        drawn = self._drawn(rng, max(1, settings.episodes // self._algorithm.group))
+        drawn = self._drawn(rng, max(1, settings.episodes // self._algorithm.group_size))
         rollout = roll(self._train, table, starts_for(self._algorithm, drawn), settings.rules, rng)
         advantages, returns = self._algorithm.targets(rollout)
         sums = np.zeros(5)
@@ -163,20 +163,20 @@ class Trainer:
             "kl": kl,
             "policy_loss": policy,
             "value_loss": value,
-            "clipped": clipped,
+            "clip_fraction": clipped,
         }
 
     def _drawn(self, rng: np.random.Generator, count: int) -> Ints:
-        """Where episodes start: at roots, or anywhere."""
+        """Where episodes start: at roots, or at any right version."""
         roots = self._train.roots[rng.integers(len(self._train.roots), size=count)]
-        anywhere = self._starts[rng.integers(len(self._starts), size=count)]
-        return np.where(rng.random(count) < self._settings.anywhere, anywhere, roots)
+        others = self._starts[rng.integers(len(self._starts), size=count)]
+        return np.where(rng.random(count) < self._settings.random_start_prob, others, roots)
 
     def _learn(self, rollout: Rollout, advantages: Doubles, returns: Doubles | None, steps: Ints) -> Doubles:
         """One step of the optimizer. steps: [minibatch, 2], episode and step. Returns the sums of the terms."""
         import torch
 
-        weights, sums = self._algorithm.weights, np.zeros(5)
+        coefficients, sums = self._algorithm.coefficients, np.zeros(5)
         at = steps[:, 0], steps[:, 1]
         nodes = rollout.nodes[at]
         self._reference.need(nodes)
@@ -197,11 +197,11 @@ class Trainer:
                     advantages=torch.from_numpy(advantages[some]).float().to(device),
                     returns=None if returns is None else torch.from_numpy(returns[some]).float().to(device),
                 ),
-                weights.clip,
+                coefficients.clip,
             )
-            (weights.loss(terms) / len(nodes)).backward()
+            (coefficients.loss(terms) / len(nodes)).backward()
             sums += [each.item() for each in (terms.policy, terms.value, terms.entropy, terms.kl, terms.clipped)]
-        self._step(self._algorithm.norm)
+        self._step(self._algorithm.max_grad_norm)
         return sums
 
     def _parts(self, batch: Batch) -> Iterator[Batch]:
@@ -213,19 +213,19 @@ class Trainer:
         assert self._optimizer is not None
         self._optimizer.zero_grad(set_to_none=True)
 
-    def _step(self, norm: float) -> None:
+    def _step(self, max_grad_norm: float) -> None:
         import torch
 
         assert self._optimizer is not None
         parameters = [each for group in self._optimizer.param_groups for each in group["params"]]
-        torch.nn.utils.clip_grad_norm_(parameters, norm)
+        torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         self._optimizer.step()
 
     def _note(self, unit: int, phase: str, numbers: Mapping[str, float], watch: Watcher) -> None:
         """A row of the history, with a validation where one is due; the best weights are kept."""
         settings = self._settings
         row: dict[str, Any] = {"unit": unit, "phase": phase, **numbers}
-        if unit % settings.validate_every == 0 or unit in (self._warm, self._units):
+        if unit % settings.validate_every == 0 or unit in (self._pretraining, self._units):
             table = policy_table(self._validation, self._scorer)
             found = validate(self._validation, table, settings.budget, settings.seeds)
             row.update(asdict(found))

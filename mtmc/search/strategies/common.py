@@ -25,7 +25,7 @@ def is_failure(value: float) -> bool:
     return value <= VALUE_FLOOR
 
 
-def check_setting(holds: bool, name: str, value: object, mend: str) -> None:
-    """Raises: ConfigError naming the setting, its value and the mend, unless `holds`."""
+def check_setting(holds: bool, name: str, value: object, hint: str) -> None:
+    """Raises: ConfigError naming the setting, its value and what to do, unless `holds`."""
     if not holds:
-        raise ConfigError(f"{name} cannot be {value!r}: {mend}")
+        raise ConfigError(f"{name} cannot be {value!r}: {hint}")

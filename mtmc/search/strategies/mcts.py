@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from mtmc.protocols import Trial
 from mtmc.search.strategies.base import Edge, TreeStrategy
 from mtmc.search.strategies.common import check_setting
+from mtmc.search.strategies.mcts_selection import select
 from mtmc.search.strategies.mcts_tree import MctsNode, MctsState, Stop, backup, note_value, q_value, score, settle
-from mtmc.search.strategies.mcts_walk import select
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Mcts(TreeStrategy[MctsState]):
             return None
         node, index = found
         for edge in node.try_edge(index, 1):
-            edge.flying += 1
+            edge.in_flight += 1
         return node.id, index
 
     def ended(self, state: MctsState, trial: Trial, child_id: int | None, new: bool) -> None:
@@ -86,7 +86,7 @@ class Mcts(TreeStrategy[MctsState]):
         node = state.nodes[trial.node_id]
         path = node.path_edges(trial.action_index)
         for edge in path:
-            edge.flying -= 1
+            edge.in_flight -= 1
         if child_id is not None and new:
             child = state.nodes[child_id]
             child.parent, child.action_index = node, trial.action_index

@@ -14,11 +14,11 @@ class MctsEdge:
     """One legal action of one node, once it was tried.
 
     visits: values backed up through it; failures: how many of them were failures; total and best: sum and greatest of
-    the others. flying: trials in flight on it or below. tries: trials spent on it, in flight or ended, whatever came
+    the others. in_flight: trials in flight on it or below. tries: trials spent on it, in flight or ended, whatever came
     of them. closed: nothing is left to try here or below.
     """
 
-    __slots__ = ("best", "children", "closed", "failures", "flying", "prior", "total", "tries", "visits")
+    __slots__ = ("best", "children", "closed", "failures", "in_flight", "prior", "total", "tries", "visits")
 
     def __init__(self, prior: float) -> None:
         self.prior = prior
@@ -26,7 +26,7 @@ class MctsEdge:
         self.failures = 0
         self.total = 0.0
         self.best = -math.inf
-        self.flying = 0
+        self.in_flight = 0
         self.tries = 0
         self.children: tuple[MctsNode, ...] = ()
         self.closed = False
@@ -57,7 +57,7 @@ class MctsNode(StrategyNode):
     @property
     def visits(self) -> int:
         """sum N of its edges: values backed up through them, and trials in flight."""
-        return sum(edge.visits + edge.flying for edge in self.edges.values())
+        return sum(edge.visits + edge.in_flight for edge in self.edges.values())
 
     def try_edge(self, index: int, tries: int) -> list[MctsEdge]:
         """Spend `tries` tries on edge `index`; returns the edges from it up to the root's."""
@@ -115,10 +115,10 @@ def q_value(state: MctsState, node: MctsNode, edge: MctsEdge) -> float:
     Failures and trials in flight count as the tree's least value; an edge without either, like an untried one, has the
     norm of its node's value.
     """
-    count = edge.visits + edge.flying
+    count = edge.visits + edge.in_flight
     if count == 0:
         return norm(state, node.value)
-    losses = edge.failures + edge.flying
+    losses = edge.failures + edge.in_flight
     mean = (edge.total + losses * state.low) / count
     best = edge.best if edge.best > -math.inf else state.low
     return norm(state, (1.0 - state.best_weight) * mean + state.best_weight * best)
@@ -134,7 +134,7 @@ def score(state: MctsState, node: MctsNode, index: int) -> float:
     edge = node.edges.get(index)
     if edge is None:
         return puct(norm(state, node.value), node.priors[index], node.visits, 0, state.exploration)
-    visits = edge.visits + edge.flying
+    visits = edge.visits + edge.in_flight
     return puct(q_value(state, node, edge), edge.prior, node.visits, visits, state.exploration)
 
 
@@ -167,4 +167,4 @@ def settle(state: MctsState, node: MctsNode, index: int) -> None:
 
 def _awaits(state: MctsState, node: MctsNode, index: int) -> bool:
     """Whether a trial of this very edge is in flight: its child may still open something."""
-    return node.edges[index].flying > 0 and (node.id, index) in state.edges_in_flight
+    return node.edges[index].in_flight > 0 and (node.id, index) in state.edges_in_flight

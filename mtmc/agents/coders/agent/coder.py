@@ -1,6 +1,6 @@
 """The coder `agent`: an edit is made by a model that uses tools in a loop, after AVO (arXiv 2603.24517).
 
-Unlike `llm`, which asks for one reply, it may read the lineage and the playbook, check and profile drafts and mend them
+Unlike `llm`, which asks for one reply, it may read the lineage and the playbook, check and profile drafts and fix them
 before it commits one. What it commits has passed its check. The loop is in `mtmc.agents.coders.agent`.
 """
 
@@ -68,6 +68,6 @@ class AgentCoder(Coder):
         """
         from mtmc.agents.coders.agent.loop import Limits, run
 
-        if request.bench is None:
+        if request.context is None:
             raise ModelError("coder=agent needs a language model: set model.name, for example openai/gpt-5-mini")
-        return run(request, request.bench, Limits(self.turns, self.tokens))
+        return run(request, request.context, Limits(self.turns, self.tokens))

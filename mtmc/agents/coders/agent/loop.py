@@ -21,7 +21,7 @@ from mtmc.agents.coders.editing.unusable import Unusable
 from mtmc.chat import ChatReply, ChatRequest, Message
 from mtmc.errors import BudgetSpent, CoderError
 from mtmc.outcome import Cost
-from mtmc.protocols import Edit, EditRequest, Workbench
+from mtmc.protocols import AgentContext, Edit, EditRequest
 
 if TYPE_CHECKING:
     from langgraph.graph.state import CompiledStateGraph
@@ -64,14 +64,14 @@ def begin(request: EditRequest, limits: Limits) -> Progress:
     return Progress(opened(request), first_messages(request, limits.turns, limits.tokens))
 
 
-def think(progress: Progress, bench: Workbench) -> Progress:
+def think(progress: Progress, context: AgentContext) -> Progress:
     """Ask the model for its next turn. Where no reply comes, the loop ends if there is a draft that passed.
 
     Raises: BudgetSpent, ModelError; CoderError where no reply comes and no draft has passed.
     """
     question = ChatRequest(progress.messages, PURPOSE, progress.session.request.seed)
     try:
-        reply = bench.complete(question)
+        reply = context.complete(question)
     except BudgetSpent:
         raise
     except CoderError as error:
@@ -87,15 +87,15 @@ def think(progress: Progress, bench: Workbench) -> Progress:
     )
 
 
-def act(progress: Progress, bench: Workbench, limits: Limits) -> Progress:
+def act(progress: Progress, context: AgentContext, limits: Limits) -> Progress:
     """Do what the reply calls for, judge it, and answer; end where it commits, gives up, or something is used up.
 
-    A reply that holds no call is answered with what is wrong with it, and was a turn. Raises: what the bench raises.
+    A reply that holds no call is answered with what is wrong with it, and was a turn. Raises: what the context raises.
     """
     reply = progress.reply
     assert reply is not None
-    session, answer, wrong = _done(progress.session, reply, bench)
-    bench.judge(reply, f"unusable: {wrong}" if wrong else "usable")
+    session, answer, wrong = _done(progress.session, reply, context)
+    context.judge(reply, f"unusable: {wrong}" if wrong else "usable")
     said = cut(without_reasoning(reply.text)[0], REPLY_CUT)
     # Providers refuse a turn without text.
     said = said if said.strip() else "(nothing)"
@@ -130,7 +130,7 @@ class State(TypedDict):
     progress: Progress
 
 
-def graph(bench: Workbench, limits: Limits) -> CompiledStateGraph[Any, Any, Any, Any]:
+def graph(context: AgentContext, limits: Limits) -> CompiledStateGraph[Any, Any, Any, Any]:
     """The machine of one edit. It keeps no checkpoints."""
     from langgraph.graph import END, START, StateGraph
 
@@ -138,29 +138,29 @@ def graph(bench: Workbench, limits: Limits) -> CompiledStateGraph[Any, Any, Any,
         return lambda state: END if state["progress"].over else following
 
     builder = StateGraph(State)
-    builder.add_node("think", lambda state: {"progress": think(state["progress"], bench)})
-    builder.add_node("act", lambda state: {"progress": act(state["progress"], bench, limits)})
+    builder.add_node("think", lambda state: {"progress": think(state["progress"], context)})
+    builder.add_node("act", lambda state: {"progress": act(state["progress"], context, limits)})
     builder.add_edge(START, "think")
     builder.add_conditional_edges("think", onward("act"), ["act", END])
     builder.add_conditional_edges("act", onward("think"), ["think", END])
     return builder.compile(checkpointer=False)
 
 
-def run(request: EditRequest, bench: Workbench, limits: Limits) -> Edit:
+def run(request: EditRequest, context: AgentContext, limits: Limits) -> Edit:
     """One edit from beginning to end. Raises: CoderError with the reason; BudgetSpent; ModelError."""
     start: State = {"progress": begin(request, limits)}
     # LangGraph counts each node that runs, and stops at 25 unless told otherwise.
-    end = graph(bench, limits).invoke(start, {"recursion_limit": 2 * limits.turns + 2})
+    end = graph(context, limits).invoke(start, {"recursion_limit": 2 * limits.turns + 2})
     return result(end["progress"])
 
 
-def _done(session: Session, reply: ChatReply, bench: Workbench) -> tuple[Session, str, str]:
+def _done(session: Session, reply: ChatReply, context: AgentContext) -> tuple[Session, str, str]:
     """The session after a reply, what to answer, and why the reply was of no use ("" where it was)."""
     try:
         parsed = parse_call(reply.text, tuple(TOOLS), reply.truncated)
     except Unusable as error:
         return session, f"Not understood: {error}.", error.why
-    found = perform(session, parsed.call, bench)
+    found = perform(session, parsed.call, context)
     more = f"\n({parsed.ignored} more calls in this reply were not done: one call a turn.)" if parsed.ignored else ""
     return found.session, found.text + more, found.refused
 

@@ -33,7 +33,7 @@ You work in turns. Each turn you write what you think, briefly, and then call ex
 the fence with its mark, the tool's name on a line, then the arguments (JSON, code or prose), then the closing fence.
 If a file itself holds fences, use a longer fence around it. What stands after the block is not read.
 
-A good order: read the lineage and the playbook, write a draft, check it, mend what fails, profile it, improve it, say what
+A good order: read the lineage and the playbook, write a draft, check it, fix what fails, profile it, improve it, say what
 is wrong with it (critique), commit. If no edit for this action can be right and useful, give up with the reason.
 
 The tools:
@@ -62,7 +62,7 @@ def first_messages(request: EditRequest, turns: int, tokens: int) -> tuple[Messa
         parts.append(f"The reference:\n\n{fenced(request.task.source)}")
     if request.feedback is not None and request.failed_source is not None:
         parts.append(
-            f"An attempt has been made already and failed. It is your draft d1: mend it, or write another.\n"
+            f"An attempt has been made already and failed. It is your draft d1: fix it, or write another.\n"
             f"{diagnosis_text(request.feedback)}\n\n{fenced(request.failed_source)}"
         )
     parts.append("Begin.")

@@ -17,7 +17,7 @@ from mtmc.tree import source_hash
 
 
 class Refused(CoderError):
-    """A tool that did not do what it was called for, with the reason and the mend: what the model is told."""
+    """A tool that did not do what it was called for, with the reason and a hint: what the model is told."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The agent's tools (after AVO, arXiv 2603.24517): lineage, knowledge base, drafts, execution feedback, critique, commit.
 
 A tool is a function of the session and the call's body that gives the next session and what to tell the model. It does
-nothing else, but that `check` asks the bench for an evaluation. `TOOLS` is the table that the prompt prints and `perform`
+nothing else, but that `check` asks the context for an evaluation. `TOOLS` is the table that the prompt prints and `perform`
 looks up.
 """
 
@@ -20,7 +20,7 @@ from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.reply import parse_reply
 from mtmc.agents.coders.editing.unusable import Unusable
 from mtmc.errors import MtmcError
-from mtmc.protocols import Workbench
+from mtmc.protocols import AgentContext
 from mtmc.syntax import parse
 from mtmc.tree import source_hash
 
@@ -47,23 +47,23 @@ class Tool:
     name: str
     help: str
     example: str
-    act: Callable[[Session, ToolCall, Workbench], Answer]
+    act: Callable[[Session, ToolCall, AgentContext], Answer]
 
 
-def perform(session: Session, call: ToolCall, bench: Workbench) -> Result:
+def perform(session: Session, call: ToolCall, context: AgentContext) -> Result:
     """What a call does, or why it does nothing. call: its name is one of `TOOLS`.
 
-    Raises: what the bench raises for means that are missing; never for a bad draft or a bad argument.
+    Raises: what the context raises for means that are missing; never for a bad draft or a bad argument.
     """
     try:
-        after, text = TOOLS[call.name].act(session, call, bench)
+        after, text = TOOLS[call.name].act(session, call, context)
     except (Refused, Unusable) as error:
         why = error.why if isinstance(error, Unusable) else f"{call.name} refused"
         return Result(session, f"{call.name} refused: {error}", why)
     return Result(after, reports.cut(text))
 
 
-def _lineage(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _lineage(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     wanted = _arguments(call, version=(int, str)).get("version")
     if wanted is None:
         return session, reports.lineage_text(session)
@@ -71,7 +71,7 @@ def _lineage(session: Session, call: ToolCall, bench: Workbench) -> Answer:
     return session, f"{label}:\n{source}"
 
 
-def _playbook(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _playbook(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     from mtmc.agents.coders import playbook
 
     kind = _arguments(call, kind=(str,)).get("kind")
@@ -91,13 +91,13 @@ def _playbook(session: Session, call: ToolCall, bench: Workbench) -> Answer:
     return session, f"{page.text.strip()}\n\nBefore:\n{fenced(page.before)}\n\nAfter:\n{fenced(page.after)}"
 
 
-def _diff(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _diff(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     found = _arguments(call, **{"from": (int, str), "to": (int, str)})
     before, after = version(session, found.get("from", "parent")), version(session, found.get("to", "draft"))
     return session, reports.diff_text(before, after) or f"{before[0]} and {after[0]} are equal"
 
 
-def _draft(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _draft(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     if not call.body.strip():
         raise Refused("the block holds no code: put the whole file or SEARCH/REPLACE blocks below the tool's name")
     found = parse_reply(_as_reply(call), session.base, truncated=not call.whole)
@@ -107,7 +107,7 @@ def _draft(session: Session, call: ToolCall, bench: Workbench) -> Answer:
     return after, f"{_present(after)} is set, {change} against the parent. {_standing(after)}{notes}"
 
 
-def _back(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _back(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     name = _arguments(call, to=(int, str)).get("to")
     if name is None:
         raise Refused('say which version: {"to": "d1"}')
@@ -120,17 +120,17 @@ def _back(session: Session, call: ToolCall, bench: Workbench) -> Answer:
     return after, f"{_present(after)} is the present draft, {label} again. {_standing(after)}"
 
 
-def _check(session: Session, call: ToolCall, bench: Workbench) -> Answer:
-    outcome = bench.evaluate(session.draft.source)
+def _check(session: Session, call: ToolCall, context: AgentContext) -> Answer:
+    outcome = context.evaluate(session.draft.source)
     after = checked(session, outcome)
     if outcome is None:
-        mend = f"go back to d{after.last_ok}, which passed, and commit it" if after.last_ok else "none has passed"
-        return after, f"This trial has no evaluation left, d{session.present} is not checked: {mend}."
+        hint = f"go back to d{after.last_ok}, which passed, and commit it" if after.last_ok else "none has passed"
+        return after, f"This trial has no evaluation left, d{session.present} is not checked: {hint}."
     text = reports.outcome_text(outcome, session.request.outcome, "the parent's")
     return after, f"{_present(after)}: {text}"
 
 
-def _profile(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _profile(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     outcome = session.draft.outcome
     if outcome is None:
         raise Refused(f"d{session.present} is not checked yet, so nothing is known of it: check it first")
@@ -138,30 +138,30 @@ def _profile(session: Session, call: ToolCall, bench: Workbench) -> Answer:
     return session, table if outcome.ok else f"{table}\nd{session.present} failed: {reports.outcome_text(outcome)}"
 
 
-def _mend(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _fix(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     diagnosis = session.draft.diagnosis
     if diagnosis is None:
         raise Refused(f"nothing is known to be wrong with d{session.present}: check it first")
-    from mtmc.agents.coders.repair import mend
+    from mtmc.agents.coders.repair import fix
 
     try:
-        mended = mend(session.draft.source, diagnosis, session.request.hardware)
+        fixed = fix(session.draft.source, diagnosis, session.request.hardware)
     except MtmcError as error:
         raise Refused(f"the rules cannot be used: {error}") from error
-    if mended is None:
-        return session, f"No rule mends this ({diagnosis.kind} in {diagnosis.stage}): change the draft yourself."
-    after = with_draft(session, mended.source)
-    return after, f"{_present(after)} is d{session.present} mended: {mended.what}. {_standing(after)}"
+    if fixed is None:
+        return session, f"No rule fixes this ({diagnosis.kind} in {diagnosis.stage}): change the draft yourself."
+    after = with_draft(session, fixed.source)
+    return after, f"{_present(after)} is d{session.present} fixed: {fixed.what}. {_standing(after)}"
 
 
-def _critique(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _critique(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     if not re.search(r"\w", call.body):
         raise Refused("the critique is empty: say what could be wrong with the draft, or slower than you think")
     after = with_change(session, replace(session.draft, critique=call.body))
     return after, f"The critique of d{session.present} is recorded. {_standing(after)}"
 
 
-def _commit(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _commit(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     draft = session.draft
     if draft.outcome is None:
         raise Refused(f"d{session.present} has not been checked: only a draft whose check is ok can be committed")
@@ -174,7 +174,7 @@ def _commit(session: Session, call: ToolCall, bench: Workbench) -> Answer:
     return replace(session, end=End("commit", draft.source)), f"{_present(session)} is committed."
 
 
-def _give_up(session: Session, call: ToolCall, bench: Workbench) -> Answer:
+def _give_up(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     if not re.search(r"\w", call.body):
         raise Refused("say why there is no good edit, below the tool's name")
     return replace(session, end=End("give_up", call.body)), "Given up."
@@ -260,7 +260,7 @@ _ALL = (
         _check,
     ),
     Tool("profile", "Runtime and metrics of the checked draft beside the parent's.", "", _profile),
-    Tool("mend", "Mends the draft's failure by a fixed rule, where there is one for its diagnosis.", "", _mend),
+    Tool("fix", "Fixes the draft's failure by a rule, where there is one for its diagnosis.", "", _fix),
     Tool(
         "critique",
         "Records what could be wrong with the present draft, or slower than you think. Needed before a commit.",

@@ -150,7 +150,7 @@ def _failure(failed_source: str, feedback: Diagnosis | None) -> str:
     """The attempt that failed, and why."""
     why = "It failed; nothing more is known." if feedback is None else _diagnosis(feedback, failed_source)
     ask = (
-        "Mend the failed attempt so that it does what was asked for. SEARCH/REPLACE blocks apply to the failed attempt."
+        "Fix the failed attempt so that it does what was asked for. SEARCH/REPLACE blocks apply to the failed attempt."
     )
     return f"# Failed Attempt\nThis was the answer:\n{fenced(failed_source)}\n\n{why}\n\n{ask}"
 

@@ -1,4 +1,4 @@
-"""Repair: mechanical failures mended by rules, on any source, by its concrete syntax tree.
+"""Repair: mechanical failures fixed by rules, on any source, by its concrete syntax tree.
 
 A rule knows one kind of failure. It reads the diagnosis, changes as little of the source as possible, and returns None
 unless it is sure: what is left is for a model. To add one: a function in a file of `rules/`, and a line in `RULES` there.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 
-from mtmc.agents.coders.repair.mended import Mended
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.outcome import Diagnosis
 
-__all__ = ["Mended", "mend"]
+__all__ = ["Fixed", "fix"]
 
 _log = logging.getLogger(__name__)
 
 
-def mend(source: str, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def fix(source: str, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """The source with the first rule applied that fits its diagnosis; None where none does.
 
     hardware: name in the hardware table of the GPU that the source is for. Pure. What it gives may fail in another way:
@@ -30,10 +30,10 @@ def mend(source: str, diagnosis: Diagnosis, hardware: str) -> Mended | None:
     if program is None:
         return None
     for name, rule in RULES.items():
-        mended = rule(program, diagnosis, hardware)
-        if mended is not None and mended.source != source and _parses(mended.source):
-            _log.debug("the rule %s mends %s: %s", name, diagnosis.kind, mended.what)
-            return mended
+        fixed = rule(program, diagnosis, hardware)
+        if fixed is not None and fixed.source != source and _parses(fixed.source):
+            _log.debug("the rule %s fixes %s: %s", name, diagnosis.kind, fixed.what)
+            return fixed
     return None
 
 

@@ -8,7 +8,7 @@ each action; recorded trees give the very same numbers (`mtmc.rl.trees`), becaus
 Sizes and times stand as logarithms to base 2, most numbers between -4 and 4. A name that is not there counts as 0: so a
 number that is not known has a flag beside it where that matters.
 
-Nobody lists the names: those with a colon in them come with kinds, families and settings, whatever there are. A trained
+Nobody lists the names: those with a colon in them come with kinds, templates and settings, whatever there are. A trained
 network keeps the names that it learned from and takes its numbers by name (`vectors`), so a kind that is new needs no
 training. The feature `heuristic` is the heuristic policy's opinion, so that a network starts from it.
 """
@@ -77,7 +77,7 @@ def action_features(
         return []
     seen = _Seen(observation, graph)
     children = children or children_of(observation)
-    opinions = Heuristic(experience=0.0).prior(observation, actions)
+    opinions = Heuristic(action_statistics=0.0).prior(observation, actions)
     return [
         {**seen.action_features(actions[at], children(actions[at])), HEURISTIC: math.log(opinions[at] * len(actions))}
         for at in wanted
@@ -106,7 +106,7 @@ class _Seen:
         self.gpu: Hardware = hardware(observation.hardware)
         self.plan = plan_of(observation.plan) if observation.plan is not None else _NO_PLAN
         self.graphs = _graphs(observation, graph)
-        self.graph = self.graphs(self.plan.simplified)
+        self.graph = self.graphs(self.plan.algebra)
         self.stages = _Stages(self.plan, self.graph, self.gpu)
         self.whole = stage_facts(self.graph, tuple(op.name for op in self.graph.ops))
         self.edits: dict[tuple[Place, int], Features] = {}
@@ -119,19 +119,19 @@ class _Seen:
 
     def plan_features(self) -> Features:
         stages, known = self.stages, self.plan.stages
-        families = Counter(stage.family for stage in known)
+        templates = Counter(stage.template for stage in known)
         largest = max(stages.times.values(), default=0.0)
         return {
             "plan_known": float(bool(known)),
             "plan_stages": _log1(len(known)),
-            **{f"plan:{name}": _log1(count) for name, count in families.items()},
+            **{f"plan:{name}": _log1(count) for name, count in templates.items()},
             "plan_largest": _log1(max((len(stage.ops) for stage in known), default=0)),
             "plan_traffic": _ratio(sum(stages.facts(stage).bytes for stage in known), self.whole.bytes),
             "plan_us": _log1(stages.total_us) / 4,
             "plan_heaviest": largest / stages.total_us if stages.total_us else 0.0,
             "plan_launches": _log1(len(stages.working)),
-            "plan_captured": float(self.plan.captured),
-            "plan_simplified": float(len(self.plan.simplified)),
+            "plan_cuda_graph": float(self.plan.cuda_graph),
+            "plan_algebra": float(len(self.plan.algebra)),
         }
 
     def outcome_features(self) -> Features:
@@ -186,9 +186,9 @@ class _Seen:
     def _edit_features(self, changed: Sequence[Place], child: Plan) -> Features:
         """What the edit saves in all: launches, bytes, arithmetic; and the launches that a CUDA graph takes over."""
         gpu, ms = self.gpu, self.observation.outcome.runtime_ms
-        total = _Total(changed, self.graph, self.graphs(child.simplified))
+        total = _Total(changed, self.graph, self.graphs(child.algebra))
         saved_us, kernels_us = total.bytes_saved / gpu.dram_gbs / 1e3, total.kernels_saved * gpu.launch_us
-        launches = len(self.stages.working) if child.captured and not self.plan.captured else 0
+        launches = len(self.stages.working) if child.cuda_graph and not self.plan.cuda_graph else 0
         return {
             "saved": math.copysign(_log1(abs(saved_us)) / 4, saved_us),
             "saved_share": self._share(saved_us),
@@ -221,19 +221,19 @@ class _Seen:
     def _side_features(self, side: str, stage: Stage) -> Features:
         classes = zip(OP_CLASSES, self.stages.facts(stage).classes, strict=True)
         return {
-            f"{side}:{stage.family}": 1.0,
+            f"{side}:{stage.template}": 1.0,
             f"{side}_ops": _log1(len(stage.ops)),
             **{f"{side}_ops_{name}": _log1(count) for name, count in classes if count},
         }
 
     def _after_features(self, place: Place, child: Plan) -> Features:
         """The stages that come first: what they compute together, and of a single kernel its settings and how they fit."""
-        facts = stage_facts(self.graphs(child.simplified), tuple(op for stage in place.after for op in stage.ops))
+        facts = stage_facts(self.graphs(child.algebra), tuple(op for stage in place.after for op in stage.ops))
         found = _work_features(facts)
         if len(place.after) == 1 and not place.after[0].is_torch:
             (kernel,) = place.after
-            same = [old for old in place.before if (old.ops, old.family) == (kernel.ops, kernel.family)]
-            found[f"to:{kernel.family}"] = 1.0
+            same = [old for old in place.before if (old.ops, old.template) == (kernel.ops, kernel.template)]
+            found[f"to:{kernel.template}"] = 1.0
             found |= settings_features(same[0] if same else None, kernel)
             found |= fit_features(kernel, facts, self.gpu)
         return found
@@ -309,20 +309,20 @@ def _speedups(observation: Observation) -> list[float]:
 def _graphs(observation: Observation, recorded: GraphFacts | None) -> Graphs:
     """The facts of a task's graph after kinds of algebra: the recorded ones, or those of the exported graph."""
     if recorded is not None:
-        return recorded.simplified
+        return recorded.after_rules
     if observation.plan is None:
         return lambda kinds: _NO_GRAPH
-    from mtmc.rewrite.capture import capture
+    from mtmc.rewrite.exported import export_graph
 
-    exported = capture(observation.task)
+    exported = export_graph(observation.task)
     return lambda kinds: _facts_of(exported, kinds)
 
 
 @lru_cache(maxsize=64)
 def _facts_of(exported: Graph, kinds: tuple[str, ...]) -> GraphFacts:
-    from mtmc.rewrite.algebra import simplified
+    from mtmc.rewrite.algebra import after_rules
 
-    return graph_facts(simplified(exported, kinds))
+    return graph_facts(after_rules(exported, kinds))
 
 
 @lru_cache(maxsize=4096)

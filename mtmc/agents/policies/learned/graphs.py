@@ -1,6 +1,6 @@
 """graphs: what a task computes as plain data: ops, edges and shapes; and whether two tasks compute the same.
 
-`GraphFacts` is what the features of an observation know of the task's graph. It is taken from a captured graph in a live
+`GraphFacts` is what the features of an observation know of the task's graph. It is taken from an exported graph in a live
 search, and kept as JSON with recorded trees, so both give the same features.
 """
 
@@ -47,7 +47,7 @@ class OpFacts:
 class GraphFacts:
     """A task's graph at its full shapes. Compared by identity: there is one a task.
 
-    outputs: positions of the values that forward returns. after: the graph after kinds of simplification, in order (see
+    outputs: positions of the values that forward returns. after: the graph after kinds of rules, in order (see
     `mtmc.rewrite.algebra`), for those that are known.
     """
 
@@ -80,8 +80,8 @@ class GraphFacts:
     def _returned(self) -> frozenset[int]:
         return frozenset(self.outputs)
 
-    def simplified(self, kinds: Sequence[str]) -> GraphFacts:
-        """The graph after these kinds of simplification; this one where that is not known."""
+    def after_rules(self, kinds: Sequence[str]) -> GraphFacts:
+        """The graph after these rules of algebra; this one where that is not known."""
         return self.after.get(tuple(kinds), self)
 
     def to_json(self) -> str:
@@ -111,16 +111,16 @@ def _from_plain(data: Mapping[str, Any]) -> GraphFacts:
     return GraphFacts(values, ops, tuple(data["outputs"]), after)
 
 
-def with_simplified(graph: Graph, plans: Iterable[tuple[str, ...]]) -> GraphFacts:
-    """The facts of a captured graph and of what simplifying makes of it. plans: kinds of simplification, in order, each."""
-    from mtmc.rewrite.algebra import simplified
+def with_rules(graph: Graph, plans: Iterable[tuple[str, ...]]) -> GraphFacts:
+    """The facts of an exported graph and of what rules of algebra make of it. plans: kinds of rules, in order, each."""
+    from mtmc.rewrite.algebra import after_rules
 
     kinds = sorted({each for each in plans if each})
-    return replace(graph_facts(graph), after={each: graph_facts(simplified(graph, each)) for each in kinds})
+    return replace(graph_facts(graph), after={each: graph_facts(after_rules(graph, each)) for each in kinds})
 
 
 def graph_facts(graph: Graph) -> GraphFacts:
-    """The facts of a captured graph, at its first variant: the full shapes."""
+    """The facts of an exported graph, at its first variant: the full shapes."""
     from mtmc.rewrite.graph import Ref, Varying
 
     positions = {name: at for at, name in enumerate(graph.values)}

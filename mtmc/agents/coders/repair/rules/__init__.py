@@ -1,14 +1,14 @@
 """The rules, in the order in which they are tried. To add one: a function in a file here, and a line in `RULES`.
 
 A rule takes a program, the diagnosis of its failure and the name of its hardware. It is pure, reads the diagnosis first,
-and gives None unless it is sure of the failure and of the mend.
+and gives None unless it is sure of the failure and of the fix.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from mtmc.agents.coders.repair.mended import Mended
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.program import Program
 from mtmc.agents.coders.repair.rules import (
     dots,
@@ -24,7 +24,7 @@ from mtmc.agents.coders.repair.rules import (
 )
 from mtmc.outcome import Diagnosis
 
-Rule = Callable[[Program, Diagnosis, str], Mended | None]
+Rule = Callable[[Program, Diagnosis, str], Fixed | None]
 
 RULES: dict[str, Rule] = {
     "class_name": names.class_name,

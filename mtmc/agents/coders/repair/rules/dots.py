@@ -8,8 +8,8 @@ import libcst as cst
 
 from mtmc.agents.coders.repair.accesses import accesses
 from mtmc.agents.coders.repair.edits import argument, integer, operand, with_argument, with_value, without_argument
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import kernel_at, kernels, settings, step_names
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import New, Program, each
 from mtmc.outcome import Diagnosis
 
@@ -20,7 +20,7 @@ TF32_ERRORS = (5e-5, 2e-3)
 """Norm-wise errors that products of fp32 numbers rounded to TF32's 11 bits have."""
 
 
-def dot_types(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def dot_types(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """Operands of two types: the narrower one is cast to the wider type, which loses nothing."""
     found = re.search(r"Both operands must be same dtype\. Got (\w+) and (\w+)", diagnosis.message)
     dots = _dots_at(program, diagnosis.line)
@@ -35,10 +35,10 @@ def dot_types(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended |
         return None
     text = f"{operand(chosen.value, program.code(chosen.value))}.to({language}.{target})"
     source = program.changed({dots[0]: with_value(dots[0], chosen, text)})
-    return Mended(source, f"cast an operand of tl.dot from {found[narrow + 1]} to {found[wide + 1]}, the other's type")
+    return Fixed(source, f"cast an operand of tl.dot from {found[narrow + 1]} to {found[wide + 1]}, the other's type")
 
 
-def dot_size(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def dot_size(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """Tiles too small for `tl.dot`: those that a loop steps by are made as long as it asks for, where all is masked."""
     found = re.search(r"Input shapes should have M >= (\d+), N >= (\d+) and K >= (\d+)", diagnosis.message)
     kernel = kernel_at(program, diagnosis.line)
@@ -53,10 +53,10 @@ def dot_size(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | 
         changes |= {literal: integer(least) for literal in small}
     if not changes:
         return None
-    return Mended(program.changed(changes), f"a step of {least}, the least that tl.dot takes")
+    return Fixed(program.changed(changes), f"a step of {least}, the least that tl.dot takes")
 
 
-def precision(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def precision(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """fp32 products in TF32: every `tl.dot` that says no precision, or TF32, gets one that keeps fp32's.
 
     On AMD, which has no split products, "ieee". A wrong value is taken for TF32's only where the error is of its size.
@@ -77,7 +77,7 @@ def precision(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended |
     changes = each(dots, exact)
     if not changes:
         return None
-    return Mended(program.changed(changes), f'tl.dot with input_precision="{way}", which keeps the precision of fp32')
+    return Fixed(program.changed(changes), f'tl.dot with input_precision="{way}", which keeps the precision of fp32')
 
 
 def _looks_like_tf32(diagnosis: Diagnosis) -> bool:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import libcst as cst
 
 from mtmc.agents.coders.repair.edits import imported, operand
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import given, is_constexpr, kernel_at, launches
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import New, Program, parameters
 from mtmc.agents.coders.repair.spelling import near
 from mtmc.outcome import Diagnosis
@@ -51,7 +51,7 @@ _NOT_TRITON = re.compile(
 )
 
 
-def function(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def function(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A function of triton.language or libdevice that is not there: where it is, what computes the same, or the one
     function whose name is one letter off."""
     found = _MISSING.search(diagnosis.message)
@@ -67,7 +67,7 @@ def function(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | 
     return _exchanged(program, calls, name, elsewhere="module 'triton.language'" not in diagnosis.message)
 
 
-def torch_in_kernel(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def torch_in_kernel(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """Types and functions of torch or math in a kernel: Triton's of the same meaning."""
     kernel = kernel_at(program, diagnosis.line)
     language = program.module_name("triton.language")
@@ -89,10 +89,10 @@ def torch_in_kernel(program: Program, diagnosis: Diagnosis, hardware: str) -> Me
     changes = changes or _handed_over(program, kernel, language)
     if not changes:
         return None
-    return Mended(program.changed(changes), "triton.language instead of torch or math in a kernel")
+    return Fixed(program.changed(changes), "triton.language instead of torch or math in a kernel")
 
 
-def float_argument(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def float_argument(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A function that takes fp32 only, of a narrower type: its argument is cast, which loses nothing."""
     narrow = re.search(
         r"Expected dtype \['fp32', 'fp64'\] but got (fp16|bf16)|^KeyError: \(triton\.language\.b?float16",
@@ -112,13 +112,13 @@ def float_argument(program: Program, diagnosis: Diagnosis, hardware: str) -> Men
         if len(call.args) == 1 and not code.endswith("float32)"):
             changes[value] = _cast_to(language)
     return (
-        Mended(program.changed(changes), "cast to float32 what the function takes in no narrower type")
+        Fixed(program.changed(changes), "cast to float32 what the function takes in no narrower type")
         if changes
         else None
     )
 
 
-def import_from(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def import_from(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """`from triton.language.math import tanh` of what only libdevice has."""
     found = re.search(r"cannot import name '(\w+)' from 'triton\.language[\w.]*'", diagnosis.message)
     statements = [node for node in program.at(cst.ImportFrom, diagnosis.line) if node.module is not None]
@@ -129,10 +129,10 @@ def import_from(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended
         return None
     module = cst.parse_expression(f"{_HOME}")
     source = program.changed({statements[0]: statements[0].with_changes(module=module)})
-    return Mended(source, f"{found[1]} from {_HOME}, which has it")
+    return Fixed(source, f"{found[1]} from {_HOME}, which has it")
 
 
-def _exchanged(program: Program, calls: list[cst.Call], name: str, elsewhere: bool) -> Mended | None:
+def _exchanged(program: Program, calls: list[cst.Call], name: str, elsewhere: bool) -> Fixed | None:
     """The calls of a function that is missing, exchanged for others. elsewhere: whether it was not triton.language's own."""
     language = program.module_name("triton.language")
     if language is None or not calls:
@@ -153,14 +153,14 @@ def _exchanged(program: Program, calls: list[cst.Call], name: str, elsewhere: bo
     return None if meant is None else _renamed(program, calls, f"{language}.{meant}", {})
 
 
-def _renamed(program: Program, calls: list[cst.Call], text: str, extra: dict[cst.CSTNode, New]) -> Mended:
+def _renamed(program: Program, calls: list[cst.Call], text: str, extra: dict[cst.CSTNode, New]) -> Fixed:
     changes: dict[cst.CSTNode, New] = {call.func: cst.parse_expression(text) for call in calls}
-    return Mended(
+    return Fixed(
         program.changed(changes | extra), f"{text} instead of {program.code(calls[0].func)}, which there is not"
     )
 
 
-def _expressed(program: Program, calls: list[cst.Call], pattern: str, language: str) -> Mended | None:
+def _expressed(program: Program, calls: list[cst.Call], pattern: str, language: str) -> Fixed | None:
     changes: dict[cst.CSTNode, New] = {}
     for call in calls:
         value = call.args[0].value if len(call.args) == 1 else None
@@ -168,7 +168,7 @@ def _expressed(program: Program, calls: list[cst.Call], pattern: str, language: 
             return None
         text = pattern.format(tl=language, x=program.code(value))
         changes[call] = cst.parse_expression(f"({text})" if pattern.count("{x}") > 1 else text)
-    return Mended(program.changed(changes), f"{program.code(calls[0].func)} written out, which there is not")
+    return Fixed(program.changed(changes), f"{program.code(calls[0].func)} written out, which there is not")
 
 
 def _handed_over(program: Program, kernel: cst.FunctionDef, language: str) -> dict[cst.CSTNode, New]:

@@ -7,8 +7,8 @@ import re
 import libcst as cst
 
 from mtmc.agents.coders.repair.edits import argument, with_argument
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import Launch, launches
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import New, Program, parameters
 from mtmc.outcome import Diagnosis
 
@@ -17,7 +17,7 @@ _ALIKE = ("empty_like", "zeros_like", "ones_like", "full_like")
 _VIEWS = ("t", "transpose", "permute", "swapaxes", "movedim", "expand")
 
 
-def grid(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def grid(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A grid that is a number instead of a tuple, or has a float in it from a division."""
     if diagnosis.kind != "TypeError":
         return None
@@ -30,7 +30,7 @@ def grid(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None
             return None
         place = source if isinstance(program.parent(source), cst.Lambda) else written
         changed = program.changed({place: cst.parse_expression(f"({program.code(place)},)")})
-        return Mended(changed, "the grid as a tuple")
+        return Fixed(changed, "the grid as a tuple")
     if "'float' object cannot be interpreted as an integer" not in diagnosis.message:
         return None
     if isinstance(written, cst.Name) and not _only_grids(program, here[0], written.value):
@@ -46,10 +46,10 @@ def grid(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None
             changes[division] = cst.parse_expression(f"{triton}.cdiv({left}, {right})")
     if not changes or len(changes) < len(divisions):
         return None
-    return Mended(program.changed(changes), "the grid in whole numbers, rounded up")
+    return Fixed(program.changed(changes), "the grid in whole numbers, rounded up")
 
 
-def device(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def device(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A device that is written out, or none where the kernel needs a tensor on a GPU: the device of an input."""
     written = re.search(
         r"not compiled with CUDA|No CUDA GPUs|no NVIDIA driver|Expected all tensors to be on the same",
@@ -73,10 +73,10 @@ def device(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | No
             made = program.value(arg.value.value, launch.function) if arg and isinstance(arg.value, cst.Name) else None
             if isinstance(made, cst.Call) and _is_maker(program, made) and argument(made, "device") is None:
                 changes[made] = with_argument(made, "device", f"{owner}.device")
-    return Mended(program.changed(changes), f"device={owner}.device") if changes else None
+    return Fixed(program.changed(changes), f"device={owner}.device") if changes else None
 
 
-def output_type(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def output_type(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """An output of a wrong type, where the forward returns one tensor that it makes itself."""
     found = re.search(r"has dtype \w+, the reference (\w+)", diagnosis.message)
     forward = _forward(program)
@@ -89,10 +89,10 @@ def output_type(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended
     if not isinstance(made, cst.Call) or not _is_maker(program, made) or torch is None:
         return None
     source = program.changed({made: with_argument(made, "dtype", f"{torch}.{found[1]}")})
-    return Mended(source, f"dtype={torch}.{found[1]} for the output, the type that the reference gives")
+    return Fixed(source, f"dtype={torch}.{found[1]} for the output, the type that the reference gives")
 
 
-def contiguous(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def contiguous(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A transposed or expanded view that goes to a kernel without a word of its strides: laid out anew."""
     forward = _forward(program)
     if diagnosis.kind != "WrongValues" or forward is None:
@@ -108,7 +108,7 @@ def contiguous(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended 
             if view is not None and _is_view(view) and named not in program.code(forward):
                 changes[view] = cst.parse_expression(f"{program.code(view)}.contiguous()")
     return (
-        Mended(program.changed(changes), "views laid out anew before a kernel reads them in order") if changes else None
+        Fixed(program.changed(changes), "views laid out anew before a kernel reads them in order") if changes else None
     )
 
 

@@ -7,8 +7,8 @@ import re
 import libcst as cst
 
 from mtmc.agents.coders.repair.edits import argument, with_value
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import kernel_at
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import Program
 from mtmc.outcome import Diagnosis
 
@@ -18,7 +18,7 @@ _CARRIED = re.compile(
 _AT = {"zeros": 1, "full": 2}
 
 
-def loop_type(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def loop_type(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A sum that begins in 16 bits and goes on in fp32: it begins in fp32."""
     found = _CARRIED.search(diagnosis.message)
     kernel, language = kernel_at(program, diagnosis.line), program.module_name("triton.language")
@@ -31,5 +31,5 @@ def loop_type(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended |
         kind = argument(call, "dtype", _AT.get(name))
         if name in _AT and isinstance(target, cst.Name) and target.value == found[1] and kind is not None:
             source = program.changed({call: with_value(call, kind, f"{language}.float32")})
-            return Mended(source, f"{found[1]} in float32 from the start, as the loop leaves it")
+            return Fixed(source, f"{found[1]} in float32 from the start, as the loop leaves it")
     return None

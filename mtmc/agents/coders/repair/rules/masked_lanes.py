@@ -8,18 +8,18 @@ import libcst as cst
 
 from mtmc.agents.coders.repair.accesses import accesses
 from mtmc.agents.coders.repair.edits import with_argument
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import kernel_named, kernels
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import Program
 from mtmc.agents.coders.repair.rest import NEUTRAL, Sink, sinks
 from mtmc.outcome import Diagnosis
 
 _MOST = 12
-"""Reductions of one kernel that are mended; a kernel with more is not of the kind that rules read well."""
+"""Reductions of one kernel that are fixed; a kernel with more is not of the kind that rules read well."""
 _TEXTS = {0.0: "0.0", -math.inf: '-float("inf")', math.inf: 'float("inf")'}
 
 
-def masked_lanes(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def masked_lanes(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """Wrong results: every reduction over masked lanes is given its neutral number there."""
     if diagnosis.kind not in ("WrongValues", "NaN", "Infinity"):
         return None
@@ -27,7 +27,7 @@ def masked_lanes(program: Program, diagnosis: Diagnosis, hardware: str) -> Mende
     for kernel in kernels(program):
         current, said = cleaned(current, kernel.name.value)
         notes += said
-    return Mended(current.source, "; ".join(notes)) if notes else None
+    return Fixed(current.source, "; ".join(notes)) if notes else None
 
 
 def cleaned(program: Program, name: str) -> tuple[Program, list[str]]:
@@ -37,16 +37,16 @@ def cleaned(program: Program, name: str) -> tuple[Program, list[str]]:
         kernel = kernel_named(program, name)
         found = [] if kernel is None else sinks(program, kernel)
         bad = next((sink for sink in found if sink.poisoned), None)
-        mended = None if bad is None or kernel is None else _mended(program, kernel, bad, found)
-        changed = None if mended is None else Program.parse(mended.source)
-        if mended is None or changed is None:
+        fixed = None if bad is None or kernel is None else _fixed(program, kernel, bad, found)
+        changed = None if fixed is None else Program.parse(fixed.source)
+        if fixed is None or changed is None:
             break
         program = changed
-        notes.append(mended.what)
+        notes.append(fixed.what)
     return program, notes
 
 
-def _mended(program: Program, kernel: cst.FunctionDef, sink: Sink, found: list[Sink]) -> Mended | None:
+def _fixed(program: Program, kernel: cst.FunctionDef, sink: Sink, found: list[Sink]) -> Fixed | None:
     neutral = _TEXTS[NEUTRAL[sink.kind]]
     load = sink.rest.load
     if load is not None:
@@ -54,14 +54,14 @@ def _mended(program: Program, kernel: cst.FunctionDef, sink: Sink, found: list[S
         bare = next(access for access in accesses(program, kernel) if access.call is load).other is None
         if bare or len(kinds) == 1:
             source = program.changed({load: with_argument(load, "other", neutral)})
-            return Mended(source, f"other={neutral} for masked lanes that tl.{sink.kind} takes in")
+            return Fixed(source, f"other={neutral} for masked lanes that tl.{sink.kind} takes in")
     language = program.module_name("triton.language")
     mask = _shortest(program, kernel, sink.rest.mask or "")
     if language is None:
         return None
     text = f"{language}.where({mask}, {program.code(sink.argument)}, {neutral})"
     source = program.changed({sink.argument: cst.parse_expression(text)})
-    return Mended(source, f"{neutral} in masked lanes that tl.{sink.kind} takes in")
+    return Fixed(source, f"{neutral} in masked lanes that tl.{sink.kind} takes in")
 
 
 def _shortest(program: Program, kernel: cst.FunctionDef, mask: str) -> str:

@@ -18,8 +18,8 @@ from mtmc.agents.coders.repair.accesses import (
     terms,
 )
 from mtmc.agents.coders.repair.edits import PLAIN, argument, with_argument
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import given, kernel_at, launches
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import New, Program, number
 from mtmc.agents.coders.repair.rules.masked_lanes import cleaned
 from mtmc.outcome import Diagnosis
@@ -27,7 +27,7 @@ from mtmc.outcome import Diagnosis
 _SHAPED = ("zeros", "full", "arange")
 
 
-def mask(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def mask(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """An unmasked access out of bounds: it, and all of its kernel that are like it, get the mask of their lanes.
 
     How far a lane may go is told by the kernel's other masks, or by what its launches give. An access that has a mask
@@ -51,7 +51,7 @@ def mask(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None
     return _with_clean_lanes(program.changed(changes), kernel.name.value, f"mask={', '.join(texts)} where none was")
 
 
-def arange(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def arange(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """`tl.arange` over a number that is no power of two: the next one, and a mask for the lanes that are too many."""
     found = re.search(r"range must be a power of 2|must be a power of (2|two)", diagnosis.message)
     kernel = kernel_at(program, diagnosis.line)
@@ -87,13 +87,13 @@ def arange(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | No
     return _with_clean_lanes(program.changed(changes), kernel.name.value, f"{wider} lanes, of which {size} are used")
 
 
-def _with_clean_lanes(source: str, kernel: str, what: str) -> Mended | None:
+def _with_clean_lanes(source: str, kernel: str, what: str) -> Fixed | None:
     """Lanes that were not masked before must not poison what is reduced."""
     program = Program.parse(source)
     if program is None:
         return None
     program, notes = cleaned(program, kernel)
-    return Mended(program.source, "; ".join([what, *notes]))
+    return Fixed(program.source, "; ".join([what, *notes]))
 
 
 def _mask_for(

@@ -7,8 +7,8 @@ import re
 import libcst as cst
 
 from mtmc.agents.coders.repair.edits import imported, with_keyword
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import OPTIONS, kernel_at, launched_kernel, launches
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import New, Program, parameters
 from mtmc.agents.coders.repair.spelling import near
 from mtmc.outcome import Diagnosis
@@ -31,16 +31,16 @@ _KEYWORDS = {
 """Keyword of torch -> Triton's own."""
 
 
-def missing_import(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def missing_import(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A module under its usual name that nothing imports or binds."""
     name = _undefined(diagnosis)
     line = _IMPORTS.get(name or "")
     if name is None or line is None or name in program.bound_in_module():
         return None
-    return Mended(program.changed(imported(program, line)), line)
+    return Fixed(program.changed(imported(program, line)), line)
 
 
-def misspelt(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def misspelt(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A name that nothing binds, where exactly one that is bound before differs from it by one letter."""
     name, function = _undefined(diagnosis), program.function_at(diagnosis.line)
     if name is None or function is None or diagnosis.line is None:
@@ -54,12 +54,12 @@ def misspelt(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | 
     if meant is None or name in later or meant in later - own:
         return None
     uses = [node for node in program.find(cst.Name, function) if node.value == name and _is_use(program, node)]
-    return Mended(
+    return Fixed(
         program.changed({node: cst.Name(meant) for node in uses}), f"{meant} instead of {name}, which is not defined"
     )
 
 
-def keyword(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def keyword(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A keyword that its function does not know: torch's name for one of Triton, or one letter off."""
     return (
         _unknown_option(program, diagnosis)
@@ -68,7 +68,7 @@ def keyword(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | N
     )
 
 
-def class_name(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def class_name(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """No class ModelNew, but exactly one module, named Model."""
     if diagnosis.kind != "MissingModelNew":
         return None
@@ -77,7 +77,7 @@ def class_name(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended 
         return None
     uses = [node for node in program.find(cst.Name) if node.value == "Model" and _is_use(program, node)]
     changes: dict[cst.CSTNode, New] = {node: cst.Name("ModelNew") for node in [modules[0].name, *uses]}
-    return Mended(program.changed(changes), "named the module ModelNew")
+    return Fixed(program.changed(changes), "named the module ModelNew")
 
 
 def _undefined(diagnosis: Diagnosis) -> str | None:
@@ -104,7 +104,7 @@ def _is_module(program: Program, base: cst.Arg) -> bool:
     return program.path(base.value) in ("torch.nn.Module", "torch.nn.modules.module.Module")
 
 
-def _unknown_option(program: Program, diagnosis: Diagnosis) -> Mended | None:
+def _unknown_option(program: Program, diagnosis: Diagnosis) -> Fixed | None:
     found = re.search(r"Keyword argument (\w+) was specified but unrecognised", diagnosis.message)
     for launch in [] if found is None else launches(program):
         call, kernel = launch.call, launched_kernel(program, launch)
@@ -115,11 +115,11 @@ def _unknown_option(program: Program, diagnosis: Diagnosis) -> Mended | None:
         wrong = next((arg for arg in call.args if arg.keyword is not None and arg.keyword.value == found[1]), None)
         if meant is not None and wrong is not None:
             source = program.changed({call: with_keyword(call, wrong, meant)})
-            return Mended(source, f"{meant} instead of {found[1]}, which the launch does not know")
+            return Fixed(source, f"{meant} instead of {found[1]}, which the launch does not know")
     return None
 
 
-def _missing_parameter(program: Program, diagnosis: Diagnosis) -> Mended | None:
+def _missing_parameter(program: Program, diagnosis: Diagnosis) -> Fixed | None:
     """A launch that gives a parameter by a name that is one letter off."""
     found = re.search(r"missing 1 required positional argument: '(\w+)'", diagnosis.message)
     for launch in [] if found is None else launches(program):
@@ -130,11 +130,11 @@ def _missing_parameter(program: Program, diagnosis: Diagnosis) -> Mended | None:
         wrong = [arg for arg in launch.call.args if arg.keyword is not None and arg.keyword.value not in known]
         if len(wrong) == 1 and wrong[0].keyword is not None and near(wrong[0].keyword.value, {found[1]}):
             source = program.changed({launch.call: with_keyword(launch.call, wrong[0], found[1])})
-            return Mended(source, f"{found[1]} instead of {wrong[0].keyword.value}, which the kernel does not know")
+            return Fixed(source, f"{found[1]} instead of {wrong[0].keyword.value}, which the kernel does not know")
     return None
 
 
-def _torch_keyword(program: Program, diagnosis: Diagnosis) -> Mended | None:
+def _torch_keyword(program: Program, diagnosis: Diagnosis) -> Fixed | None:
     found = re.search(r"unexpected keyword argument '(\w+)'", diagnosis.message)
     meant = _KEYWORDS.get(found[1]) if found is not None else None
     if found is None or meant is None or kernel_at(program, diagnosis.line) is None:
@@ -145,4 +145,4 @@ def _torch_keyword(program: Program, diagnosis: Diagnosis) -> Mended | None:
             for arg in call.args:
                 if arg.keyword is not None and arg.keyword.value == found[1]:
                     changes[arg.keyword] = cst.Name(meant)
-    return Mended(program.changed(changes), f"{meant} instead of torch's {found[1]}") if changes else None
+    return Fixed(program.changed(changes), f"{meant} instead of torch's {found[1]}") if changes else None

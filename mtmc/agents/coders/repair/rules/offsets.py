@@ -5,13 +5,13 @@ from __future__ import annotations
 import libcst as cst
 
 from mtmc.agents.coders.repair.accesses import accesses
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import kernel_at
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import New, Program
 from mtmc.outcome import Diagnosis
 
 
-def float_offset(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def float_offset(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """An offset that is a float from a division of whole numbers, `pid / 4`: the division rounds down instead.
 
     Only a division without a float or a loaded number in it is surely one of whole numbers.
@@ -28,4 +28,4 @@ def float_offset(program: Program, diagnosis: Diagnosis, hardware: str) -> Mende
         if not program.find(cst.Float, place) and not program.calls("triton.language.load", place):
             divisions = [node.operator for node in program.find(cst.BinaryOperation, place)]
             changes |= {one: cst.FloorDivide() for one in divisions if isinstance(one, cst.Divide)}
-    return Mended(program.changed(changes), "offsets in whole numbers, rounded down") if changes else None
+    return Fixed(program.changed(changes), "offsets in whole numbers, rounded down") if changes else None

@@ -7,8 +7,8 @@ import re
 import libcst as cst
 
 from mtmc.agents.coders.repair.edits import with_parameter
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import kernel_at
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import New, Program, number, parameters
 from mtmc.outcome import Diagnosis
 
@@ -16,7 +16,7 @@ _SHAPED = ("arange", "zeros", "full", "static_range", "reshape", "broadcast_to")
 _CONSTEXPR = "triton.language.constexpr"
 
 
-def constexpr(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def constexpr(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """Parameters that say how large a tile is, without `tl.constexpr`: all of the kernel get it."""
     kernel = kernel_at(program, diagnosis.line)
     language = program.module_name("triton.language")
@@ -47,10 +47,10 @@ def constexpr(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended |
     if not changes:
         return None
     names = ", ".join(old.name.value for old in changes if isinstance(old, cst.Param))
-    return Mended(program.changed(changes), f"{names} as {language}.constexpr, for tiles are as large as they say")
+    return Fixed(program.changed(changes), f"{names} as {language}.constexpr, for tiles are as large as they say")
 
 
-def global_constant(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def global_constant(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A kernel that reads a number of the module: the number becomes the default of a parameter of the same name."""
     found = re.search(r"Cannot access global variable (\w+) from within", diagnosis.message)
     kernel, language = kernel_at(program, diagnosis.line), program.module_name("triton.language")
@@ -67,6 +67,6 @@ def global_constant(program: Program, diagnosis: Diagnosis, hardware: str) -> Me
     changes: dict[cst.CSTNode, New] = {
         kernel: with_parameter(kernel, f"{name}: {language}.constexpr = {name}"),
     }
-    return Mended(
+    return Fixed(
         program.changed(changes), f"{name} as a parameter of {kernel.name.value}, with the module's number as default"
     )

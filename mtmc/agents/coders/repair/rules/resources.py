@@ -8,6 +8,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from mtmc.agents.coders.repair.edits import integer, without_argument
+from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import (
     Setting,
     kernel_at,
@@ -17,7 +18,6 @@ from mtmc.agents.coders.repair.kernels import (
     step_names,
     tile_names,
 )
-from mtmc.agents.coders.repair.mended import Mended
 from mtmc.agents.coders.repair.program import New, Program
 from mtmc.outcome import RESOURCE_ERROR, Diagnosis
 
@@ -31,7 +31,7 @@ _SHORTAGE = re.compile(r"kernel (\w+): out of resource: ([\w ]+), Required: (\d+
 _Change = Callable[[Setting], dict[cst.CSTNode, New]]
 
 
-def shared_memory(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def shared_memory(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """Fewer stages if that is enough, then a shorter step of the loop, then the largest tile halved.
 
     A step's tiles lie in shared memory `num_stages` times, so both go in proportion with what is required.
@@ -56,10 +56,10 @@ def shared_memory(program: Program, diagnosis: Diagnosis, hardware: str) -> Mend
                 return {setting.tiles[name]: integer(size)}
         return _halved(setting, least)
 
-    return _mended(program, settings(program, kernel), change, f"{required} bytes of shared memory where {limit} are")
+    return _fixed(program, settings(program, kernel), change, f"{required} bytes of shared memory where {limit} are")
 
 
-def tile_limit(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def tile_limit(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A tile with more elements than Triton allows: its largest side is made as short as a program's registers ask for."""
     found = re.search(r"numel \((\d+)\) exceeds triton maximum tensor numel \((\d+)\)", diagnosis.message)
     kernel = kernel_at(program, diagnosis.line)
@@ -75,16 +75,16 @@ def tile_limit(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended 
         smaller = size >> (times - 1).bit_length()
         return {sizes[size]: integer(smaller)} if smaller else {}
 
-    return _mended(program, settings(program, kernel), change, f"a tile of {found[1]} elements where {found[2]} may be")
+    return _fixed(program, settings(program, kernel), change, f"a tile of {found[1]} elements where {found[2]} may be")
 
 
-def warps(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def warps(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """As many warps as a program can have, or as the registers allow; a power of two."""
     found = _shortage(diagnosis, "threads")
     if found is not None:
         kernel = kernel_named(program, found[0])
         chosen = [] if kernel is None else settings(program, kernel)
-        return _mended(
+        return _fixed(
             program,
             chosen,
             lambda setting: _warps(setting, lambda number: number * found[2] // found[1]),
@@ -93,13 +93,13 @@ def warps(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | Non
     if diagnosis.message.startswith("num_warps must be a power of 2"):
         here = [launch.call for launch in launches(program) if launch.call in program.at(cst.Call, diagnosis.line)]
         chosen = [s for k in program.functions for s in settings(program, k) if s.call in here]
-        return _mended(
+        return _fixed(
             program, chosen, lambda setting: _warps(setting, _power_above), "a number of warps that is no power of 2"
         )
     return None
 
 
-def registers(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended | None:
+def registers(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A limit of registers under which the kernel cannot be assembled: the launch goes without it."""
     if diagnosis.kind != "PTXASError" or "Insufficient registers" not in diagnosis.message:
         return None
@@ -109,7 +109,7 @@ def registers(program: Program, diagnosis: Diagnosis, hardware: str) -> Mended |
     if len(limited) != 1:
         return None
     source = program.changed({limited[0]: without_argument(limited[0], "maxnreg")})
-    return Mended(source, "left out maxnreg, under which the kernel cannot be assembled")
+    return Fixed(source, "left out maxnreg, under which the kernel cannot be assembled")
 
 
 def _shortage(diagnosis: Diagnosis, resource: str) -> tuple[str, int, int] | None:
@@ -138,7 +138,7 @@ def _power_above(number: int) -> int:
     return min(32, 1 << (number - 1).bit_length())
 
 
-def _mended(program: Program, chosen: list[Setting], change: _Change, why: str) -> Mended | None:
+def _fixed(program: Program, chosen: list[Setting], change: _Change, why: str) -> Fixed | None:
     """All settings changed, or None: one that stays as it is would fail again."""
     changes: dict[cst.CSTNode, New] = {}
     for setting in chosen:
@@ -153,4 +153,4 @@ def _mended(program: Program, chosen: list[Setting], change: _Change, why: str) 
         for old, new in changes.items()
         if isinstance(new, cst.CSTNode)
     ]
-    return Mended(program.changed(changes), f"{why}: {', '.join(texts)}")
+    return Fixed(program.changed(changes), f"{why}: {', '.join(texts)}")

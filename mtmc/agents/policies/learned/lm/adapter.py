@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ from mtmc.agents.policies.learned.lm.base import Base, load_base
 from mtmc.agents.policies.learned.lm.prompt import NORMALIZATIONS, Normalize, PromptSettings
 from mtmc.agents.policies.learned.lm.quiet import quiet
 from mtmc.errors import ConfigError, RunError
+from mtmc.renamed import under_new_names
 
-FORMAT, VERSION = "mtmc lm policy", 1
+FORMAT, VERSION = "mtmc lm policy", 2
 CONFIG, WEIGHTS, ABOUT = "adapter_config.json", "adapter_model.safetensors", "lm.json"
 
 
@@ -26,7 +27,7 @@ class About:
     """What an adapter was trained for: it means something under the same weights, asked and scored in the same way.
 
     base: name of the base model. mark: of its weights (`base.Base`). prompt: what it was shown. normalize: of scores.
-    scale: that scores are multiplied with. opinion: weight of the logarithm of the heuristic's prior, which is added to
+    scale: that scores are multiplied with. heuristic_weight: of the logarithm of the heuristic's prior, which is added to
     them: with 0 the model decides alone, with 1 it corrects the heuristic.
     """
 
@@ -35,17 +36,18 @@ class About:
     prompt: PromptSettings = field(default_factory=PromptSettings)
     normalize: Normalize = "token"
     scale: float = 1.0
-    opinion: float = 0.0
+    heuristic_weight: float = 0.0
 
 
-def check_scores(normalize: str, scale: float, opinion: float) -> None:
-    """Raises: ConfigError for a normalization that there is none of, a scale not above 0, or an opinion below 0."""
+def check_scores(normalize: str, scale: float, heuristic_weight: float) -> None:
+    """Raises: ConfigError for a normalization that there is none of, a scale not above 0, or a weight below 0."""
     if normalize not in NORMALIZATIONS:
         raise ConfigError(f"policy.normalize cannot be {normalize!r}: use one of {', '.join(NORMALIZATIONS)}")
     if not scale > 0:
         raise ConfigError(f"policy.scale cannot be {scale:g}: use a number above 0 (1 changes nothing)")
-    if not opinion >= 0:
-        raise ConfigError(f"policy.opinion cannot be {opinion:g}: use a number of 0 (the model alone) or more")
+    if not heuristic_weight >= 0:
+        hint = "use a number of 0 (the model alone) or more"
+        raise ConfigError(f"policy.heuristic_weight cannot be {heuristic_weight:g}: {hint}")
 
 
 def with_adapter(base: Base, rank: int, alpha: int, seed: int) -> Any:
@@ -121,6 +123,7 @@ def read_about(folder: Path) -> About:
             raise RunError(
                 f"{folder / ABOUT} is {form} {version}, this mtmc reads {FORMAT} up to {VERSION}: upgrade mtmc"
             )
+        data = under_new_names("policy", data, [each.name for each in fields(About)])
         return About(**{**data, "prompt": PromptSettings(**data["prompt"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise RunError(

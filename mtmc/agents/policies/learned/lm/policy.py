@@ -17,7 +17,7 @@ from mtmc.agents.policies.heuristic import Heuristic
 from mtmc.agents.policies.learned.lm.base import PACKAGED, check_base, device_of, load_base, needed
 from mtmc.agents.policies.learned.lm.prompt import PromptSettings
 from mtmc.agents.policies.learned.lm.tokens import Texts
-from mtmc.agents.policies.mixing import check_mixing, experienced, mixed_prior
+from mtmc.agents.policies.mixing import check_mixing, mixed_prior, statistics_logits
 from mtmc.protocols import Observation, Policy
 
 ADAPTER = Path(__file__).parent / "adapter"
@@ -36,7 +36,7 @@ class Lm(Policy):
     adapter: a folder that `mtmc train policy=lm` wrote; empty: the one that comes with mtmc; none: the base as it is.
     base: the base model, see `mtmc.agents.policies.learned.lm.base`; empty: the one that the adapter was trained on.
     temperature: of the softmax; 1 as trained, larger is flatter. heuristic: share of the heuristic's prior in the mixture,
-    0 to 1. floor: share that is spread evenly, so that no legal action has prior zero. experience: how much
+    0 to 1. floor: share that is spread evenly, so that no legal action has prior zero. action_statistics: how much
     it counts what an action has gained on other versions of the run. See `mtmc.agents.policies.mixing`.
     device: auto (a GPU where there is one), cpu, cuda or cuda:1.
     """
@@ -46,12 +46,12 @@ class Lm(Policy):
     temperature: float = 1.0
     heuristic: float = 0.0
     floor: float = 0.05
-    experience: float = 4.0
+    action_statistics: float = 4.0
     device: str = "auto"
 
     def __post_init__(self) -> None:
         """Raises: ConfigError for a setting out of its range."""
-        check_mixing("lm", self.temperature, self.heuristic, self.floor, self.experience)
+        check_mixing("lm", self.temperature, self.heuristic, self.floor, self.action_statistics)
 
     def check(self) -> None:
         """Whether it can be used at all, before a search begins; the model is not loaded for it.
@@ -79,13 +79,13 @@ class Lm(Policy):
 
     def priors(self, asked: Sequence[Asked]) -> list[list[float]]:
         """`prior` of several versions, which the model reads together: on a GPU several times as fast."""
-        reader, opinion, found = _reader(self.adapter, self.base, self.device), Heuristic(experience=0.0), []
+        reader, heuristic, found = _reader(self.adapter, self.base, self.device), Heuristic(action_statistics=0.0), []
         for (seen, actions), scores in zip(asked, reader.scores(asked), strict=True):
-            more = experienced(seen, actions, self.experience)
-            opinions = opinion.prior(seen, actions)
-            weight = reader.about.opinion
-            logits = [score + weight * math.log(each) for score, each in zip(scores, opinions, strict=True)]
-            found.append(mixed_prior(logits, opinions, self.temperature, self.heuristic, self.floor, more))
+            more = statistics_logits(seen, actions, self.action_statistics)
+            expert = heuristic.prior(seen, actions)
+            weight = reader.about.heuristic_weight
+            logits = [score + weight * math.log(each) for score, each in zip(scores, expert, strict=True)]
+            found.append(mixed_prior(logits, expert, self.temperature, self.heuristic, self.floor, more))
         return found
 
 

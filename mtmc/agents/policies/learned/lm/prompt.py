@@ -162,8 +162,8 @@ def _plan(plan: str | None) -> list[str]:
         lines += _calls(calls)
         calls = []
         settings = " ".join(f"{name}={value}" for name, value in stage.schedule)
-        lines.append(f"{stage.family} kernel {stage.name}: {settings}")
-    return [*lines, *_calls(calls), *(["captured as one CUDA graph"] if parsed.captured else [])]
+        lines.append(f"{stage.template} kernel {stage.name}: {settings}")
+    return [*lines, *_calls(calls), *(["captured as one CUDA graph"] if parsed.cuda_graph else [])]
 
 
 def _calls(names: list[str]) -> list[str]:

@@ -1,0 +1,286 @@
+"""What no kernel needs, by name: modules, dotted paths, attributes, built-in functions. Data of `mtmc.evaluate.audit.audit`.
+
+Torch, triton, numpy and most modules of the standard library import os, sys and each other, so that a door which is
+shut at `import` stands open at `torch.os`, `collections._sys` or `enum.bltns`. Hence three rules beside the lists: no
+path that starts at a module leads through another module's name (`REACHED`), none through a private part of it
+(`allowlist.PUBLIC_PRIVATE` are the exceptions), and nothing looks up attributes by names that are made at run time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from mtmc.evaluate.audit.allowlist import ALLOWED_MODULES, ALLOWED_PATHS, PUBLIC_PRIVATE
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FORBIDDEN_MODULES = _words(
+    """
+    os sys subprocess socket ctypes cffi gc inspect threading _thread multiprocessing concurrent asyncio signal
+    importlib imp builtins io pathlib shutil tempfile pickle marshal shelve pty fcntl mmap resource select ssl
+    http urllib requests ftplib smtplib code codeop runpy pkgutil zipimport atexit faulthandler tracemalloc
+    traceback linecache weakref site platform posix nt psutil glob fileinput dis types contextvars unittest
+    """
+)
+"""Never importable, whatever the reference imports."""
+REACHED = _words(
+    """
+    os sys subprocess socket ctypes gc inspect threading _thread multiprocessing importlib builtins bltns pathlib
+    shutil tempfile pickle marshal traceback linecache atexit weakref pkgutil runpy zipimport unittest asyncio posix
+    cpp_extension ctypeslib _sys _os _osp _io _ctypes _socket _weakref _weakrefset
+    """
+)
+"""Refused as an attribute of anything: torch itself imports os. (Some forbidden modules share their name with honest
+attributes, such as torch.select.)"""
+REACHED_BY_PATH = _words(
+    """
+    io contextlib re stdlib_re mp concurrent zipfile tarfile glob platform argparse selectors logging statistics
+    struct dis textwrap hashlib uuid datetime time queue keyword mock ssl knobs
+    """
+)
+"""Refused on a path that starts at an imported module; elsewhere they are honest names."""
+
+FORBIDDEN_PATHS = {
+    "torch.multiprocessing": "processes",
+    "torch.distributed": "processes and network",
+    "torch.nn.parallel": "threads",
+    "torch.nn.DataParallel": "threads",
+    "torch.futures": "threads",
+    "torch.hub": "the network",
+    "torch.package": "files",
+    "torch.load": "files",
+    "torch.save": "files",
+    "torch.from_file": "files",
+    "torch.serialization": "files",
+    "torch.PyTorchFileReader": "files",
+    "torch.PyTorchFileWriter": "files",
+    "torch.import_ir_module": "files",
+    "torch.import_ir_module_from_buffer": "code that the evaluator does not see",
+    "torch.CompilationUnit": "code that the evaluator does not see",
+    "torch.cpp": "torch's inside",
+    "torch.fork": "threads",
+    "torch.ThroughputBenchmark": "threads",
+    "torch.storage": "files and raw memory",
+    "torch.export": "files",
+    "torch.onnx": "files",
+    "torch.monitor": "files",
+    "torch.profiler": "the profiler, which others look through",
+    "torch.autograd.profiler": "the profiler, which others look through",
+    "torch.autograd.profiler_util": "the profiler, which others look through",
+    "torch.autograd.profiler_legacy": "the profiler, which others look through",
+    "torch.cuda.profiler": "the profiler, which others look through",
+    "torch.overrides": "a hand in other people's torch calls",
+    "torch.library": "a hand in other people's torch calls",
+    "torch.jit": "code that the evaluator does not see",
+    "torch.fx": "code that the evaluator does not see",
+    "torch.cuda.jiterator": "code that the evaluator does not see",
+    "torch.mps": "code that the evaluator does not see",
+    "torch.testing": "torch's inside",
+    "torch.utils": "files, processes and torch's inside",
+    "torch.ops.load_library": "binaries",
+    "torch.classes": "binaries",
+    "torch.cuda.cudart": "the driver",
+    "torch.cuda.gds": "files",
+    "torch.cuda.tunable": "files",
+    "torch.cuda.change_current_allocator": "binaries",
+    "torch.cuda.memory.change_current_allocator": "binaries",
+    "torch.cuda.CUDAPluggableAllocator": "binaries",
+    "torch.cuda.memory.CUDAPluggableAllocator": "binaries",
+    "torch.cuda.list_gpu_processes": "other people's processes",
+    "torch.cuda.memory.list_gpu_processes": "other people's processes",
+    "torch.cuda.memory_snapshot": "other people's memory",
+    "torch.cuda.memory.memory_snapshot": "other people's memory",
+    "torch.compile": "another compiler: a version must stand on torch and triton alone",
+    "torch.compiler.compile": "another compiler: a version must stand on torch and triton alone",
+    "torch.compiler.load_cache_artifacts": "binaries",
+    "triton.compiler": "triton's inside",
+    "triton.compile": "triton's inside",
+    "triton.backends": "triton's inside",
+    "triton.knobs": "triton's inside",
+    "triton.profiler": "the profiler, which others look through",
+    "triton.tools": "triton's inside",
+    "triton.runtime.build": "binaries",
+    "triton.runtime.cache": "files",
+    "triton.runtime.driver": "the driver",
+    "triton.runtime.interpreter": "triton's inside",
+    "triton.testing.Mark": "files",
+    "triton.testing.perf_report": "files",
+    "triton.testing.set_gpu_clock": "processes",
+    "numpy.load": "files",
+    "numpy.save": "files",
+    "numpy.savez": "files",
+    "numpy.savez_compressed": "files",
+    "numpy.memmap": "files",
+    "numpy.fromfile": "files",
+    "numpy.fromregex": "files",
+    "numpy.loadtxt": "files",
+    "numpy.savetxt": "files",
+    "numpy.genfromtxt": "files",
+    "numpy.DataSource": "files and the network",
+    "numpy.lib": "files and raw memory",
+    "numpy.core": "numpy's inside",
+    "numpy.matrixlib": "numpy's inside",
+    "numpy.testing": "processes",
+    "numpy.f2py": "binaries",
+    "functools.update_wrapper": "attributes by computed names",
+    "functools.singledispatch": "evaluated strings",
+    "dataclasses.asdict": "attributes by computed names",
+    "dataclasses.astuple": "attributes by computed names",
+    "dataclasses.replace": "attributes by computed names",
+    "dataclasses.fields": "attributes by computed names",
+    "dataclasses.make_dataclass": "evaluated strings",
+    "enum.global_enum": "other modules' names",
+    "copy.copyreg": "attributes by computed names",
+    "copy.replace": "attributes by computed names",
+    "typing.get_args": "types out of annotations",
+    "typing.get_origin": "types out of annotations",
+    "typing_extensions.get_args": "types out of annotations",
+    "typing_extensions.get_origin": "types out of annotations",
+    "functools.singledispatchmethod": "evaluated strings",
+    "operator.attrgetter": "attributes by computed names",
+    "operator.methodcaller": "attributes by computed names",
+    "typing.ForwardRef": "evaluated strings",
+    "typing.get_type_hints": "evaluated strings",
+    "typing.evaluate_forward_ref": "evaluated strings",
+    "typing.types": "code objects",
+    "typing_extensions.ForwardRef": "evaluated strings",
+    "typing_extensions.get_type_hints": "evaluated strings",
+    "typing_extensions.get_annotations": "evaluated strings",
+    "typing_extensions.evaluate_forward_ref": "evaluated strings",
+    "dataclasses.types": "code objects",
+    "enum.types": "code objects",
+}
+FORBIDDEN_NAMES = _words(
+    """
+    exec eval compile __import__ open breakpoint globals __builtins__ __loader__ __spec__ load_inline
+    __array_interface__ __array_struct__ __cuda_array_interface__ __instancecheck__ __subclasscheck__ __match_args__
+    __torch_function__ __torch_dispatch__ __annotations__ __annotate__ __dataclass_fields__
+    """
+)
+FORBIDDEN_BUILTINS = _words("vars locals help license credits copyright input exit quit")
+"""Names that are honest where a function binds them itself."""
+NOT_TO_DERIVE = _words("torch.Tensor torch.nn.Parameter torch.nn.parameter.Parameter")
+"""Classes whose subclasses could answer for themselves in the checker."""
+BY_NAME = _words("getattr setattr delattr")
+"""Functions that reach an attribute by a name."""
+FORBIDDEN_ATTRIBUTES = REACHED | _words(
+    """
+    __globals__ __builtins__ __subclasses__ __bases__ __base__ __mro__ mro __code__ __closure__ __getattribute__
+    __reduce__ __reduce_ex__ __import__ __loader__ __spec__ __dict__ __self__ __objclass__ __traceback__
+    __array_interface__ __array_struct__ __cuda_array_interface__ __match_args__
+    func_globals CodeType FunctionType
+    f_back f_code f_globals f_locals f_builtins gi_frame gi_code cr_frame cr_code ag_frame ag_code tb_frame tb_next
+    get_capture_scope used_global_vals _unsafe_update_src
+    tofile fromfile from_file memmap dump read_file write_file load_inline load_library
+    _write_file _set_from_file _new_with_file _new_with_weak_ptr _new_shared _new_shared_cuda _new_shared_fd_cpu
+    _new_shared_filename_cpu _new_using_fd_cpu _new_using_filename_cpu _share_cuda_ _share_fd_cpu_ _share_filename_cpu_
+    _shared_incref _shared_decref _release_ipc_counter _release_ipc_counter_cuda _get_shared_fd _get_filename
+    share_memory share_memory_ ipc_handle from_ipc_handle from_buffer from_address _set_cdata _cdata _weak_ref
+    _free_weak_ref _import_dotted_name _C _C_engine _C_flatbuffer as_subclass _make_subclass
+    _make_wrapper_subclass py_impl py_functionalize_impl register_module_forward_hook register_module_forward_pre_hook
+    register_module_backward_hook register_module_full_backward_hook register_module_full_backward_pre_hook
+    register_module_buffer_registration_hook register_module_module_registration_hook
+    register_module_parameter_registration_hook
+    """
+)
+FOREIGN = (FORBIDDEN_MODULES | REACHED_BY_PATH | _words("torch triton np _utils obj")) - _words("select")
+"""Refused as an attribute of anything that is not the file's own. (An AttributeError has its module as `obj`.)"""
+MODULES = re.compile(
+    r"""
+    torch\.(accelerator|amp|ao|autograd|backends|compiler|cpu|cuda|distributions|fft|func|functional|linalg|masked|mtia
+            |nested|nn|ops|optim|quantization|quasirandom|random|return_types|signal|sparse|special|torch_version
+            |types|version|windows|xpu)
+    | torch\.backends\.\w+ | torch\.(ao|distributions|optim|nn\.modules|nn\.attention|nn\.intrinsic|nn\.qat|nn\.quantizable
+             |nn\.quantized)\.([a-z]\w*\.)*(?!register_|kl_divergence|sdpa_kernel|flex_attention\.)[a-z]\w*
+    | torch\.nn\.(attention|common_types|functional|grad|init|intrinsic|modules|parameter|qat|quantizable|quantized)
+    | torch\.nn\.utils\.(fusion|init|memory_format|parametriz\w+|prune|rnn|stateless)
+    | torch\.autograd\.(anomaly_mode|forward_ad|function|functional|grad_mode|graph|variable)
+    | torch\.cuda\.(amp|comm|gds|graphs|green_contexts|jiterator|memory|nccl|nvtx|random|sparse|streams)
+    | torch\.(accelerator|cpu|mtia|xpu)\.(amp|graphs|memory|random|streams) | torch\.ops\.[a-z]\w*
+    | torch\.(amp|cuda\.amp|cpu\.amp)\.(autocast_mode|grad_scaler) | torch\.signal\.windows
+    | triton\.(errors|language|runtime|testing)
+    | triton\.language\.(core|extra|math|random|semantic|standard|target_info)(\.[a-z]\w*)?
+    | triton\.runtime\.(autotuner|errors|jit)
+    | numpy\.(char|dtypes|emath|exceptions|fft|linalg|ma|polynomial|random|rec|strings|typing)
+    | collections\.abc
+    | (torch|triton|numpy|typing|dataclasses|collections)\.([a-z]\w*\.)*
+      (F|np|tl|torch|triton|functools|itertools|warnings|collections|operator|math)
+    """,
+    re.VERBOSE,
+)
+"""Modules that nothing forbidden stands in, but whose own imports lead on."""
+LAYERS = re.compile(r"triton\.Config|torch\.nn\.(modules\.\w+\.)?(?!Module\b|Parameter\b|Buffer\b|Uninit)[A-Z]\w*")
+"""Classes that honest files hand around, as in `norm=nn.LayerNorm`."""
+_OF_TRITON = _words("build cache driver interpreter")
+_DUNDER = re.compile(r"__\w+?__")
+
+
+def refused_path(path: str) -> str | None:
+    """Why a dotted path that starts at a module is refused; None where it is not."""
+    if any(path == allowed or path.startswith(allowed + ".") for allowed in ALLOWED_PATHS):
+        return None
+    for name in _names(path):
+        for prefix, what in FORBIDDEN_PATHS.items():
+            if name == prefix or name.startswith(prefix + "."):
+                return f"use of {prefix} ({what})"
+    parts = path.split(".")[1:]
+    for part in parts:
+        if part in FORBIDDEN_ATTRIBUTES or part in REACHED_BY_PATH:
+            return f"use of {path} (reaches {part})"
+    private = path.split(".")[0] in ALLOWED_MODULES and any(part.startswith("_") for part in parts)
+    if private and not PUBLIC_PRIVATE.fullmatch(path):
+        return f"use of {path} (a private part of {path.split('.')[0]})"
+    return None
+
+
+def _names(path: str) -> Iterator[str]:
+    """A path, and the same from each module of `ALLOWED_MODULES` that it leads through: torch.nn.functional.torch.load
+    is torch.load."""
+    yield path
+    parts = path.split(".")
+    for at, part in enumerate(parts[1:], 1):
+        part = "numpy" if part == "np" else part
+        if part in ALLOWED_MODULES:
+            yield ".".join([part, *parts[at + 1 :]])
+        elif part in _OF_TRITON and parts[0] == "triton":
+            yield ".".join(["triton", "runtime", *parts[at:]])
+
+
+def leads_on(path: str) -> bool:
+    """Whether a path is on the way to something that is allowed where it is not."""
+    return any(allowed.startswith(path + ".") for allowed in ALLOWED_PATHS)
+
+
+def is_module(path: str) -> bool:
+    """Whether a path is known to be a module, which must not be handed around: through it others are reached."""
+    leads = any(name.startswith(path + ".") for name in (*FORBIDDEN_PATHS, *ALLOWED_PATHS))
+    return leads or path in ALLOWED_MODULES or MODULES.fullmatch(path) is not None
+
+
+def is_patchable(path: str) -> bool:
+    """Whether a path is a class that others use too, so that it must not be handed around."""
+    last = path.rpartition(".")[2]
+    named = path.startswith(("torch.", "triton.")) and last[0].isupper() and not last.isupper()
+    return named and not LAYERS.fullmatch(path)
+
+
+def refused_attribute(name: str) -> str | None:
+    """Why an attribute of anything is refused; None where it is not."""
+    return f"use of .{name}" if name in FORBIDDEN_ATTRIBUTES else None
+
+
+def refused_text(text: str) -> str | None:
+    """Why a string is refused: it names an attribute that is; None where it does not."""
+    for word in _DUNDER.findall(text):
+        if word in FORBIDDEN_ATTRIBUTES or word in FORBIDDEN_NAMES:
+            return f"{word} in a string"
+    return None
+
+
+def may_name_forbidden(prefix: str) -> bool:
+    """Whether a name that is made at run time and begins with `prefix` could be a forbidden attribute."""
+    return not prefix.isidentifier() or any(name.startswith(prefix) for name in FORBIDDEN_ATTRIBUTES | REACHED_BY_PATH)

@@ -1,0 +1,198 @@
+"""The backend of one NVIDIA GPU: memory shared by file descriptor, streams that wait on words of pinned host memory.
+
+Memory comes from the driver's virtual memory management (CUDA driver API: cuMemCreate, cuMemExportToShareableHandle)
+and not from CUDA IPC, because a descriptor crosses the borders of a sandbox's namespaces and gives the receiver just
+that allocation. A stream that waits (cuStreamWaitValue32) holds no multiprocessor: the other process runs at full
+speed meanwhile.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from mtmc.errors import EvaluatorError
+from mtmc.evaluate.measure.flags import Flags
+
+_DEVICE_MAP = 0x02  # CU_MEMHOSTREGISTER_DEVICEMAP
+_WAIT_GEQ = 0x0  # CU_STREAM_WAIT_VALUE_GEQ
+ROOM_BYTES = 4 << 30
+"""For the contexts of the processes that wait for the next candidates, and the oracle's next draws."""
+MOST_CYCLES = 3_000_000
+"""Cycles in a millisecond, above those of any GPU."""
+FLUSH_FACTOR = 2
+"""Bytes written to flush the last-level cache, as a multiple of its size."""
+
+
+class CudaBackend:
+    """The first visible GPU. Raises (constructor): EvaluatorError where torch sees none, or cuda-bindings is missing."""
+
+    asynchronous = True
+
+    def __init__(self) -> None:
+        if not torch.cuda.is_available():
+            raise EvaluatorError("torch sees no CUDA device: evaluator=lab needs none, evaluator=gpu needs one")
+        try:
+            from cuda.bindings import driver
+        except ImportError as error:
+            raise EvaluatorError(
+                "evaluator=gpu needs the package cuda-bindings: pip install 'cuda-bindings>=12.9'"
+            ) from error
+        self._driver = driver
+        torch.zeros(1, device="cuda")  # torch's context becomes the present one
+        self._properties = torch.cuda.get_device_properties(0)
+        self._flags = 0
+        self._mapped: dict[int, tuple[Any, int, int]] = {}  # descriptor -> handle, address, size
+        self._cold: torch.Tensor | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where tensors live."""
+        return torch.device("cuda", 0)
+
+    def create(self, size: int) -> tuple[int, torch.Tensor]:
+        """See `DeviceBackend.create`. Raises: torch.OutOfMemoryError if the GPU has not that much."""
+        d = self._driver
+        place = d.CUmemAllocationProp()
+        place.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        place.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        place.location.id = 0
+        kind = d.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        place.requestedHandleTypes = kind
+        grain = d.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+        unit = _checked(d.cuMemGetAllocationGranularity(place, grain))
+        size = -(-max(size, 1) // unit) * unit
+        error, handle = d.cuMemCreate(size, place, 0)
+        if error == d.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            raise torch.OutOfMemoryError(f"CUDA out of memory: no {size >> 20} MiB to share with a candidate")
+        _checked((error,))
+        address = self._map(handle, size)
+        fd = int(_checked(d.cuMemExportToShareableHandle(handle, kind, 0)))
+        self._mapped[fd] = (handle, address, size)
+        return fd, _bytes_at(address, size)
+
+    def open(self, fd: int, size: int) -> torch.Tensor:
+        """See `DeviceBackend.open`."""
+        d = self._driver
+        kind = d.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        handle = _checked(d.cuMemImportFromShareableHandle(fd, kind))
+        return _bytes_at(self._map(handle, size), size)
+
+    def release(self, fd: int) -> None:
+        """See `DeviceBackend.release`."""
+        import os
+
+        d = self._driver
+        handle, address, size = self._mapped.pop(fd)
+        self.synchronize()
+        _checked(d.cuMemUnmap(address, size))
+        _checked(d.cuMemAddressFree(address, size))
+        _checked(d.cuMemRelease(handle))
+        os.close(fd)
+
+    def share(self, flags: Flags) -> None:
+        """See `DeviceBackend.share`."""
+        d = self._driver
+        _checked(d.cuMemHostRegister(flags.address, flags.words.nbytes, _DEVICE_MAP))
+        self._flags = int(_checked(d.cuMemHostGetDevicePointer(flags.address, 0)))
+
+    def wait(self, word: int, serial: int) -> None:
+        """See `DeviceBackend.wait`."""
+        stream = torch.cuda.current_stream().cuda_stream
+        _checked(self._driver.cuStreamWaitValue32(stream, self._flags + 4 * word, serial, _WAIT_GEQ))
+
+    def signal(self, word: int, serial: int) -> None:
+        """See `DeviceBackend.signal`."""
+        stream = torch.cuda.current_stream().cuda_stream
+        _checked(self._driver.cuStreamWriteValue32(stream, self._flags + 4 * word, serial, 0))
+
+    def signal_after(self, word: int, serial: int, milliseconds: float) -> None:
+        """See `DeviceBackend.signal_after`: a stream of its own sleeps meanwhile, on one multiprocessor."""
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda._sleep(int(milliseconds * MOST_CYCLES))
+            self.signal(word, serial)
+
+    def mark(self) -> Any:
+        """See `DeviceBackend.mark`."""
+        event = torch.cuda.Event(enable_timing=True)
+        _record(event, torch.cuda.current_stream())
+        return event
+
+    def elapsed_ms(self, first: Any, last: Any) -> float:
+        """See `DeviceBackend.elapsed_ms`."""
+        return float(_elapsed(first, last))
+
+    def synchronize(self) -> None:
+        """See `DeviceBackend.synchronize`."""
+        _synchronize()
+
+    def flush(self) -> None:
+        """See `DeviceBackend.flush`: writes twice the cache's size, after persisting lines have lost that right."""
+        _checked(self._driver.cuCtxResetPersistingL2Cache())
+        if self._cold is None:
+            size = FLUSH_FACTOR * int(self._properties.L2_cache_size)
+            self._cold = torch.empty(size, dtype=torch.uint8, device="cuda")
+        self._cold.zero_()
+
+    def leave_room(self) -> None:
+        """See `DeviceBackend.leave_room`: `ROOM_BYTES` of what is free are left, or an eighth of a small GPU's memory."""
+        free, total = torch.cuda.mem_get_info()
+        room = min(ROOM_BYTES, total // 8)
+        torch.cuda.set_per_process_memory_fraction(min(1.0, max(0.0, (free - room) / total)))
+
+    def empty_cache(self) -> None:
+        """See `DeviceBackend.empty_cache`."""
+        torch.cuda.empty_cache()
+
+    def warm_up(self) -> None:
+        """See `DeviceBackend.warm_up`: kernels of copies and fills, cuBLAS, the event pool."""
+        x = torch.ones(64, 64, device="cuda")
+        y = torch.empty_like(x)
+        y.copy_(x @ x)
+        y.view(-1).view(torch.uint8)[:64].copy_(x.view(-1).view(torch.uint8)[:64])
+        first, last = self.mark(), self.mark()
+        self.synchronize()
+        self.elapsed_ms(first, last)
+
+    def _map(self, handle: Any, size: int) -> int:
+        d = self._driver
+        address = _checked(d.cuMemAddressReserve(size, 0, 0, 0))
+        _checked(d.cuMemMap(address, size, 0, handle, 0))
+        access = d.CUmemAccessDesc()
+        access.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = 0
+        access.flags = d.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        _checked(d.cuMemSetAccess(address, size, [access], 1))
+        return int(address)
+
+
+# Bound before any candidate runs: what a candidate assigns to torch's classes afterwards does not reach them.
+_record = torch._C._CudaEventBase.record
+_elapsed = torch._C._CudaEventBase.elapsed_time
+_synchronize = torch._C._cuda_synchronize
+
+
+class _Interface:
+    """What `torch.as_tensor` needs to see bytes at an address."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+            "strides": None,
+        }
+
+
+def _bytes_at(address: int, size: int) -> torch.Tensor:
+    return torch.as_tensor(_Interface(address, size), device="cuda")
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """The value of a driver call. Raises: EvaluatorError with the driver's error name."""
+    error, *values = result
+    if int(error) != 0:
+        raise EvaluatorError(f"the CUDA driver refused a call of the evaluator: {error.name} ({int(error)})")
+    return values[0] if len(values) == 1 else tuple(values)

@@ -1,0 +1,322 @@
+"""A GPU worker: one GPU with its oracle and its candidates' processes, seen from the caller's process.
+
+Candidates' processes are made before they are needed: each forks from a warm server inside the sandbox, makes its CUDA
+context and waits. One candidate at a time is examined; the next ones are being built meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
+from mtmc.evaluate.audit.diagnosis import Failure
+from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
+from mtmc.evaluate.measure.jobs import serve, warm
+from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
+from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, STALE, About, Answer, Calibrate, Examine, Refused
+from mtmc.evaluate.pool.job import JobResult
+from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.hardware import Hardware
+
+if TYPE_CHECKING:
+    from mtmc.evaluate.sandbox.lockdown import Mode
+
+_log = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+"""Times that an examination is begun, where the oracle or the candidate's process fails by itself."""
+CLOSED = "this evaluator is closed; open a new one to evaluate more"
+IDLE_S = 86400.0
+END_S = 10.0
+"""Seconds for a killed process to be gone: a GPU takes a while to give up a context."""
+FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "4", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
+"""The driver makes one context at a time, the longer the more hardware queues it has, and every candidate needs a new one:
+with the usual eight of each that is what limits the rate. Four are enough for candidates with side streams."""
+
+
+@dataclass(frozen=True)
+class GpuWorkerSettings:
+    """One GPU. index: for messages. visible: what CUDA_VISIBLE_DEVICES must be for a process to see this GPU alone.
+
+    cache: folder of the shared Triton cache. backend: "cuda", or "host" for the conversation without a GPU.
+    spares: processes kept ready. reuse: candidates that a process may screen, one after another, as long as they are right.
+    """
+
+    index: str
+    visible: str
+    hardware: Hardware
+    cache: Path
+    backend: str = "cuda"
+    memory_mib: int = 16384
+    sandbox: Mode = "auto"
+    spares: int = 5
+    reuse: int = 1
+
+
+@dataclass(frozen=True)
+class _Process:
+    """A candidate's process. token: by which the oracle knows it. end: how it ended. used: by how many candidates."""
+
+    token: str
+    end: Future[JobResult[None]]
+    used: int = 0
+
+
+class GpuWorker:
+    """Examines one candidate at a time; from any thread. Raises (constructor): EvaluatorError if it does not start."""
+
+    def __init__(self, settings: GpuWorkerSettings) -> None:
+        self._settings = settings
+        self._folder = Path(tempfile.mkdtemp(prefix="mtmc-gpu-worker-"))
+        self._lock = threading.Lock()
+        self._closed = False
+        self._address = str(self._folder / "oracle")
+        self._oracle: OracleProcess | None = None
+        self._calibrated = self._filled = False
+        self._pools = {locked: self._pool(locked) for locked in (True, False)}
+        self._threads = ThreadPoolExecutor(settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
+        self._ready: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self._stayed: _Process | None = None
+        self._unwanted: tuple[str, ...] = ()  # tokens of processes that the oracle is to end
+        self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
+
+    def warm_up(self) -> None:
+        """Make all ready for the first examination. Raises: EvaluatorError."""
+        with self._lock:
+            self._running()
+            self._pools[False].start()  # for baselines, soon
+
+    def about(self) -> About:
+        """What the oracle says of its device. Starts it. Raises: EvaluatorError."""
+        with self._lock:
+            return self._started().about
+
+    def examine(self, **fields: Any) -> tuple[Answer, JobResult[None] | None]:
+        """One examination, see `oracle.Examine` for the fields but the token.
+
+        Returns: the oracle's verdict, and how the candidate's process ended if it has.
+        Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
+        """
+        why, doubted = "", False
+        with self._lock:
+            for attempt in range(ATTEMPTS):
+                try:
+                    answer, process = self._examined(fields)
+                except OracleLost as lost:
+                    if self._closed:
+                        raise EvaluatorError(CLOSED) from lost
+                    why = str(lost)
+                    _log.warning("the oracle of GPU %s was lost (%s); started anew", self._settings.index, why)
+                    self._drop_oracle()
+                    continue
+                if not isinstance(answer.found, Failure):
+                    return answer, None
+                failure = answer.found
+                if failure.diagnosis.kind == NO_START:  # made while the one before it held all the device's memory, say
+                    why = _why_ended(failure.diagnosis.message, process, answer.killed)
+                    _log.warning("a process for candidates of GPU %s did not start: %s", self._settings.index, why)
+                elif failure.diagnosis.kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
+                    doubted = True
+                    _log.info("examined a second time: %s", failure.diagnosis.message)
+                    _ended(process)
+                    self._calibrated = False  # the overhead may have changed since, see `clock`
+                else:
+                    # Nothing else may run on the device while the next one is timed; one that was right is idle.
+                    ended = _ended(process) if answer.taken else None
+                    return answer, None if answer.killed else ended
+        raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {why}")
+
+    def _examined(self, fields: Mapping[str, Any]) -> tuple[Answer, Future[JobResult[None]]]:
+        """One examination in a process of its own. Raises: OracleLost, and the user's errors."""
+        oracle = self._running()
+        stayed, self._stayed = self._stayed, None
+        dismiss, self._unwanted = self._unwanted, ()
+        baseline = bool(fields.get("baseline"))
+        screens = fields["depth"] == "screen" and not baseline
+        if stayed is not None and not screens:
+            dismiss += (stayed.token,)
+        process = stayed if stayed is not None and screens else self._fresh(locked=not baseline)
+        keep = screens and process.used + 1 < self._settings.reuse
+        request = Examine(token=process.token, keep=keep, stayed=process is stayed, dismiss=dismiss, **fields)
+        answer = oracle.ask(request, fields["limit_s"] + START_S)
+        stale = isinstance(answer.found, Failure) and answer.found.diagnosis.kind == STALE
+        if not answer.taken and not stale:  # the task was refused, say
+            self._give_back(process, stayed is process, locked=not baseline)
+        _raise_error(answer)
+        if answer.kept:
+            self._stayed = replace(process, used=process.used + 1)
+        if stale:
+            return self._examined(fields)  # by a fresh one: none has stayed now
+        return answer, process.end
+
+    def _give_back(self, process: _Process, stayed: bool, locked: bool) -> None:
+        """A process that was not made use of serves the next candidate; else it would take another's place for ever."""
+        if stayed:
+            self._stayed = process
+        elif locked:
+            self._ready.put(process)
+        else:
+            self._unwanted = (*self._unwanted, process.token)
+
+    def _fresh(self, locked: bool) -> _Process:
+        """A process that no candidate has been in."""
+        if not locked:
+            return self._spawn(locked=False)
+        for _ in range(self._settings.spares + 1):
+            process = self._ready.get()
+            if self._ready.qsize() < self._settings.spares:
+                self._refill()
+            if not process.end.done():
+                break
+            why = _why_ended("it ended before it was needed", process.end)
+            _log.warning("a process for candidates of GPU %s: %s", self._settings.index, why)
+        return process
+
+    def close(self) -> None:
+        """End all processes. Idempotent."""
+        self._closed = True
+        self._drop_oracle()
+        for pool in self._pools.values():
+            pool.close()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._finalizer()
+
+    def _started(self) -> OracleProcess:
+        if self._closed:
+            raise EvaluatorError(CLOSED)
+        if self._oracle is None:
+            self._pools[True].start()
+            self._oracle = OracleProcess(
+                self._settings.visible, self._settings.backend, self._settings.hardware, self._folder, self._address
+            )
+            self._calibrated = self._filled = False
+        return self._oracle
+
+    def _running(self) -> OracleProcess:
+        """The oracle, started and calibrated, and processes for it."""
+        oracle, why = self._started(), ""
+        for _ in range(ATTEMPTS):
+            if (
+                not self._filled
+            ):  # not before: what they find in the cache is there when the worker is asked for something
+                self._fill()
+            if self._calibrated:
+                return oracle
+            process = self._fresh(locked=True)  # nothing but the evaluator's own model runs in it
+            answer = oracle.ask(Calibrate(process.token), START_S)
+            _raise_error(answer)
+            if isinstance(answer.found, Failure):
+                why = _why_ended(answer.found.diagnosis.message, process.end, answer.killed)
+                self._filled = False  # the others, too, may have been made too early
+                _log.info("calibration failed: %s", why)
+            else:
+                _ended(process.end)
+                self._calibrated = True
+                _log.info("GPU %s is ready: %s", self._settings.index, answer.found)
+        if not self._calibrated:
+            raise EvaluatorError(f"GPU {self._settings.index} could not be calibrated in {ATTEMPTS} attempts: {why}")
+        return oracle
+
+    def _fill(self) -> None:
+        self._filled = True
+        while not self._ready.empty():
+            self._ready.get()
+        for _ in range(self._settings.spares):
+            self._refill()
+
+    def _refill(self) -> None:
+        self._ready.put(self._spawn(locked=True))
+
+    def _spawn(self, locked: bool) -> _Process:
+        token = secrets.token_hex(16)
+        arguments = {"oracle": self._address, "token": token, "backend": self._settings.backend, "locked": locked}
+        arguments["cache"] = str(self._settings.cache)
+        return _Process(token, self._threads.submit(self._pools[locked].run, serve, arguments, IDLE_S))
+
+    def _pool(self, locked: bool) -> Pool:
+        settings = self._settings
+        environment = {
+            **ENVIRONMENT,
+            **FEW_QUEUES,
+            "CUDA_VISIBLE_DEVICES": settings.visible,
+            "TRITON_CACHE_DIR": str(settings.cache),
+            "TRITON_DEFAULT_FP_FUSION": "1",
+        }
+        if settings.backend != "cuda":
+            environment |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
+        return Pool(
+            PoolSettings(
+                warm,
+                {"backend": settings.backend, "target_name": settings.hardware.target, "compiles": not locked},
+                environment,
+                workers=settings.spares + 2,
+                timeout_s=IDLE_S,
+                memory_mib=settings.memory_mib,
+                sandbox=settings.sandbox,
+                gpu=settings.backend == "cuda",
+                readable=(settings.cache, self._folder),
+                writable=() if locked else (settings.cache,),
+                profile=None,
+            )
+        )
+
+    def _drop_oracle(self) -> None:
+        oracle, self._oracle = self._oracle, None
+        self._stayed, self._unwanted = None, ()  # they end with the oracle
+        if oracle is not None:
+            oracle.close()
+
+
+def _ended(process: Future[JobResult[None]]) -> JobResult[None] | None:
+    """How a dismissed process ended; None if it is not gone yet."""
+    try:
+        return process.result(END_S)
+    except FutureTimeout:
+        return None
+
+
+def _why_ended(message: str, process: Future[JobResult[None]], killed: bool = False) -> str:
+    """Why a process ended that never had a candidate: the exception that ended it, where there is one.
+
+    message: what is known besides. killed: whether the evaluator ended it.
+    """
+    how, text = "it is still there", ""
+    try:
+        ended = process.result(END_S)
+        how, text = ended.status + (f" ({ended.signal})" if ended.signal else ""), ended.output
+        if killed:
+            how = "it was ended by the evaluator"
+    except FutureTimeout:
+        pass
+    except MtmcError as error:
+        how, text = type(error).__name__, str(error)
+    _log.debug("all that a process said which did not start:\n%s", text)
+    return f"{message}: {exception_line(text) or how}"
+
+
+def exception_line(text: str) -> str:
+    """Of what a process wrote, the line that names the exception: the one behind the last traceback's frames. The last
+    line of all where there is no traceback."""
+    _, traceback, after = text.rpartition("Traceback (most recent call last):")
+    lines = [line for line in after.splitlines() if line.strip()]
+    if traceback:
+        return next((line for line in lines if not line[0].isspace()), "")
+    return lines[-1].strip() if lines else ""
+
+
+def _raise_error(answer: Answer) -> None:
+    kinds = {"TaskError": TaskError, "ConfigError": ConfigError}
+    if isinstance(answer.found, Refused):
+        raise kinds.get(answer.found.error, EvaluatorError)(answer.found.message)

@@ -1,0 +1,155 @@
+"""What the oracle knows of one task: its reference at each set of shapes, and the arena its tensors fit in."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mtmc.errors import TaskError
+from mtmc.evaluate.check.layout import aligned, dense_places, place
+from mtmc.evaluate.loading.modules import map_tensors
+from mtmc.evaluate.measure.backend import DeviceBackend
+from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
+from mtmc.evaluate.reference.admission import Admission, admit
+from mtmc.evaluate.reference.calibrating import Calibration
+from mtmc.evaluate.reference.compare import flatten
+from mtmc.evaluate.reference.memory import dense
+from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.hardware import Hardware, tensor_rate
+from mtmc.task import Task, Variant
+
+
+@dataclass(frozen=True)
+class Work:
+    """Bytes of inputs, weights and outputs of one forward, and the flops of its products (torch's flop counter: matrix
+    products, convolutions, attention), whose factors are of type `dtype`. tf32_flops: of these, in fp32, what torch's flags
+    let the library do in TF32: convolutions, unless that is switched off."""
+
+    input_bytes: int
+    weight_bytes: int
+    output_bytes: int
+    flops: int
+    dtype: str
+    tf32_flops: int = 0
+
+    def least_ms(self, gpu: Hardware) -> float:
+        """Time at the peaks of a GPU: every byte once, every product in the fastest way that keeps its precision."""
+        moved = self.input_bytes + self.weight_bytes + self.output_bytes
+        products = self._products_ms("tf32x3", self.flops - self.tf32_flops, gpu)
+        return max(moved / (gpu.dram_gbs * 1e6), products + self._products_ms("tf32", self.tf32_flops, gpu))
+
+    def _products_ms(self, precision: str, flops: int, gpu: Hardware) -> float:
+        rate, products = tensor_rate(_SHORT.get(self.dtype, "fp16"), precision, gpu)
+        return flops * products / (rate * 1e9)
+
+
+_SHORT = {"float32": "fp32", "float64": "fp64"}
+SPARE_OUTPUT = 1 << 20
+"""Bytes of the output piece beyond what the reference gives, so that a wrong answer can be seen to be wrong."""
+
+
+class ReferenceState:
+    """One task on one device. Raises (constructor): TaskError if the task is not admitted.
+
+    gateable: see `ReferenceClock.gateable`.
+    """
+
+    def __init__(self, task: Task, backend: DeviceBackend, folder: Path, draw_seed: Callable[[], int]) -> None:
+        self.task = task
+        self.folder = folder
+        self._backend = backend
+        self._draw_seed = draw_seed
+        self.admission: Admission = admit(task, str(backend.device), folder)
+        self.gateable: bool | None = None
+        self._references: dict[tuple[int, bool], tuple[Reference, int]] = {}
+        self._calibrations: dict[tuple[int, bool], Calibration] = {}
+        if self.admission.variant == self.variants[0].label:
+            self._calibrations[0, False] = self.admission.calibration
+        self.needed = self._sizes()
+        self.work = self._work()
+
+    @property
+    def variants(self) -> tuple[Variant, ...]:
+        """Full, small, held-out: by their index here a model is called."""
+        return self.task.variants
+
+    def reference(self, variant: int, moved: bool = False) -> tuple[Reference, int]:
+        """The reference at a set of shapes, and the secret seed of its weights."""
+        key = (variant, moved)
+        if key not in self._references:
+            seed = self._draw_seed()
+            device = str(self._backend.device)
+            known = self._calibrations.get(key)
+            made = Reference(self.task, self.variants[variant], self.folder, seed, device, moved, known)
+            self._references[key] = (made, seed)
+        return self._references[key]
+
+    def expected(self, variant: int, moved: bool, distribution: str, seed: int) -> ExpectedOutputs | None:
+        """What a case should give; None where the reference refuses such inputs, or weights so moved. Raises: TaskError."""
+        try:
+            reference, _ = self.reference(variant, moved)
+        except TaskError:
+            if not moved:
+                raise
+            return None
+        return reference.expected(distribution, seed)  # type: ignore[arg-type]
+
+    def forget(self) -> None:
+        """Drop all references, so that the next ones have other weights; their precision is known already."""
+        for key, (reference, _) in self._references.items():
+            if reference.calibration is not None:
+                self._calibrations[key] = reference.calibration
+        self._references.clear()
+
+    def arguments(self, variant: int, moved: bool = False) -> bytes:
+        """Constructor arguments of a set of shapes, pickled, on the CPU."""
+        return pickle.dumps(map_tensors(self.reference(variant, moved)[0].arguments, torch.Tensor.cpu))
+
+    def _work(self) -> Work:
+        """What a forward at the full shapes has to do."""
+        reference, seed = self.reference(0)[0], self._draw_seed()
+        inputs = reference.draw(seed)
+        with flop_counter() as products:
+            outputs = flatten(reference.run(inputs, seed))[0]
+        floating = [tensor for tensor in tensors_of(inputs) if tensor.is_floating_point()]
+        name = str(floating[0].dtype).removeprefix("torch.") if floating else "float32"
+        weights = {id(tensor): tensor for tensor in [*reference.model.parameters(), *reference.model.buffers()]}
+        sizes = [dense(part) for part in (inputs, list(weights.values()), outputs)]
+        return Work(sizes[0], sizes[1], sizes[2], int(products.get_total_flops()), name, tf32_flops(products, name))
+
+    def _sizes(self) -> tuple[int, int]:
+        """Bytes of the input and output pieces: those of the largest set of shapes."""
+        inputs, outputs = 0, 0
+        for variant in range(len(self.variants)):
+            reference, seed = self.reference(variant)[0], self._draw_seed()
+            drawn = reference.draw(seed)  # no oracle: its float64 models are made while a candidate is at work
+            results = flatten(reference.run(drawn, seed))[0]
+            inputs = max(inputs, place(tensors_of(drawn))[1])
+            outputs = max(outputs, dense_places(results)[1])
+        return inputs + aligned(1), outputs + SPARE_OUTPUT
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """All tensors in nested arguments, in order."""
+    found: list[torch.Tensor] = []
+    map_tensors(value, found.append)
+    return found
+
+
+def output_bytes(expected: ExpectedOutputs) -> int:
+    """Bytes of the dense outputs of a case, as they lie in the arena."""
+    return dense_places([each if isinstance(each, str) else each.value for each in expected.outputs])[1]
+
+
+def check_memory(needed: int, free: int, what: str) -> None:
+    """Raises: TaskError if a task needs more bytes than there are."""
+    if needed > free:
+        raise TaskError(
+            f"{what} needs about {needed / 1e9:.1f} GB of GPU memory, {free / 1e9:.1f} GB are free: take smaller "
+            "shapes, or a larger GPU (evaluator.devices)"
+        )

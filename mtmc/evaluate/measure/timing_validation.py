@@ -1,0 +1,131 @@
+"""Timing validation: from timed calls to a runtime, and whether it holds: the oracle's clock, the device, the profiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mtmc.evaluate.measure.clock import (
+    OverheadTable,
+    TimingBudget,
+    disturbed_share,
+    floor_ms,
+    hidden_ms,
+    lower_eighth,
+    median,
+    summarize,
+)
+from mtmc.evaluate.measure.conversation import Failed
+from mtmc.evaluate.measure.examination import Samples
+from mtmc.evaluate.measure.questions import Measured
+from mtmc.evaluate.measure.reference_state import Work
+from mtmc.evaluate.measure.wire import Profiled
+from mtmc.hardware import Hardware
+from mtmc.outcome import Diagnosis
+
+FLOOR_SHARE = 0.9
+"""A time below this share of the floor is refused."""
+BUSY_FACTOR, BUSY_MS = 2.0, 0.05
+"""The oracle's own work beside a candidate that waits takes at most so much longer."""
+SECOND_LOOK = TimingBudget(least=24, most=100, precision=0.0, seconds=0.5)
+"""Calls that are timed anew where the first ones are in doubt: what disturbs a few milliseconds is over by then."""
+SOME_WORK_MS = 2e-3
+"""A stated time above which the profiler must have seen something."""
+
+
+def runtime(samples: Samples, eager: list[float], work: Work, overheads: OverheadTable, gpu: Hardware) -> Measured:
+    """The runtime with its interval and metrics.
+
+    Of calls whose host code waits for the device, host time is a part, so the oracle's clock alone can tell it.
+    """
+    overhead = overheads.of(samples.ahead).ms(samples.output_bytes, samples.outputs)
+    clocks = [max(wall - overhead, 0.0) for wall in samples.walls]
+    timing = summarize(samples.stated if samples.ahead else clocks)
+    metrics = {
+        "waits_for_device": 0.0 if samples.ahead else 1.0,
+        "clock_ms": (lower_eighth if samples.ahead else median)(samples.walls) - overhead,
+        "bytes_min": float(work.input_bytes + work.weight_bytes + work.output_bytes),
+        "dot_flops": float(work.flops),
+    }
+    if samples.ahead:
+        metrics["disturbed"] = disturbed_share(samples.walls, samples.stated, overhead)
+    if timing.median_ms > 0:
+        metrics["roofline"] = work.least_ms(gpu) / timing.median_ms
+        metrics["achieved_gbs"] = metrics["bytes_min"] / timing.median_ms / 1e6
+        metrics["achieved_tflops"] = work.flops / timing.median_ms / 1e9
+    if eager:
+        metrics["eager_ms"] = median(eager)
+    return Measured(timing, metrics)
+
+
+def timed(time: Callable[[TimingBudget], Samples], budget: TimingBudget, overheads: OverheadTable) -> Samples:
+    """The samples to be judged: more of them where the first ones are in doubt. time: takes them, see `Examination.time`.
+
+    A candidate that notices the second look gains nothing: the same bound holds for the calls of that one.
+    """
+    samples = time(budget)
+    return samples if doubt(samples, overheads) is None else time(SECOND_LOOK)
+
+
+def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
+    """Whether the oracle's clock or the device contradict the stated times: kind WorksAhead or HiddenTime.
+
+    A version could be at work before some of its calls, so that the clock shows little, and forge the times of the others.
+    So calls before which the device was busy do not count for the clock, and they must not be more than half. Of calls
+    that were not enqueued there is no doubt: the clock alone tells their time.
+    """
+    if not samples.ahead:
+        return None
+    flush, usual = median(samples.flushes), overheads.flush_ms
+    most = BUSY_FACTOR * usual + BUSY_MS
+    if flush > most:
+        return _rejected(
+            "WorksAhead",
+            f"the evaluator's own work before a call took {flush:.3f} ms instead of {usual:.3f}: the version uses the "
+            "device before its inputs are released",
+        )
+    walls = [wall for wall, own in zip(samples.walls, samples.flushes, strict=True) if own <= most]
+    stated = median(samples.stated)
+    hidden = hidden_ms(walls, samples.stated, overheads.ahead.ms(samples.output_bytes, samples.outputs))
+    if hidden > 0:
+        return _rejected(
+            "HiddenTime",
+            f"the device events tell {stated:.4f} ms a call, the evaluator's own clock {stated + hidden:.4f} ms or more in "
+            f"seven of eight of {len(walls)} calls: work outside of the timed interval, or a forged time",
+        )
+    return None
+
+
+def validate(samples: Samples, found: Measured, overheads: OverheadTable, gpu: Hardware) -> None:
+    """Hold a runtime against the oracle's clock and the device. found: of `runtime`.
+
+    Raises: Failed ("rejected") with kind WorksAhead, HiddenTime or FasterThanMemory.
+    """
+    doubtful = doubt(samples, overheads)
+    if doubtful is not None:
+        raise doubtful
+    stated = found.timing.median_ms
+    floor = floor_ms(samples.input_bytes, samples.output_bytes, gpu.l2_bytes, gpu.dram_gbs)
+    eager = found.metrics.get("eager_ms")
+    if stated < FLOOR_SHARE * floor and (eager is None or eager > floor):
+        raise _rejected(
+            "FasterThanMemory",
+            f"{stated:.4f} ms is less than {FLOOR_SHARE:g} of the {floor:.4f} ms that reading the inputs once takes on "
+            f"this GPU ({gpu.dram_gbs:g} GB/s): the inputs were not all read",
+        )
+
+
+def profiler_check(seen: Profiled, samples: Samples) -> dict[str, float]:
+    """What the profiler says of a forward, which must not contradict its time.
+
+    Returns: metrics "profiled_ms" and "activities", each with what handing over the outputs adds. Raises: Failed.
+    """
+    if seen.count <= samples.outputs and median(samples.stated) > SOME_WORK_MS:
+        message = (
+            f"the profiler saw {seen.count:g} device activities a call, no more than handing over the outputs takes"
+        )
+        raise _rejected("NoDeviceWork", message, "verify")
+    return {"profiled_ms": seen.busy_ms, "activities": seen.count}
+
+
+def _rejected(kind: str, message: str, stage: str = "time") -> Failed:
+    return Failed("rejected", Diagnosis(stage, kind, message))

@@ -1,0 +1,91 @@
+"""The reference in float64: itself, and with inputs and weights each off by a rounding of their own dtype.
+
+Where float64 does not fit, float32 does as well for numbers of 16 bits (see `calibrating`): the dtype is a parameter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+OTHER_FUNCTION = 0.05
+"""Norm-wise difference of the reference from its fp64 reference that rounding does not make in a stable function."""
+
+
+def same_function(own_error: float, rounding_error: float) -> bool:
+    """Whether float64 gave the same function's value, and not one of other random draws (torch draws other numbers in
+    float64): then it is far off without being sensitive to the rounding of its inputs.
+
+    own_error, rounding_error: norm-wise, of the reference and of the rounded fp64 reference beside the other one.
+    """
+    return own_error < OTHER_FUNCTION or rounding_error > OTHER_FUNCTION
+
+
+def widen(tensor: torch.Tensor, wide: torch.dtype = torch.float64) -> torch.Tensor:
+    """A copy, in the wide dtype where the tensor is floating."""
+    return tensor.to(wide, copy=True) if tensor.is_floating_point() else tensor.clone()
+
+
+def widen_model(model: Any, wide: torch.dtype = torch.float64) -> None:
+    """Put parameters, buffers, and the plain tensors that modules keep as attributes into the wide dtype."""
+    model.to(wide)
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                setattr(module, name, widen(value, wide))
+
+
+def round_parameters(model: Any, seed: int) -> None:
+    """Move each floating parameter by up to half a unit in its last place; it is in float64 then."""
+    generators: dict[torch.device, torch.Generator] = {}
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                device = parameter.device
+                generator = generators.setdefault(device, torch.Generator(device).manual_seed(seed))
+                parameter.data = round_randomly(parameter.data, generator)
+
+
+def round_randomly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """float64 values up to half a unit in the last place of the tensor's dtype away from it; takes no more memory."""
+    if not tensor.is_floating_point():
+        return tensor
+    noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device=generator.device)
+    return noise.sub_(0.5).mul_(torch.finfo(tensor.dtype).eps).add_(1.0).mul_(tensor)
+
+
+@contextlib.contextmanager
+def computing_in(wide: torch.dtype) -> Iterator[None]:
+    """While open, torch makes floating tensors in this dtype, and convolutions keep all of its bits."""
+    before, tf32 = torch.get_default_dtype(), torch.backends.cudnn.allow_tf32
+    torch.set_default_dtype(wide)
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        with _RepeatedHeads():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+        torch.backends.cudnn.allow_tf32 = tf32
+
+
+class _RepeatedHeads(TorchFunctionMode):
+    """Attention of grouped queries as that of repeated keys and values, which it is by its definition: for wide dtypes
+    only the latter has a kernel that does not hold all scores at once."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if func is torch.nn.functional.scaled_dot_product_attention and named.pop("enable_gqa", False):
+            named = (
+                dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | named
+            )
+            args = ()
+            for name in ("key", "value"):
+                groups = named["query"].shape[-3] // named[name].shape[-3]
+                named[name] = named[name].repeat_interleave(groups, dim=-3)
+        return func(*args, **named)

@@ -1,0 +1,148 @@
+"""cuda_graph: the text of a forward whose launches are replayed as one CUDA graph.
+
+The launches stand in a method of their own; forward replays a graph of them where it can and calls the method where it
+cannot: on a CPU, with gradients, under autocast, and while somebody else captures.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from mtmc.errors import CoderError
+from mtmc.rewrite.folding import INDENT
+from mtmc.rewrite.graph import Graph, Ref
+from mtmc.task import Task
+
+_HELPER = '''\
+class Graphs:
+    """CUDA graphs of all launches of a forward, one for each form of its inputs.
+
+    A graph reads copies of the inputs, and what it writes is copied again, so that no call touches another one's result.
+    It reads the module's tensors where they lie: what changes in place is seen, and where one of them has been replaced
+    by another tensor, all graphs are made anew.
+    """
+
+    MOST = 8  # forms of inputs that have a graph; those after them are launched kernel by kernel
+
+    def __init__(self):
+        self.held, self.graphs = (), {}
+
+    def __reduce__(self):
+        return Graphs, ()  # the copy of a module makes its own
+
+    @staticmethod
+    def fit(*inputs):
+        """Whether a graph may stand for the launches: on one GPU, without gradients, not inside of another graph."""
+        if not all(x.is_cuda and x.device == inputs[0].device for x in inputs):
+            return False
+        traced = torch.is_grad_enabled() or torch.is_autocast_enabled("cuda")
+        return not traced and not torch.cuda.is_current_stream_capturing()
+
+    def replay(self, launches, inputs, held):
+        """What `launches(*inputs)` returns. held: the tensors and numbers of the module that it reads."""
+        held = tuple((x.data_ptr(), *layout(x)) if isinstance(x, torch.Tensor) else x for x in held)
+        if held != self.held:
+            self.held, self.graphs = held, {}
+        modes = (torch.is_inference_mode_enabled(), torch.are_deterministic_algorithms_enabled())
+        form = (torch.cuda.current_stream().cuda_stream, *modes, *map(layout, inputs))
+        if form not in self.graphs:
+            if len(self.graphs) == self.MOST:
+                return launches(*inputs)
+            self.graphs[form] = self.capture(launches, inputs)
+        graph, own, results = self.graphs[form]
+        for mine, given in zip(own, inputs):
+            mine.copy_(given)
+        graph.replay()
+        return COPIED
+
+    @staticmethod
+    def capture(launches, inputs):
+        """The graph, the inputs that it reads, and what it writes."""
+        own = [x.clone() for x in inputs]
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            launches(*own)  # kernels are loaded and the library's handles made before the capture
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            results = launches(*own)
+        return graph, own, results
+
+
+def layout(x):
+    """What a graph is tied to of a tensor besides its address."""
+    return x.shape, x.stride(), x.dtype, x.device
+'''
+
+_FORWARD = """\
+def forward(SIGNATURE):
+    if not Graphs.fit(INPUTS):
+        return self.launches(INPUTS)
+    if not hasattr(self, "graphs"):
+        self.graphs = Graphs()
+    with torch.cuda.device(FIRST.device):
+        return self.graphs.replay(self.launches, (INPUTS,), HELD)
+"""
+
+
+class GraphedForward:
+    """The parts of the text; names that the reference uses for something else get an underscore."""
+
+    def __init__(self, task: Task, graph: Graph, signature: str, inputs: Mapping[str, str]) -> None:
+        """inputs: the expression of each of the graph's inputs. Raises: CoderError where forward cannot be captured."""
+        self._signature, self._inputs = signature, list(inputs.values())
+        if not fits_cuda_graph(graph, inputs):
+            raise CoderError("only a forward of plain tensors that returns one, or a list of them, is captured")
+        self._copied = _copied(graph)
+        words = set(re.findall(r"\w+", task.source))
+        self._names = {name: _free(name, words) for name in ("Graphs", "launches", "graphs", "layout")}
+
+    def launching_head(self) -> str:
+        """Head of the method that launches one kernel after the other."""
+        return self._named(f"def launches(self, {', '.join(self._inputs)}):")
+
+    def helper(self) -> list[str]:
+        """Lines of the class that keeps graphs."""
+        return self._named(_HELPER.replace("COPIED", self._copied)).splitlines()
+
+    def forward(self, held: Sequence[str]) -> list[str]:
+        """Lines of the method `forward`. held: expressions of the module's tensors and numbers that are read."""
+        kept = f"({', '.join(held)}{',' * (len(held) == 1)})"
+        text = _FORWARD.replace("SIGNATURE", self._signature).replace("FIRST", self._inputs[0])
+        single = text.replace("(INPUTS,)", "(INPUTS,)" if len(self._inputs) == 1 else "(INPUTS)")
+        lines = self._named(single.replace("INPUTS", ", ".join(self._inputs))).splitlines()
+        last = lines[-1].replace("HELD", kept)
+        if len(last) <= 112:
+            return [*lines[:-1], last]
+        parts = [f"{INDENT * 2}{text}," for text in held]
+        return [*lines[:-2], f"{INDENT}held = (", *parts, f"{INDENT})", lines[-2], lines[-1].replace("HELD", "held")]
+
+    def _named(self, text: str) -> str:
+        """The text with the names that are free here; attributes of the class itself keep theirs."""
+        for name, free in self._names.items():
+            if free != name:
+                text = re.sub(rf"\b{name}\b", free, text)
+        return text
+
+
+def fits_cuda_graph(graph: Graph, inputs: Mapping[str, str]) -> bool:
+    """Whether the text of this module fits a forward. inputs: the expression of each of the graph's inputs."""
+    return bool(inputs) and all(text.isidentifier() for text in inputs.values()) and bool(_copied(graph))
+
+
+def _copied(graph: Graph) -> str:
+    """The expression that copies what a graph has written; "" for results of another form."""
+    output = graph.output
+    if isinstance(output, Ref):
+        return "results.clone()"
+    if isinstance(output, (tuple, list)) and output and all(isinstance(part, Ref) for part in output):
+        return "[x.clone() for x in results]" if isinstance(output, list) else "tuple(x.clone() for x in results)"
+    return ""
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,297 @@
+"""exported: Task -> Graph, by torch.export under fake tensors (no data, so full shapes cost nothing).
+
+The reference is exported once at each of a few variants of the task. The exports must be the same sequence of ops; the
+numbers in them are then known at several shapes, which is all the rewriter needs to write files for any shape.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import operator
+import re
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import TaskError
+from mtmc.rewrite.export import FRAME, SAME_VALUES, copied, export_reference
+from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Tensor, Varying
+from mtmc.rewrite.side_by_side import beside
+from mtmc.task import Task
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+    from torch.nn import Module
+
+log = logging.getLogger(__name__)
+
+MAX_VARIANTS = 4
+_WORDS = (
+    "a acc across_d across_h across_w at_d at_h at_w b batch block block_m block_n blocks_k blocks_m blocks_n carry "
+    "channels col_mask cols count_d count_h count_w d filters first first_d first_h first_w fits_d fits_h fits_w "
+    "float from_d from_end from_h from_w group group_size h in_d in_h in_w inner inside inside_d inside_h inside_w "
+    "k_mask ks last lead left mask max member min n_batch n_channels n_cols n_each n_elements n_inner n_inside n_k "
+    "n_m n_n n_parts n_pixels n_rows n_sources number offs out_d out_h out_w outer own parts phase phase_d phase_h "
+    "phase_w pixel places planes positions program right row_mask rows self share shares start step tap tap_d tap_h "
+    "tap_w taps_d taps_h taps_w tl to_d to_h to_w torch triton tap_weight w widths"
+)
+RESERVED = frozenset(_WORDS.split())
+"""Names that generated kernels and launchers use for themselves."""
+MAX_CONSTANT = 64
+"""Elements of a tensor that is written into the text of a version."""
+
+
+_FUNCTIONAL_NORM = re.compile("^_native_batch_norm_legit(_functional|_no_training|_no_stats)?")
+"""What a batch norm is called where its running statistics are results instead of being changed in place."""
+
+
+class _NotAlike(Exception):
+    """Two variants of a task export to different ops."""
+
+
+_LOCK = threading.Lock()
+"""torch.export keeps global state while it traces: one export at a time."""
+
+
+def export_graph(task: Task) -> Graph:
+    """Export the reference and return its graph; the same graph for the same task. May be called from any thread.
+
+    Raises: TaskError naming the op and the line of the reference where the module does not export.
+    """
+    with _LOCK:
+        return _export_graph(task)
+
+
+@lru_cache(maxsize=32)
+def _export_graph(task: Task) -> Graph:
+    full = export_reference(task, task.full)
+    exports, labels = [full], [task.full.label]
+    for variant in (task.small, *task.held_out):
+        if len(exports) == MAX_VARIANTS:
+            break
+        try:
+            found = export_reference(task, variant)
+        except TaskError as error:
+            log.warning("variant %s of task %s is left out of the export: %s", variant.label, task.name, error)
+            continue
+        try:
+            _merge([full, found], [task.full.label, variant.label])
+        except _NotAlike as difference:
+            log.warning("task %s: variant %s takes another path (%s)", task.name, variant.label, difference)
+            continue
+        exports.append(found)
+        labels.append(variant.label)
+    return _merge(exports, labels)
+
+
+def _merge(exports: list[tuple[ExportedProgram, Module]], labels: list[str]) -> Graph:
+    """One graph of exports. Raises: _NotAlike where one of them differs from the first."""
+    programs = [program for program, _ in exports]
+    columns = [list(program.graph.nodes) for program in programs]
+    for place, column in enumerate(columns):
+        if list(map(_called, column)) != list(map(_called, columns[0])):
+            aligned = beside(columns[0], column)
+            if aligned is None:
+                raise _NotAlike("other ops")
+            columns[place] = aligned
+    return _Merger(programs, [model for _, model in exports], labels).graph(list(zip(*columns, strict=True)))
+
+
+def _called(node: Node) -> str:
+    return str(node.target) if node.op == "call_function" else node.op
+
+
+class _Merger:
+    """Reads the same node of all exports side by side."""
+
+    def __init__(self, programs: list[ExportedProgram], models: list[Module], labels: list[str]) -> None:
+        self.programs = programs
+        self.models = models
+        self.labels = labels
+        self.names: dict[str, str] = {}
+        self.values: dict[str, Tensor] = {}
+        self.ops: list[Op] = []
+        self.output: Any = None
+
+    def graph(self, rows: list[tuple[Node, ...]]) -> Graph:
+        signature = self.programs[0].graph_signature
+        parameters = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        constants = signature.inputs_to_lifted_tensor_constants
+        arguments = _arguments(self.models[0])
+        inputs: dict[str, str] = {}
+        for nodes in rows:
+            node = nodes[0]
+            if node.op == "placeholder":
+                argument = arguments.get(node.name, node.name)
+                name = self._rename(node.name, parameters.get(node.name, argument).replace(".", "_"))
+                self._keep(nodes, name)
+                if node.name in constants:
+                    self._constant(name, constants[node.name])
+                if node.name in signature.user_inputs and name in self.values:
+                    inputs[name] = argument
+            elif node.op == "get_attr":
+                raise TaskError(
+                    "forward runs calls in a mode of their own (torch.autocast) or under a condition of a tensor's value "
+                    "(torch.cond): leave that out, cast tensors with .to, choose with torch.where"
+                )
+            elif node.op == "call_function":
+                self._call(nodes)
+            elif node.op == "output":
+                count = len(signature.user_outputs)
+                self.output = self._convert([_last(each.args[0], count) for each in nodes])
+        return Graph(
+            inputs=tuple(inputs),
+            argument_of=inputs,
+            parameters={self.names[node]: path for node, path in parameters.items() if node in self.names},
+            ops=_live(self.ops, self.output),
+            values=self.values,
+            output=_unflatten(self.programs[0], self.output),
+            attributes=_attributes(self.models),
+            variants=tuple(self.labels),
+        )
+
+    def _rename(self, node: str, wanted: str) -> str:
+        """Give a node's value a name of its own that no kernel uses for something else."""
+        name = wanted
+        while name in RESERVED or name in self.names.values():
+            name += "_"
+        self.names[node] = name
+        return name
+
+    def _constant(self, name: str, target: str) -> None:
+        """A tensor that forward makes of numbers is an op without inputs. Raises: TaskError for a large one."""
+        tensors = [program.constants[target] for program in self.programs]
+        if any(tensor.numel() > MAX_CONSTANT for tensor in tensors):
+            raise TaskError(
+                f"forward makes a constant tensor of {tensors[0].numel()} elements; register it as a buffer in __init__"
+            )
+        if any(repr(tensor.tolist()) != repr(tensors[0].tolist()) for tensor in tensors):  # NaN is no other number here
+            raise _NotAlike("another constant tensor")
+        self.ops.append(Op(name, CONSTANT, (tensors[0].tolist(), str(tensors[0].dtype)), {}, (name,), None))
+
+    def _keep(self, nodes: tuple[Node, ...], name: str, pick: int | None = None) -> None:
+        import torch
+
+        found = [node.meta["val"] if pick is None else node.meta["val"][pick] for node in nodes]
+        if not all(isinstance(value, torch.Tensor) for value in found):
+            return
+        if any(isinstance(size, torch.SymInt) for value in found for size in value.shape):
+            raise TaskError(
+                f"the size of {name} depends on the values of tensors (masked_select, nonzero): choose with torch.where"
+            )
+        if len({value.dim() for value in found}) > 1:
+            raise _NotAlike(f"{name} has another number of dimensions")
+        shape = tuple(zip(*[tuple(int(size) for size in value.shape) for value in found], strict=True))
+        contiguous = all(value.is_contiguous() for value in found)
+        self.values[name] = Tensor(shape, str(found[0].dtype).removeprefix("torch."), contiguous)
+
+    def _call(self, nodes: tuple[Node, ...]) -> None:
+        import torch
+
+        node = nodes[0]
+        if "val" not in node.meta:  # a check, which gives nothing
+            return
+        if node.target is operator.getitem:
+            parent, index = node.args
+            if len({each.args[1] for each in nodes}) > 1:
+                raise _NotAlike("another element of a tuple")
+            assert isinstance(parent, torch.fx.Node)
+            self.names[node.name] = f"{self.names[parent.name]}_{index}"
+            return
+        same = copied(node) or (node.args[0] if str(node.target) in SAME_VALUES else None)
+        if same is not None:
+            self.names[node.name] = self._convert([same]).name
+            return
+        name = self._rename(node.name, _FUNCTIONAL_NORM.sub("batch_norm", node.name))
+        if isinstance(node.meta.get("val"), (tuple, list)):
+            outputs = tuple(f"{name}_{index}" for index in range(len(node.meta["val"])))
+            if len({len(each.meta["val"]) for each in nodes}) > 1:
+                raise _NotAlike(f"{node.name} gives another number of values")
+            for index, output in enumerate(outputs):
+                self._keep(nodes, output, index)
+        else:
+            outputs = (name,)
+            self._keep(nodes, name)
+        kwargs = {key: self._convert([each.kwargs[key] for each in nodes]) for key in node.kwargs}
+        args = self._convert([each.args for each in nodes])
+        self.ops.append(Op(name, str(node.target), args, kwargs, outputs, _line(node)))
+
+    def _convert(self, column: list[Any]) -> Any:
+        """The same argument of all exports as one: Ref, constant, Varying or a tuple of these."""
+        import torch
+
+        first = column[0]
+        if isinstance(first, torch.fx.Node):
+            return Ref(self.names[first.name])
+        if isinstance(first, (tuple, list)):
+            if len({len(each) for each in column}) > 1:
+                raise _NotAlike("an argument list of another length")
+            return tuple(self._convert(list(part)) for part in zip(*column, strict=True))
+        if isinstance(first, (bool, str)) or first is None or all(each == first for each in column):
+            return first
+        if isinstance(first, (int, float)):
+            return Varying(tuple(column))
+        raise _NotAlike(f"argument {first!r} differs")
+
+
+def _last(items: Any, count: int) -> tuple[Any, ...]:
+    """The last `count` outputs of an export: before them stand the new values of mutated buffers."""
+    return tuple(items[len(items) - count :])
+
+
+def _line(node: Node) -> int | None:
+    lines = FRAME.findall(node.meta.get("stack_trace") or "")
+    return int(lines[-1]) if lines else None
+
+
+def _live(ops: list[Op], output: Any) -> tuple[Op, ...]:
+    """The ops whose results are used: exports keep, for instance, size checks that nothing reads."""
+    needed = {ref.name for ref in _flat(output)}
+    live = []
+    for op in reversed(ops):
+        if needed & set(op.outputs):
+            live.append(op)
+            needed |= set(op.refs())
+    return tuple(reversed(live))
+
+
+def _flat(item: Any) -> list[Ref]:
+    if isinstance(item, Ref):
+        return [item]
+    return [ref for part in item for ref in _flat(part)] if isinstance(item, (tuple, list)) else []
+
+
+def _unflatten(program: ExportedProgram, flat: Any) -> Any:
+    """forward's result in its own structure: a value, a tuple, a list or a dict of values."""
+    import torch.utils._pytree as pytree
+
+    return pytree.tree_unflatten(list(flat), program.call_spec.out_spec)
+
+
+def _arguments(model: Module) -> dict[str, str]:
+    """forward's arguments by the names that exports give them: in lower case, with single underscores."""
+    names = list(inspect.signature(model.forward).parameters)
+    exported = [re.sub("[^a-zA-Z0-9]+", "_", name).lower() for name in names]
+    return {key: name for key, name in zip(exported, names, strict=True) if exported.count(key) == 1}
+
+
+def _attributes(models: list[Module]) -> dict[str, tuple[float, ...]]:
+    """Numbers that modules keep as attributes, by path from the model, where all variants have them."""
+    columns = [dict(_numbers(model)) for model in models]
+    return {
+        path: tuple(column[path] for column in columns)
+        for path in columns[0]
+        if all(path in column for column in columns)
+    }
+
+
+def _numbers(model: Module) -> list[tuple[str, float]]:
+    found = []
+    for prefix, module in model.named_modules():
+        for name, value in vars(module).items():
+            if name.startswith("_") or isinstance(value, bool) or not isinstance(value, (int, float)):
+                continue
+            found.append((f"{prefix}.{name}" if prefix else name, value))
+    return found

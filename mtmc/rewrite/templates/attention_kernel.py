@@ -1,0 +1,215 @@
+"""attention_kernel: the kernel of a softmax between two products, which never writes the scores (online softmax).
+
+A program has BLOCK_M rows (queries) of one head and loops over the columns (keys), BLOCK_N at a time. It keeps each row's
+largest score so far, the sum of exponentials, and the weighted sum of values, and scales the last two down whenever a
+larger score appears (Milakov and Gimelshein 2018; Dao et al. 2022). Columns that lie in several tensors are looped over
+one tensor after the other, with one set of sums: nobody has to write them one behind the other (as DualKV does for a
+prompt that many responses share).
+
+Of wide heads neither the rows' queries nor their weighted sums fit the registers. There a program takes queries and keys
+in slices of BLOCK_K, and makes BLOCK_V columns of the result; the programs that make its other columns work out the same
+scores again.
+"""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Body, Node
+from mtmc.rewrite.graph import Graph, Size, is_one, product, same
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.shares import crowded
+from mtmc.rewrite.templates.softmax_product import Region, SoftmaxProduct, analyse
+from mtmc.rewrite.templates.writer import Writer
+
+_LOCALS: Variables = {
+    ("local", name): name
+    for name in ("q", "k", "v", "queries", "keys", "values", "top", "total", "weights", "scale", "shift", "logits")
+}
+"""The kernel's own variables: what is loaded for work on the tiles gets other names."""
+
+
+class Kernel:
+    """The kernel in the making."""
+
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
+        self.graph, self.body, self.stage = graph, body, stage
+        self.found: SoftmaxProduct = analyse(graph, body)
+        self.writer = Writer(graph, body, f"{name}_kernel")
+        precision = stage.setting("precision")
+        self.exact = f', input_precision="{precision}"' if precision != "input" else ""
+        self.program = f"tl.program_id({int(crowded(self.found.batch))})"
+        self.block = "block" if self.found.wide else self.program
+
+    def write(self) -> None:
+        """Write all of it."""
+        writer, found = self.writer, self.found
+        self.n_rows, ends = writer.preset(found.rows, "n_rows"), self._ends()
+        self._rows()
+        self._start()
+        if len(found.regions) > 1:
+            writer.line(f"n_cols = {ends[-1]}")
+            ends[-1] = "n_cols"
+        limits = list(ends)
+        if found.causal:
+            writer.comment("columns behind the block's last row are masked for all of its rows")
+            writer.line(f"last = tl.minimum({ends[-1]}, ({self.block} + 1) * BLOCK_M)")
+            limits = [*(f"tl.minimum({end}, last)" for end in ends[:-1]), "last"]
+        for region, begin, end, limit in zip(found.regions, ("0", *ends), ends, limits, strict=False):
+            self._operands(region, begin)
+            writer.line(f"for start in range({begin}, {limit}, BLOCK_N):")
+            writer.level += 1
+            self._scores(end)
+            self._update(region, end)
+            writer.level -= 1
+        self._result()
+
+    def _ends(self) -> list[str]:
+        """Where each region of columns ends, counted through all of them."""
+        regions, ends = self.found.regions, list[str]()
+        for at, region in enumerate(regions):
+            name = self.writer.preset(region.columns, f"n_cols_{at + 1}" if len(regions) > 1 else "n_cols")
+            ends.append(f"{ends[-1]} + {name}" if ends else name)
+        return ends
+
+    def _rows(self) -> None:
+        writer = self.writer
+        writer.line(f"batch = tl.program_id({int(not crowded(self.found.batch))})")
+        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
+        writer.line("    batch = batch.to(tl.int64)")
+        outer = "tl.arange(0, BLOCK_V)[None, :]"
+        if self.found.wide:
+            writer.comment("programs that work on the same rows stand horizontally")
+            writer.line("parts = tl.cdiv(OUT_WIDTH, BLOCK_V)")
+            writer.line(f"block = {self.program} // parts")
+            outer = f"{self.program} % parts * BLOCK_V + {outer}"
+        writer.line(f"rows = {self.block} * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
+        writer.line(f"row_mask = rows < {self.n_rows}")
+        if not self.found.wide:
+            writer.line("inner = tl.arange(0, BLOCK_K)")
+        writer.line(f"outer = {outer}")
+
+    def _start(self) -> None:
+        """The queries' tile, and what is kept of the columns seen so far."""
+        writer, found = self.writer, self.found
+        base, *self.query_strides = self._parts(found.query, -2, -1)
+        writer.line(f"queries = {base}")
+        if not found.wide:
+            writer.line(self._query_load("inner < WIDTH"))
+        writer.line('top = tl.full([BLOCK_M, 1], float("-inf"), tl.float32)')
+        writer.line("total = tl.zeros([BLOCK_M, 1], tl.float32)")
+        writer.line(f"{found.result.name} = tl.zeros([BLOCK_M, BLOCK_V], tl.float32)")
+
+    def _query_load(self, inside: str) -> str:
+        down, across = self.query_strides
+        mask = f"row_mask & ({inside})[None, :]" if " " in inside else f"row_mask & {inside}[None, :]"
+        return f"q = tl.load(queries + rows{down} + inner[None, :]{across}, mask={mask}, other=0.0)"
+
+    def _operands(self, region: Region, begin: str) -> None:
+        """Pointers to a region's keys and values, such that its columns bear their numbers among all."""
+        writer = self.writer
+        keys, down, across = self._parts(region.key, -2, -1)
+        self.key_down, self.key_across = (down, across) if self.found.transposed else (across, down)
+        values, self.value_down, self.value_across = self._parts(region.value, -2, -1)
+        before = f"({begin})" if " " in begin else begin
+        shift_keys = f" - {before}{self.key_down}" if region.own_keys and begin != "0" else ""
+        shift_values = f" - {before}{self.value_down}" if region.own_values and begin != "0" else ""
+        if shift_keys or shift_values:
+            writer.comment("these columns are numbered behind the ones before")
+        writer.line(f"keys = {keys}{shift_keys}")
+        writer.line(f"values = {values}{shift_values}")
+
+    def _parts(self, value: str, first: int, second: int) -> tuple[str, str, str]:
+        """Pointer to a tensor's matrix of this program, and " * stride" along its last two axes."""
+        tensor, batch = self.graph.values[value], self.found.batch
+        index, base = "batch", self.writer.pointer(value)
+        for axis in range(len(batch)):
+            below = product(batch[axis + 1 :])
+            digit = index if not below or is_one(below) else f"{index} // {self.writer.size(below)}"
+            if axis > 0:
+                digit = f"{index} % {self.writer.size(batch[axis])}"
+            own = tensor.shape[axis]
+            if is_one(own):
+                continue
+            if not same(own, batch[axis]):
+                heads = f"{self.found.query}.shape[{axis}] // {value}.shape[{axis}]"
+                shared = self.writer.argument(f"{value}_share", heads)
+                digit = f"{digit} // {shared}"
+            base += f" + {f'({digit})' if ' ' in digit else digit} * {self.writer.stride(value, axis)}"
+        rank = len(tensor.shape)
+        strides = []
+        for axis in (rank + first, rank + second):
+            unit = tensor.contiguous and axis == rank - 1
+            if unit:
+                self.writer.contiguous.add(value)
+            strides.append("" if unit else f" * {self.writer.stride(value, axis)}")
+        return base, strides[0], strides[1]
+
+    def _scores(self, end: str) -> None:
+        """The scores of this block of columns, as the softmax takes them. end: of the region's columns."""
+        writer, found = self.writer, self.found
+        writer.line("columns = start + tl.arange(0, BLOCK_N)")
+        writer.line("cols = columns[None, :]")
+        writer.line(f"col_mask = cols < {end}")
+        if found.wide:
+            self._sliced_product()
+        else:
+            writer.line(self._key_load("(inner < WIDTH)"))
+            writer.line(f"{found.scores.name} = tl.dot(q, k{self.exact})")
+        variables: Variables = {found.scores.name: found.scores.name, **_LOCALS}
+        for node in found.between:
+            self._map(node, ("cols", found.columns, "col_mask"), variables)
+        logits = variables[found.logits]
+        writer.line(f'logits = tl.where(col_mask, {logits}, float("-inf"))')
+
+    def _key_load(self, inside: str) -> str:
+        mask, place = f"col_mask & {inside}[:, None]", f"cols{self.key_down} + inner[:, None]{self.key_across}"
+        return f"k = tl.load(keys + {place}, mask={mask}, other=0.0)"
+
+    def _sliced_product(self) -> None:
+        """Queries times keys, a slice of the heads' width at a time."""
+        writer, name = self.writer, self.found.scores.name
+        writer.line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)")
+        writer.line("for first in range(0, WIDTH, BLOCK_K):")
+        writer.level += 1
+        writer.line("inner = first + tl.arange(0, BLOCK_K)")
+        writer.line("inside = inner < WIDTH")
+        writer.line(self._query_load("inside"))
+        writer.line(self._key_load("inside"))
+        writer.line(f"{name} = tl.dot(q, k, {name}{self.exact})")
+        writer.level -= 1
+
+    def _map(self, node: Node, last: tuple[str, Size, str], variables: Variables) -> None:
+        """One elementwise step on a tile; what has no batch is the same for all of it."""
+        groups: tuple[Group, ...] = (Group("rows", self.found.rows, "row_mask"), Group(*last))
+        if len(node.shape) > 2 and not same(product(node.shape[:-2]), ()):
+            groups = (Group("batch", product(self.found.batch), ""), *groups)
+        write_maps(self.writer, [node.name], groups, variables)
+
+    def _update(self, region: Region, end: str) -> None:
+        writer, found = self.writer, self.found
+        cast = "" if self.graph.values[region.value].dtype == "float32" else ".to(v.dtype)"
+        writer.line("larger = tl.maximum(top, tl.max(logits, axis=1, keep_dims=True))")
+        writer.comment("a row of which all columns are masked so far has no largest score")
+        writer.line('shift = tl.where(larger == float("-inf"), 0.0, larger)')
+        writer.line("weights = tl.exp(logits - shift)")
+        writer.line("scale = tl.exp(top - shift)")
+        writer.line("total = total * scale + tl.sum(weights, axis=1, keep_dims=True)")
+        mask, place = "there & (outer < OUT_WIDTH)", f"columns[:, None]{self.value_down} + outer{self.value_across}"
+        writer.line(f"there = (columns < {end})[:, None]")
+        writer.line(f"v = tl.load(values + {place}, mask={mask}, other=0.0)")
+        name = found.result.name
+        writer.line(f"{name} = {name} * scale + tl.dot(weights{cast}, v{self.exact})")
+        writer.line("top = larger")
+
+    def _result(self) -> None:
+        writer, found = self.writer, self.found
+        name = found.result.name
+        writer.line(f"{name} = {name} / total")
+        variables: Variables = {name: name, **_LOCALS}
+        writer.line("out_mask = outer < OUT_WIDTH")
+        for node in found.after:
+            self._map(node, ("outer", found.out_width, "out_mask"), variables)
+        for value in self.body.stores:
+            offset = f"(batch * {self.n_rows} + rows) * OUT_WIDTH + outer"
+            writer.store(value, variables[value], offset, "row_mask & out_mask")

@@ -1,0 +1,313 @@
+"""conv_kernel: writes the kernel of a convolution, see `convolution`."""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.graph import Graph, Size, is_one, product, same
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.positions import (
+    Windowed,
+    analyse,
+    bracketed,
+    constant,
+    digits,
+    factor,
+    inside_sizes,
+    shifted,
+    text_of,
+    times,
+)
+from mtmc.rewrite.templates.writer import Writer
+
+
+def product_sizes(graph: Graph, found: Windowed) -> tuple[Size, Size]:
+    """Rows of the product (the result's channels of one group) and what is summed at each tap (the operand's)."""
+    weight, groups = graph.values[found.node.reads()[1]].shape, found.window.groups
+    shared = tuple(size // group for size, group in zip(weight[0], groups, strict=True))
+    return (weight[1], shared) if found.node.operation == "transposed convolution" else (shared, weight[1])
+
+
+class ConvKernel:
+    """The kernel in the making."""
+
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str, groups: str) -> None:
+        """groups: expression of the number of groups in the launcher."""
+        self.graph, self.body, self.stage, self.groups = graph, body, stage, groups
+        self.found = analyse(graph, body)
+        self.window, self.axes = self.found.window, self.found.axes
+        self.weight = self.found.node.reads()[1]
+        self.transposed = self.found.node.operation == "transposed convolution"
+        self.loop = str(stage.setting("loop"))
+        strides = [constant(stride) for stride in self.window.stride]
+        strided = any(stride != 1 for stride in strides)
+        self.phased = self.transposed and strided and all(map(is_one, self.window.dilation)) and None not in strides
+        self.single_tap = all(map(is_one, self.window.size)) and not (self.transposed and strided)
+        self.grouped = groups != "1"
+        self.persistent = int(dict(stage.schedule).get("persistent", 0))
+        self.writer = Writer(graph, body, f"{name}_kernel")
+        self.stride, self.padding, self.dilation = (
+            [text_of(self.writer, size) for size in sizes]
+            for sizes in (self.window.stride, self.window.padding, self.window.dilation)
+        )
+        self._check()
+
+    def _check(self) -> None:
+        source, weight = self.graph.values[self.found.source], self.graph.values[self.weight]
+        if source.dtype != weight.dtype:
+            raise NotCovered(f"a convolution of {source.dtype} by {weight.dtype}")
+        if self.persistent and (self.grouped or self.phased):
+            raise NotCovered("a program for many tiles of several small convolutions")
+        if self.loop == "channels" and (self.transposed or self.single_tap):
+            raise NotCovered("all taps of a channel at a time, where they are not neighbours in memory or only one")
+        if not weight.contiguous:
+            raise NotCovered("filters with gaps in memory")
+
+    def expressions(self) -> tuple[str, str, str]:
+        """In the launcher: all channels of the result, and rows and inner size of the product."""
+        weight = self.weight
+        shared = f"{weight}.shape[0] // {self.groups}" if self.grouped else f"{weight}.shape[0]"
+        if not self.transposed:
+            return f"{weight}.shape[0]", shared, f"{weight}.shape[1]"
+        all_channels = f"{weight}.shape[1] * {self.groups}" if self.grouped else f"{weight}.shape[1]"
+        return all_channels, f"{weight}.shape[1]", shared
+
+    def write(self) -> None:
+        """Write all of it."""
+        writer, source = self.writer, self.found.source
+        channels, rows, inner = self.expressions()
+        self.n_batch = writer.argument("n_batch", f"{source}.shape[0]")
+        self.n_rows, self.n_inner = writer.argument("n_rows", rows), writer.argument("n_inner", inner)
+        self.n_channels, self.n_sources = self.n_rows, self.n_inner
+        if self.grouped:
+            self.n_channels = writer.argument("n_channels", channels)
+            self.n_sources = writer.argument("n_sources", f"{source}.shape[1]")
+        self.inside = [
+            writer.argument(f"in_{axis}", size) for axis, size in zip(self.axes, inside_sizes(self.found), strict=True)
+        ]
+        self.outside = [writer.argument(f"out_{axis}", f"out_{axis}") for axis in self.axes]
+        self._tile()
+        self._columns()
+        self._sum()
+        self._results()
+
+    # -- rows and columns ----------------------------------------------------------------------------------------
+    def _has_phase(self, at: int) -> bool:
+        return self.phased and not is_one(self.window.stride[at])
+
+    def _tile(self) -> None:
+        """Which rows and columns a program has."""
+        writer, self.across = self.writer, list(self.outside)
+        if self.phased:
+            writer.comment("positions with the same remainder by the stride see the same taps: a phase")
+            cut = [at for at in range(len(self.axes)) if self._has_phase(at)]
+            places = digits("tl.program_id(2)", [self.stride[at] for at in cut])
+            for at, place in zip(cut, places, strict=True):
+                place_name = f"phase_{self.axes[at]}"
+                writer.line(f"{place_name} = {place}")
+                self.across[at] = f"across_{self.axes[at]}"
+                writer.line(f"{self.across[at]} = tl.cdiv({self.outside[at]} - {place_name}, {self.stride[at]})")
+        writer.line(f"n_cols = {' * '.join([self.n_batch, *self.across])}")
+        if self.persistent:
+            writer.line(f"tiles = tl.cdiv(n_cols, BLOCK_N) * tl.cdiv({self.n_rows}, BLOCK_M)")
+            writer.line("for program in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):")
+            writer.level += 1
+        else:
+            writer.line("program = tl.program_id(0)")
+        writer.comment("GROUP_M blocks of positions share the same filters while those are in the cache")
+        writer.line("blocks_n = tl.cdiv(n_cols, BLOCK_N)")
+        writer.line(f"blocks_m = tl.cdiv({self.n_rows}, BLOCK_M)")
+        writer.line("group = program // (GROUP_M * blocks_m)")
+        left = "blocks_n - group * GROUP_M"
+        if self.phased:  # later phases have fewer positions than there are programs for
+            left = f"tl.maximum({left}, 1)"
+        writer.line(f"group_size = tl.minimum({left}, GROUP_M)")
+        writer.line("member = program % (GROUP_M * blocks_m)")
+        writer.line("block_n = group * GROUP_M + member % group_size")
+        writer.line("block_m = member // group_size")
+        writer.line("rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
+        writer.line("cols = block_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
+        writer.line(f"row_mask = rows < {self.n_rows}")
+        writer.line("col_mask = cols < n_cols")
+        self.channels = "rows"
+        if self.grouped:
+            self.channels = "channels"
+            writer.line(f"channels = tl.program_id(1) * {self.n_rows} + rows")
+
+    def _columns(self) -> None:
+        """The image and position of each column, and where its window begins."""
+        writer = self.writer
+        batch, *places = digits("cols", ["", *self.across])
+        for at, (axis, place) in enumerate(zip(self.axes, places, strict=True)):
+            stride, padding = self.stride[at], self.padding[at]
+            if self._has_phase(at):
+                begin = f"({shifted(f'phase_{axis}', padding, '+')})" if padding != "0" else f"phase_{axis}"
+                writer.line(f"at_{axis} = {place} * {stride} + phase_{axis}")
+                writer.line(f"first_{axis} = {begin} % {stride}")
+                writer.line(f"taps_{axis} = tl.cdiv(KERNEL_{axis.upper()} - first_{axis}, {stride})")
+                writer.line(f"from_{axis} = ({shifted(f'at_{axis}', padding, '+')} - first_{axis}) // {stride}")
+            elif self.transposed:
+                if self.phased:
+                    writer.line(f"at_{axis} = {place}")
+                    place = f"at_{axis}"
+                writer.line(f"from_{axis} = {shifted(place, padding, '+')}")
+            else:
+                place = f"({place})" if stride != "1" else place
+                writer.line(f"from_{axis} = {shifted(times(place, stride), padding)}")
+        writer.line(f"batch = {batch}")
+        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
+        writer.line("    batch = batch.to(tl.int64)")
+
+    # -- the sum -------------------------------------------------------------------------------------------------
+    def _sum(self) -> None:
+        writer, name = self.writer, self.found.node.name
+        writer.contiguous.add(self.weight)
+        writer.line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)")
+        if self.loop == "channels":
+            self._channels_walk()
+        else:
+            self._taps_walk()
+        writer.line("a = tl.load(filters, mask=row_mask & k_mask[None, :], other=0.0)")
+        self._right()
+        precision = self.stage.setting("precision")
+        exact = f', input_precision="{precision}"' if precision != "input" else ""
+        writer.line(f"{name} = tl.dot(a, b, {name}{exact})")
+        writer.level -= 1
+
+    def _taps_walk(self) -> None:
+        """One step a slice of channels at a tap; the taps stand outermost in the filters."""
+        writer, pointer, outer = self.writer, self.writer.pointer(self.weight), ""
+        if self.single_tap:
+            writer.line(f"for start in range(0, {self.n_inner}, BLOCK_K):")
+            writer.level += 1
+            writer.line("ks = start + tl.arange(0, BLOCK_K)")
+        else:
+            counts = [
+                f"taps_{axis}" if self._has_phase(at) else f"KERNEL_{axis.upper()}" for at, axis in enumerate(self.axes)
+            ]
+            writer.line(f"blocks_k = tl.cdiv({self.n_inner}, BLOCK_K)")
+            writer.line(f"for step in range(0, {' * '.join(counts)} * blocks_k):")
+            writer.level += 1
+            writer.line("ks = step % blocks_k * BLOCK_K + tl.arange(0, BLOCK_K)")
+            writer.line("tap = step // blocks_k")
+            self._taps("tap", counts)
+            outer = self._tap_number()
+        writer.line(f"k_mask = ks < {self.n_inner}")
+        self._reach()
+        if self.transposed:
+            source = f"(tl.program_id(1) * {self.n_inner} + ks[None, :])" if self.grouped else "ks[None, :]"
+            source = f"({bracketed(outer)} * {self.n_sources} + {source})" if outer else source
+            writer.line(f"filters = {pointer} + {source} * {self.n_rows} + rows")
+        else:
+            channel = f"({bracketed(outer)} * {self.n_channels} + {self.channels})" if outer else self.channels
+            writer.line(f"filters = {pointer} + {channel} * {self.n_inner} + ks[None, :]")
+
+    def _tap_number(self) -> str:
+        """The tap's place in the filters."""
+        if not self.phased:
+            return "tap"
+        number = ""
+        for at, axis in enumerate(self.axes):
+            own = f"tap_{axis}"
+            if self._has_phase(at):
+                own = f"first_{axis} + tap_{axis} * {self.stride[at]}"
+            number = f"{bracketed(number)} * KERNEL_{axis.upper()} + {own}" if number else own
+        return number
+
+    def _channels_walk(self) -> None:
+        """One step a slice of all taps of all channels, as they lie in the filters."""
+        writer = self.writer
+        extents = [f"KERNEL_{axis.upper()}" for axis in self.axes]
+        writer.line(f"n_k = {' * '.join([self.n_inner, *extents])}")
+        writer.line("for start in range(0, n_k, BLOCK_K):")
+        writer.level += 1
+        writer.line("ks = start + tl.arange(0, BLOCK_K)")
+        writer.line("k_mask = ks < n_k")
+        self._taps("ks[:, None]", ["", *extents])
+        self._reach()
+        writer.line(f"filters = {writer.pointer(self.weight)} + {self.channels} * n_k + ks[None, :]")
+
+    def _taps(self, index: str, counts: list[str]) -> None:
+        """Which tap `index` is of along each dimension."""
+        for axis, place in zip(self.axes, digits(index, counts)[-len(self.axes) :], strict=True):
+            self.writer.line(f"tap_{axis} = {place}")
+
+    def _reach(self) -> None:
+        """Where the operand is read at these taps, and whether there is an element."""
+        writer, checks = self.writer, ["col_mask"]
+        for at, axis in enumerate(self.axes):
+            step, place = times(f"tap_{axis}", self.dilation[at]), f"from_{axis}"
+            if self._has_phase(at):
+                place = f"from_{axis} - tap_{axis}"
+            elif not self.single_tap:
+                place = f"from_{axis} {'-' if self.transposed else '+'} {step}"
+            writer.line(f"{axis} = {place}")
+            if self.transposed and not self.phased and self.stride[at] != "1":
+                writer.line(f"fits_{axis} = ({axis} >= 0) & ({axis} % {self.stride[at]} == 0)")
+                writer.line(f"{axis} = {axis} // {self.stride[at]}")
+                checks.append(f"fits_{axis} & ({axis} < {self.inside[at]})")
+            elif self.transposed or any(self.window.padding[at]):
+                checks.append(f"({axis} >= 0) & ({axis} < {self.inside[at]})")
+        self.mask = "inside" if len(checks) > 1 else "col_mask"
+        if len(checks) > 1:
+            writer.line(f"inside = {' & '.join(checks)}")
+
+    def _right(self) -> None:
+        """The neighbourhoods: a tile of the operand, with the work before the convolution done on it."""
+        writer, found, pointer = self.writer, self.found, self.writer.pointer(self.found.source)
+        channel = "ks[:, None]"
+        if self.loop == "channels":
+            channel = f"ks[:, None] // {factor([f'KERNEL_{axis.upper()}' for axis in self.axes])}"
+        if self.grouped:
+            channel = f"tl.program_id(1) * {self.n_inner} + {channel}"
+        source, mask = self.graph.values[found.source], f"k_mask[:, None] & {self.mask}"
+        if source.contiguous:
+            writer.contiguous.add(found.source)
+            offset = f"batch * {self.n_sources} + {channel}"
+            for axis, size in zip(self.axes, self.inside, strict=True):
+                offset = f"({offset}) * {size} + {axis}"
+        else:
+            indices = ["batch", f"({channel})", *self.axes]
+            offset = " + ".join(f"{index} * {writer.stride(found.source, at)}" for at, index in enumerate(indices))
+        writer.line(f"places = {pointer} + {offset}")
+        writer.line(f"b = tl.load(places, mask={mask}, other=0.0)")
+        if not found.before:
+            return
+        fp32 = source.dtype == "float32"
+        groups = (
+            Group("batch", found.shape[0], self.mask),
+            Group(f"({channel})", found.shape[1], "k_mask[:, None]"),
+            *(Group(axis, size, self.mask) for axis, size in zip(self.axes, found.inputs, strict=True)),
+        )
+        variables: Variables = {(found.source, found.shape): "b" if fp32 else "b.to(tl.float32)"}
+        write_maps(writer, [node.name for node in found.before], groups, variables)
+        # What lies outside the bounds must stay 0 whatever the work made of it.
+        result = f"tl.where({mask}, {variables[found.before[-1].name]}, 0.0)"
+        writer.line(f"b = {result}" + ("" if fp32 else f".to({pointer}.dtype.element_ty)"))
+
+    # -- results -------------------------------------------------------------------------------------------------
+    def _results(self) -> None:
+        """Work on the result, and where it goes."""
+        writer, found = self.writer, self.found
+        pixels = factor(self.outside)
+        if self.phased:
+            pixel = ""
+            for axis, size in zip(self.axes, self.outside, strict=True):
+                pixel = f"{bracketed(pixel)} * {size} + at_{axis}" if pixel else f"at_{axis}"
+            writer.line(f"pixel = {pixel}")
+        else:
+            writer.line(f"pixel = cols % {pixels}")
+        volume = product(found.outputs)
+        if any(same(product(self.graph.values[load].shape), product(found.node.shape)) for load in self.body.loads):
+            writer.preset(volume, "n_pixels")
+        groups = (
+            Group("batch", found.node.shape[0], "col_mask"),
+            Group(self.channels, found.node.shape[1], "row_mask"),
+            Group("pixel", volume, "col_mask"),
+        )
+        variables: Variables = {found.node.name: found.node.name}
+        write_maps(writer, [node.name for node in found.after], groups, variables)
+        writer.line(f"offs = (batch * {self.n_channels} + {self.channels}) * {pixels} + pixel")
+        for value in self.body.stores:
+            writer.store(value, variables[value], "offs", "row_mask & col_mask")

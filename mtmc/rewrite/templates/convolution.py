@@ -1,0 +1,136 @@
+"""convolution: plain, strided, dilated, grouped and transposed, as a matrix product whose right operand is never written.
+
+The result's channels are the rows of the product, its positions (of all images) the columns, and what is summed over are
+the operand's channels at each tap: filters times neighbourhoods. With elementwise work before (on the operand) and after.
+
+`loop` says in which order the sum is taken: "taps" goes over the channels at one tap, then at the next (addresses are
+worked out once a tap and column), "channels" over all taps of one channel, then of the next (for few channels).
+A transposed convolution with a stride is several small ones: positions that are as far from a multiple of the stride
+see the same taps, and only those (a program has positions of one such phase). With "persistent" there are so many
+programs, each for several tiles.
+"""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Body
+from mtmc.rewrite.graph import Graph, Size, Varying, is_one, power_of_two_above
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.conv_kernel import ConvKernel, product_sizes
+from mtmc.rewrite.templates.positions import allocations, analyse, constant, scope_with_results, size_lines
+from mtmc.rewrite.templates.windows import CONVOLUTIONS
+from mtmc.rewrite.templates.writer import (
+    INDENT,
+    Launch,
+    Printed,
+    contiguous_lines,
+    kernel_text,
+    launch_lines,
+    printed,
+    scope_of,
+    size_expression,
+)
+
+FEW_CHANNELS = 16
+"""Below this, a slice of the channels at one tap would be mostly padding."""
+
+
+class Convolution:
+    """One convolution that is a matrix product, with elementwise work around it."""
+
+    name = "convolution"
+
+    def matches(self, body: Body) -> bool:
+        """Has such a convolution."""
+        return any(node.kind == "window" and node.operation in CONVOLUTIONS for node in body.nodes)
+
+    def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
+        """Tiles as high as there are channels (up to 64), 128 positions wide."""
+        found = analyse(graph, body)
+        rows, inner = product_sizes(graph, found)
+        channels = max(16, min(64, power_of_two_above(rows[0])))
+        few = inner[0] < FEW_CHANNELS and found.node.operation == "convolution"
+        few = few and not all(map(is_one, found.window.size))
+        return {
+            "block_m": channels,
+            "block_n": 128,
+            "block_k": 32 if few or inner[0] >= 32 else 16,
+            "group_m": 8,
+            "num_stages": 2,
+            "num_warps": 4,
+            "precision": "ieee" if graph.values[found.source].dtype == "float32" else "input",
+            "loop": "channels" if few else "taps",
+        }
+
+    def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
+        """One kernel. Raises: NotCovered where there is more than elementwise work around the convolution."""
+        return _Assembler(graph, body, stage, name).emit()
+
+
+class _Assembler:
+    """Prints one convolution: kernel and launcher."""
+
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
+        self.graph, self.body, self.stage, self.name = graph, body, stage, name
+        self.scope, self.spare = scope_of(graph, body), dict[str, Varying]()
+        self.found = analyse(graph, body)
+        self.groups = self._number(self.found.window.groups, "n_groups")
+        self.kernel = ConvKernel(graph, body, stage, name, self.groups)
+        self.kernel.write()
+
+    def _number(self, size: Size, label: str) -> str:
+        number = constant(size)
+        return str(number) if number is not None else size_expression(size, label, self.scope, self.spare)
+
+    def emit(self) -> Printed:
+        """The kernel and its launcher."""
+        body, stage, kernel = self.body, self.stage, self.kernel
+        channels, rows, _ = kernel.expressions()
+        lines = contiguous_lines(kernel.writer) + size_lines(self.found, self.scope, self.spare)
+        lines += allocations(self.graph, self.found, body.stores, (f"{self.found.source}.shape[0]", channels))
+        instead: tuple[tuple[str, str], ...] = ()
+        if kernel.loop == "taps" and not kernel.single_tap:
+            instead = ((kernel.weight, "filters"),)
+            order = ", ".join(str(axis) for axis in (*range(2, len(self.found.axes) + 2), 0, 1))
+            lines.append(f"{INDENT}filters = {kernel.weight}.permute({order}).contiguous()  # by tap, then by channel")
+        lines.append(f"{INDENT}positions = {self._positions()}")
+        constants = self._constants()
+        doc = f"{', '.join(stage.ops)}: BLOCK_M channels of BLOCK_N positions a program."
+        text = kernel_text(kernel.writer, body.stores, (), [key for key, _ in constants], doc)
+        tiles = f"triton.cdiv({rows}, {stage.number('block_m')}) * triton.cdiv(positions, {stage.number('block_n')})"
+        if kernel.persistent:
+            tiles = f"min({kernel.persistent}, {tiles})"
+        warps, stages = stage.number("num_warps"), stage.number("num_stages")
+        grid, name = (tiles, *self._more_programs()), f"{self.name}_kernel"
+        launch = Launch(name, kernel.writer, body.stores, (), grid, constants, warps, stages, instead)
+        lines += launch_lines(launch, scope_with_results(self.graph, body), self.spare)
+        return printed(body, self.name, [text], lines, self.spare)
+
+    def _constants(self) -> tuple[tuple[str, str], ...]:
+        """Compile-time arguments."""
+        wide = f"max({self.found.source}.numel(), {self.body.stores[0]}.numel()) >= 2**31"
+        axes = () if self.kernel.single_tap else self.found.axes
+        extents = [(f"KERNEL_{axis.upper()}", self._extent(at)) for at, axis in enumerate(axes)]
+        blocks = [(key.upper(), str(self.stage.number(key))) for key in ("block_m", "block_n", "block_k", "group_m")]
+        return (("WIDE", wide), *extents, *blocks)
+
+    def _extent(self, axis: int) -> str:
+        number = constant(self.found.window.size[axis])
+        return str(number) if number is not None else f"{self.kernel.weight}.shape[{axis + 2}]"
+
+    def _positions(self) -> str:
+        """How many positions the programs of one phase share."""
+        sizes = [f"{self.found.source}.shape[0]"]
+        for at, axis in enumerate(self.found.axes):
+            step = constant(self.found.window.stride[at])
+            cut = self.kernel.phased and step != 1
+            sizes.append(f"triton.cdiv(out_{axis}, {step})" if cut else f"out_{axis}")
+        return " * ".join(sizes)
+
+    def _more_programs(self) -> tuple[str, ...]:
+        """The grid's other dimensions: groups and phases."""
+        phases = 1
+        for stride in self.found.window.stride if self.kernel.phased else ():
+            phases *= constant(stride) or 1
+        if phases > 1:
+            return (self.groups, str(phases))
+        return () if self.groups == "1" else (self.groups,)

@@ -1,0 +1,232 @@
+"""matmul: one matrix product, batched or not, with elementwise work before it (on the left operand) and after it.
+
+After the product may also come reductions over its columns ("fuse linear and max"): then a program owns its rows, loops
+over columns and never writes the product. `split_k` > 1 cuts the inner dimension among programs, `split_n` > 1 (only with
+such reductions) the columns; either adds a second kernel that puts the shares together. With "persistent" there are so
+many programs, each for several tiles; with "stream_k" they also share the slices of the tiles that are left over, and a
+second kernel adds up the parts. With "operands" = "descriptors" tiles are read through tensor descriptors where the
+operands' rows begin at multiples of 16 bytes. With "right" = "transposed" the kernel gets a copy of a right operand [k, n]
+as [n, k], which is how the tensor cores read fp32 numbers.
+"""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Body
+from mtmc.rewrite.graph import Graph, Varying, product
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.product import Product, analyse, can_transpose
+from mtmc.rewrite.templates.product_combine import combine_k, combine_n, combine_parts
+from mtmc.rewrite.templates.product_kernel import ProductKernel
+from mtmc.rewrite.templates.shares import crowded, shares
+from mtmc.rewrite.templates.writer import (
+    INDENT,
+    Launch,
+    Printed,
+    allocation,
+    contiguous_lines,
+    kernel_text,
+    launch_lines,
+    printed,
+    scope_of,
+    size_expression,
+)
+
+LONG_INNER = 4096
+"""Least inner dimension of each program that shares a tile by default: a shorter one is not worth the second kernel."""
+MAX_SPLIT = 64
+MANY_ROWS = 512
+"""Of the left operand: a copy takes as long as some 200 rows gain by it (H200, three TF32 products)."""
+ELEMENTS_A_WARP = 4096
+"""Of a tile that a second kernel adds up: 128 for each thread."""
+
+
+class Matmul:
+    """One matrix product with prologue and epilogue."""
+
+    name = "matmul"
+
+    def matches(self, body: Body) -> bool:
+        """Has a matrix product."""
+        return any(node.kind == "dot" for node in body.nodes)
+
+    def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
+        """64x64 tiles, plain fp32 products; split among programs where tiles, or rows of a reduction, are too few."""
+        found = analyse(graph, body)
+        return {
+            "block_m": 64,
+            "block_n": 64,
+            "block_k": 32,
+            "group_m": 8,
+            "num_stages": 2,
+            "num_warps": 4,
+            "order": "mn",
+            "precision": "ieee" if _is_fp32(graph, found) else "input",
+            "split_k": _split_k(found),
+            "split_n": _split_n(found),
+            **({"right": "transposed"} if _should_transpose(graph, body, found) else {}),
+        }
+
+    def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
+        """One kernel, or two where several programs share a sum. Raises: NotCovered."""
+        return _Assembler(graph, body, stage, name).emit()
+
+
+def _split_k(found: Product) -> int:
+    """How many programs share a tile's inner dimension, where that is long and there are few tiles (1 with a reduction)."""
+    if found.reduces:
+        return 1
+    tiles = -(-found.m[0] // 64) * -(-found.n[0] // 64) * (product(found.batch)[0] if found.batch else 1)
+    return shares(tiles, 2, lambda split: split <= MAX_SPLIT and found.k[0] // split >= LONG_INNER)
+
+
+def _split_n(found: Product) -> int:
+    """How many programs share the columns of a row, so that there are enough of them (1 without a reduction)."""
+    if not found.reduces:
+        return 1
+    rows = -(-found.m[0] // 64) * (product(found.batch)[0] if found.batch else 1)
+    return shares(rows, 2, lambda split: split * 64 <= found.n[0])
+
+
+class _Assembler:
+    """Prints one matmul stage: kernels and launcher."""
+
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
+        self.graph, self.body, self.stage, self.name = graph, body, stage, name
+        self.kernel = ProductKernel(graph, body, stage, name)
+        self.kernel.write()
+        self.scope = scope_of(graph, body)
+        self.spare: dict[str, Varying] = {}
+        found = self.kernel.found
+        labels = ((found.m, "n_m"), (found.n, "n_n"), (found.k, "n_k"))
+        self.m, self.n, self.k = (size_expression(size, label, self.scope, self.spare) for size, label in labels)
+        self.batch = self._size(product(found.batch), "n_batch") if found.batch else "1"
+
+    def _size(self, size: tuple[int, ...], label: str) -> str:
+        return size_expression(size, label, self.scope, self.spare)
+
+    def emit(self) -> Printed:
+        """The kernels and their launcher."""
+        graph, body, stage, kernel = self.graph, self.body, self.stage, self.kernel
+        shares = kernel.shares
+        stores = () if shares and not kernel.streaming else body.stores
+        lines = contiguous_lines(kernel.writer)
+        lines += [allocation(graph, body, value, self.scope, self.spare) for value in body.stores]
+        lines += self._workspaces()
+        made = shares[:1] if kernel.split_k > 1 else () if kernel.found.reduces else body.stores[:1]
+        largest = ", ".join(f"{value}.numel()" for value in (kernel.found.left, kernel.found.right, *made))
+        constants = [("WIDE", f"max({largest}) >= 2**31")]
+        constants += [(key.upper(), str(stage.number(key))) for key in ("block_m", "block_n", "block_k")]
+        if not kernel.found.reduces:
+            constants.append(("GROUP_M", str(stage.number("group_m"))))
+        instead: tuple[tuple[str, str], ...] = ()
+        if kernel.transposed_copy:
+            right, instead = kernel.found.right, ((kernel.found.right, "transposed"),)
+            lines.append(f"{INDENT}transposed = {right}.transpose(-2, -1).contiguous()  # n, then k")
+        if kernel.described:
+            lines += self._descriptors()
+            constants.append(("DESCRIBED", "described"))
+        extra = (*kernel.tables, *shares)
+        texts = [kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], self._doc())]
+        warps, stages = stage.number("num_warps"), stage.number("num_stages")
+        name = f"{self.name}_kernel"
+        launch = Launch(name, kernel.writer, stores, extra, self._grid(), tuple(constants), warps, stages, instead)
+        lines += launch_lines(launch, self.scope, self.spare)
+        if shares:
+            texts.append(self._second(lines))
+        return printed(body, self.name, texts, lines, self.spare)
+
+    def _workspaces(self) -> list[str]:
+        """Lines that allocate what the second kernel reads."""
+        if self.kernel.streaming:
+            size = f"2 * {self.kernel.streaming}, {self.stage.number('block_m')}, {self.stage.number('block_n')}"
+            device = f"device={self.kernel.found.left}.device, dtype=torch.float32"
+            return [f"{INDENT}shares = torch.empty(({size}), {device})"]
+        rows = self.m if self.batch == "1" else f"{self.batch}, {self.m}"
+        split_k = f"({self.stage.number('split_k')}, {rows}, {self.n})"
+        shape = split_k if self.kernel.split_k > 1 else f"({rows}, {self.stage.number('split_n')})"
+        like = f"device={self.kernel.found.left}.device, dtype=torch.float32"
+        return [f"{INDENT}{share} = torch.empty({shape}, {like})" for share in self.kernel.shares]
+
+    def _descriptors(self) -> list[str]:
+        """Lines that make the operands' descriptors, where there can be any."""
+        found, stage = self.kernel.found, self.stage
+        m, n, k = (stage.number(f"block_{axis}") for axis in "mnk")
+        left, right, (left_tiles, right_tiles) = found.left, found.right, self.kernel.tables
+        right = "transposed" if self.kernel.transposed_copy else right
+        last = self.kernel.inner_last
+        sizes, block = (f"{self.n}, {self.k}", f"{n}, {k}") if last else (f"{self.k}, {self.n}", f"{k}, {n}")
+        lines = (
+            "# rows of matrices must begin at multiples of 16 bytes",
+            f"described = {left}.data_ptr() % 16 == 0 and ({self.k}) * {left}.element_size() % 16 == 0",
+            f"described = described and {right}.data_ptr() % 16 == 0",
+            f"described = described and {right}.stride(0) * {right}.element_size() % 16 == 0",
+            f"{left_tiles}, {right_tiles} = {left}, {right}",
+            "if described:",
+            f"    {left_tiles} = TensorDescriptor({left}, [{self.m}, {self.k}], [{self.k}, 1], [{m}, {k}])",
+            f"    {right_tiles} = TensorDescriptor({right}, [{sizes}], [{right}.stride(0), 1], [{block}])",
+        )
+        return [INDENT + line for line in lines]
+
+    def _doc(self) -> str:
+        ops = ", ".join(self.stage.ops)
+        if self.kernel.streaming:
+            return f"{ops}: every program makes as many tiles as the others, and a share of those that are left."
+        if self.kernel.persistent:
+            return f"{ops}: BLOCK_M x BLOCK_N tiles of the product, every program one after the other."
+        if self.kernel.found.reduces:
+            return f"{ops}: BLOCK_M rows a program, the product is reduced as it is made and never written."
+        return f"{ops}: a BLOCK_M x BLOCK_N tile of the product a program."
+
+    def _grid(self) -> tuple[str, ...]:
+        down = f"triton.cdiv({self.m}, {self.stage.number('block_m')})"
+        tiles = f"{down} * triton.cdiv({self.n}, {self.stage.number('block_n')})"
+        if self.kernel.streaming:
+            return (str(self.kernel.streaming),)
+        if self.kernel.persistent:
+            return (f"min({self.kernel.persistent}, {tiles if self.batch == '1' else f'{self.batch} * {tiles}'})",)
+        first = down if self.kernel.found.reduces else tiles
+        two = (self.batch, first) if crowded(self.kernel.found.batch) else (first, self.batch)
+        split = max(self.kernel.split_k, self.kernel.split_n)
+        if split > 1:
+            return (*two, str(split))
+        return two if self.kernel.found.batch else (first,)
+
+    def _second(self, lines: list[str]) -> str:
+        """Print the second kernel and add its launch to the launcher's lines."""
+        kernel, stores, shares = self.kernel, self.body.stores, self.kernel.shares
+        constants: tuple[tuple[str, str], ...]
+        grid: tuple[str, ...]
+        warps = 4
+        if kernel.streaming:
+            writer, doc = combine_parts(kernel), "Add up the parts of the tiles that several programs made."
+            constants = (("WIDE", f"{self.m} * {self.n} >= 2**31"), ("PROGRAMS", str(kernel.streaming)))
+            names = ("block_m", "block_n", "block_k", "group_m")
+            constants += tuple((name.upper(), str(self.stage.number(name))) for name in names)
+            m, n = self.stage.number("block_m"), self.stage.number("block_n")
+            warps = max(warps, m * n // ELEMENTS_A_WARP)
+            grid = (f"triton.cdiv({self.m}, {m}) * triton.cdiv({self.n}, {n}) % {kernel.streaming}",)
+        elif kernel.split_k > 1:
+            writer, doc = combine_k(kernel), "Add up the shares of the product."
+            wide = f"{kernel.split_k} * {self.batch} * {self.m} * {self.n} >= 2**31"
+            constants = (("WIDE", wide), ("BLOCK_M", "16"), ("BLOCK_N", "128"), ("SPLIT", str(kernel.split_k)))
+            tiles = (f"triton.cdiv({self.m}, 16)", f"triton.cdiv({self.n}, 128)")
+            grid = (*tiles, self.batch) if kernel.found.batch else tiles
+        else:
+            writer, doc = combine_n(kernel), "Put together what the programs found in their columns."
+            constants = (("BLOCK_ROWS", "16"), ("SPLIT", str(kernel.split_n)))
+            rows = self.m if self.batch == "1" else f"{self.batch} * {self.m}"
+            grid = (f"triton.cdiv({rows}, 16)",)
+        text = kernel_text(writer, stores, shares, [key for key, _ in constants], doc)
+        lines.extend(
+            launch_lines(Launch(writer.name, writer, stores, shares, grid, constants, warps), self.scope, self.spare)
+        )
+        return text
+
+
+def _should_transpose(graph: Graph, body: Body, found: Product) -> bool:
+    """Whether a right operand [k, n] of fp32 numbers is read so often that a transposed copy is worth its two passes."""
+    return _is_fp32(graph, found) and can_transpose(body, found) and found.m[0] >= MANY_ROWS
+
+
+def _is_fp32(graph: Graph, found: Product) -> bool:
+    return graph.values[found.left].dtype == "float32" and graph.values[found.right].dtype == "float32"

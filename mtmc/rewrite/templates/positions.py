@@ -1,0 +1,195 @@
+"""positions: what pooling and convolution have in common: the spatial dimensions, and their sizes in the launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtmc.rewrite.body import Body, Node, NotCovered, Window, maps_into
+from mtmc.rewrite.folding import INDENT
+from mtmc.rewrite.graph import Graph, Shape, Size, Varying, product, same
+from mtmc.rewrite.sizes import Scope
+from mtmc.rewrite.templates.writer import Writer, size_expression
+
+AXES = ("d", "h", "w")
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """A body with one pooling or convolution.
+
+    source: the value from outside that its windows are taken of. before: elementwise work on it; after: on the result.
+    axes: letters of the spatial dimensions. inputs, outputs: their sizes.
+    """
+
+    node: Node
+    window: Window
+    source: str
+    before: tuple[Node, ...]
+    after: tuple[Node, ...]
+    axes: tuple[str, ...]
+    inputs: tuple[Size, ...]
+    outputs: tuple[Size, ...]
+    shape: Shape
+
+
+def analyse(graph: Graph, body: Body) -> Windowed:
+    """The one window of a body. Raises: NotCovered where there is more in it than elementwise work around one."""
+    nodes = [node for node in body.nodes if node.kind == "window"]
+    if len(nodes) != 1 or any(node.kind not in ("window", "map") for node in body.nodes):
+        raise NotCovered("more than one pooling or convolution with elementwise work around it")
+    node = nodes[0]
+    assert node.window is not None
+    before = maps_into(body, node.reads()[0], "windows")
+    source, shape = _source(graph, body, node.reads()[0], before)
+    made = {each.name for each in before}
+    after = tuple(each for each in body.nodes if each is not node and each not in before)
+    if made & set(body.stores) or any(read in made for each in after for read in each.reads()):
+        raise NotCovered("what the windows are taken of is also needed elsewhere")
+    if any(body.node(read) is not None for read in node.reads()[1:]):
+        raise NotCovered("work on the weights of a convolution")
+    if not all(same(product(each.shape), product(node.shape)) for each in after):
+        raise NotCovered("work after the windows with another number of elements")
+    if any(read == node.name for each in before for read in each.reads()):
+        raise NotCovered("windows of windows")
+    rank = len(node.window.size)
+    inputs, outputs = shape[-rank:], node.shape[-rank:]
+    return Windowed(node, node.window, source, before, after, AXES[-rank:], inputs, outputs, shape)
+
+
+def _source(graph: Graph, body: Body, read: str, before: tuple[Node, ...]) -> tuple[str, Shape]:
+    if not before:
+        if body.node(read) is not None:
+            raise NotCovered("windows of windows")
+        return read, graph.values[read].shape
+    shape = before[-1].shape
+    made = {node.name for node in before}
+    for node in before:
+        if node.shape != shape:
+            raise NotCovered("work before the windows that broadcasts")
+        for operand in node.operands:
+            if isinstance(operand, str) and operand not in made and graph.values[operand].shape == shape:
+                return operand, shape
+    raise NotCovered("nothing to take windows of")
+
+
+def constant(size: Size) -> int | None:
+    """The number that a size is at every variant, or None."""
+    return size[0] if len(set(size)) == 1 else None
+
+
+def text_of(writer: Writer, size: Size) -> str:
+    """A number inside a kernel: written out where it is constant, else an argument."""
+    number = constant(size)
+    return writer.size(size) if number is None else str(number)
+
+
+def times(text: str, factor: str) -> str:
+    """text * factor, as short as it can be written."""
+    return text if factor == "1" else f"{text} * {factor}"
+
+
+def shifted(text: str, offset: str, sign: str = "-") -> str:
+    """text - offset, as short as it can be written."""
+    return text if offset == "0" else f"{text} {sign} {offset}"
+
+
+def factor(parts: Sequence[str]) -> str:
+    """The product of some names, ready to multiply or divide by."""
+    text = " * ".join(part for part in parts if part != "1") or "1"
+    return f"({text})" if "*" in text else text
+
+
+def bracketed(text: str) -> str:
+    """In parentheses, unless it is one name or in such already."""
+    return text if text.isidentifier() else f"({text})"
+
+
+def digits(index: str, counts: Sequence[str]) -> list[str]:
+    """The digits of a running index, the last the fastest; the first is left as large as it comes."""
+    found: list[str] = []
+    for at in reversed(range(len(counts))):
+        below = factor(counts[at + 1 :])
+        place = index if below == "1" else f"{index} // {below}"
+        found.insert(0, place if at == 0 else f"{place} % {counts[at]}")
+    return found
+
+
+def inside_sizes(found: Windowed) -> list[str]:
+    """Expressions of the operand's spatial sizes in the launcher."""
+    lead = len(found.shape) - len(found.axes)
+    return [f"{found.source}.shape[{lead + at}]" for at in range(len(found.axes))]
+
+
+def scope_with_results(graph: Graph, body: Body) -> Scope:
+    """What a launcher can express sizes by once it has allocated its results."""
+    return Scope(tuple((value, graph.values[value]) for value in (*body.loads, *body.stores)))
+
+
+def size_lines(found: Windowed, scope: Scope, spare: dict[str, Varying]) -> list[str]:
+    """The launcher's lines that work out the result's spatial sizes. Raises: NotCovered where the usual formula fails."""
+    formula = _Formula(found, scope, spare)
+    return [f"{INDENT}out_{axis} = {formula.text(at)}" for at, axis in enumerate(found.axes)]
+
+
+def allocations(
+    graph: Graph, found: Windowed, stores: Sequence[str], lead: Sequence[str], memory: str = ""
+) -> list[str]:
+    """The launcher's lines that allocate the results. lead: expressions of the dimensions before the spatial ones.
+    memory: the memory format, "" for the usual one."""
+    if any(graph.values[value].shape != found.node.shape for value in stores):
+        raise NotCovered("a result of another shape than the windows'")
+    shape = ", ".join((*lead, *(f"out_{axis}" for axis in found.axes)))
+    lines = []
+    for value in stores:
+        dtype, like = graph.values[value].dtype, graph.values[found.source].dtype
+        own = f"{found.source}.dtype" if dtype == like else f"torch.{dtype}"
+        end = f", memory_format={memory}" if memory else ""
+        lines.append(f"{INDENT}{value} = torch.empty(({shape}), device={found.source}.device, dtype={own}{end})")
+    return lines
+
+
+class _Formula:
+    """Expressions of output sizes, each worked out from the input's and the window."""
+
+    def __init__(self, found: Windowed, scope: Scope, spare: dict[str, Varying]) -> None:
+        self.found, self.scope, self.spare = found, scope, spare
+
+    def text(self, axis: int) -> str:
+        """The size of a result's dimension. Raises: NotCovered where the formula does not give what was exported."""
+        found, window = self.found, self.found.window
+        whole = inside_sizes(found)[axis]
+        if window.adaptive:
+            return self._number(found.outputs[axis])
+        size, stride, padding, dilation = (
+            getattr(window, name)[axis] for name in ("size", "stride", "padding", "dilation")
+        )
+        values = list(zip(found.inputs[axis], found.outputs[axis], size, stride, padding, dilation, strict=True))
+        step = self._number(stride)
+        if found.node.operation == "transposed convolution":
+            reach = {out - i * s for i, out, k, s, p, d in values}
+            if len(reach) != 1:
+                raise NotCovered("padding that differs between shapes")
+            return _plus(times(whole, step), reach.pop())
+        offset = {2 * p - d * (k - 1) - 1 for i, out, k, s, p, d in values}
+        tap, around, spread = (self._number(each) for each in (size, padding, dilation))
+        room = f"{whole} + 2 * {around} - {spread} * ({tap} - 1) - 1"
+        if len(offset) == 1:
+            room = _plus(whole, min(offset))
+        if all(out == (i + 2 * p - d * (k - 1) - 1) // s + 1 for i, out, k, s, p, d in values):
+            if step == "1":
+                return _plus(whole, min(offset) + 1) if len(offset) == 1 else f"{room} + 1"
+            return f"({room}) // {step} + 1"
+        if constant(stride) == 1 and found.inputs[axis] == found.outputs[axis]:
+            return whole
+        if window.ceil:
+            return f"min(triton.cdiv({room}, {step}) + 1, triton.cdiv({shifted(whole, around, '+')}, {step}))"
+        raise NotCovered("a result of another size than its windows give")
+
+    def _number(self, size: Size) -> str:
+        number = constant(size)
+        return str(number) if number is not None else size_expression(size, "number", self.scope, self.spare)
+
+
+def _plus(text: str, number: int) -> str:
+    return f"{text} {'-' if number < 0 else '+'} {abs(number)}" if number else text

@@ -1,0 +1,134 @@
+"""product: what a body with one matrix product multiplies, and what it does before and after."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mtmc.rewrite.body import Body, Index, Node, NotCovered, Number, maps_into
+from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
+
+REDUCTIONS = ("sum", "max", "min")
+"""Reductions over the product's columns that can be kept up while the product is made."""
+
+MAX_BATCH_DIMS = 2
+
+
+@dataclass(frozen=True)
+class Product:
+    """What a body multiplies.
+
+    left, right: values from outside (right is [n, k] if transposed). batch: batch dimensions (empty: one product, with
+    the left's leading dimensions folded into rows). m, n, k: sizes. before: maps on the left operand; after: the rest.
+    """
+
+    dot: Node
+    left: str
+    right: str
+    transposed: bool
+    batch: Shape
+    m: Size
+    n: Size
+    k: Size
+    before: tuple[Node, ...]
+    after: tuple[Node, ...]
+    reduces: bool
+
+
+def analyse(graph: Graph, body: Body) -> Product:
+    """The product of a body. Raises: NotCovered where the body is more than one product with work before and after."""
+    dots = [node for node in body.nodes if node.kind == "dot"]
+    if len(dots) != 1:
+        raise NotCovered("more than one matrix product in one kernel")
+    dot = dots[0]
+    left, right = dot.reads()
+    before = maps_into(body, left, "product")
+    source = _source(body, left, before)
+    if body.node(right) is not None:
+        raise NotCovered("elementwise work on the right operand")
+    after = tuple(node for node in body.nodes if node is not dot and node not in before)
+    if any(node.name in body.stores for node in before):
+        raise NotCovered("the left operand is also needed elsewhere")
+    a, b = graph.values[source], graph.values[right]
+    transposed = dot.operation == "a @ b.T"
+    if a.dtype != b.dtype:
+        raise NotCovered(f"a product of {a.dtype} and {b.dtype}")
+    batched = len(b.shape) > 2
+    batch = a.shape[:-2] if batched else ()
+    if len(batch) > MAX_BATCH_DIMS:
+        raise NotCovered("more than two batch dimensions")
+    m = a.shape[-2] if batched else product(a.shape[:-1])
+    n, k = (b.shape[-2], b.shape[-1]) if transposed else (b.shape[-1], b.shape[-2])
+    if not batched and len(a.shape) > 2 and not a.contiguous:
+        raise NotCovered("a left operand whose leading dimensions cannot be folded")
+    reduces = _check_after(dot, after, n)
+    return Product(dot, source, right, transposed, batch, m, n, k, before, after, reduces)
+
+
+def _source(body: Body, left: str, before: tuple[Node, ...]) -> str:
+    """The value from outside that the left operand is made of: the one of the full shape."""
+    if not before:
+        if body.node(left) is not None:
+            raise NotCovered("a product of a product")
+        return left
+    shape = before[-1].shape
+    made = {node.name for node in before}
+    if any(node.shape != shape for node in before):
+        raise NotCovered("work before the product that broadcasts")
+    for node in before:
+        for operand in node.operands:
+            if isinstance(operand, str) and operand not in made:
+                return operand
+    raise NotCovered("nothing to multiply")
+
+
+def _check_after(dot: Node, after: tuple[Node, ...], n: Size) -> bool:
+    """Whether the product's columns are reduced. Raises: NotCovered where what follows is not row by row."""
+    reduces, narrow = False, set[str]()
+    for node in after:
+        if node.kind == "reduce":
+            operand_rank = len(dot.shape)
+            if node.reads()[0] in narrow or node.dims != (operand_rank - 1,) or node.operation not in REDUCTIONS:
+                raise NotCovered(f"{node.name} is not one pass over the product's columns")
+            reduces = True
+            narrow.add(node.name)
+        elif any(read in narrow for read in node.reads()):
+            wide = [read for read in node.reads() if read not in narrow]
+            if (same(product(node.shape), product(dot.shape)) and not is_one(n)) or len(wide) > 1:
+                raise NotCovered(f"{node.name} needs the whole row before it can be known")
+            narrow.add(node.name)
+        elif not same(product(node.shape), product(dot.shape)):
+            raise NotCovered(f"{node.name} has another number of elements than the product")
+    return reduces
+
+
+def triangle(found: Product) -> str:
+    """Where only a triangle of the product is kept: whether a tile has elements of it, as an expression; else ""."""
+    readers = [node for node in found.after if found.dot.name in node.reads()]
+    match = _TRIANGLE.fullmatch(readers[0].operation) if len(readers) == 1 and readers[0].kind == "map" else None
+    diagonal = readers[0].operands[-1] if match else None
+    if match is None or not isinstance(diagonal, Number) or readers[0].operands[1:3] != (Index(1), Index(2)):
+        return ""
+    corner = "block_n * BLOCK_N - BLOCK_M + 1" if match[1] == "<=" else "block_n * BLOCK_N + BLOCK_N - 1"
+    return f"{corner} - block_m * BLOCK_M {match[1]} {diagonal.value}"
+
+
+_TRIANGLE = re.compile(r"tl\.where\(\{1\} - \{2\} (<=|>=) \{3\}, \{0\}, 0\.0\)")
+
+
+def can_transpose(body: Body, found: Product) -> bool:
+    """Whether the kernel can be given a copy of the right operand with its inner dimension last."""
+    reads = [read for node in body.nodes for read in node.reads()]
+    return not found.transposed and reads.count(found.right) == 1
+
+
+def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
+    """Whether the rows of both operands begin at multiples of 16 bytes, at the full shapes, and they are matrices.
+
+    transposed_copy: whether the kernel gets the right operand as [n, k], whatever it is.
+    """
+    tensors = [graph.values[value] for value in (found.left, found.right)]
+    size = 4 if tensors[0].dtype == "float32" else 2
+    rows = (found.k, found.k if found.transposed or transposed_copy else found.n)
+    matrices = not found.batch and all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors)
+    return matrices and not any(length[0] * size % 16 for length in rows)

@@ -1,0 +1,322 @@
+"""product_kernel: writes the kernel that makes a matrix product, with what comes before and after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.graph import Graph, Tensor, product
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.product import Product, analyse, can_transpose, triangle
+from mtmc.rewrite.templates.product_programs import described, own_slices, own_tiles, store_part
+from mtmc.rewrite.templates.row_passes import IDENTITY
+from mtmc.rewrite.templates.shares import crowded
+from mtmc.rewrite.templates.writer import Writer
+
+_COMBINE = {
+    "sum": "{0} + tl.sum({1}, axis=1, keep_dims=True)",
+    "max": "tl.maximum({0}, tl.max({1}, axis=1, keep_dims=True))",
+    "min": "tl.minimum({0}, tl.min({1}, axis=1, keep_dims=True))",
+}
+
+
+class ProductKernel:
+    """The first (mostly the only) kernel of a matmul stage in the making."""
+
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
+        self.graph, self.body, self.stage, self.name = graph, body, stage, name
+        self.found = analyse(graph, body)
+        self.split_k, self.split_n = stage.number("split_k"), stage.number("split_n")
+        schedule = dict(stage.schedule)
+        self.persistent, self.streaming = int(schedule.get("persistent", 0)), int(schedule.get("stream_k", 0))
+        self.described = schedule.get("operands") == "descriptors"
+        self.transposed_copy = schedule.get("right") == "transposed"
+        self._check()
+        self.writer = Writer(graph, body, f"{name}_kernel")
+        self.variables: Variables = {}
+        self.reductions = [node for node in self.found.after if node.kind == "reduce"]
+        self.narrow: set[str] = set()
+        """Which of the things after the product hold one number a row."""
+        for node in self.found.after:
+            if node.kind == "reduce" or any(read in self.narrow for read in node.reads()):
+                self.narrow.add(node.name)
+
+    def _check(self) -> None:
+        """Raises: NotCovered where settings do not go together, or not with the body."""
+        found = self.found
+        if found.reduces and self.split_k > 1:
+            raise NotCovered("split_k with a reduction over the columns")
+        if not found.reduces and self.split_n > 1:
+            raise NotCovered("split_n without a reduction over the columns")
+        if self.persistent or self.streaming:
+            if found.reduces or self.split_k > 1:
+                raise NotCovered("a program for many tiles of a product that is split otherwise")
+            if (self.persistent and self.streaming) or (self.streaming and found.batch):
+                raise NotCovered("slices of several products, or tiles that go to programs in two ways")
+        if self.transposed_copy and not can_transpose(self.body, found):
+            raise NotCovered("a right operand that is transposed already, or is needed elsewhere as it is")
+        if self.described:
+            tensors = [self.graph.values[value] for value in (found.left, found.right)]
+            if found.batch or not all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors):
+                raise NotCovered("descriptors of operands that are no contiguous matrices")
+
+    def write(self) -> Writer:
+        """Write the whole kernel. Raises: NotCovered where body and schedule do not go together."""
+        writer, found = self.writer, self.found
+        self.n_batch, self.n_m, self.n_n = preset_sizes(writer, found)
+        self.n_k = writer.preset(found.k, "n_k")
+        self._rows_and_columns()
+        if found.reduces:
+            self._reduce_columns()
+        else:
+            self._product()
+            if self.split_k > 1:
+                self._store_share()
+            elif self.streaming:
+                store_part(self)
+            else:
+                self.after(found.after, self.groups(), self.variables, writer)
+                self.store_wide(writer, self.variables)
+        return writer
+
+    @property
+    def shares(self) -> tuple[str, ...]:
+        """Workspaces that a second kernel reads: the product's shares, or each reduction's."""
+        if self.split_k > 1 or self.streaming:
+            return ("shares",)
+        return tuple(f"{node.name}_parts" for node in self.reductions) if self.split_n > 1 else ()
+
+    def _rows_and_columns(self) -> None:
+        writer = self.writer
+        if self.persistent:
+            own_tiles(self)
+        elif self.streaming:
+            own_slices(self)
+        else:
+            writer.line(f"program = tl.program_id({int(crowded(self.found.batch))})")
+        if self.found.reduces:
+            writer.line("rows = program * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
+        else:
+            self.block_order(writer)
+            writer.line("rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
+            writer.line("cols = block_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
+            writer.line(f"col_mask = cols < {self.n_n}")
+        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
+        writer.line("    rows = rows.to(tl.int64)")
+        writer.line(f"row_mask = rows < {self.n_m}")
+        if self.found.batch:
+            if not self.persistent:
+                writer.line(f"batch = tl.program_id({int(not crowded(self.found.batch))})")
+            writer.line("if WIDE:")
+            writer.line("    batch = batch.to(tl.int64)")
+
+    def tiles(self) -> str:
+        """Number of tiles of one product."""
+        return f"tl.cdiv({self.n_m}, BLOCK_M) * tl.cdiv({self.n_n}, BLOCK_N)"
+
+    def block_order(self, writer: Writer) -> None:
+        """Which tile `program` stands for."""
+        down, across = f"tl.cdiv({self.n_m}, BLOCK_M)", f"tl.cdiv({self.n_n}, BLOCK_N)"
+        first, second = ("m", "n") if self.stage.setting("order") == "mn" else ("n", "m")
+        long, short = (down, across) if first == "m" else (across, down)
+        writer.comment(
+            f"GROUP_M blocks along {first} share the same blocks along {second} while those are in the cache"
+        )
+        writer.line(f"blocks_{first} = {long}")
+        writer.line(f"blocks_{second} = {short}")
+        writer.line(f"group = program // (GROUP_M * blocks_{second})")
+        writer.line(f"group_size = tl.minimum(blocks_{first} - group * GROUP_M, GROUP_M)")
+        writer.line(f"inside = program % (GROUP_M * blocks_{second})")
+        writer.line(f"block_{first} = group * GROUP_M + inside % group_size")
+        writer.line(f"block_{second} = inside // group_size")
+
+    def groups(self) -> tuple[Group, ...]:
+        """Iteration space of what comes after the product."""
+        groups: tuple[Group, ...] = (
+            Group("rows", self.found.m, "row_mask"),
+            Group("cols", self.found.n, "col_mask"),
+        )
+        return (Group("batch", product(self.found.batch), ""), *groups) if self.found.batch else groups
+
+    def _product(self) -> None:
+        """The loop over k; leaves the product in the dot's variable."""
+        writer, found = self.writer, self.found
+        a, b = self.graph.values[found.left], self.graph.values[found.right]
+        left = self._base(found.left, a) + f" + rows{self._stride_m(a)}"
+        down, across = self._right_strides(b)
+        right = self._base(found.right, b) + f" + cols{across}"
+        along = self._times(found.left, a, len(a.shape) - 1)
+        writer.line(f"left = {left}")
+        writer.line(f"right = {right}")
+        accumulator = found.dot.name
+        writer.line(f"{accumulator} = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)")
+        if self.split_k > 1:
+            writer.line(f"share = tl.cdiv(tl.cdiv({self.n_k}, BLOCK_K), {self.split_k}) * BLOCK_K")
+            writer.line("first = tl.program_id(2) * share")
+            writer.line(f"last = tl.minimum(first + share, {self.n_k})")
+            first, last = "first", "last"
+        elif self.streaming:
+            writer.line(f"last = tl.minimum((first + count) * BLOCK_K, {self.n_k})")
+            first, last = "first * BLOCK_K", "last"
+        else:
+            first, last = "0", self.n_k
+        needed = triangle(found)
+        if needed and not (self.persistent or self.streaming):
+            writer.line(f"last = tl.where({needed}, {last}, 0)  # nothing to add up where the whole tile is cut off")
+            last = "last"
+        writer.line(f"for start in range({first}, {last}, BLOCK_K):")
+        writer.level += 1
+        writer.line("ks = start + tl.arange(0, BLOCK_K)")
+        writer.line(f"k_mask = ks < {last}")
+        if self.described:
+            described(self)
+            writer.line("else:")
+            writer.level += 1
+        writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other=0.0)")
+        writer.line(f"b = tl.load(right + ks[:, None]{down}, mask=k_mask[:, None] & col_mask, other=0.0)")
+        writer.level -= int(self.described)
+        self._before()
+        precision = self.stage.setting("precision")
+        exact = f', input_precision="{precision}"' if precision != "input" else ""
+        writer.line(f"{accumulator} = tl.dot(a, b, {accumulator}{exact})")
+        writer.level -= 1
+        self.variables[accumulator] = accumulator
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The operands' descriptors, which the kernel takes besides their pointers."""
+        return (f"{self.found.left}_tiles", f"{self.found.right}_tiles") if self.described else ()
+
+    def _before(self) -> None:
+        """Elementwise work on the left operand's tile, in fp32, then back to its dtype for the product."""
+        found, writer = self.found, self.writer
+        if not found.before:
+            return
+        fp32 = self.graph.values[found.left].dtype == "float32"
+        shape = found.before[-1].shape
+        variables: Variables = {(found.left, shape): "a" if fp32 else "a.to(tl.float32)"}
+        columns = Group("ks[None, :]", found.k, "k_mask[None, :]")
+        groups: tuple[Group, ...] = (Group("rows", found.m, "row_mask"), columns)
+        if found.batch:
+            groups = (Group("batch", product(found.batch), ""), *groups)
+        write_maps(writer, [node.name for node in found.before], groups, variables)
+        # What lies outside the bounds must stay 0 whatever the work made of it.
+        result = f"tl.where(row_mask & k_mask[None, :], {variables[found.before[-1].name]}, 0.0)"
+        writer.line(f"a = {result}" + ("" if fp32 else f".to({writer.pointer(found.left)}.dtype.element_ty)"))
+
+    @property
+    def inner_last(self) -> bool:
+        """Whether the right operand, as the kernel gets it, is [n, k]."""
+        return self.found.transposed or self.transposed_copy
+
+    def _base(self, value: str, tensor: Tensor) -> str:
+        """Pointer to a tensor's matrix of this program's batch."""
+        pointer = self.writer.pointer(value)
+        if not self.found.batch or len(tensor.shape) <= 2:
+            return pointer
+        if self.transposed_copy and value == self.found.right:
+            return f"{pointer} + batch * {self.n_n} * {self.n_k}"
+        strides = [self.writer.stride(value, axis) for axis in range(len(self.found.batch))]
+        if len(strides) == 1:
+            return f"{pointer} + batch * {strides[0]}"
+        inner = self.writer.size(self.found.batch[1])
+        return f"{pointer} + (batch // {inner}) * {strides[0]} + (batch % {inner}) * {strides[1]}"
+
+    def _times(self, value: str, tensor: Tensor, axis: int) -> str:
+        """ " * stride" along an axis, "" where the tensor is contiguous along its last one."""
+        if tensor.contiguous and axis == len(tensor.shape) - 1:
+            self.writer.contiguous.add(value)
+            return ""
+        return f" * {self.writer.stride(value, axis)}"
+
+    def _stride_m(self, tensor: Tensor) -> str:
+        if tensor.contiguous:
+            self.writer.contiguous.add(self.found.left)
+            return f" * {self.n_k}"
+        return f" * {self.writer.stride(self.found.left, len(tensor.shape) - 2)}"
+
+    def _right_strides(self, tensor: Tensor) -> tuple[str, str]:
+        """Strides of the right operand along k and along n."""
+        if self.transposed_copy:
+            return "", f" * {self.n_k}"
+        rank = len(tensor.shape)
+        axes = (rank - 1, rank - 2) if self.found.transposed else (rank - 2, rank - 1)
+        return self._times(self.found.right, tensor, axes[0]), self._times(self.found.right, tensor, axes[1])
+
+    def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None:
+        """Write elementwise work on what is made."""
+        write_maps(writer, [node.name for node in nodes], groups, variables)
+
+    def offset(self) -> str:
+        """Where the program's elements lie in a contiguous result."""
+        offset = f"rows * {self.n_n} + cols"
+        return f"(batch * {self.n_m} + rows) * {self.n_n} + cols" if self.found.batch else offset
+
+    def store_wide(self, writer: Writer, variables: Variables) -> None:
+        """Store the results that have the product's shape."""
+        for value in self.body.stores:
+            writer.store(value, variables[value], self.offset(), "row_mask & col_mask")
+
+    def total(self) -> str:
+        """Number of elements of the product."""
+        return f"{self.n_batch} * {self.n_m} * {self.n_n}" if self.found.batch else f"{self.n_m} * {self.n_n}"
+
+    def _store_share(self) -> None:
+        self.writer.comment("this program's share of the sum over k; the second kernel adds the shares up")
+        self.writer.line("own = tl.program_id(2)")
+        self.writer.line("if WIDE:")
+        self.writer.line("    own = own.to(tl.int64)")
+        offset = f"own * {self.total()} + {self.offset()}"
+        self.writer.line(f"tl.store(shares + {offset}, {self.found.dot.name}, mask=row_mask & col_mask)")
+
+    def _reduce_columns(self) -> None:
+        """A program owns its rows: it makes the product block by block and keeps only what the reductions need."""
+        writer, found = self.writer, self.found
+        if any(value not in self.narrow for value in self.body.stores):
+            raise NotCovered("the product itself is needed too")
+        for node in self.reductions:
+            writer.line(f"{node.name} = tl.full([BLOCK_M, 1], {IDENTITY[node.operation]}, tl.float32)")
+        blocks = f"tl.cdiv({self.n_n}, BLOCK_N)"
+        if self.split_n > 1:
+            writer.line(f"chunk = tl.cdiv({blocks}, {self.split_n})  # of the columns, for each program of these rows")
+            writer.line("first_block = tl.program_id(2) * chunk")
+            writer.line(f"for block_n in range(first_block, tl.minimum(first_block + chunk, {blocks})):")
+        else:
+            writer.line(f"for block_n in range(0, {blocks}):")
+        writer.level += 1
+        writer.line("cols = block_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
+        writer.line(f"col_mask = cols < {self.n_n}")
+        self._product()
+        self.after([n for n in found.after if n.name not in self.narrow], self.groups(), self.variables, writer)
+        for node in self.reductions:
+            guarded = f"tl.where(col_mask, {self.variables[node.reads()[0]]}, {IDENTITY[node.operation]})"
+            writer.line(f"{node.name} = " + _COMBINE[node.operation].format(node.name, guarded))
+        writer.level -= 1
+        offset = f"batch * {self.n_m} + rows" if found.batch else "rows"
+        if self.split_n > 1:
+            self._store_parts(offset)
+            return
+        for node in self.reductions:
+            self.variables[node.name] = node.name
+        groups = tuple(group for group in self.groups() if group.index != "cols")
+        self.after(self.narrow_maps(), groups, self.variables, writer)
+        for value in self.body.stores:
+            writer.store(value, self.variables[value], offset, "row_mask")
+
+    def narrow_maps(self) -> list[Node]:
+        """Elementwise work on the reductions' results."""
+        return [node for node in self.found.after if node.name in self.narrow and node.kind != "reduce"]
+
+    def _store_parts(self, offset: str) -> None:
+        self.writer.comment("what this program found in its columns; the second kernel puts the shares together")
+        place = f"({offset}) * {self.split_n} + tl.program_id(2)"
+        for node in self.reductions:
+            self.writer.line(f"tl.store({node.name}_parts + {place}, {node.name}, mask=row_mask)")
+
+
+def preset_sizes(writer: Writer, found: Product) -> tuple[str, str, str]:
+    """Names of the kernel's arguments for the batch, rows and columns of the product."""
+    batch = writer.preset(product(found.batch), "n_batch") if found.batch else "1"
+    return batch, writer.preset(found.m, "n_m"), writer.preset(found.n, "n_n")

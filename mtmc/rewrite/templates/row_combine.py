@@ -1,0 +1,107 @@
+"""row_combine: the second kernel of a rowwise stage: shares of split rows, or a total over all rows."""
+
+from __future__ import annotations
+
+from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates import row_online
+from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.row_kernel import RowKernel
+from mtmc.rewrite.templates.row_passes import IDENTITY, first_place, put_together
+from mtmc.rewrite.templates.writer import Writer
+
+BEYOND = "2147483647"
+"""More than any place in a row: they are 32-bit numbers."""
+
+
+def combine_split(kernel: RowKernel) -> Writer:
+    """Puts the shares of split rows together and does what is left to do for each row."""
+    writer = Writer(kernel.graph, kernel.body, f"{kernel.name}_combine_kernel")
+    layout = kernel.layout
+    rows = writer.preset(layout.rows, "n_rows")
+    writer.line("rows = tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS)[:, None]")
+    writer.line(f"row_mask = rows < {rows}")
+    variables = _shares(kernel, writer)
+    groups: tuple[Group, ...] = (Group("rows", layout.rows, "row_mask"),)
+    write_maps(writer, _row_maps(kernel), groups, variables)
+    for value in kernel.body.stores:
+        writer.store(value, variables[value], "rows", "row_mask")
+    return writer
+
+
+def apply_split(kernel: RowKernel) -> Writer:
+    """Puts the shares of split rows together and goes over its own share of the columns once more, for full results."""
+    writer = Writer(kernel.graph, kernel.body, f"{kernel.name}_apply_kernel")
+    groups = kernel.head(writer)
+    variables = _shares(kernel, writer)
+    write_maps(writer, _row_maps(kernel), kernel.row_groups(groups), variables)
+    of_row = [value for value in kernel.body.stores if kernel.layout.place[value] == "row"]
+    if of_row:
+        writer.line("if tl.program_id(1) == 0:  # the programs of a row all know it")
+        writer.level += 1
+        for value in of_row:
+            writer.store(value, variables[value], "rows", "row_mask")
+        writer.level -= 1
+    names = kernel.slice(kernel.full_stores, variables)
+    kernel.before_walk(writer, names, groups, variables)
+    kernel.open_loop(writer)
+    write_maps(writer, names, groups, variables)
+    for node in kernel.full_stores:
+        kernel.store_full(writer, node.name, groups)
+    kernel.end_walk(writer)
+    return writer
+
+
+def _row_maps(kernel: RowKernel) -> list[str]:
+    return [node.name for node in kernel.body.nodes if kernel.place(node) == "row" and node.kind != "reduce"]
+
+
+def _shares(kernel: RowKernel, writer: Writer) -> Variables:
+    """Write how the shares of each reduction are read and put together."""
+    variables: Variables = {}
+    cols = writer.size(kernel.layout.cols) if any(n.operation == "deviations" for n in kernel.reductions) else ""
+    writer.line("shares = tl.arange(0, SPLIT)[None, :]")
+    if cols:
+        writer.line(f"widths = tl.minimum(tl.maximum({cols} - shares * CHUNK, 0), CHUNK)")
+    for node in kernel.reductions:
+        name, which = node.name, node.operation.removeprefix("arg")
+        neutral = IDENTITY[which]
+        address = f"{name}_parts + rows * SPLIT + shares"
+        writer.line(f"{name}_share = tl.load({address}, mask=row_mask, other={neutral})")
+        if node.operation == "deviations":
+            centres = f"{name}_centres + rows * SPLIT + shares"
+            writer.line(f"{name}_means = tl.load({centres}, mask=row_mask, other=0.0)")
+            put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols)
+        elif which != node.operation:
+            address = f"{name}_places + rows * SPLIT + shares"
+            writer.line(f"{name}_place = tl.load({address}, mask=row_mask, other=0)")
+            first_place(writer, name, which, f"{name}_share", f"{name}_place", BEYOND)
+        elif name in kernel.layout.online:
+            top = next(top for top in kernel.reductions if top.name == kernel.layout.online[name])
+            writer.line(f"{top.name}_share = tl.maximum({top.name}_share, {row_online.LOWEST})")
+            row_online.put_together(writer, top, node, f"{top.name}_share", f"{name}_share")
+            row_online.restore(writer, top, node)
+        else:
+            writer.line(f"{name} = tl.{node.operation}({name}_share, axis=1, keep_dims=True)")
+        variables[name] = name
+    return variables
+
+
+def combine_totals(kernel: RowKernel) -> Writer:
+    """Adds up what each program of the first kernel found, over all rows."""
+    writer = Writer(kernel.graph, kernel.body, f"{kernel.name}_total_kernel")
+    variables: Variables = {}
+    reductions = [node for node in kernel.totals if node.kind == "reduce"]
+    for node in reductions:
+        writer.line(f"{node.name}_acc = tl.zeros([BLOCK], tl.float32)")
+    writer.line("for start in range(0, n_parts, BLOCK):")
+    writer.line("    parts = start + tl.arange(0, BLOCK)")
+    for node in reductions:
+        writer.line(f"    {node.name}_acc += tl.load({node.name}_parts + parts, mask=parts < n_parts, other=0.0)")
+    for node in reductions:
+        writer.line(f"{node.name} = tl.sum({node.name}_acc)")
+        variables[node.name] = node.name
+    write_maps(writer, [node.name for node in kernel.totals if node.kind != "reduce"], (), variables)
+    for value in kernel.body.stores:
+        if kernel.layout.place[value] == "total":
+            writer.store(value, variables[value], "", "")
+    return writer

@@ -1,0 +1,285 @@
+"""row_kernel: writes the kernel that goes over rows, in registers or in passes."""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
+from mtmc.rewrite.graph import Graph, is_one
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.space import Group, bare, flat
+from mtmc.rewrite.templates import row_online
+from mtmc.rewrite.templates.pointwise import Variables, load_once, write_maps
+from mtmc.rewrite.templates.row_passes import IDENTITY, Pass, accumulate, finish, pick, picked, start, whole
+from mtmc.rewrite.templates.rows import lay_out, loops, why_not_split
+from mtmc.rewrite.templates.writer import Writer
+
+
+class RowKernel:
+    """The first (mostly the only) kernel of a rowwise stage in the making."""
+
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
+        self.graph, self.body, self.name = graph, body, name
+        self.layout = lay_out(graph, body)
+        self.split = stage.number("split")
+        self.loop = stage.setting("passes") == "loop" or self.split > 1
+        self.once = dict(stage.schedule).get("eviction_policy") == "evict_first"
+        self.totals = [node for node in body.nodes if self.place(node) == "total"]
+        self.reductions = [node for node in body.nodes if node.kind == "reduce" and self.place(node) == "row"]
+        self.picked = self._picked()
+        """Reductions of which one element of each row is all there is -> what they would sum up."""
+        self.variables: Variables = {}
+        self.writer = Writer(graph, body, f"{name}_kernel")
+
+    def _picked(self) -> dict[str, Node]:
+        if self.split > 1 or self.layout.lead or not is_one(self.layout.inner):
+            return {}
+        found = {node.name: picked(self.body, node) for node in self.reductions}
+        return {name: node for name, node in found.items() if node is not None}
+
+    def place(self, node: Node) -> str:
+        """Where a node's values lie: "full", "row" or "total"."""
+        return self.layout.place[node.name]
+
+    @property
+    def full_stores(self) -> list[Node]:
+        """Results with an element for each row and column."""
+        return [node for node in self.body.nodes if node.name in self.body.stores and self.place(node) == "full"]
+
+    def write(self) -> Writer:
+        """Write the whole kernel. Raises: NotCovered where the body cannot be split as the schedule says."""
+        reason = why_not_split(self.body, self.layout) if self.split > 1 else None
+        if reason:
+            raise NotCovered(reason)
+        groups = self.head(self.writer)
+        if self.loop:
+            self._passes(groups)
+        else:
+            self.writer.policy = "evict_first" if self.once else ""
+            self._once(groups)
+            self.writer.policy = ""
+        if self.split > 1:
+            self._store_partials()
+        else:
+            self._store_row_values(self.writer)
+            self._store_total_partials()
+        return self.writer
+
+    # -- rows and columns ----------------------------------------------------------------------------------------
+    def head(self, writer: Writer) -> tuple[Group, ...]:
+        """Write which rows a program has; the iteration space."""
+        layout = self.layout
+        rows = writer.preset(layout.rows, "n_rows")
+        writer.preset(layout.cols, "n_cols")
+        inner = writer.preset(layout.inner, "n_inner")
+        writer.preset(layout.inside, "n_inside")
+        writer.line("rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]")
+        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
+        writer.line("    rows = rows.to(tl.int64)")
+        writer.line(f"row_mask = rows < {rows}")
+        outer = Group("rows", layout.outer, "row_mask")
+        behind: tuple[Group, ...] = ()
+        if not is_one(layout.inner):
+            writer.line(f"outer = rows // {inner}")
+            writer.line(f"inner = rows % {inner}")
+            outer = Group("outer", layout.outer, "row_mask")
+            behind = (Group("inner", layout.inner, "row_mask"),)
+        if not self.loop:
+            self.columns(writer, "tl.arange(0, BLOCK_COLS)[None, :]", writer.size(layout.cols))
+        if not layout.lead:
+            return (outer, Group("cols", layout.cols, "col_mask"), *behind)
+        before, inside = Group("lead", layout.lead, "col_mask"), Group("inside", layout.inside, "col_mask")
+        return (before, outer, inside, *behind)
+
+    def columns(self, writer: Writer, columns: str, last: str) -> None:
+        """Write which columns are at hand, up to `last`."""
+        writer.line(f"cols = {columns}")
+        if self.layout.lead:
+            inside = writer.size(self.layout.inside)
+            writer.line("lead = cols" if inside == "1" else f"lead = cols // {inside}")
+            writer.line("inside = 0" if inside == "1" else f"inside = cols % {inside}")
+        writer.line(f"col_mask = cols < {last}")
+        writer.line("mask = row_mask & col_mask")
+
+    def row_groups(self, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+        """The part of the iteration space that rows run over."""
+        return tuple(group for group in groups if group.mask == "row_mask")
+
+    # -- the first kernel ----------------------------------------------------------------------------------------
+    def _once(self, groups: tuple[Group, ...]) -> None:
+        """All nodes in order, each row read once and held in registers."""
+        for node in self.body.nodes:
+            place = self.place(node)
+            if place == "total" or node in self.picked.values():
+                continue
+            if node.name in self.picked:
+                self._pick(node, groups)
+            elif node.kind == "reduce":
+                value = self._operand(node, groups, self.variables)
+                whole(self.writer, node, value, self.variables, self.writer.size(self.layout.cols))
+            else:
+                chosen = groups if place == "full" else self.row_groups(groups)
+                write_maps(self.writer, [node.name], chosen, self.variables)
+            if place == "full" and node.name in self.body.stores:
+                self.store_full(self.writer, node.name, groups)
+
+    def _pick(self, node: Node, groups: tuple[Group, ...]) -> None:
+        cols = self.writer.size(self.layout.cols)
+        pick(self.writer, node, self.picked[node.name], groups, self.variables, cols)
+
+    def _operand(self, node: Node, groups: tuple[Group, ...], variables: Variables) -> str:
+        """The variable a reduction reads, loaded if it comes straight from outside."""
+        read = node.reads()[0]
+        if read in variables:
+            return variables[read]
+        return load_once(self.writer, read, self.graph.values[read].shape, groups, variables)
+
+    def _passes(self, groups: tuple[Group, ...]) -> None:
+        """One pass over the row for each level of reductions, and one more for full results that wait for the last."""
+        passes = loops(self.body, self.layout)
+        self._row_maps(groups, 0)
+        for level in range(1 if self.split > 1 else max(passes) + 1):
+            if level in passes:
+                reductions, results = passes[level]
+                if len(passes) > 1:  # what is read again should stay in the cache, what is not should leave it
+                    self.writer.policy = "evict_last" if level < max(passes) else "evict_first"
+                self._one_pass(groups, reductions, [] if self.split > 1 else results)
+                self.writer.policy = ""
+            if self.split == 1:
+                self._row_maps(groups, level + 1)
+
+    def _row_maps(self, groups: tuple[Group, ...], level: int) -> None:
+        names = [
+            node.name
+            for node in self.body.nodes
+            if self.place(node) == "row" and node.kind != "reduce" and self.layout.level[node.name] == level
+        ]
+        write_maps(self.writer, names, self.row_groups(groups), self.variables)
+
+    def span(self, writer: Writer) -> tuple[str, str]:
+        """First column of a program and the one behind its last; written where rows are split."""
+        cols = writer.size(self.layout.cols)
+        if self.split == 1:
+            return "0", cols
+        writer.line("first = tl.program_id(1) * CHUNK")
+        writer.line(f"last = tl.minimum(first + CHUNK, {cols})")
+        return "first", "last"
+
+    def before_walk(self, writer: Writer, names: list[str], groups: tuple[Group, ...], variables: Variables) -> None:
+        """Load what the maps of a loop read of each row once, before it."""
+        for node in self.body.nodes:
+            if node.name not in names or node.kind != "map":
+                continue
+            for item in node.operands:
+                if not isinstance(item, str | Trailing):
+                    continue
+                value = item.value if isinstance(item, Trailing) else item
+                if value in variables or self.body.node(value) is not None:
+                    continue
+                if writer.access(item, node.shape, groups).mask == "row_mask":
+                    load_once(writer, item, node.shape, groups, variables)
+
+    def open_loop(self, writer: Writer) -> tuple[str, str]:
+        """Open a loop over a program's columns. Returns: the first one, and the one behind the last."""
+        first, last = self.span(writer)
+        writer.line(f"for start in range({first}, {last}, BLOCK_COLS):")
+        writer.level += 1
+        writer.loops = not self.layout.lead
+        self.columns(writer, "start + tl.arange(0, BLOCK_COLS)[None, :]", last)
+        return first, last
+
+    def end_walk(self, writer: Writer) -> None:
+        """Close it."""
+        writer.level -= 1
+        writer.loops = False
+
+    def _one_pass(self, groups: tuple[Group, ...], reductions: list[Node], results: list[Node]) -> None:
+        for node in reductions:
+            if node.name in self.picked:
+                self._pick(node, groups)
+        reductions = [node for node in reductions if node.name not in self.picked]
+        writer, online = self.writer, self._online(reductions)
+        others = [node for node in reductions if node.name not in online and node.name not in self.layout.online]
+        for top, total in online.values():
+            row_online.start(writer, top, total)
+        for node in others:
+            start(writer, node)
+        names = self.slice([*reductions, *results], self.variables)
+        self.before_walk(writer, names, groups, self.variables)
+        first, last = self.open_loop(writer)
+        local = dict(self.variables)
+        write_maps(writer, names, groups, local)
+        for top, total in online.values():
+            row_online.accumulate(writer, top, total, self._operand(top, groups, local))
+        for node in others:
+            accumulate(writer, node, self._operand(node, groups, local), Pass(first, last))
+        for node in results:
+            self.store_full(writer, node.name, groups)
+        self.end_walk(writer)
+        for top, total in online.values():
+            row_online.put_together(writer, top, total, f"{top.name}_acc", f"{total.name}_acc")
+            if self.split == 1:
+                row_online.restore(writer, top, total)
+        for node in others:
+            finish(writer, node, Pass(first, last))
+        self.variables.update({node.name: node.name for node in reductions})
+
+    def _online(self, reductions: list[Node]) -> dict[str, tuple[Node, Node]]:
+        """Maxima that are found together with a sum of exponentials: name -> (maximum, sum)."""
+        named = {node.name: node for node in reductions}
+        return {
+            top: (named[top], named[total])
+            for total, top in self.layout.online.items()
+            if total in named and top in named
+        }
+
+    def slice(self, wanted: list[Node], known: Variables) -> list[str]:
+        """Full nodes that the wanted ones need and that are not at hand, in order."""
+        wanted = [node for node in wanted if node.name not in self.layout.online]  # its maximum reads what it needs
+        needed = {read for node in wanted for read in (node.reads()[:1] if node.kind == "reduce" else (node.name,))}
+        chosen = []
+        for node in reversed(self.body.nodes):
+            if node.name in needed and node.name not in known and node.kind != "reduce":
+                chosen.append(node.name)
+                needed |= set(node.reads())
+        return list(reversed(chosen))
+
+    # -- results -------------------------------------------------------------------------------------------------
+    def store_full(self, writer: Writer, value: str, groups: tuple[Group, ...]) -> None:
+        """Store a result with an element for each row and column."""
+        writer.store(value, value, bare(flat(groups, writer.size).index), "mask")
+
+    def _store_row_values(self, writer: Writer) -> None:
+        for value in self.body.stores:
+            if self.layout.place[value] == "row":
+                writer.store(value, self.variables[value], "rows", "row_mask")
+
+    def partial_names(self) -> list[str]:
+        """Workspaces that the second kernel reads, for each reduction that is put together there."""
+        if self.split == 1:
+            return [f"{node.name}_parts" for node in self.totals if node.kind == "reduce"]
+        names = []
+        for node in self.reductions:
+            names += [f"{node.name}_parts"] + [f"{node.name}_centres"] * (node.operation == "deviations")
+            names += [f"{node.name}_places"] * node.operation.startswith("arg")
+        return names
+
+    def _store_partials(self) -> None:
+        """Each program's share of a split row: one number a row and reduction, with the mean where it counts deviations and
+        the place where it looks for one."""
+        writer = self.writer
+        writer.comment("this program's share of each row; the second kernel puts the shares together")
+        writer.line(f"share = rows * {self.split} + tl.program_id(1)")
+        for node in self.reductions:
+            value = f"{node.name}_top" if node.operation.startswith("arg") else node.name
+            writer.line(f"tl.store({node.name}_parts + share, {value}, mask=row_mask)")
+            if value != node.name:
+                writer.line(f"tl.store({node.name}_places + share, {node.name}, mask=row_mask)")
+            if node.operation == "deviations":
+                writer.line(f"tl.store({node.name}_centres + share, {node.name}_centre, mask=row_mask)")
+
+    def _store_total_partials(self) -> None:
+        for node in self.totals:
+            if node.kind != "reduce":
+                continue
+            value = self._operand(node, (Group("rows", self.layout.rows, "row_mask"),), self.variables)
+            share = f"tl.sum(tl.where(row_mask, {value}, {IDENTITY['sum']}))"
+            self.writer.line(f"tl.store({node.name}_parts + tl.program_id(0), {share})")

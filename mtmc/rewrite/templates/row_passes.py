@@ -1,0 +1,143 @@
+"""row_passes: how a row is reduced: at once where it is held in registers, or piece by piece where it is looped over.
+
+A sum of squared distances to the mean ("deviations") needs the mean. Over pieces, each lane keeps the mean and the
+deviations of the columns it has seen (Welford's update), and in the end the lanes are put together (Chan's formula):
+
+    n = n1 + n2, deviations = d1 + d2 + n1 (m1 - m)^2 + n2 (m2 - m)^2, m the mean of both
+
+so a variance takes one pass over memory, without the cancellation that a sum of squares has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtmc.rewrite.body import Body, Node, Trailing
+from mtmc.rewrite.space import Group, bare
+from mtmc.rewrite.templates.pointwise import Variables, load_once
+from mtmc.rewrite.templates.writer import Writer
+
+IDENTITY = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")', "deviations": "0.0"}
+"""What a reduction starts from, and what stands for elements outside the bounds."""
+
+_COMBINE = {"sum": "{0} + {1}", "max": "tl.maximum({0}, {1})", "min": "tl.minimum({0}, {1})"}
+
+
+_PICKED = "tl.where({cols} == {1}, {0}, 0.0)"
+
+
+def picked(body: Body, node: Node) -> Node | None:
+    """What a reduction sums up, where that is one element of each row, straight from outside; else None."""
+    found = body.node(node.reads()[0])
+    if node.operation != "sum" or found is None or found.operation != _PICKED or found.name in body.stores:
+        return None
+    value, _ = found.operands
+    return found if isinstance(value, str) and body.node(value) is None else None
+
+
+def pick(writer: Writer, node: Node, found: Node, groups: tuple[Group, ...], variables: Variables, cols: str) -> None:
+    """Load that element alone: no look at all others is needed."""
+    value, item = found.operands
+    assert isinstance(value, str) and isinstance(item, str | Trailing)
+    place, inside = load_once(writer, item, found.shape, groups, variables), f"{node.name}_inside"
+    writer.line(f"{inside} = row_mask & ({place} >= 0) & ({place} < {cols})")
+    chosen = tuple(Group(place if group.index == "cols" else group.index, group.size, "") for group in groups)
+    offset = bare(writer.access(value, found.shape, chosen).offset)
+    address = f"{writer.pointer(value)} + {offset}"
+    writer.line(f"{node.name} = tl.load({address}, mask={inside}, other=0.0).to(tl.float32)")
+    variables[node.name] = node.name
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A loop over columns: from `first` up to `last` (expressions)."""
+
+    first: str
+    last: str
+
+    @property
+    def width(self) -> str:
+        """Number of columns, at least 0."""
+        return self.last if self.first == "0" else f"tl.maximum({self.last} - {self.first}, 0)"
+
+
+def whole(writer: Writer, node: Node, value: str, variables: Variables, cols: str) -> None:
+    """Reduce rows that are held in registers."""
+    name, which = node.name, node.operation.removeprefix("arg")
+    guarded = f"tl.where(mask, {value}, {IDENTITY[which]})"
+    if node.operation == "deviations":
+        mean = variables[node.reads()[1]]
+        writer.line(f"{name}_apart = tl.where(mask, {value} - {mean}, 0.0)")
+        writer.line(f"{name} = tl.sum({name}_apart * {name}_apart, axis=1, keep_dims=True)")
+    elif which != node.operation:
+        writer.line(f"{name}_all = {guarded}")
+        first_place(writer, name, which, f"{name}_all", "cols", cols)
+    else:
+        writer.line(f"{name} = tl.{which}({guarded}, axis=1, keep_dims=True)")
+    variables[name] = name
+
+
+def start(writer: Writer, node: Node) -> None:
+    """Write what a reduction starts a loop with."""
+    operation = node.operation.removeprefix("arg")
+    writer.line(f"{node.name}_acc = tl.full([BLOCK_ROWS, BLOCK_COLS], {IDENTITY[operation]}, tl.float32)")
+    if node.operation == "deviations":
+        writer.line(f"{node.name}_mean = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)")
+    elif node.operation.startswith("arg"):
+        writer.line(f"{node.name}_at = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.int32)")
+
+
+def accumulate(writer: Writer, node: Node, value: str, loop: Pass) -> None:
+    """Write what a reduction does with one piece of the rows."""
+    name, operation = node.name, node.operation.removeprefix("arg")
+    guarded = f"tl.where(mask, {value}, {IDENTITY[operation]})"
+    if node.operation == "deviations":
+        done = "start" if loop.first == "0" else f"(start - {loop.first})"
+        writer.comment("each lane's mean and squared distances to it, one more column a turn")
+        writer.line(f"{name}_new = tl.where(mask, {value}, {name}_mean)")
+        writer.line(f"{name}_apart = {name}_new - {name}_mean")
+        writer.line(f"{name}_mean += {name}_apart * (1.0 / ({done} // BLOCK_COLS + 1))")
+        writer.line(f"{name}_acc += {name}_apart * ({name}_new - {name}_mean)")
+    elif node.operation.startswith("arg"):
+        better = ">" if node.operation == "argmax" else "<"
+        writer.line(f"{name}_new = {guarded}")
+        writer.line(f"{name}_at = tl.where({name}_new {better} {name}_acc, cols, {name}_at)")
+        writer.line(f"{name}_acc = " + _COMBINE[operation].format(f"{name}_acc", f"{name}_new"))
+    else:
+        writer.line(f"{name}_acc = " + _COMBINE[operation].format(f"{name}_acc", guarded))
+
+
+def finish(writer: Writer, node: Node, loop: Pass) -> None:
+    """Write how the lanes of a loop are put together."""
+    name = node.name
+    if node.operation == "deviations":
+        writer.comment("a lane has seen every BLOCK_COLS-th column; now all lanes as one")
+        writer.line(f"{name}_seen = tl.cdiv({loop.width} - tl.arange(0, BLOCK_COLS)[None, :], BLOCK_COLS)")
+        put_together(writer, name, f"{name}_mean", f"{name}_acc", f"{name}_seen", loop.width)
+    elif node.operation.startswith("arg"):
+        first_place(writer, name, node.operation.removeprefix("arg"), f"{name}_acc", f"{name}_at", loop.last)
+    else:
+        writer.line(f"{name} = tl.{node.operation}({name}_acc, axis=1, keep_dims=True)")
+
+
+def first_place(writer: Writer, name: str, which: str, values: str, places: str, beyond: str) -> None:
+    """The place of the largest ("max") or smallest ("min") of some values, which is left in `{name}_top`.
+
+    values, places: variables [rows, parts]. beyond: larger than any place.
+    """
+    writer.line(f"{name}_top = tl.{which}({values}, axis=1, keep_dims=True)")
+    writer.comment("the first of equals")
+    writer.line(f"{name} = tl.min(tl.where({values} == {name}_top, {places}, {beyond}), axis=1, keep_dims=True)")
+
+
+def put_together(writer: Writer, name: str, means: str, deviations: str, counts: str, total: str) -> None:
+    """Deviations of parts as one: the squared distances of the parts' means to the mean of all come in addition.
+
+    means, deviations, counts: variables [rows, parts]. total: number of columns. Leaves the mean in `{name}_centre`.
+    """
+    at_least_one = total if total.isidentifier() else f"tl.maximum({total}, 1)"
+    writer.line(f"{name}_weighed = {means} * {counts}")
+    writer.line(f"{name}_centre = tl.sum({name}_weighed, axis=1, keep_dims=True) / {at_least_one}")
+    writer.line(f"{name}_off = {means} - {name}_centre")
+    writer.line(f"{name}_all = {deviations} + {counts} * {name}_off * {name}_off")
+    writer.line(f"{name} = tl.sum({name}_all, axis=1, keep_dims=True)")

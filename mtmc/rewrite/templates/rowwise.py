@@ -1,0 +1,223 @@
+"""rowwise: elementwise ops and reductions over the same rows: softmax, every norm, logsumexp, cross entropy are all this.
+
+The reduced dimensions must be neighbours; what stands before them are the outer, behind them the inner dimensions. A row
+is one (outer, inner) index, a column runs over the reduced dimensions. Two ways to go through a row: held in registers
+("registers": a program loads its rows once) or in several passes over a long row ("loop": one pass for each reduction that
+waits for another). `split` > 1 cuts each row among several programs and adds a second kernel. With "eviction_policy" =
+"evict_first" rows that are held in registers are read as what the cache may forget first.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mtmc.rewrite.body import Body, Trailing
+from mtmc.rewrite.graph import Graph, Varying, is_one, power_of_two_above, product
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.sizes import Scope
+from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
+from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals
+from mtmc.rewrite.templates.row_kernel import RowKernel
+from mtmc.rewrite.templates.rows import Layout, lay_out, loops, why_not_split
+from mtmc.rewrite.templates.shares import shares
+from mtmc.rewrite.templates.writer import (
+    INDENT,
+    Launch,
+    Printed,
+    Writer,
+    kernel_text,
+    launch_lines,
+    printed,
+    scope_of,
+    size_expression,
+)
+
+MAX_SPLIT = 1024
+
+MAX_REGISTER_COLUMNS = 16384
+"""A row longer than this is not held in registers: with 32 warps that is 16 elements a thread, and few programs fit."""
+CACHED_COLUMNS = 65536
+"""Rows up to this are found in the cache when they are read again, if a program is as large as a multiprocessor: 132 rows
+of fp32 numbers are 35 MB."""
+ALIGNMENT = 128
+"""Of a program's share of a split row, in elements: so that its loads begin where lines of the cache do."""
+
+
+class Rowwise:
+    """Elementwise ops and reductions over the same rows."""
+
+    name = "rowwise"
+
+    def matches(self, body: Body) -> bool:
+        """Has a reduction and no matrix product."""
+        kinds = {node.kind for node in body.nodes}
+        return "reduce" in kinds and "dot" not in kinds
+
+    def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
+        """Rows in registers where they fit, else a loop; more rows a program where rows are short, less than one where
+        they are few and long."""
+        layout = lay_out(graph, body)
+        columns = max(layout.cols, default=1)
+        inner = 32 if not is_one(layout.inner) else 1
+        if columns <= MAX_REGISTER_COLUMNS // inner:
+            rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
+            warps = register_warps(columns * rows)
+            return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
+        return {**looping(body, layout), "block_rows": inner, "split": _split(body, layout, inner)}
+
+    def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
+        """One kernel, or two where rows are split or a total over all rows is taken. Raises: NotCovered."""
+        return _Assembler(graph, body, stage, name).emit()
+
+
+def register_warps(elements: int) -> int:
+    """Warps that hold some elements in registers: about 16 a thread, four loads of 16 bytes on their way."""
+    return max(4, min(32, power_of_two_above(elements) // 512))
+
+
+def looping(body: Body, layout: Layout) -> dict[str, int | str]:
+    """How to loop over rows: with so many columns at a time that each thread has a few loads on their way, and with all
+    warps of a multiprocessor in one program where that lets the second loop find the row in the cache."""
+    inner = 32 if not is_one(layout.inner) else 1
+    columns, passes = max(layout.cols, default=1), loops(body, layout)
+    kept = sum(2 if node.operation == "deviations" or node.operation.startswith("arg") else 1 for node in passes[0][0])
+    block, warps = 4096 if kept <= 1 else 2048, 8
+    if inner == 1 and len(passes) > 1 and MAX_REGISTER_COLUMNS < columns <= CACHED_COLUMNS:
+        block, warps = 8192, 32
+    block = min(block, max(512, power_of_two_above(columns) // 4 * inner))
+    segment = _segment(body, layout)
+    if segment % 512 == 0:
+        block = math.gcd(block, segment)
+    return {"passes": "loop", "block_cols": block // inner, "num_warps": warps}
+
+
+def _segment(body: Body, layout: Layout) -> int:
+    """The fewest columns, one behind the other, for which full nodes read the same (a channel's pixels); 0 if none do."""
+    if not is_one(layout.inner) or layout.lead:
+        return 0
+    maps = [node for node in body.nodes if node.kind == "map" and layout.place[node.name] == "full"]
+    shared = [(node.shape, item.ones) for node in maps for item in node.operands if isinstance(item, Trailing)]
+    found = [product(shape[-ones:])[0] for shape, ones in shared if 0 < ones < len(shape)]
+    return min((count for count in found if count < layout.cols[0]), default=0)
+
+
+def _split(body: Body, layout: Layout, block_rows: int) -> int:
+    """Among how many programs each row is cut, so that there are enough of them and none has too little."""
+    if why_not_split(body, layout):
+        return 1
+    programs, columns = -(-max(layout.rows, default=1) // block_rows), max(layout.cols, default=1)
+    return shares(programs, 4, lambda split: split <= MAX_SPLIT and columns // (split // 4) > 4 * MAX_REGISTER_COLUMNS)
+
+
+def _blocks(rows: str, each: int) -> str:
+    """Expression of the number of programs that take `each` rows."""
+    return f"triton.cdiv({rows}, {each})" if each > 1 else rows
+
+
+def _power_of_two(limit: int) -> int:
+    """The largest power of two that is at most `limit`."""
+    return 1 << (limit.bit_length() - 1)
+
+
+class _Assembler:
+    """Prints one rowwise stage: kernels and launcher."""
+
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
+        self.graph, self.body, self.stage, self.name = graph, body, stage, name
+        self.kernel = RowKernel(*in_memory_order(graph, body, stage), stage, name)
+        self.kernel.write()
+
+    def emit(self) -> Printed:
+        """The kernels and their launcher."""
+        graph, body, stage, name = self.graph, self.body, self.stage, self.name
+        scope, spare = scope_of(graph, body), dict[str, Varying]()
+        parts = self.kernel.partial_names()
+        rows = size_expression(self.kernel.layout.rows, "n_rows", scope, spare)
+        cols = size_expression(self.kernel.layout.cols, "n_cols", scope, spare)
+        block_rows = stage.number("block_rows")
+        first_stores = tuple(
+            value
+            for value in body.stores
+            if not parts or (self.kernel.split == 1 and self.kernel.layout.place[value] != "total")
+        )
+        constants = self._constants(self.kernel.writer, rows, cols, scope, spare)
+        grid = [_blocks(rows, block_rows)]
+        if self.kernel.split > 1:
+            grid.append(str(self.kernel.split))
+        doc = f"{', '.join(stage.ops)}: BLOCK_ROWS rows a program, " + (
+            "several passes over each row." if self.kernel.loop else "each row held in registers."
+        )
+        texts = [kernel_text(self.kernel.writer, first_stores, parts, [key for key, _ in constants], doc)]
+        lines = handed_over(graph, body, stage, self.kernel.writer, scope, spare)
+        like = body.loads[0]
+        count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({_blocks(rows, block_rows)},)"
+        for part in parts:
+            dtype = "int32" if part.endswith("_places") else "float32"
+            lines.append(f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.{dtype})")
+        warps = stage.number("num_warps")
+        launch = Launch(
+            f"{name}_kernel", self.kernel.writer, first_stores, tuple(parts), tuple(grid), tuple(constants), warps
+        )
+        lines += launch_lines(launch, scope, spare)
+        if parts:
+            texts.append(self._second(lines, parts, (rows, cols), scope, spare))
+        last = channels_last_values(graph, body) if is_channels_last(stage) else ()
+        return printed(body, name, texts, lines, spare, last)
+
+    def _constants(
+        self, writer: Writer, rows: str, cols: str, scope: Scope, spare: dict[str, Varying]
+    ) -> list[tuple[str, str]]:
+        """Compile-time arguments of a kernel that goes over rows and columns."""
+        block = str(self.stage.number("block_cols") or 1024)
+        constants = [("WIDE", f"{rows} * {cols} >= 2**31"), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
+        constants.append(("BLOCK_COLS", block if self.kernel.loop else f"triton.next_power_of_2({cols})"))
+        chunk = self._chunk(cols)
+        if self.kernel.split > 1:
+            constants.append(("CHUNK", chunk))
+        if writer.segments:
+            sizes = [
+                size_expression(size, name, scope, spare)
+                for size, name in writer.sizes.items()
+                if name in writer.segments
+            ]
+            conditions = [f"({cols}) % ({size}) == ({size}) % {block} == 0" for size in sizes]
+            conditions += [f"{chunk} % {block} == 0"] * (self.kernel.split > 1)
+            constants.append(("ALIGNED", " and ".join(conditions)))
+            long = [f"({cols}) % ({size}) == 0 and ({size}) >= {block}" for size in sizes]
+            constants.append(("LONG", " and ".join(long)))
+        return constants
+
+    def _chunk(self, cols: str) -> str:
+        """Expression of the number of columns of a program's share of a row."""
+        return f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
+
+    def _second(
+        self, lines: list[str], parts: list[str], sizes: tuple[str, str], scope: Scope, spare: dict[str, Varying]
+    ) -> str:
+        """Print the second kernel and add its launch to the launcher's lines. sizes: expressions of rows and columns."""
+        kernel, (rows, cols), split = self.kernel, sizes, ("SPLIT", str(self.kernel.split))
+        grid: tuple[str, ...] = ("1",)
+        stores, extra, warps = self.body.stores, tuple(parts), 4
+        if kernel.split > 1 and kernel.full_stores:
+            writer = apply_split(kernel)
+            constants = [*self._constants(writer, rows, cols, scope, spare), split]
+            grid = (_blocks(rows, self.stage.number("block_rows")), str(kernel.split))
+            doc, warps = "Put the shares of each split row together, and use them.", self.stage.number("num_warps")
+        elif kernel.split > 1:
+            writer, together = combine_split(kernel), max(1, 1024 // kernel.split)
+            constants = [("BLOCK_ROWS", str(together)), split]
+            if any(node.operation == "deviations" for node in kernel.reductions):
+                constants.append(("CHUNK", self._chunk(cols)))
+            grid = (_blocks(rows, together),)
+            doc = "Put the shares of each split row together."
+        else:
+            writer, constants, warps = combine_totals(kernel), [("BLOCK", "8192")], 16
+            stores = tuple(value for value in self.body.stores if kernel.layout.place[value] == "total")
+            extra = (*parts, "n_parts")
+            doc = "Add up what the programs of the first kernel found."
+            lines.append(f"{INDENT}n_parts = {parts[0]}.numel()")
+        text = kernel_text(writer, stores, extra, [key for key, _ in constants], doc)
+        lines.extend(
+            launch_lines(Launch(writer.name, writer, stores, extra, grid, tuple(constants), warps), scope, spare)
+        )
+        return text

@@ -1,0 +1,306 @@
+"""windows: pooling of any kind and depthwise convolution: a few neighbours of each position, with elementwise work around.
+
+A program makes `block` elements of the result, whatever its shape, and goes over the taps of their windows one by one.
+With "loop" = "planes" they are of one plane (an image's channel), so that what belongs to the channel is read once.
+Where operand and result lie channels last, neighbours among the elements are channels of one place.
+"""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.graph import Graph, Varying, product
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.sizes import Scope
+from mtmc.rewrite.space import Group, bare
+from mtmc.rewrite.templates.channels_last import (
+    FORMATS,
+    channels_last_values,
+    in_memory_order,
+    is_channels_last,
+    permuting_lines,
+)
+from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.positions import (
+    Windowed,
+    allocations,
+    analyse,
+    constant,
+    digits,
+    factor,
+    inside_sizes,
+    scope_with_results,
+    shifted,
+    size_lines,
+    text_of,
+    times,
+)
+from mtmc.rewrite.templates.writer import (
+    Launch,
+    Printed,
+    Writer,
+    contiguous_lines,
+    kernel_text,
+    launch_lines,
+    printed,
+    scope_of,
+    size_expression,
+)
+
+MAX_UNROLLED = 32
+"""Taps of a window that are written out by the compiler; more are gone through by a loop."""
+
+LARGE_PLANE = 1024
+"""Positions of a plane, of which the last program's share may be mostly empty."""
+
+CONVOLUTIONS = ("convolution", "transposed convolution")
+
+
+class Windows:
+    """Pooling and depthwise convolution."""
+
+    name = "windows"
+
+    def matches(self, body: Body) -> bool:
+        """Has windows that are no matrix product."""
+        return any(node.kind == "window" and node.operation not in CONVOLUTIONS for node in body.nodes)
+
+    def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
+        """One element a thread: neighbours read neighbours at every tap. Plane by plane where weights belong to planes."""
+        found = analyse(graph, body)
+        large = product(found.outputs)[0] >= LARGE_PLANE and found.node.operation == "weighted sum"
+        return {"block": 128, "num_warps": 4, "loop": "planes" if large else "flat"}
+
+    def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
+        """One kernel. Raises: NotCovered where there is more than elementwise work around the windows."""
+        found = analyse(graph, body)
+        if is_channels_last(stage) and len(found.shape) != len(found.axes) + 2:
+            raise NotCovered("windows over other dimensions than those behind the channels")
+        kernel = _Kernel(graph, body, found, name, stage)
+        kernel.write()
+        return _launcher(graph, body, stage, name, kernel)
+
+
+class _Kernel:
+    """The kernel in the making."""
+
+    def __init__(self, graph: Graph, body: Body, found: Windowed, name: str, stage: Stage) -> None:
+        self.body, self.found, self.last = body, found, is_channels_last(stage)
+        self.planes = dict(stage.schedule).get("loop") == "planes"
+        self.writer = Writer(*in_memory_order(graph, body, stage), f"{name}_kernel")
+        window = found.window
+        self.checked = window.ceil or window.adaptive or any(any(size) for size in window.padding)
+        """Whether windows reach over the edges."""
+        self.names = [
+            (self.writer.argument(f"in_{axis}", size), self.writer.argument(f"out_{axis}", f"out_{axis}"))
+            for axis, size in zip(found.axes, inside_sizes(found), strict=True)
+        ]
+        taps = [constant(size) or MAX_UNROLLED + 1 for size in window.size]
+        self.unrolled = product(tuple((tap,) for tap in taps))[0] <= MAX_UNROLLED
+
+    def write(self) -> None:
+        """Write all of it."""
+        writer, found = self.writer, self.found
+        space = self._space()
+        self._starts()
+        name = found.node.name
+        writer.line(f"{name} = tl.full([BLOCK], {self._neutral()}, tl.float32)")
+        inside = "mask"
+        for axis in range(len(found.axes)):
+            inside = self._tap(axis, inside)
+        self._add(inside)
+        writer.level = 1
+        if found.node.operation == "mean":
+            writer.line(f"{name} = {name} / {self._count()}")
+        variables: Variables = {name: name}
+        write_maps(writer, [node.name for node in found.after], space, variables)
+        for value in self.body.stores:
+            writer.store(value, variables[value], "offs", "mask")
+
+    def _space(self) -> tuple[Group, ...]:
+        """Which elements of the result a program has."""
+        writer, found = self.writer, self.found
+        index = "plane" if self.planes else "block"
+        writer.line(f"{index} = tl.program_id(0)")
+        if self.planes:
+            pixels = factor([outside for _, outside in self.names])
+            writer.line(f"blocks = tl.cdiv({bare(pixels)}, BLOCK)")
+            writer.line("pixel = plane % blocks * BLOCK + tl.arange(0, BLOCK)")
+            writer.line(f"mask = pixel < {bare(pixels)}")
+            writer.line("plane = plane // blocks")
+        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
+        writer.line(f"    {index} = {index}.to(tl.int64)")
+        if self.planes:
+            writer.line(f"offs = plane * {pixels} + pixel")
+            lead, inside = product(found.node.shape[: -len(found.axes)]), product(found.outputs)
+            return (Group("plane", lead, ""), Group("pixel", inside, "mask"))
+        count = writer.argument("n_elements", f"{self.body.stores[0]}.numel()")
+        writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
+        writer.line(f"mask = offs < {count}")
+        return (Group("offs", product(found.node.shape), "mask"),)
+
+    def _neutral(self) -> str:
+        return 'float("-inf")' if self.found.node.operation == "max" else "0.0"
+
+    def _starts(self) -> None:
+        """Which plane (image and channel) an element is of, and where its window begins."""
+        writer, found = self.writer, self.found
+        outsides = [outside for _, outside in self.names]
+        places = digits("offs", ["", *outsides])
+        if self.last:
+            *places, channel = digits(
+                "offs", ["", *outsides, writer.argument("n_channels", f"{found.source}.shape[1]")]
+            )
+            writer.line(f"at_channel = {channel}")
+        elif self.planes:
+            places = ["plane", *digits("pixel", ["", *outsides[1:]])]
+        for axis, letter in enumerate(found.axes):
+            (inside, outside), index = self.names[axis], places[axis + 1]
+            if found.window.adaptive:
+                writer.line(f"at_{letter} = {index}")
+                writer.line(f"from_{letter} = at_{letter} * {inside} // {outside}")
+                writer.line(f"to_{letter} = ((at_{letter} + 1) * {inside} + {outside} - 1) // {outside}")
+            else:
+                stride, padding = (text_of(writer, size[axis]) for size in (found.window.stride, found.window.padding))
+                index = f"({index})" if stride != "1" else index
+                writer.line(f"from_{letter} = {shifted(times(index, stride), padding)}")
+        writer.line(f"{'at_image' if self.last else 'planes'} = {places[0]}")
+        if found.node.operation == "weighted sum":
+            weight = found.node.reads()[1]
+            writer.line(f"channels = planes % {writer.argument('n_channels', f'{weight}.shape[0]')}")
+            each = tuple(o // i for o, i in zip(found.node.shape[1], found.shape[1], strict=True))
+            if any(number > 1 for number in each):
+                per = writer.argument("n_each", f"{weight}.shape[0] // {found.source}.shape[1]")
+                writer.line(f"planes = planes // {per}  # several results of one channel")
+
+    def _tap(self, axis: int, inside: str) -> str:
+        """Open the loop over the taps of one dimension; the mask of what is inside the operand so far."""
+        writer, letter = self.writer, self.found.axes[axis]
+        loop = "tl.static_range" if self.unrolled else "range"
+        dilation = text_of(writer, self.found.window.dilation[axis])
+        writer.line(f"for tap_{letter} in {loop}(KERNEL_{letter.upper()}):")
+        writer.level += 1
+        writer.line(f"{letter} = from_{letter} + {times(f'tap_{letter}', dilation)}")
+        if not self.checked:
+            return inside
+        low = f"({letter} >= 0) & " if any(self.found.window.padding[axis]) else ""
+        end = f"to_{letter}" if self.found.window.adaptive else self.names[axis][0]
+        writer.line(f"inside_{letter} = {inside} & {low}({letter} < {end})")
+        return f"inside_{letter}"
+
+    def _add(self, inside: str) -> None:
+        """Read one tap and add it."""
+        writer, found = self.writer, self.found
+        groups = self._inside(inside)
+        variables: Variables = {}
+        value = found.source
+        if writer.tensor(value).contiguous:
+            places = [(axis, size) for axis, (size, _) in zip(found.axes, self.names, strict=True)]
+            offset = "at_image" if self.last else "planes"
+            for axis, size in (*places, *((("at_channel", "n_channels"),) if self.last else ())):
+                offset = f"({offset}) * {size} + {axis}" if "+" in offset else f"{offset} * {size} + {axis}"
+            writer.contiguous.add(value)
+            guard = f"mask={inside}, other=0.0"
+            writer.line(f"{value} = tl.load({writer.pointer(value)} + {offset}, {guard}).to(tl.float32)")
+        else:
+            writer.load(found.source, found.shape, groups, value)
+        if found.before:
+            first = writer.body.node(found.before[0].name)
+            assert first is not None
+            variables[(found.source, first.shape)] = value
+            write_maps(writer, [node.name for node in found.before], groups, variables)
+            value = variables[found.before[-1].name]
+        name, operation = found.node.name, found.node.operation
+        if operation == "max":
+            guarded = f"tl.where({inside}, {value}, {self._neutral()})" if self.checked else value
+            writer.line(f"{name} = tl.maximum({name}, {guarded})")
+        elif operation == "weighted sum":
+            weight = found.node.reads()[1]
+            writer.contiguous.add(weight)
+            tap = "channels"
+            for axis in found.axes:
+                tap = f"({tap})" if "+" in tap else tap
+                tap = f"{tap} * KERNEL_{axis.upper()} + tap_{axis}"
+            guard = "" if self.planes else ", mask=mask, other=0.0"
+            writer.line(f"tap_weight = tl.load({writer.pointer(weight)} + {tap}{guard}).to(tl.float32)")
+            writer.line(f"{name} += {self._guarded(value, inside)} * tap_weight")
+        else:
+            writer.line(f"{name} += {self._guarded(value, inside)}")
+
+    def _inside(self, mask: str) -> tuple[Group, ...]:
+        """The space of the operand's elements that one tap reads."""
+        found, lead = self.found, self.found.shape[: -len(self.found.axes)]
+        axes = tuple(Group(axis, size, mask) for axis, size in zip(found.axes, found.inputs, strict=True))
+        if self.last:
+            return (Group("at_image", lead[0], mask), *axes, Group("at_channel", lead[1], mask))
+        return (Group("planes", product(lead), mask), *axes) if lead else axes
+
+    def _guarded(self, value: str, inside: str) -> str:
+        """What is loaded outside of the bounds is 0, but work on it may make something else of it."""
+        return f"tl.where({inside}, {value}, 0.0)" if self.found.before and self.checked else value
+
+    def _count(self) -> str:
+        """What a mean divides by."""
+        writer, found, window = self.writer, self.found, self.found.window
+        if window.counted == "all":
+            return factor([f"KERNEL_{axis.upper()}" for axis in found.axes])
+        parts = []
+        for at, axis in enumerate(found.axes):
+            tap, padding, inside = f"KERNEL_{axis.upper()}", text_of(writer, window.padding[at]), self.names[at][0]
+            end, begin = f"tl.minimum(from_{axis} + {tap}, {shifted(inside, padding, '+')})", f"from_{axis}"
+            if window.adaptive:
+                end = f"to_{axis}"
+            elif window.counted == "inside":
+                end, begin = f"tl.minimum(from_{axis} + {tap}, {inside})", f"tl.maximum(from_{axis}, 0)"
+            writer.line(f"count_{axis} = {end} - {begin}")
+            parts.append(f"count_{axis}")
+        return factor(parts)
+
+
+def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel) -> Printed:
+    found, spare = kernel.found, dict[str, Varying]()
+    scope = scope_of(graph, body)
+    last = channels_last_values(graph, body) if kernel.last else ()
+    lines = permuting_lines(graph, body, kernel.writer) if last else []
+    lines += contiguous_lines(kernel.writer) + size_lines(found, scope, spare)
+    lead = [f"{found.source}.shape[{axis}]" for axis in range(len(found.shape) - len(found.axes))]
+    if found.node.operation == "weighted sum":
+        lead[1] = f"{found.node.reads()[1]}.shape[0]"
+    lines += allocations(graph, found, body.stores, lead, FORMATS[len(found.shape)] if last else "")
+    extents = [f"KERNEL_{axis.upper()}" for axis in found.axes]
+    text = kernel_text(
+        kernel.writer,
+        body.stores,
+        (),
+        ("WIDE", *extents, "BLOCK"),
+        f"{', '.join(stage.ops)}: BLOCK elements a program.",
+    )
+    wide = f"max({found.source}.numel(), {body.stores[0]}.numel()) >= 2**31"
+    taps = [_extent(found, axis, scope, spare) for axis in range(len(found.axes))]
+    block, grid = stage.number("block"), f"triton.cdiv({body.stores[0]}.numel(), {stage.number('block')})"
+    if kernel.planes:
+        pixels = factor([f"out_{axis}" for axis in found.axes])
+        grid = f"{body.stores[0]}.numel() // {pixels} * triton.cdiv({bare(pixels)}, {block})"
+    launch = Launch(
+        f"{name}_kernel",
+        kernel.writer,
+        body.stores,
+        (),
+        (grid,),
+        (("WIDE", wide), *zip(extents, taps, strict=True), ("BLOCK", str(block))),
+        stage.number("num_warps"),
+    )
+    lines += launch_lines(launch, scope_with_results(graph, body), spare)
+    return printed(body, name, [text], lines, spare, last)
+
+
+def _extent(found: Windowed, axis: int, scope: Scope, spare: dict[str, Varying]) -> str:
+    """Number of taps of a window along a dimension."""
+    letter = found.axes[axis]
+    if found.window.adaptive:
+        return f"triton.cdiv({inside_sizes(found)[axis]}, out_{letter}) + 1"
+    number = constant(found.window.size[axis])
+    return (
+        str(number)
+        if number is not None
+        else size_expression(found.window.size[axis], f"kernel_{letter}", scope, spare)
+    )

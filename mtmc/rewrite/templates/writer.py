@@ -1,0 +1,309 @@
+"""writer: collects a kernel's arguments and lines while a template writes its body, and prints the two functions.
+
+Every kernel template prints the same way: a `@triton.jit` function and a launcher beside it that takes tensors, works out
+sizes and grid, allocates the outputs and returns them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Trailing
+from mtmc.rewrite.folding import INDENT, docstring, folded
+from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one
+from mtmc.rewrite.sizes import NoExpression, Scope
+from mtmc.rewrite.space import Access, Group, access, bare
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A stage as text.
+
+    text: the kernel functions and the launcher. launcher: its name. tensors: values it takes, in order.
+    numbers: (parameter, value at every variant) that it takes besides, because no tensor at hand gives them.
+    results: the values it returns, in order. last: those of tensors and results that lie channels last.
+    """
+
+    text: str
+    launcher: str
+    tensors: tuple[str, ...]
+    numbers: tuple[tuple[str, Varying], ...]
+    results: tuple[str, ...]
+    last: tuple[str, ...] = ()
+
+
+class Writer:
+    """One kernel in the making.
+
+    loops: whether it is in a loop over columns, BLOCK_COLS of them from `start` on. policy: how the cache should treat
+    what is loaded there for each row and column. segments: sizes by which such loads divide the column's number.
+    """
+
+    def __init__(self, graph: Graph, body: Body, name: str) -> None:
+        self.graph = graph
+        self.body = body
+        self.name = name
+        self.lines: list[str] = []
+        self.level = 1
+        self.sizes: dict[Size, str] = {}
+        self.strides: dict[tuple[str, int], str] = {}
+        self.numbers: dict[Varying, str] = {}
+        self.given: dict[str, str] = {}
+        self.used: set[str] = set()
+        self.contiguous: set[str] = set()
+        self.policy = ""
+        self.loops = False
+        self.segments: set[str] = set()
+
+    # -- lines ---------------------------------------------------------------------------------------------------
+    def line(self, text: str) -> None:
+        """Add one line at the present indentation."""
+        self.lines.append(INDENT * self.level + text)
+
+    def comment(self, text: str) -> None:
+        """Add a comment line."""
+        self.line(f"# {text}")
+
+    # -- arguments -----------------------------------------------------------------------------------------------
+    def tensor(self, value: str) -> Tensor:
+        """What is known of a value from outside."""
+        return self.graph.values[value]
+
+    def preset(self, size: Size, name: str) -> str:
+        """Give a size its argument name before it is first used."""
+        if size and not is_one(size):
+            self.sizes.setdefault(size, name)
+        return self.size(size)
+
+    def size(self, size: Size) -> str:
+        """Name of the kernel argument that holds a size."""
+        if not size or is_one(size):
+            return "1"
+        if size not in self.sizes:
+            self.sizes[size] = f"size_{len(self.sizes)}"
+        return self.sizes[size]
+
+    def number(self, number: Varying) -> str:
+        """Name of the kernel argument that holds a scalar."""
+        if all(isinstance(value, int) for value in number.values):
+            return self.size(tuple(int(value) for value in number.values))
+        return self.numbers.setdefault(number, f"scale_{len(self.numbers)}")
+
+    def argument(self, name: str, expression: str) -> str:
+        """An argument of its own, whose expression in the launcher is known: sizes that only happen to be equal wherever
+        the reference was exported (height and width, say) are not taken for one."""
+        self.given[name] = expression
+        return name
+
+    def stride(self, value: str, axis: int) -> str:
+        """Name of the kernel argument that holds a tensor's stride along an axis, in elements."""
+        return self.strides.setdefault((value, axis), f"{value}_stride_{axis}")
+
+    def pointer(self, value: str) -> str:
+        """Name of the kernel argument that points to a value."""
+        self.used.add(value)
+        return f"{value}_ptr"
+
+    def access(self, operand: str | Trailing, shape: Shape, groups: tuple[Group, ...]) -> Access:
+        """How to reach an operand from outside at a logical shape."""
+        value, ones = (operand.value, operand.ones) if isinstance(operand, Trailing) else (operand, 0)
+        tensor = self.tensor(value)
+        if tensor.contiguous:
+            self.contiguous.add(value)
+        return access(tensor, ones, shape, groups, self.size, lambda axis: self.stride(value, axis))
+
+    def index(self, item: Index, shape: Shape, groups: tuple[Group, ...]) -> str:
+        """The position along a dimension of a logical shape."""
+        numbers = Tensor((shape[-item.axis],), "int32", True)
+        found = access(numbers, item.axis - 1, shape, groups, self.size, lambda axis: "1")
+        return found.offset or "0"
+
+    def load(self, operand: str | Trailing, shape: Shape, groups: tuple[Group, ...], variable: str) -> None:
+        """Write the load of an operand into a variable; floats are computed on in fp32."""
+        value = operand.value if isinstance(operand, Trailing) else operand
+        reach = self.access(operand, shape, groups)
+        offset = bare(reach.offset)
+        address = f"{self.pointer(value)} + {offset}" if offset else self.pointer(value)
+        other = ", other=0.0" if self.tensor(value).is_float else ", other=0"
+        guard = f", mask={bare(reach.mask)}{other}" if reach.mask else ""
+        segment = self._segment(offset)
+        if self.policy and not segment and "row_mask" in reach.mask and "col_mask" in reach.mask:
+            guard += f', eviction_policy="{self.policy}"'
+        cast = ".to(tl.float32)" if self.tensor(value).is_float else ""
+        if segment:
+            self.segments.add(segment)
+            first = _COLUMN.sub("start", address)
+            last = _COLUMN.sub("last_col", address)
+            self.line("if ALIGNED:  # the columns at hand have it in common")
+            self.line(f"    {variable} = tl.load({first}, mask=row_mask{other}){cast}")
+            self.line("elif LONG:  # or there is one border between them")
+            self.line(f"    {variable}_first = tl.load({first}, mask=row_mask{other}){cast}")
+            self.line("    last_col = tl.minimum(start + BLOCK_COLS, n_cols) - 1")
+            self.line(f"    {variable}_last = tl.load({last}, mask=row_mask{other}){cast}")
+            border = f"cols < (start // {segment} + 1) * {segment}"
+            self.line(f"    {variable} = tl.where({border}, {variable}_first, {variable}_last)")
+            self.line("else:")
+        self.line(f"{INDENT * bool(segment)}{variable} = tl.load({address}{guard}){cast}")
+
+    def _segment(self, offset: str) -> str:
+        """In a loop over columns: the size by which an offset divides them, if nothing else of it depends on them."""
+        found = _SEGMENT.search(offset) if self.loops and len(_COLUMN.findall(offset)) == 1 else None
+        return found.group(1) if found else ""
+
+    def store(self, value: str, variable: str, offset: str, mask: str) -> None:
+        """Write the store of a result."""
+        target = f"{self.pointer(value)} + {offset}" if offset else self.pointer(value)
+        guard = f", mask={mask}" if mask else ""
+        self.line(f"tl.store({target}, {variable}{guard})")
+
+    def text_of(self, operand: Operand) -> str:
+        """A number inside an expression. Raises: NotCovered for a value that is not at hand."""
+        if isinstance(operand, Number):
+            return _literal(operand.value)
+        if isinstance(operand, Varying):
+            return self.number(operand)
+        if isinstance(operand, Count):
+            size = self.size(operand.size)
+            return f"({size} - {operand.less})" if operand.less else size
+        raise NotCovered(f"{operand} is not at hand")
+
+
+def _literal(value: float) -> str:
+    text = repr(value)
+    if text in ("inf", "-inf", "nan"):
+        return f'float("{text}")'
+    return f"({text})" if value < 0 else text
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How the launcher starts one kernel: its grid as a list of expressions, compile-time arguments, warps and stages.
+
+    instead: inputs for which the kernel gets something else that the launcher has made of them.
+    """
+
+    kernel: str
+    writer: Writer
+    outputs: tuple[str, ...]
+    extra: tuple[str, ...]
+    grid: tuple[str, ...]
+    constants: tuple[tuple[str, str], ...]
+    num_warps: int
+    num_stages: int | None = None
+    instead: tuple[tuple[str, str], ...] = ()
+
+
+def kernel_text(
+    writer: Writer, outputs: Sequence[str], extra: Sequence[str], constants: Sequence[str], doc: str
+) -> str:
+    """The `@triton.jit` function. extra: names of further pointers (workspaces), passed after the outputs."""
+    parameters = [f"{value}_ptr" for value in (*_inputs(writer), *outputs)]
+    divisors = _divisors(writer.lines)
+    sizes = [f"{name}: tl.constexpr" if name in divisors else name for name in writer.sizes.values()]
+    parameters += [*extra, *sizes, *writer.strides.values(), *writer.numbers.values()]
+    parameters += [f"{name}: tl.constexpr" if name in divisors else name for name in writer.given]
+    parameters += [f"{name}: tl.constexpr" for name in constants]
+    head = _wrapped(f"def {writer.name}(", parameters, "):")
+    return "\n".join(["@triton.jit", *head, *docstring(doc), *writer.lines])
+
+
+def _divisors(lines: Sequence[str]) -> set[str]:
+    """Names that a kernel divides integers by. They are compile-time arguments: a division by a known number is a
+    multiplication and a shift, and the compiler sees over which neighbours the quotient is the same."""
+    found = [_DIVISOR.findall(line) for line in lines]
+    return {name for names in found for divisor in names for name in _NAME.findall(divisor)}
+
+
+_COLUMN, _SEGMENT = re.compile(r"\bcols\b"), re.compile(r"\bcols\)? // (\w+)")
+_DIVISOR, _NAME = re.compile(r"(?://|%) (\w+|\([\w *]+\))"), re.compile(r"\b[a-z]\w*")
+
+
+def _inputs(writer: Writer) -> list[str]:
+    return [value for value in writer.body.loads if value in writer.used]
+
+
+def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> list[str]:
+    """The launcher's lines that start a kernel. spare: gets the numbers that no tensor at hand gives."""
+    writer = launch.writer
+    arguments = [dict(launch.instead).get(value, value) for value in _inputs(writer)]
+    arguments += [*launch.outputs, *launch.extra]
+    arguments += [size_expression(size, name, scope, spare) for size, name in writer.sizes.items()]
+    arguments += [f"{value}.stride({axis})" for value, axis in writer.strides]
+    for number, name in writer.numbers.items():
+        try:
+            arguments.append(scope.number(number))
+        except NoExpression:
+            spare[name] = number
+            arguments.append(name)
+    arguments += writer.given.values()
+    arguments += [f"{name}={value}" for name, value in launch.constants]
+    arguments.append(f"num_warps={launch.num_warps}")
+    if launch.num_stages is not None:
+        arguments.append(f"num_stages={launch.num_stages}")
+    grid = ", ".join(launch.grid) + ("," if len(launch.grid) == 1 else "")
+    *before, start = folded(f"{INDENT}{launch.kernel}[({grid})]")
+    return [*before, *_wrapped(f"{start}(", arguments, ")")]
+
+
+def size_expression(size: Size, name: str, scope: Scope, spare: dict[str, Varying]) -> str:
+    """A size in the launcher; where no tensor at hand gives it, it becomes a parameter of the launcher."""
+    try:
+        return scope.size(size)
+    except NoExpression:
+        spare.setdefault(name, Varying(size))
+        return name
+
+
+def scope_of(graph: Graph, body: Body) -> Scope:
+    """What a launcher can express sizes by: the tensors it takes."""
+    return Scope(tuple((value, graph.values[value]) for value in body.loads))
+
+
+def allocation(graph: Graph, body: Body, value: str, scope: Scope, spare: dict[str, Varying]) -> str:
+    """The launcher's line that allocates an output. Raises: NotCovered where no tensor is read that tells the device."""
+    if not body.loads:
+        raise NotCovered(f"{value} is computed from no tensor")
+    tensor = graph.values[value]
+    for load in body.loads:
+        other = graph.values[load]
+        if other.shape == tensor.shape and other.contiguous and other.dtype == tensor.dtype:
+            return f"{INDENT}{value} = torch.empty_like({load})"
+    parts = [size_expression(size, f"{value}_size_{axis}", scope, spare) for axis, size in enumerate(tensor.shape)]
+    shape = f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
+    like = body.loads[0]
+    same_dtype = tensor.dtype == graph.values[like].dtype
+    dtype = f"{like}.dtype" if same_dtype else f"torch.{tensor.dtype}"
+    return f"{INDENT}{value} = torch.empty({shape}, device={like}.device, dtype={dtype})"
+
+
+def printed(
+    body: Body,
+    name: str,
+    kernels: Sequence[str],
+    lines: Sequence[str],
+    spare: dict[str, Varying],
+    last: tuple[str, ...] = (),
+) -> Printed:
+    """A stage from its kernels and the lines of its launcher up to the last launch. last: what lies channels last."""
+    head = f"def launch_{name}({', '.join((*body.loads, *spare))}):"
+    end = f"{INDENT}return {', '.join(body.stores)}"
+    launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines, end])
+    text = "\n\n\n".join([*kernels, launcher])
+    return Printed(text, f"launch_{name}", body.loads, tuple(spare.items()), body.stores, last)
+
+
+def contiguous_lines(writer: Writer) -> list[str]:
+    """Lines that make sure of what the kernel's flat offsets rely on; they copy nothing where it holds already."""
+    inputs = [value for value in writer.body.loads if value in writer.contiguous and value in writer.graph.inputs]
+    return [f"{INDENT}{value} = {value}.contiguous()" for value in inputs]
+
+
+def _wrapped(head: str, items: Sequence[str], tail: str) -> list[str]:
+    """head + items + tail on one line, or one item a line where that is too long."""
+    line = head + ", ".join(items) + tail
+    if len(line) <= 116:
+        return [line]
+    inner = " " * (len(head) - len(head.lstrip())) + INDENT
+    return [head, *[f"{inner}{item}," for item in items], head[: len(head) - len(head.lstrip())] + tail]

@@ -1,0 +1,223 @@
+"""Run: one search in progress, its parts and what it knows, shared by the steps of the state machine.
+
+Everything in it is either a setting or rebuilt from the store, see `rebuild`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from mtmc.action import Action
+from mtmc.chat import ModelSettings
+from mtmc.errors import ConfigError
+from mtmc.outcome import RESOURCE_ERROR, Outcome
+from mtmc.protocols import Coder, Depth, Evaluator, Policy, Step, Strategy
+from mtmc.search.action_statistics import ActionStatistics
+from mtmc.search.budget import Budget, Spent
+from mtmc.search.keyed_locks import KeyedLocks
+from mtmc.search.models import Models
+from mtmc.search.replay import replay, tell_node, tell_trial
+from mtmc.store import ROOT_TRIAL, Attempt, Batch, Store, TrialRow
+from mtmc.task import Task
+from mtmc.tree import KernelNode, Tree, source_hash
+
+ACTIONS_KEPT = 4096
+"""Nodes whose legal actions are kept in memory; those of the others are read from the store when they are needed."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a caller is told after the root and after each batch.
+
+    evaluations: spent so far, of `budget`. speedup: of the best version over the root. runtime_ms: of the best version.
+    seconds: wall time of the run so far. finished: why the search has ended, None while it goes on.
+    """
+
+    evaluations: int
+    budget: int
+    nodes: int
+    speedup: float | None
+    runtime_ms: float | None
+    runtime_kind: str | None
+    seconds: float
+    finished: str | None = None
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The four boundaries of one run."""
+
+    strategy: Strategy
+    policy: Policy
+    coder: Coder
+    evaluator: Evaluator
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run may do. batch: trials at once. repairs: rounds of repair of one trial at most. model: the language model
+    of those parts that ask one."""
+
+    budget: Budget = field(default_factory=Budget)
+    seed: int = 0
+    batch: int = 1
+    repairs: int = 2
+    model: ModelSettings = field(default_factory=ModelSettings)
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the setting, its value and what it may be."""
+        for name, least in (("seed", None), ("batch", 1), ("repairs", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise ConfigError(f"{name} cannot be {value!r}: use a whole number")
+            if least is not None and value < least:
+                raise ConfigError(f"{name} cannot be {value}: use {least} or more")
+
+
+@dataclass
+class TrialRun:
+    """One trial on its way, touched by one thread at a time.
+
+    recorded: attempts that a killed process has left. fresh: hashes that this batch is the first to evaluate.
+    evaluated: the attempts that were screened, with what was found.
+    outcome, gate, attempt: the last version evaluated. duplicate_of: the node that has the edit's source already.
+    reason: why there is no new version.
+    """
+
+    row: TrialRow
+    parent: KernelNode
+    action: Action
+    recorded: Sequence[Attempt] = ()
+    attempts: list[Attempt] = field(default_factory=list)
+    fresh: list[str] = field(default_factory=list)
+    evaluated: list[tuple[Attempt, Outcome]] = field(default_factory=list)
+    outcome: Outcome | None = None
+    gate: Depth = "screen"
+    attempt: int = 0
+    duplicate_of: int | None = None
+    reason: str = ""
+
+
+@dataclass
+class Run:
+    """One search in progress.
+
+    state: the strategy's. failures: versions of ended batches that failed for lack of resources. batch_id: of the batch
+    in flight, or of the next one. pending: a batch that a killed process has left in flight. before: seconds spent
+    before this process. finished: why the search has ended. action_statistics: of the tree's actions.
+    """
+
+    store: Store
+    task: Task
+    parts: Parts
+    settings: Settings
+    models: Models
+    tree: Tree
+    state: Any
+    on_progress: Callable[[Progress], None] | None = None
+    failures: list[tuple[str | None, Outcome]] = field(default_factory=list)
+    failed: set[str] = field(default_factory=set)
+    trial_runs: dict[int, TrialRun] = field(default_factory=dict)
+    evaluations: int = 0
+    batch_id: int = 0
+    pending: Batch | None = None
+    before: float = 0.0
+    finished: str | None = None
+    started: float = field(default_factory=time.monotonic)
+    action_statistics: ActionStatistics = field(init=False)
+    _actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
+    _busy: KeyedLocks = field(default_factory=KeyedLocks)
+
+    def actions(self, node_id: int) -> tuple[Action, ...]:
+        """The legal actions of a node: as the store has them, the last used ones from memory."""
+        if node_id not in self._actions:
+            self.keep_actions(node_id, self.store.legal(node_id)[0])
+        return self._actions[node_id]
+
+    def keep_actions(self, node_id: int, actions: tuple[Action, ...]) -> None:
+        """Keep the legal actions of a node at hand, and forget the oldest beyond `ACTIONS_KEPT`."""
+        self._actions[node_id] = actions
+        if len(self._actions) > ACTIONS_KEPT:
+            del self._actions[next(iter(self._actions))]
+
+    @property
+    def seconds(self) -> float:
+        """Wall time spent on this run so far, summed over resumes."""
+        return self.before + time.monotonic() - self.started
+
+    @property
+    def spent(self) -> Spent:
+        """What the ended batches and the wall clock have spent."""
+        roofline = self.tree.best.outcome.metrics.get("roofline")
+        return Spent(self.evaluations, self.seconds, roofline, self.models.spent)
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run stands."""
+        best = self.tree.best
+        return Progress(
+            evaluations=self.evaluations,
+            budget=self.settings.budget.evaluations,
+            nodes=len(self.tree),
+            speedup=self.tree.speedup(best.id),
+            runtime_ms=best.outcome.runtime_ms,
+            runtime_kind=best.outcome.runtime_kind,
+            seconds=self.seconds,
+            finished=self.finished,
+        )
+
+    def tell_node(self, node: KernelNode, actions: Sequence[Action], priors: Sequence[float]) -> None:
+        """Make a node known to the strategy."""
+        self.state = tell_node(self.parts.strategy, self.state, self.tree, node, actions, priors)
+
+    def tell_trial(self, trial_id: int, child_id: int | None) -> None:
+        """Make the end of a trial known to the strategy. child_id: the node it led to, None where there is none."""
+        self.state = tell_trial(self.parts.strategy, self.state, self.tree, trial_id, child_id)
+
+    def note_failure(self, hash_: str, plan: str | None, outcome: Outcome) -> None:
+        """Remember a version that failed for lack of resources, once; any other is left out."""
+        diagnosis = outcome.diagnosis
+        if diagnosis is not None and diagnosis.kind == RESOURCE_ERROR and hash_ not in self.failed:
+            self.failed.add(hash_)
+            self.failures.append((plan, outcome))
+
+    @contextmanager
+    def alone_with(self, key: str) -> Iterator[None]:
+        """One thread at a time for each `key`: two trials of a batch that wrote the same source evaluate it once."""
+        with self._busy.alone_with(key):
+            yield
+
+
+def history(tree: Tree, node_id: int) -> tuple[Step, ...]:
+    """The steps from the root to a node, oldest first; empty for the root."""
+    return tuple(
+        Step(node.action, node.source, node.outcome, tree.speedup(node.id))
+        for node in tree.path(node_id)
+        if node.action is not None
+    )
+
+
+def rebuild(run: Run) -> None:
+    """Bring a run to where its store stands: tree, strategy, counters, failures.
+
+    Raises: RunError if the strategy asks for other trials than it did, see `replay`.
+    """
+    run.tree = run.store.tree()
+    run.action_statistics = ActionStatistics(run.tree)
+    run.before = run.store.seconds()
+    run.started = time.monotonic()
+    deterministic = run.parts.coder.deterministic
+    replayed = replay(run.store, run.parts.strategy, run.tree, run.settings.seed, deterministic)
+    run.state, run.batch_id, run.pending = replayed.state, replayed.next_batch, replayed.pending
+    run.evaluations = run.store.evaluations()
+    last_trial = None
+    if run.pending is not None:
+        run.evaluations -= run.store.evaluations_of(run.pending.id)
+        last_trial = run.pending.trials[0].trial.id
+    for trial_id, source, plan, outcome in run.store.evaluated_attempts():
+        if trial_id != ROOT_TRIAL and (last_trial is None or trial_id < last_trial):
+            run.note_failure(source_hash(source), plan, outcome)

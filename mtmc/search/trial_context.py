@@ -1,0 +1,65 @@
+"""Contexts: what a policy or a coder may use on account of a node or a trial, see `protocols.AgentContext`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from mtmc.chat import ChatReply, ChatRequest
+from mtmc.outcome import Cost, Outcome
+from mtmc.search.evaluation import outcome_of
+from mtmc.search.run_state import Run, TrialRun
+from mtmc.tree import KernelNode, source_hash
+
+
+@dataclass(frozen=True)
+class NodeContext:
+    """For a policy that looks at a node: models, and no evaluation."""
+
+    run: Run
+    node: KernelNode
+
+    def complete(self, request: ChatRequest) -> ChatReply:
+        """See `AgentContext.complete`."""
+        return self.run.models.complete(request, self.node.trial_id, self.node.id)
+
+    def judge(self, reply: ChatReply, verdict: str) -> None:
+        """See `AgentContext.judge`."""
+        self.run.models.judge(reply, verdict)
+
+    def evaluate(self, source: str) -> Outcome | None:
+        """A policy's node has no evaluation to spend."""
+        return None
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """For one call of a coder at work on a trial: models, and the evaluations that the trial may use."""
+
+    run: Run
+    trial_run: TrialRun
+    replies: list[ChatReply] = field(default_factory=list)
+
+    def complete(self, request: ChatRequest) -> ChatReply:
+        """See `AgentContext.complete`."""
+        reply = self.run.models.complete(request, self.trial_run.row.trial.id, self.trial_run.parent.id)
+        self.replies.append(reply)
+        return reply
+
+    @property
+    def cost(self) -> Cost:
+        """What the replies have cost, also those that led to nothing."""
+        return sum((reply.cost for reply in self.replies), Cost())
+
+    def judge(self, reply: ChatReply, verdict: str) -> None:
+        """See `AgentContext.judge`."""
+        self.run.models.judge(reply, verdict)
+
+    def evaluate(self, source: str) -> Outcome | None:
+        """See `AgentContext.evaluate`."""
+        run, trial_run, hash_ = self.run, self.trial_run, source_hash(source)
+        if run.store.outcome(hash_, "screen") is None and len(trial_run.fresh) >= trial_run.row.allowance:
+            return None
+        batch, outcome = outcome_of(run, source, "screen", run.batch_id)
+        if batch == run.batch_id and hash_ not in trial_run.fresh:
+            trial_run.fresh.append(hash_)
+        return outcome

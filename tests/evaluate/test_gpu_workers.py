@@ -1,0 +1,78 @@
+"""GPU workers: which GPU takes the next candidate."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from mtmc.evaluate.measure import gpu_worker as worker_module
+from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings
+from mtmc.evaluate.measure.gpu_workers import GpuWorkers
+from mtmc.evaluate.pool.job import JobResult
+from mtmc.hardware import hardware
+
+
+def test_a_worker_that_knows_the_task_is_taken_first() -> None:
+    workers = GpuWorkers(["a", "b"])
+    taken = []
+    for task in ("x", "y", "x", "x", "y"):
+        with workers.one_for(task) as worker:
+            taken.append(worker)
+    assert taken == ["a", "b", "a", "a", "b"]
+
+
+def test_an_idle_worker_is_better_than_a_known_one_that_is_at_work() -> None:
+    workers = GpuWorkers(["a", "b"])
+    with workers.one_for("x") as first, workers.one_for("x") as second:
+        assert (first, second) == ("a", "b")
+    with workers.one_for("x") as first:
+        assert first == "a", "both know it: the one that has known it longest"
+
+
+def test_who_finds_none_waits_for_the_next() -> None:
+    workers = GpuWorkers(["a"])
+    got = []
+
+    def wait() -> None:
+        with workers.one_for("y") as worker:
+            got.append(worker)
+
+    waiting = threading.Thread(target=wait)
+    with workers.one_for("x"):
+        waiting.start()
+        waiting.join(0.05)
+        assert not got
+    waiting.join(5.0)
+    assert got == ["a"]
+
+
+def test_a_process_that_ended_before_it_was_needed_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = []
+
+    def spawn(self: GpuWorker, locked: bool) -> object:
+        process = worker_module._Process(str(len(made)), Future())
+        if len(made) < 2:  # while another process held all of the device's memory, say
+            process.end.set_result(
+                JobResult("error", output="Traceback (most recent call last):\n  x\nOutOfMemory: none")
+            )
+        made.append(process)
+        return process
+
+    monkeypatch.setattr(GpuWorker, "_spawn", spawn)
+    worker = GpuWorker(GpuWorkerSettings("0", "0", hardware("H100"), tmp_path, "host", spares=3))
+    try:
+        worker._fill()
+        with caplog.at_level(logging.WARNING):
+            assert worker._fresh(locked=True).token == "2"
+    finally:
+        worker.close()
+    assert (
+        caplog.messages == ["a process for candidates of GPU 0: it ended before it was needed: OutOfMemory: none"] * 2
+    )
+    assert len(made) == 6, "each that was taken has its successor"

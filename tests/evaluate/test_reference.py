@@ -1,0 +1,394 @@
+"""What the trusted side draws and computes: at full shapes without an oracle, on a device, and from hard distributions."""
+
+from __future__ import annotations
+
+import io
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from mtmc.errors import TaskError
+from mtmc.evaluate.loading.degenerate import move_degenerate, perturb
+from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
+from mtmc.evaluate.reference import calibrating
+from mtmc.evaluate.reference.calibrating import Calibration
+from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output, flatten
+from mtmc.evaluate.reference.distributions import shift, widen_range
+from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.tf32 import Tf32Convolutions, library_precision
+from mtmc.task import Task, Variant
+
+SOURCE = """
+import numpy
+import torch
+import torch.nn as nn
+
+rows = 6
+cols = 40
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        INIT
+
+    def forward(self, *inputs):
+        FORWARD
+
+
+def get_inputs():
+    return INPUTS
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def task(forward: str, inputs: str = "[torch.randn(rows, cols)]", init: str = "pass") -> Task:
+    source = SOURCE.replace("FORWARD", forward).replace("INPUTS", inputs).replace("INIT", init)
+    return Task("small", source, Variant("full"), Variant("small"))
+
+
+def reference(folder: Path, forward: str, *args: str, **options: object) -> Reference:
+    made = task(forward, *args)
+    return Reference(made, made.full, folder, 5, **options)  # type: ignore[arg-type]
+
+
+LINEAR = ("return self.layer(inputs[0])", "[torch.randn(rows, cols)]", "self.layer = nn.Linear(cols, 64)")
+
+
+def only(expected: ExpectedOutputs | None) -> Expected | Calibrated:
+    assert expected is not None and len(expected.outputs) == 1 and not isinstance(expected.outputs[0], str)
+    return expected.outputs[0]
+
+
+def test_a_timed_call_gives_what_a_checked_one_does(tmp_path: Path) -> None:
+    made = reference(tmp_path, *LINEAR)
+    timed, checked = made.timed(3), made.expected("drawn", 3)
+    value, beside = only(timed), only(checked)
+    assert isinstance(value, Calibrated) and isinstance(beside, Expected) and checked is not None
+    assert torch.equal(value.value, beside.value) and torch.equal(timed.inputs[0], checked.inputs[0])
+    assert timed.structure == checked.structure == "*" and timed.changed_inputs == []
+    # Found once: at the seed of the first call, here the same.
+    assert value.precision == calibrated(beside.value, beside.oracle, beside.rounded)
+    assert only(made.timed(4)).precision == value.precision  # type: ignore[union-attr]
+    assert timed.exact and not torch.equal(only(made.timed(4)).value, value.value)
+    again = only(reference(tmp_path, *LINEAR).timed(3))
+    assert torch.equal(again.value, value.value)
+
+
+def test_the_call_that_is_timed_is_the_one_whose_result_counts(tmp_path: Path) -> None:
+    calls: list[Any] = []
+
+    def clock(forward: Callable[[], Any]) -> Any:
+        calls.append(forward())
+        return calls[-1]
+
+    made = reference(tmp_path, *LINEAR)
+    made.timed(3, clock)
+    assert not calls  # the first one is watched, which takes time
+    expected = made.timed(4, clock)
+    assert len(calls) == 1 and only(expected).value.data_ptr() == calls[0].data_ptr()
+    assert torch.equal(only(expected).value, made.model(expected.inputs[0]))
+    changes = reference(tmp_path, "return inputs[0].relu_()")
+    for seed in (1, 2):
+        changes.timed(seed, clock)
+    assert len(calls) == 1
+
+
+def test_the_precision_of_a_call_refuses_a_lower_one(tmp_path: Path) -> None:
+    made = reference(tmp_path, *LINEAR)
+    expected = made.timed(1)
+    x, weight, bias = expected.inputs[0], made.model.layer.weight, made.model.layer.bias
+    want = only(expected)
+    honest = (x.flip(-1) @ weight.flip(-1).t() + bias).detach()
+    low = ((x.bfloat16() @ weight.bfloat16().t()).float() + bias).detach()
+    nearly = (honest + 1e-5 * honest.abs().mean()).detach()
+    assert check_output("it", honest, want)[1] is None
+    kinds = [mismatch.kind if (mismatch := check_output("it", got, want)[1]) else None for got in (low, nearly)]
+    assert kinds == ["WrongValues", "LowPrecision"]
+
+
+def test_a_calibration_that_is_known_is_not_made_again(tmp_path: Path) -> None:
+    known = Calibration((Precision(0.25, 0.5),))
+    made = reference(tmp_path, *LINEAR, calibration=known)
+    assert only(made.timed(1)).precision == known.precisions[0]  # type: ignore[union-attr]
+    assert made.calibrate(9) is known
+
+
+def test_without_memory_for_float64_the_tolerance_decides_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Inputs 960, weights 64 x 41 x 4, outputs 6 x 64 x 4: in float64 twice that and the output again, beside the float32.
+    held = 960 + 64 * 41 * 4 + 1536
+    needed = 2 * (held + 1536) + 960 + 1536
+    monkeypatch.setattr(calibrating, "free_bytes", lambda device: needed - 1)
+    expected = reference(tmp_path, *LINEAR).timed(1)
+    assert only(expected).precision is None and not expected.exact  # type: ignore[union-attr]
+    monkeypatch.setattr(calibrating, "free_bytes", lambda device: needed)
+    assert reference(tmp_path, *LINEAR).timed(1).exact
+
+
+def test_float32_does_for_numbers_of_16_bits_where_float64_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = (LINEAR[0], LINEAR[1].replace("cols)", "cols).half()"), LINEAR[2] + ".half()")
+    exact = reference(tmp_path, *half).calibrate(1)
+    held = (960 + 64 * 41 * 4 + 1536) // 2
+    monkeypatch.setattr(
+        calibrating, "free_bytes", lambda device: 2 * (held + 768) + 480 + 768
+    )  # float64 takes 4 times that
+    nearly = reference(tmp_path, *half).calibrate(1)
+    assert exact.error is not None and nearly.error == pytest.approx(exact.error, rel=1e-3) and nearly != exact
+    monkeypatch.setattr(calibrating, "free_bytes", lambda device: 2 * (held + 768) + 480 + 768 - 1)
+    assert reference(tmp_path, *half).calibrate(1).error is None
+
+
+ATTENTION = (
+    "return nn.functional.scaled_dot_product_attention(*inputs, is_causal=True, enable_gqa=True)",
+    "[torch.randn(1, heads, 16, 8).half() for heads in (4, 2, 2)]",
+)
+
+
+def test_an_fp64_reference_repeats_the_heads_of_grouped_queries_and_float32_does_where_float64_fails(
+    tmp_path: Path,
+) -> None:
+    seen: list[tuple[torch.dtype, int]] = []
+    attend = nn.functional.scaled_dot_product_attention
+
+    class Watched(TorchFunctionMode):
+        def __torch_function__(self, func: object, types: object, args: tuple = (), kwargs: object = None) -> object:  # type: ignore[type-arg]
+            named: dict[str, torch.Tensor] = dict(kwargs or {})  # type: ignore[call-overload]
+            if func is attend and "key" in named:
+                seen.append((named["key"].dtype, named["key"].shape[1]))
+                if named["key"].dtype == torch.float64:
+                    raise torch.OutOfMemoryError("all scores at once")
+            return func(*args, **named)  # type: ignore[operator]
+
+    exact = reference(tmp_path, *ATTENTION).calibrate(1)
+    with Watched():
+        nearly = reference(tmp_path, *ATTENTION).calibrate(1)
+    assert seen == [(torch.float64, 4), (torch.float32, 4), (torch.float32, 4)]
+    assert exact.error is not None and nearly.error == pytest.approx(exact.error, rel=1e-3)
+
+
+def test_random_numbers_and_fixed_dtypes_have_no_precision(tmp_path: Path) -> None:
+    for forward in (
+        "return inputs[0] + torch.randn(cols)",
+        "return inputs[0] @ torch.ones(cols, 3, dtype=torch.float32)",
+    ):
+        assert not reference(tmp_path, forward).timed(1).exact
+
+
+def test_a_network_that_makes_much_of_the_librarys_rounding_has_a_precision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """sin(1000 y) of a convolution in TF32 is far off in float32, and not in float64 unless that is cut to TF32 as well."""
+    forward = """from mtmc.evaluate.reference.tf32 import cut_to_tf32
+        x, w = inputs[0], self.layer.weight
+        x, w = (cut_to_tf32(x), cut_to_tf32(w)) if x.dtype == torch.float32 else (x, w)
+        return (1000 * nn.functional.conv1d(x, w)).sin()"""
+    tf32_reference = (forward, "[torch.randn(rows, 3, cols)]", "self.layer = nn.Conv1d(3, 4, 3)")
+    assert not reference(tmp_path, *tf32_reference).timed(1).exact
+    monkeypatch.setattr(calibrating, "library_precision", lambda device, narrowest: Tf32Convolutions())
+    value = only(reference(tmp_path, *tf32_reference).timed(1))
+    assert isinstance(value, Calibrated) and value.precision is not None
+    assert value.precision.own > 0.1 > 0.01 > value.precision.rounding
+    noise = "return inputs[0] + nn.functional.conv1d(inputs[0], self.layer.weight).sum() + torch.randn(cols)"
+    assert (
+        not reference(tmp_path, noise, *tf32_reference[1:]).timed(1).exact
+    )  # other random numbers are another function still
+
+
+def test_leaves_that_are_no_floats(tmp_path: Path) -> None:
+    expected = reference(tmp_path, "return inputs[0].max(-1), 7").timed(1)
+    values, indices, seven = expected.outputs
+    assert expected.structure == "((*, *), *)" and seven == "builtins.int 7"
+    assert isinstance(values, Calibrated) and values.exact
+    assert isinstance(indices, Calibrated) and check_output("it", indices.value.clone(), indices)[1] is None
+    assert check_output("it", indices.value + 1, indices)[1] is not None
+
+
+def test_inputs_that_the_reference_changes_are_handed_over_as_they_were(tmp_path: Path) -> None:
+    two = "[torch.randn(rows, cols), torch.randn(rows, cols)]"
+    made = reference(tmp_path, "return inputs[0] + inputs[1].relu_()", two)
+    for seed in (1, 2):
+        expected = made.timed(seed)
+        assert expected.changed_inputs == [1] and torch.equal(expected.inputs[1], made.draw(seed)[1])
+        assert float(expected.inputs[1].min()) < 0
+    unseeded = reference(tmp_path, "return inputs[0].relu_()", "[torch.from_numpy(numpy.random.randn(rows, cols))]")
+    with pytest.raises(TaskError, match="draw them with torch, or leave them unchanged"):
+        unseeded.timed(1)
+
+
+def test_wide_inputs_are_scaled_by_sample_and_keep_signs() -> None:
+    inputs = [torch.randn(13, 3, 2), torch.randint(5, (4,)), {"a": torch.rand(5)}, torch.tensor(2.0), 3]
+    wide = widen_range(inputs, 1)
+    ratios = (wide[0] / inputs[0]).reshape(13, -1)
+    assert torch.allclose(ratios, ratios[:, :1].expand(-1, 6))
+    assert sorted(ratios[:, 0].log2().round().tolist()) == [float(n) for n in range(-6, 7)]
+    assert torch.equal(wide[1], inputs[1]) and wide[3:] == inputs[3:]
+    assert sorted((wide[2]["a"] / inputs[2]["a"]).tolist()) == pytest.approx([2**-6, 2**-3, 1, 2**3, 2**6])
+    assert torch.equal(widen_range(inputs, 1)[0], wide[0]) and not torch.equal(widen_range(inputs, 2)[0], wide[0])
+
+
+def test_wide_inputs_show_what_is_right_for_easy_ones_only(tmp_path: Path) -> None:
+    softmax = reference(tmp_path, "return torch.softmax(inputs[0], -1)")
+    verdicts = {}
+    for distribution in ("drawn", "shifted", "wide"):
+        expected = softmax.expected(distribution, 1)  # type: ignore[arg-type]
+        assert expected is not None
+        power = expected.inputs[0].exp()  # overflows above 88
+        verdicts[distribution] = check_output("it", power / power.sum(-1, keepdim=True), only(expected))[1] is None
+        honest = (expected.inputs[0] - expected.inputs[0].logsumexp(-1, keepdim=True)).exp()
+        assert check_output("it", honest, only(expected))[1] is None
+    assert verdicts == {"drawn": True, "shifted": True, "wide": False}
+
+
+def test_wide_inputs_are_not_asked_for_without_an_oracle(tmp_path: Path) -> None:
+    fixed = reference(tmp_path, "return inputs[0] @ torch.ones(cols, 3, dtype=torch.float32)")
+    assert fixed.expected("drawn", 1) is not None and fixed.expected("wide", 1) is None
+
+
+def test_shifting_keeps_constants_and_integers() -> None:
+    inputs = [torch.full((4,), 2.0), torch.arange(3), torch.randn(1000)]
+    constant, integers, shifted = shift(inputs)
+    assert torch.equal(constant, inputs[0]) and torch.equal(integers, inputs[1])
+    assert float(shifted.std() / inputs[2].std()) == pytest.approx(3.0)
+    assert float(shifted.mean() / inputs[2].std()) == pytest.approx(0.5, abs=1e-4)
+
+
+class Norms(nn.Module):
+    """Two norms of one size and a linear layer, the usual way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer, self.second = nn.LayerNorm(8), nn.Linear(8, 8), nn.BatchNorm1d(8)
+        self.scale = nn.Parameter(torch.zeros(1))
+        self.plain = torch.ones(3)
+
+
+class Renamed(nn.Module):
+    """The same weights made in another way and order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.weight, self.bias = nn.Parameter(torch.ones(8)), nn.Parameter(torch.zeros(8))
+        self.turned = self.weight.detach().clone()
+        self.norm = nn.BatchNorm1d(8)
+        self.gain = nn.Parameter(torch.zeros(1))
+
+
+NORMS = types.SimpleNamespace(Norms=Norms, Renamed=Renamed)
+
+
+def made(name: str, moved: bool = True, state: bytes | None = None, device: str = "cpu") -> nn.Module:
+    module: nn.Module = construct(NORMS, name, [], 3, state, device, moved)  # type: ignore[arg-type]
+    return module
+
+
+def test_moved_weights_are_the_same_however_they_are_made() -> None:
+    norms, renamed, usual = made("Norms"), made("Renamed"), made("Norms", moved=False)
+    assert isinstance(norms, Norms) and isinstance(renamed, Renamed) and isinstance(usual, Norms)
+    for mine, other, plain in (
+        (norms.first.weight, renamed.weight, 1.0),
+        (norms.first.bias, renamed.bias, 0.0),
+        (norms.second.running_var, renamed.norm.running_var, 1.0),
+        (norms.scale, renamed.gain, 0.0),
+    ):
+        assert mine is not None and other is not None and torch.equal(mine, other)
+        off = (mine - plain).abs()
+        assert 0 < float(off.detach().max()) <= 0.25 and mine.unique().numel() == mine.numel()
+    assert torch.equal(norms.layer.weight, usual.layer.weight)  # what is drawn stays
+    assert torch.equal(nn.LayerNorm(8).weight, torch.ones(8))  # and so do the initializers afterwards
+
+
+def test_initializers_move_what_a_constructor_derives() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.LayerNorm(8).weight.detach() * torch.randn(8)
+
+    module: types.SimpleNamespace = types.SimpleNamespace(Turned=Turned)
+    plain, moved = (construct(module, "Turned", [], 3, None, moved=flag) for flag in (False, True))  # type: ignore[arg-type]
+    ratio = moved.weight / plain.weight
+    assert torch.allclose(ratio, made("Renamed").get_parameter("weight").detach())
+
+
+def test_a_state_is_moved_where_it_is_degenerate() -> None:
+    state = io.BytesIO()
+    torch.save(made("Norms", moved=False).state_dict(), state)
+    norms = made("Norms", state=state.getvalue())
+    assert isinstance(norms, Norms) and torch.equal(norms.first.weight, made("Norms").get_parameter("first.weight"))
+    infinite = nn.Module()
+    infinite.register_buffer("mask", torch.full((4,), float("-inf")))
+    infinite.register_buffer("view", torch.ones(1).expand(4))
+    move_degenerate(infinite, 1)
+    assert bool(torch.isinf(infinite.mask).all()) and torch.equal(infinite.view, torch.ones(4))  # type: ignore[arg-type]
+
+
+def test_what_shares_memory_with_a_moved_weight_is_moved_once() -> None:
+    model = nn.Module()
+    model.weight = nn.Parameter(torch.ones(2, 4))
+    model.register_buffer("flat", model.weight.detach().view(8))
+    move_degenerate(model, 1)
+    alone = nn.Module()
+    alone.weight = nn.Parameter(torch.ones(2, 4))
+    move_degenerate(alone, 1)
+    assert torch.equal(model.weight, alone.weight)
+
+
+def test_perturbing_changes_every_element() -> None:
+    norms, other = made("Norms", moved=False), made("Norms", moved=False)
+    perturb(other, 1)
+    for mine, changed in zip(norms.parameters(), other.parameters(), strict=True):
+        assert bool((mine != changed).all()) and float((mine - changed).detach().abs().max()) <= 0.5
+
+
+def test_moved_weights_outside_of_the_references_domain_are_not_asked_for(tmp_path: Path) -> None:
+    init = "self.scale = nn.Parameter(torch.zeros(3))"
+    body = "assert not self.scale.any()\n        return inputs[0] + 1"
+    assert reference(tmp_path, body, "[torch.randn(rows, cols)]", init).expected("drawn", 1) is not None
+    assert reference(tmp_path, body, "[torch.randn(rows, cols)]", init, moved=True).expected("drawn", 1) is None
+
+
+def test_everything_is_made_on_the_device(tmp_path: Path) -> None:
+    # The meta device stands for a GPU: torch makes tensors there by default, and those made elsewhere are moved.
+    source = SOURCE.replace("INPUTS", "[torch.rand(2), {'a': [torch.rand(3, device='cpu')]}]")
+    module = load_module(source.replace("INIT", "pass").replace("FORWARD", "return 0"), tmp_path / "on_device.py")
+    leaves = flatten(draw_inputs(module, Variant("full"), 1, "meta"))[0]
+    assert [leaf.device.type for leaf in leaves] == ["meta", "meta"]
+    norms = made("Norms", device="meta", moved=False)
+    assert isinstance(norms, Norms) and norms.plain.is_meta
+    assert all(tensor.is_meta for tensor in (*norms.parameters(), *norms.buffers()))
+
+
+def test_what_insists_on_the_cpu_is_made_there_and_moved(tmp_path: Path) -> None:
+    source = SOURCE.replace("INPUTS", "[torch.from_numpy(torch.rand(3).numpy() + 1)]")
+    module = load_module(source.replace("INIT", "pass").replace("FORWARD", "return 0"), tmp_path / "on_cpu.py")
+    assert draw_inputs(module, Variant("full"), 1, "meta")[0].is_meta
+    module = load_module(source.replace("torch.rand(3)", "torch.rand(-3)"), tmp_path / "on_none.py")
+    with pytest.raises(TaskError, match=r"get_inputs\(\) of the task failed"):
+        draw_inputs(module, Variant("full"), 1, "meta")
+
+
+def test_convolutions_of_fp32_numbers_may_be_as_rough_as_the_library_makes_them() -> None:
+    """1 + 2^-12 is 1 in TF32's ten bits, 1 + 3 * 2^-11 is 1 + 2^-10 without the rest, and infinity stays."""
+    x = torch.tensor([[[1 + 2.0**-12, 1 + 3 * 2.0**-11, -1 - 2.0**-11, torch.inf]]], dtype=torch.float64)
+    one = torch.ones(1, 1, 1, dtype=torch.float64)
+    with Tf32Convolutions():
+        got = torch.nn.functional.conv1d(x, one)
+        product = x[0, 0, :1] @ one[0, 0]
+    assert got.tolist() == [[[1.0, 1 + 2.0**-10, -1.0, torch.inf]]]
+    assert product.item() == 1 + 2.0**-12  # a product of matrices is left alone
+    assert isinstance(library_precision("cuda:0", 4), Tf32Convolutions)
+    for device, bytes_each in (("cpu", 4), ("cuda:0", 8)):
+        assert not isinstance(library_precision(device, bytes_each), Tf32Convolutions)

@@ -1,0 +1,135 @@
+"""Which stated times pass: hand-made samples against the clock, the device and the profiler."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtmc.evaluate.measure import calibration
+from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TimingBudget
+from mtmc.evaluate.measure.conversation import Failed
+from mtmc.evaluate.measure.examination import Samples
+from mtmc.evaluate.measure.host_backend import HostBackend
+from mtmc.evaluate.measure.reference_state import Work
+from mtmc.evaluate.measure.timing_validation import SECOND_LOOK, profiler_check, runtime, timed, validate
+from mtmc.evaluate.measure.wire import Profiled
+from mtmc.hardware import HARDWARE
+
+H100 = HARDWARE["H100"]
+TABLE = OverheadTable(Overhead(((0, 0.15), (1 << 28, 0.15))), Overhead(((0, 0.5), (1 << 28, 0.5))), 0.06)
+WORK = Work(335_000_000, 0, 1000, 0, "float32")  # 0.1 ms to read at 3350 GB/s
+
+
+def samples(stated: float, wall: float, flush: float = 0.06, ahead: bool = True) -> Samples:
+    flushes = [flush] * 12 if ahead else []
+    return Samples([stated] * 12, [wall] * 12, flushes, ahead, 1000, 1, WORK.input_bytes)
+
+
+def judged(given: Samples, eager: list[float] | None = None) -> dict[str, float]:
+    found = runtime(given, eager or [0.3], WORK, TABLE, H100)
+    validate(given, found, TABLE, H100)
+    return {"runtime_ms": found.timing.median_ms, **found.metrics}
+
+
+def test_an_honest_time_is_taken_with_its_share_of_the_roofline():
+    found = judged(samples(0.2, 0.35))
+    assert found["runtime_ms"] == 0.2
+    assert found["clock_ms"] == pytest.approx(0.2)
+    assert found["roofline"] == pytest.approx(0.5, rel=1e-3)
+    assert found["eager_ms"] == 0.3
+
+
+def test_of_calls_that_wait_for_the_device_the_clock_alone_counts():
+    assert judged(samples(0.01, 0.9, ahead=False))["runtime_ms"] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"),
+    [
+        (samples(0.1, 0.35), "HiddenTime"),  # 0.2 ms by the clock
+        (samples(0.2, 0.35, flush=0.5), "WorksAhead"),
+        (samples(0.05, 0.2), "FasterThanMemory"),  # half of what reading the inputs takes
+    ],
+)
+def test_what_cannot_be_is_rejected(given: Samples, kind: str):
+    with pytest.raises(Failed) as caught:
+        judged(given)
+    assert (caught.value.status, caught.value.diagnosis.kind) == ("rejected", kind)
+
+
+def test_an_honest_time_is_taken_though_most_calls_were_disturbed():
+    given = Samples([0.2] * 12, [0.35, 0.49, 0.49, 0.49] * 3, [0.06] * 12, True, 1000, 1, WORK.input_bytes)
+    found = judged(given)
+    assert (found["runtime_ms"], found["disturbed"]) == (0.2, 0.75)
+    assert found["clock_ms"] == pytest.approx(0.2)
+
+
+def test_calls_before_which_the_device_was_busy_do_not_tell_the_time():
+    """Of 12 calls of 0.2 ms five have their work done ahead, and two of the others state nothing: seven of 12 state 0."""
+    ahead, forged, honest = (0.0, 0.15, 0.5), (0.0, 0.35, 0.06), (0.2, 0.35, 0.06)
+    calls = [ahead] * 5 + [forged] * 2 + [honest] * 5
+    stated, walls, flushes = (list(each) for each in zip(*calls, strict=True))
+    with pytest.raises(Failed) as caught:
+        judged(Samples(stated, walls, flushes, True, 1000, 1, WORK.input_bytes))
+    assert caught.value.diagnosis.kind == "HiddenTime"
+
+
+@pytest.mark.parametrize(
+    ("first", "looks"),
+    [
+        (samples(0.2, 0.35), 1),
+        (samples(0.2, 0.6), 2),
+        (samples(0.2, 0.35, flush=0.5), 2),
+        (samples(9.0, 9.0, 0, False), 1),
+    ],
+)
+def test_calls_that_are_in_doubt_are_taken_anew_and_only_those(first: Samples, looks: int):
+    usual, second = TimingBudget(12, 60, 0.005, 0.15), samples(0.2, 0.35)
+    asked: list[TimingBudget] = []
+
+    def take(budget: TimingBudget) -> Samples:
+        asked.append(budget)
+        return first if len(asked) == 1 else second
+
+    assert timed(take, usual, TABLE) is (first if looks == 1 else second)
+    assert asked == [usual, SECOND_LOOK][:looks]
+
+
+class Disturbed:
+    """An examination of the evaluator's own model where 11 of 15 calls, and as many flushes, take longer."""
+
+    def load_own(self, baseline: str, number: int) -> int:
+        return number
+
+    def ask_for(self, *_: object) -> float:
+        return 0.0
+
+    def time(self, _draw: object, _number: int, budget: TimingBudget, ahead: bool) -> Samples:
+        assert budget.most == 15
+        late = [0.14] * 11 + [0.0] * 4
+        flushes = [0.06 + 2 * each for each in late] if ahead else []
+        return Samples([0.02] * 15, [0.17 + each for each in late], flushes, ahead)
+
+
+def test_the_overhead_is_that_of_undisturbed_calls():
+    table = calibration.run(Disturbed(), HostBackend())  # type: ignore[arg-type]
+    assert [ms for _, ms in table.ahead.points] == pytest.approx([0.15] * 2)
+    assert table.flush_ms == pytest.approx(0.06)
+
+
+def test_the_floor_holds_only_where_the_reference_keeps_it():
+    """A reference that reads a part of its inputs is faster than the floor, and so may a version be."""
+    assert judged(samples(0.05, 0.2), eager=[0.06])["runtime_ms"] == 0.05
+
+
+def test_a_forward_without_device_work_is_rejected():
+    assert profiler_check(Profiled(3.0, ("k",), 0.2), samples(0.2, 0.35)) == {"profiled_ms": 0.2, "activities": 3.0}
+    with pytest.raises(Failed, match="no more than handing over"):
+        profiler_check(Profiled(1.0, ("k",), 0.1), samples(0.2, 0.35))
+
+
+def test_least_time_is_bytes_or_products_whichever_is_longer():
+    assert Work(3_350_000_000, 0, 0, 0, "float32").least_ms(H100) == pytest.approx(1.0)
+    # fp32 products run as three in TF32: 494.7 / 3 TFLOP/s
+    assert Work(0, 0, 0, 164_900_000_000, "float32").least_ms(H100) == pytest.approx(1.0)
+    assert Work(0, 0, 0, 164_900_000_000, "float32", 164_900_000_000).least_ms(H100) == pytest.approx(1 / 3)
+    assert Work(0, 0, 0, 989_400_000_000, "bfloat16").least_ms(H100) == pytest.approx(1.0)
