@@ -1,11 +1,96 @@
-"""What every test begins with: a logger of mtmc as the import leaves it. The command line sets it up for its process."""
+"""What every test begins with, and what all tests of a process share.
+
+Each begins with a logger of mtmc as the import leaves it (the command line sets it up for its process). All share the warm
+processes of the lab with its usual settings: the two take seven seconds of CPU to start, and a test a fraction of one.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
+
+from mtmc.errors import EvaluatorError
+from mtmc.evaluate import lab
+from mtmc.evaluate.pool.job import JobResult
+from mtmc.evaluate.pool.worker import Pool, PoolSettings
+
+# Before torch is loaded, here and in the processes that tests start: pytest-xdist keeps all cores busy, and the threads
+# of torch would spin on them while they wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+JOBS = (Path(__file__).parent / "evaluate",)
+"""Folder whose modules the workers may import: jobs that tests give them."""
+
+
+class LentPool:
+    """A pool like any other, but its warm process outlives it and takes the jobs of the next one."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool, self._closed = pool, False
+
+    @property
+    def folder(self) -> Path:
+        return self._pool.folder
+
+    def start(self) -> None:
+        self._pool.start()
+
+    def run(self, function: Any, arguments: Mapping[str, Any], *more: Any, **named: Any) -> JobResult:
+        if self._closed:
+            raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
+        return self._pool.run(function, arguments, *more, **named)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+class WarmPools:
+    """Pools with the settings of the usual lab, one of each for all tests of this process."""
+
+    def __init__(self) -> None:
+        self._pools: list[tuple[PoolSettings, Pool]] = []
+
+    def lend(self, settings: PoolSettings) -> Any:
+        """A pool with those settings: lent where they are the usual ones but for the number of workers, else its own."""
+        if not self._is_usual(settings):
+            return Pool(settings)
+        wanted = replace(settings, workers=2, readable=JOBS)
+        pool = next((pool for known, pool in self._pools if known == wanted), None)
+        if pool is None:
+            pool = Pool(wanted)
+            self._pools.append((wanted, pool))
+        return LentPool(pool)
+
+    def close(self) -> None:
+        for _, pool in self._pools:
+            pool.close()
+
+    @staticmethod
+    def _is_usual(settings: PoolSettings) -> bool:
+        usual = PoolSettings(
+            settings.warm,
+            {"target_name": "sm_90", "multiprocessors": 132},
+            settings.environment,
+            settings.workers,
+            profile=settings.profile,
+        )
+        return settings == usual
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_pools() -> Iterator[WarmPools]:
+    """Labs that are opened in this process are lent their pools."""
+    pools = WarmPools()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lab, "Pool", pools.lend)
+        yield pools
+    pools.close()
 
 
 @pytest.fixture(autouse=True)

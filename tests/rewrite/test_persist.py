@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 
 from mtmc.evaluate.compiling.build import Built, build, warm
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.worker import PoolSettings
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
+from tests.conftest import WarmPools
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.stepping import actions_on
 from tests.rewrite.test_layout import version
@@ -95,12 +96,12 @@ def test_all_ways_give_the_same_product() -> None:
     assert interpret(cases) == dict.fromkeys(WAYS)
 
 
-def test_they_build_for_hopper() -> None:
+def test_they_build_for_hopper(warm_pools: WarmPools) -> None:
     """With the tensor memory accelerator where there are descriptors, which are taken at the full shapes."""
     tile = {"block_m": 128, "block_n": 64, "num_stages": 3, "precision": "tf32"}
     source = source_of("linear", **tile, operands="descriptors", stream_k=132)
     arguments = {"target_name": "sm_90", "multiprocessors": 132}
-    pool = Pool(PoolSettings(warm, arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=1))
+    pool = warm_pools.lend(PoolSettings(warm, arguments, {"TRITON_DEFAULT_FP_FUSION": "1"}, workers=1))
     try:
         request = {"task": task_of("linear"), "source": source, "target_name": "sm_90"}
         built = pool.run(build, request).value
