@@ -11,7 +11,7 @@ from mtmc.search import SearchResult, search
 from mtmc.task import builtin_names, load_task
 from tests.rewrite.interpreting import interpret
 
-EVALUATIONS = 4
+EVALUATIONS = 3
 TURNED = {"matmul_max"}
 """A product whose right operand is turned first: a kernel and two passes more, which the tensor cores pay back."""
 
@@ -51,6 +51,11 @@ def test_trees_of_several_ops_hold_a_version_with_fewer_kernels_and_less_traffic
         and node.outcome.metrics["bytes_moved"] < root["bytes_moved"]
         for node in tree
     )
+
+
+def test_no_version_fails(results: dict[str, SearchResult]) -> None:
+    outcomes = {(name, node.id): node.outcome for name, result in results.items() for node in result.tree}
+    assert {at: outcome for at, outcome in outcomes.items() if not outcome.ok} == {}
 
 
 def test_no_best_is_slower_than_the_root(results: dict[str, SearchResult]) -> None:

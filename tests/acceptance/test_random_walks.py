@@ -1,4 +1,4 @@
-"""No sequence of legal actions gives a version that does not build or is wrong (23 walks; the benchmark does 1,000)."""
+"""No sequence of legal actions gives a version that does not build or is wrong (15 walks; the benchmark does 1,000)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from benchmarks.walk_tasks import TEXTS, walk_task
 from mtmc.evaluate import LabSettings
 from mtmc.outcome import Outcome
 from mtmc.task import builtin_names, load_task
+from tests.acceptance.test_best import NAMES
 
-LEFT_OUT = {"batched_matmul", "matmul_max", "mlp"}
-"""Slow to interpret, and their kinds are taken elsewhere."""
+LEFT_OUT = {"batched_matmul", *NAMES} - {"residual_norm", "transformer_block"}
+"""One is slow to interpret; of the others every version of a search is held to the same in `test_best.py`. Two are walked
+over all the same: their walks take kinds that no other does."""
 DEPTH = 5
 DEPTH_OF_OTHERS = 3
 SEED = 2

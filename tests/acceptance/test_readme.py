@@ -1,15 +1,21 @@
-"""The README's snippets and the examples, run as they stand, in order and in one folder, with half of the evaluations."""
+"""The README's snippets and the examples, run as they stand, in order and in one folder, with half of the evaluations.
+
+The shortest program and an example that adds a kind have a process of their own; all others share the one of the tests,
+and its warm lab.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from mtmc.cli import main
 from tests.acceptance.documents import ROOT, commands, snippets
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
@@ -33,17 +39,18 @@ def test_the_shortest_program(tmp_path: Path) -> None:
     assert "estimated" in printed and "class ModelNew" in printed
 
 
-def test_the_task_and_the_commands(tmp_path: Path) -> None:
+def test_the_task_and_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A snippet whose first line is the name of a file is that file; the commands go on with it."""
     for snippet in snippets("README.md", "python"):
         name = re.match(r"# (\w+\.py)\n", snippet)
         if name is not None:
             (tmp_path / name[1]).write_text(snippet, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
     ran = []
     for snippet in snippets("README.md", "bash"):
         for words in commands(snippet):
             assert words[0] == "mtmc"
-            run([sys.executable, "-m", "mtmc", *map(halved, words[1:])], tmp_path)
+            assert main([*map(halved, words[1:])]) == 0, words
             ran.append(words[1])
     assert ran == ["search", "show", "report", "resume", "doctor"]
     assert list((tmp_path / "runs").rglob("best.py"))
@@ -53,15 +60,30 @@ def test_the_task_and_the_commands(tmp_path: Path) -> None:
     ("example", "arguments", "expected"),
     [
         ("library.py", ["softmax_gelu", "4", "saved"], "saved in"),
-        ("custom_optimization.py", [], "of them trimmed"),
         ("optimize_module.py", [], "the result is the same"),
     ],
 )
-def test_examples(example: str, arguments: list[str], expected: str, tmp_path: Path) -> None:
-    assert expected in run([sys.executable, str(ROOT / "examples" / example), *arguments], tmp_path)
+def test_examples(
+    example: str,
+    arguments: list[str],
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [example, *arguments])
+    runpy.run_path(str(ROOT / "examples" / example), run_name="__main__")
+    assert expected in capsys.readouterr().out
 
 
-def test_the_custom_task_is_searched(tmp_path: Path) -> None:
+def test_an_example_that_adds_a_kind(tmp_path: Path) -> None:
+    """In a process of its own, which has the kind from then on."""
+    assert "of them trimmed" in run([sys.executable, str(ROOT / "examples" / "custom_optimization.py")], tmp_path)
+
+
+def test_the_custom_task_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     task = ROOT / "examples" / "custom_task.py"
-    run([sys.executable, "-m", "mtmc", "search", f"task={task}", "budget.evaluations=3", "out=run"], tmp_path)
+    assert main(["search", f"task={task}", "budget.evaluations=3", "out=run"]) == 0
     assert "class ModelNew" in (tmp_path / "run" / "best.py").read_text(encoding="utf-8")
