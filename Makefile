@@ -5,12 +5,16 @@ BIN := $(VENV)/bin
 TASK ?= linear_gelu
 EVALUATIONS ?= 6
 
-.PHONY: run test lint format docs clean
+.PHONY: run test pytest lint format docs clean
 
 run: $(VENV)/installed
 	$(BIN)/mtmc search task=$(TASK) budget.evaluations=$(EVALUATIONS) batch=2
 
-test: lint
+# Types are checked while the tests run: mypy takes a minute of one core, and tests wait for each other now and then.
+test: $(VENV)/installed
+	$(MAKE) --no-print-directory -j 2 lint pytest
+
+pytest: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/installed
