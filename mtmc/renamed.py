@@ -28,6 +28,7 @@ RENAMED: dict[str, str] = {
     "warm.rate": "pretraining.lr",
     "warm.discount": "pretraining.gamma",
     "warm.decay": "pretraining.weight_decay",
+    "warm.opinion": "pretraining.heuristic_weight",
     # mtmc train coder=
     "sft.rate": "sft.lr",
     "grpo.rate": "grpo.lr",

@@ -150,13 +150,13 @@ def test_values_of_actions_by_hand() -> None:
     # at 2: to 4 it gains 3, to 5 it loses 1 (STOP there has the value 0); at 0: 1 gains 1, 2 gains 0 and then 0.5 * 3
     assert q[forest.batch(np.array([2])).edges].tolist() == pytest.approx([1.5, -0.5, 0.0])
     assert q[forest.batch(np.array([0])).edges].tolist() == pytest.approx([0.5, 0.75, -0.5, 0.0])
-    targets = targets_of(forest, Pretraining(gamma=0.5, sharpness=2.0, opinion=0.0))
+    targets = targets_of(forest, Pretraining(gamma=0.5, sharpness=2.0, heuristic_weight=0.0))
     weights = np.exp(2.0 * np.array([0.5, 0.75, -0.5, 0.0]))
     assert targets.probs[forest.batch(np.array([0])).edges].tolist() == pytest.approx(
         (weights / weights.sum()).tolist()
     )
     assert targets.logits[forest.batch(np.array([2])).edges].tolist() == pytest.approx([3.0, -1.0, 0.0])
-    mixed = targets_of(forest, Pretraining(gamma=0.5, sharpness=2.0, opinion=1.0)).probs[
+    mixed = targets_of(forest, Pretraining(gamma=0.5, sharpness=2.0, heuristic_weight=1.0)).probs[
         forest.batch(np.array([0])).edges
     ]
     heuristic = np.asarray(Heuristic().prior(forest.observation(0), forest.legal(0)))
@@ -166,7 +166,10 @@ def test_values_of_actions_by_hand() -> None:
 
 def test_the_terms_of_the_pretraining_by_hand() -> None:
     forest = forest_of([detour_tree()])
-    scorer, targets = TableScorer(forest), targets_of(forest, Pretraining(gamma=0.5, sharpness=2.0, opinion=0.0))
+    scorer, targets = (
+        TableScorer(forest),
+        targets_of(forest, Pretraining(gamma=0.5, sharpness=2.0, heuristic_weight=0.0)),
+    )
     batch = forest.batch(np.array([2]))  # targets 3, -1 and 0; the scorer has 0
     loss, error = pretraining_terms(scorer, batch, targets, absolute=0.5)
     assert loss.item() == pytest.approx(math.log(3.0))  # not anchored: the cross-entropy to any distribution

@@ -30,10 +30,10 @@ class Pretraining:
 
     epochs: over all right versions of the training trees; 0: none. lr: learning rate. minibatch: states a step.
     weight_decay: of AdamW. gamma: discount a step, of what comes later. failure: value of an action that fails.
-    sharpness, opinion: of the target logits, sharpness * value + opinion * log of the heuristic's prior: what a policy comes
-    to that is rewarded for value and for staying close to the heuristic. absolute: weight, beside the cross-entropy of their
-    softmax, of the distance between each logit and its target, for a network that is `anchored` (`mtmc.rl.scorer`): of a
-    version with one known action the softmax says nothing.
+    sharpness, heuristic_weight: of the target logits, sharpness * value + heuristic_weight * log of the heuristic's prior:
+    what a policy comes to that is rewarded for value and for staying close to the heuristic. absolute: weight, beside the
+    cross-entropy of their softmax, of the distance between each logit and its target, for a network that is `anchored`
+    (`mtmc.rl.scorer`): of a version with one known action the softmax says nothing.
     """
 
     epochs: int = 10
@@ -43,12 +43,12 @@ class Pretraining:
     gamma: float = 0.7
     failure: float = -0.5
     sharpness: float = 20.0
-    opinion: float = 1.0
+    heuristic_weight: float = 1.0
     absolute: float = 0.3
 
     def __post_init__(self) -> None:
         """Raises: ConfigError for a setting out of its range."""
-        at_least(self, "pretraining.", epochs=0, minibatch=1, weight_decay=0, opinion=0, absolute=0)
+        at_least(self, "pretraining.", epochs=0, minibatch=1, weight_decay=0, heuristic_weight=0, absolute=0)
         above_zero(self, "lr", "sharpness", prefix="pretraining.")
         if not 0 <= self.gamma < 1:
             raise ConfigError(f"pretraining.gamma cannot be {self.gamma:g}: use a number from 0 to below 1")
@@ -98,7 +98,9 @@ def targets_of(forest: Forest, settings: Pretraining) -> Targets:
     nodes = np.flatnonzero(forest.choices)
     batch = forest.batch(nodes)
     logits, probs, gains = np.full(len(q), np.nan), np.full(len(q), np.nan), np.zeros(len(forest.ok))
-    logits[batch.edges] = settings.sharpness * np.clip(q[batch.edges], *_BOUNDS) + settings.opinion * batch.opinions
+    logits[batch.edges] = (
+        settings.sharpness * np.clip(q[batch.edges], *_BOUNDS) + settings.heuristic_weight * batch.opinions
+    )
     probs[batch.edges] = np.exp(log_softmax_np(logits[batch.edges], batch.counts))
     np.maximum.at(gains, np.repeat(nodes, batch.counts), q[batch.edges])
     return Targets(logits, probs, gains)
