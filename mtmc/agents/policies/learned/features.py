@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING
 
 from mtmc.action import Action
 from mtmc.agents.policies.heuristic import Heuristic
+from mtmc.agents.policies.learned.costs import PlanCosts, Savings
 from mtmc.agents.policies.learned.edits import Children, Place, children_of, places
 from mtmc.agents.policies.learned.graphs import GraphFacts, graph_facts
+from mtmc.agents.policies.learned.scales import giga, log, log1, mebi, ratio, signed
 from mtmc.agents.policies.learned.schedules import Features, fit_features, settings_features
 from mtmc.agents.policies.learned.stages import OP_CLASSES, StageFacts, stage_facts
 from mtmc.hardware import Hardware, hardware
@@ -84,20 +86,6 @@ def action_features(
     ]
 
 
-class _Stages:
-    """The stages of a plan that work (views do not), with what each computes and the microseconds it takes at least."""
-
-    def __init__(self, plan: Plan, graph: GraphFacts, gpu: Hardware) -> None:
-        self.plan, self.graph, self.gpu = plan, graph, gpu
-        self.working = [stage for stage in plan.stages if not is_view(stage, self.facts(stage))]
-        self.times = {stage: _us(self.facts(stage), gpu) for stage in self.working}
-        self.total_us = sum(self.times.values())
-
-    def facts(self, stage: Stage) -> StageFacts:
-        """What a stage computes."""
-        return stage_facts(self.graph, stage.ops)
-
-
 class _Seen:
     """An observation with its plan read and the facts of its stages found."""
 
@@ -107,15 +95,15 @@ class _Seen:
         self.plan = plan_of(observation.plan) if observation.plan is not None else _NO_PLAN
         self.graphs = _graphs(observation, graph)
         self.graph = self.graphs(self.plan.algebra)
-        self.stages = _Stages(self.plan, self.graph, self.gpu)
+        self.stages = PlanCosts(self.plan, self.graph, self.gpu)
         self.whole = stage_facts(self.graph, tuple(op.name for op in self.graph.ops))
         self.edits: dict[tuple[Place, int], Features] = {}
 
     def graph_features(self) -> Features:
         whole = self.whole
-        found = {f"graph_{name}s": _log1(count) for name, count in zip(OP_CLASSES, whole.classes, strict=True)}
+        found = {f"graph_{name}s": log1(count) for name, count in zip(OP_CLASSES, whole.classes, strict=True)}
         found |= {f"graph_{name}": value for name, value in _work_features(whole).items()}
-        return {**found, "graph_us": _log1(whole.us(self.gpu)) / 4 if self.graph.ops else 0.0}
+        return {**found, "graph_us": log1(whole.us(self.gpu)) / 4 if self.graph.ops else 0.0}
 
     def plan_features(self) -> Features:
         stages, known = self.stages, self.plan.stages
@@ -123,13 +111,13 @@ class _Seen:
         largest = max(stages.times.values(), default=0.0)
         return {
             "plan_known": float(bool(known)),
-            "plan_stages": _log1(len(known)),
-            **{f"plan:{name}": _log1(count) for name, count in templates.items()},
-            "plan_largest": _log1(max((len(stage.ops) for stage in known), default=0)),
-            "plan_traffic": _ratio(sum(stages.facts(stage).bytes for stage in known), self.whole.bytes),
-            "plan_us": _log1(stages.total_us) / 4,
+            "plan_stages": log1(len(known)),
+            **{f"plan:{name}": log1(count) for name, count in templates.items()},
+            "plan_largest": log1(max((len(stage.ops) for stage in known), default=0)),
+            "plan_traffic": ratio(sum(stages.facts(stage).bytes for stage in known), self.whole.bytes),
+            "plan_us": log1(stages.total_us) / 4,
             "plan_heaviest": largest / stages.total_us if stages.total_us else 0.0,
-            "plan_launches": _log1(len(stages.working)),
+            "plan_launches": log1(len(stages.working)),
             "plan_cuda_graph": float(self.plan.cuda_graph),
             "plan_algebra": float(len(self.plan.algebra)),
         }
@@ -139,22 +127,22 @@ class _Seen:
         speedups, ms = _speedups(self.observation), outcome.runtime_ms
         return {
             "measured": float(outcome.runtime_kind == "measured"),
-            "runtime": 0.0 if ms is None else _log(ms * 10) / 4,
+            "runtime": 0.0 if ms is None else log(ms * 10) / 4,
             "speedup": speedups[-1],
             "last_gain": speedups[-1] - speedups[-2] if len(speedups) > 1 else 0.0,
             "roofline": metrics.get("roofline", 0.0),
-            "kernels": _log1(metrics.get("kernels", 0.0)),
+            "kernels": log1(metrics.get("kernels", 0.0)),
             "occupancy": metrics.get("occupancy", 0.0),
             "registers": metrics.get("registers", 0.0) / 128,
-            "spills": _log1(metrics.get("spills", 0.0)) / 4,
-            "shared": _log1(metrics.get("shared_memory", 0.0) / 1024) / 4,
-            "programs": _ratio(metrics.get("programs", 0.0), gpu.sms) / 4,
-            "traffic": _ratio(metrics.get("bytes_moved", 0.0), metrics.get("bytes_min", 0.0)),
+            "spills": log1(metrics.get("spills", 0.0)) / 4,
+            "shared": log1(metrics.get("shared_memory", 0.0) / 1024) / 4,
+            "programs": ratio(metrics.get("programs", 0.0), gpu.sms) / 4,
+            "traffic": ratio(metrics.get("bytes_moved", 0.0), metrics.get("bytes_min", 0.0)),
             "bandwidth": metrics.get("achieved_gbs", 0.0) / gpu.dram_gbs,
             "arithmetic": metrics.get("achieved_tflops", 0.0)
             / (gpu.fp16_tflops if self.whole.width == 2 else gpu.tf32_tflops),
             "resources_known": float("registers" in metrics),
-            "us_share": _ratio(self.stages.total_us, 0.0 if ms is None else ms * 1e3),
+            "us_share": ratio(self.stages.total_us, 0.0 if ms is None else ms * 1e3),
         }
 
     def history_features(self) -> Features:
@@ -186,18 +174,18 @@ class _Seen:
     def _edit_features(self, changed: Sequence[Place], child: Plan) -> Features:
         """What the edit saves in all: launches, bytes, arithmetic; and the launches that a CUDA graph takes over."""
         gpu, ms = self.gpu, self.observation.outcome.runtime_ms
-        total = _Total(changed, self.graph, self.graphs(child.algebra))
+        total = Savings(changed, self.graph, self.graphs(child.algebra))
         saved_us, kernels_us = total.bytes_saved / gpu.dram_gbs / 1e3, total.kernels_saved * gpu.launch_us
         launches = len(self.stages.working) if child.cuda_graph and not self.plan.cuda_graph else 0
         return {
-            "saved": math.copysign(_log1(abs(saved_us)) / 4, saved_us),
+            "saved": signed(log1, saved_us) / 4,
             "saved_share": self._share(saved_us),
-            "saved_flops": math.copysign(_giga(abs(total.flops_saved)), total.flops_saved),
+            "saved_flops": signed(giga, total.flops_saved),
             "saved_flops_share": min(1.0, max(-1.0, total.flops_saved / self.whole.flops)) if self.whole.flops else 0.0,
-            "kernels_saved": math.copysign(_log1(abs(total.kernels_saved)) / 2, total.kernels_saved),
+            "kernels_saved": signed(log1, total.kernels_saved) / 2,
             "kernels_share": self._share(kernels_us),
-            "times": _log(max(1, len(changed))) / 2,
-            "launches": _log1(launches) / 2,
+            "times": log(max(1, len(changed))) / 2,
+            "launches": log1(launches) / 2,
             "launches_share": min(2.0, launches * gpu.launch_us / ms / 1e3) if ms else 0.0,
         }
 
@@ -208,10 +196,10 @@ class _Seen:
         us = sum(stages.times[stage] for stage in working)
         all_us = sum(stages.times.get(stage, 0.0) for place in changed for stage in place.before)
         found = {
-            "us": _log1(us) / 4,
+            "us": log1(us) / 4,
             "us_share": self._share(us),
             "all_us_share": self._share(all_us),
-            "parts": _log1(len(working)) / 2,
+            "parts": log1(len(working)) / 2,
         }
         for side, part in (("first", working[:1]), ("second", working[1:][-1:])):
             for stage in part:
@@ -222,8 +210,8 @@ class _Seen:
         classes = zip(OP_CLASSES, self.stages.facts(stage).classes, strict=True)
         return {
             f"{side}:{stage.template}": 1.0,
-            f"{side}_ops": _log1(len(stage.ops)),
-            **{f"{side}_ops_{name}": _log1(count) for name, count in classes if count},
+            f"{side}_ops": log1(len(stage.ops)),
+            **{f"{side}_ops_{name}": log1(count) for name, count in classes if count},
         }
 
     def _after_features(self, place: Place, child: Plan) -> Features:
@@ -253,38 +241,15 @@ class _Seen:
         }
 
 
-class _Total:
-    """Sums over all places of an edit: what was there less what is there afterwards.
-
-    bytes_saved: read and written. kernels_saved: launches. flops_saved. before, after: the graphs of the two plans.
-    """
-
-    def __init__(self, changed: Sequence[Place], before: GraphFacts, after: GraphFacts) -> None:
-        self.bytes_saved, self.kernels_saved, self.flops_saved = 0, 0, 0.0
-        for place in changed:
-            for sign, stages, graph in ((1, place.before, before), (-1, place.after, after)):
-                for stage in stages:
-                    facts = stage_facts(graph, stage.ops)
-                    if not is_view(stage, facts):
-                        self.bytes_saved += sign * facts.bytes
-                        self.kernels_saved += sign
-                        self.flops_saved += sign * facts.flops
-
-
-def is_view(stage: Stage, facts: StageFacts) -> bool:
-    """Whether a stage is a torch call that launches nothing."""
-    return stage.is_torch and facts.count("view") == len(stage.ops)
-
-
 def _hardware_features(gpu: Hardware) -> Features:
     return {
-        "sms": _log(gpu.sms / 128),
-        "dram_gbs": _log(gpu.dram_gbs / 2048),
-        "l2_mib": _log(gpu.l2_bytes / 2**25),
-        "fp32_tflops": _log(gpu.fp32_tflops / 64),
-        "tf32_tflops": _log(gpu.tf32_tflops / 512),
-        "fp16_tflops": _log(gpu.fp16_tflops / 1024),
-        "shared_kib": _log(gpu.shared_per_block / 2**17),
+        "sms": log(gpu.sms / 128),
+        "dram_gbs": log(gpu.dram_gbs / 2048),
+        "l2_mib": log(gpu.l2_bytes / 2**25),
+        "fp32_tflops": log(gpu.fp32_tflops / 64),
+        "tf32_tflops": log(gpu.tf32_tflops / 512),
+        "fp16_tflops": log(gpu.fp16_tflops / 1024),
+        "shared_kib": log(gpu.shared_per_block / 2**17),
     }
 
 
@@ -292,18 +257,18 @@ def _work_features(facts: StageFacts) -> Features:
     """What some ops compute together: bytes, flops, sizes."""
     sizes = {"m": facts.m, "n": facts.n, "k": facts.k, "elements": facts.elements, "cols": facts.cols}
     return {
-        "bytes_read": _mebi(facts.bytes_read),
-        "bytes_written": _mebi(facts.bytes_written),
-        "flops": _giga(facts.flops),
-        "intensity": _ratio(facts.flops, facts.bytes) / 4,
-        **{name: _log1(size) / 4 for name, size in sizes.items()},
+        "bytes_read": mebi(facts.bytes_read),
+        "bytes_written": mebi(facts.bytes_written),
+        "flops": giga(facts.flops),
+        "intensity": ratio(facts.flops, facts.bytes) / 4,
+        **{name: log1(size) / 4 for name, size in sizes.items()},
         "half": float(facts.width == 2),
     }
 
 
 def _speedups(observation: Observation) -> list[float]:
     """log2 of the speedups over the root on the way to a version, the root's 0 first."""
-    return [0.0, *(_log(step.speedup or 1.0) for step in observation.history)]
+    return [0.0, *(log(step.speedup or 1.0) for step in observation.history)]
 
 
 def _graphs(observation: Observation, recorded: GraphFacts | None) -> Graphs:
@@ -329,29 +294,3 @@ def _facts_of(exported: Graph, kinds: tuple[str, ...]) -> GraphFacts:
 def plan_of(text: str) -> Plan:
     """A plan from its text; kept, since a version's plan is asked for by all of its actions."""
     return plan_from_json(text)
-
-
-def _us(facts: StageFacts, gpu: Hardware) -> float:
-    """Microseconds that a stage takes at least."""
-    return facts.us(gpu) if facts.bytes else 0.0
-
-
-def _log(value: float) -> float:
-    return math.log2(value) if value > 0 else 0.0
-
-
-def _log1(value: float) -> float:
-    return math.log2(1.0 + max(0.0, value))
-
-
-def _ratio(above: float, below: float) -> float:
-    """log2 of a ratio, 0 where either is not known."""
-    return math.log2(above / below) if above > 0 and below > 0 else 0.0
-
-
-def _mebi(size: float) -> float:
-    return _log1(size / 2**20) / 4
-
-
-def _giga(flops: float) -> float:
-    return _log1(flops / 1e9) / 4
