@@ -139,7 +139,7 @@ def test_settings_by_hand() -> None:
         **{"set:block_m": 1.75, "change:block_m": 0.5, "with:right=turned": 1.0, "with:operands=descriptors": 1.0},
         **{"to:operands=descriptors": 1.0, "settings_changed": 0.75, "set:fancy": 0.5, "change:fancy": 1.0},
     }
-    assert settings_features(None, old) == {"set:block_m": 1.5, "with:right=turned": 1.0}
+    assert settings_features(old, old) == {"set:block_m": 1.5, "with:right=turned": 1.0, "settings_changed": 0.0}
 
 
 def test_vectors_go_by_name() -> None:

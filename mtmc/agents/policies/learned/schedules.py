@@ -14,30 +14,28 @@ Features = dict[str, float]
 Schedule = tuple[tuple[str, Setting], ...]
 
 
-def settings_features(old: Stage | None, new: Stage) -> Mapping[str, float]:
-    """What a kernel's settings are, and how they differ from those of `old`, which covers the same ops (None: nothing did).
+def settings_features(old: Stage, new: Stage) -> Mapping[str, float]:
+    """What a kernel's settings are, and how they differ from those that it had before.
 
     Of a whole number `set:NAME` is log2(1 + new) / 4 and `change:NAME` log2 of (1 + new) over (1 + old) / 2, of a word
     `with:NAME=WORD` and, where it was not so before, `to:NAME=WORD` are 1. `settings_changed`: how many / 4.
     """
-    return _settings(None if old is None else old.schedule, new.schedule)
+    return _settings(old.schedule, new.schedule)
 
 
 @lru_cache(maxsize=65536)
-def _settings(old: Schedule | None, new: Schedule) -> Features:
-    before, found = dict(old or ()), Features()
-    changed = 0 if old is None else sum(before.get(name) != value for name, value in new)
-    if changed:
-        found["settings_changed"] = changed / 4
+def _settings(old: Schedule, new: Schedule) -> Features:
+    before, found = dict(old), Features()
+    found["settings_changed"] = sum(before.get(name) != value for name, value in new) / 4
     for name, value in new:
         then = before.get(name)
         if isinstance(value, int):
             found[f"set:{name}"] = math.log2(1 + value) / 4
-            if old is not None and value != then:
+            if value != then:
                 found[f"change:{name}"] = math.log2((1 + value) / (1 + (then if isinstance(then, int) else 0))) / 2
         else:
             found[f"with:{name}={value}"] = 1.0
-            if old is not None and value != then:
+            if value != then:
                 found[f"to:{name}={value}"] = 1.0
     return found
 
