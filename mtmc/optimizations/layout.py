@@ -26,8 +26,8 @@ Tensors lie channels last in memory (NHWC) where the library convolves them, and
 cuDNN's fast convolutions want channels next to each other: of a tensor that lies channels first it makes a copy in the
 other order before, and of the result one after, in each call. Here the input is permuted once, by a kernel that reads
 along the places and writes along the channels; the weights, which are small, are permuted in each call too. Results
-stay as they are, forward's too: the kernels behind a convolution loop over memory in its own order. A reduction over the
-channels then reads neighbours, one over space keeps the channels side by side. What needs channels first (a group
+stay as they are, forward's too: the kernels behind a convolution loop over memory in its own order. A reduction over
+the channels then reads neighbours, one over space keeps the channels side by side. What needs channels first (a group
 norm, a view, a product) gets a copy.
 
 ## When it pays

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from mtmc.rewrite.graph import Graph
 
@@ -92,16 +93,23 @@ class Plan:
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
+@lru_cache(maxsize=4096)
 def plan_from_json(text: str) -> Plan:
-    """Inverse of `Plan.to_json`. Raises: KeyError, ValueError on text of another form."""
+    """Inverse of `Plan.to_json`; the same plan for the same text. Raises: KeyError, ValueError on text of another form."""
     data = json.loads(text)
     more = data if isinstance(data, dict) else {}
     stages = more["stages"] if more else data
     return Plan(
-        tuple(Stage(tuple(item["ops"]), item["template"], tuple(sorted(item["schedule"].items()))) for item in stages),
+        tuple(_stage(tuple(item["ops"]), item["template"], tuple(sorted(item["schedule"].items()))) for item in stages),
         bool(more.get("cuda_graph", False)),
         tuple(more.get("algebra", ())),
     )
+
+
+@lru_cache(maxsize=65536)
+def _stage(ops: tuple[str, ...], template: str, schedule: tuple[tuple[str, Setting], ...]) -> Stage:
+    """One object for equal stages, so that what two plans share is quick to see."""
+    return Stage(ops, template, schedule)
 
 
 def root_plan(graph: Graph) -> Plan:

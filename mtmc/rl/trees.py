@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.action import STOP_KIND, Action, Region, lines_text
 from mtmc.agents.policies.learned.edits import Children
-from mtmc.agents.policies.learned.features import plan_of
 from mtmc.agents.policies.learned.graphs import GraphFacts, graph_from_json
 from mtmc.errors import RunError
 from mtmc.outcome import Diagnosis, Outcome, speedup
 from mtmc.protocols import Observation, Step
 from mtmc.reward import log_speedup
-from mtmc.rewrite.plan import Plan
+from mtmc.rewrite.plan import Plan, plan_from_json
 from mtmc.rl.dataset import read_tables, version_text
 from mtmc.rl.schema import METRICS, Split
 from mtmc.task import Task, Variant
@@ -114,7 +113,7 @@ class RecordedTree:
         def child(action: Action) -> Plan | None:
             at = None if self.open else known.get(action.key)
             plan = None if at is None else self.nodes[at].plan
-            return None if plan is None else plan_of(plan)
+            return None if plan is None else plan_from_json(plan)
 
         return child
 

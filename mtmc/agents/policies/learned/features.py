@@ -92,7 +92,7 @@ class _Seen:
     def __init__(self, observation: Observation, graph: GraphFacts | None) -> None:
         self.observation = observation
         self.gpu: Hardware = hardware(observation.hardware)
-        self.plan = plan_of(observation.plan) if observation.plan is not None else _NO_PLAN
+        self.plan = plan_from_json(observation.plan) if observation.plan is not None else _NO_PLAN
         self.graphs = _graphs(observation, graph)
         self.graph = self.graphs(self.plan.algebra)
         self.stages = PlanCosts(self.plan, self.graph, self.gpu)
@@ -299,9 +299,3 @@ def _facts_of(exported: Graph, kinds: tuple[str, ...]) -> GraphFacts:
     from mtmc.rewrite.algebra import after_rules
 
     return graph_facts(after_rules(exported, kinds))
-
-
-@lru_cache(maxsize=4096)
-def plan_of(text: str) -> Plan:
-    """A plan from its text; kept, since a version's plan is asked for by all of its actions."""
-    return plan_from_json(text)
