@@ -44,7 +44,7 @@ def test_policies_as_they_are_written() -> None:
 
 
 @pytest.fixture
-def benchmark(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def measure(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """The benchmark on two small trees, with the words of its command line."""
 
     def trees(folder: Path, split: str | None) -> list[RecordedTree]:
@@ -59,9 +59,9 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return run
 
 
-def test_the_benchmark_from_end_to_end(benchmark: Callable[..., None], tmp_path: Path) -> None:
+def test_the_benchmark_from_end_to_end(measure: Callable[..., None], tmp_path: Path) -> None:
     out = tmp_path / "priors"
-    benchmark("--policy", "sure=heuristic,temperature=0.5", "--out", out, "--decoys")
+    measure("--policy", "sure=heuristic,temperature=0.5", "--out", out, "--decoys")
     data: dict[str, Any] = json.loads(out.with_suffix(".json").read_text())
     assert [row["label"] for row in data["policies"]] == ["uniform", "heuristic", "sure", "hindsight oracle"]
     assert all(row["reached"] == 1.0 for row in data["policies"])
@@ -72,18 +72,18 @@ def test_the_benchmark_from_end_to_end(benchmark: Callable[..., None], tmp_path:
 
 
 def test_priors_are_kept_and_read_again(
-    benchmark: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    measure: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ["--policy", "flat/one=heuristic,temperature=9", "--keep", tmp_path / "kept"]
-    benchmark(*words, "--only-ask", "--out", tmp_path / "none")
+    measure(*words, "--only-ask", "--out", tmp_path / "none")
     assert not (tmp_path / "none.json").exists()
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["flat_one.json"]
-    benchmark(*words, "--out", tmp_path / "first_out")
+    measure(*words, "--out", tmp_path / "first_out")
     with monkeypatch.context() as without:
         without.setattr(policy_priors, "ask", lambda *_: pytest.fail("a policy was asked again"))
-        benchmark(*words, "--out", tmp_path / "kept_out")
+        measure(*words, "--out", tmp_path / "kept_out")
         with pytest.raises(ConfigError, match="of other trees"):
-            benchmark(*words, data="1" * 16)
-    benchmark(*words[:2], "--out", tmp_path / "fresh_out")
+            measure(*words, data="1" * 16)
+    measure(*words[:2], "--out", tmp_path / "fresh_out")
     kept, fresh = (json.loads((tmp_path / f"{name}_out.json").read_text())["policies"] for name in ("kept", "fresh"))
     assert kept == fresh
