@@ -123,13 +123,11 @@ def test_threads_share_a_pool(pool: Pool) -> None:
         results[number] = run(pool, "add", a=number, b=number).value
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
-    start = time.monotonic()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert results == {number: 2 * number for number in range(12)}
-    assert time.monotonic() - start < 15
 
 
 def test_a_killed_warm_process_is_started_again(pool: Pool) -> None:
