@@ -107,8 +107,9 @@ def test_a_part_that_has_what_it_must_have_is_enough() -> None:
 
 @pytest.mark.parametrize(("part", "lacks"), [(Policy, "prior"), (Evaluator, "close, evaluate"), (Strategy, "add_node")])
 def test_a_part_that_lacks_what_it_must_have_cannot_be_made(part: type, lacks: str) -> None:
-    with pytest.raises(TypeError, match=f"abstract.*{lacks}"):
+    with pytest.raises(TypeError, match="abstract") as refused:
         type("Lacking", (part,), {})()
+    assert all(name in str(refused.value) for name in lacks.split(", "))  # quoted or not, by the version of Python
 
 
 def test_an_object_without_the_base_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
