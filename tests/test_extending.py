@@ -21,11 +21,15 @@ from mtmc.action import STOP, Action
 from mtmc.agents.policies import POLICIES
 from mtmc.cli import main
 from mtmc.evaluate import EVALUATORS, LabSettings
-from mtmc.optimizations import KINDS
+from mtmc.optimizations import KINDS, Version
+from mtmc.optimizations.schedule_change import Choice
+from mtmc.optimizations.seen import moves_on
 from mtmc.protocols import Observation, Policy
 from mtmc.rewrite.elementwise import POINTWISE, Row
+from mtmc.rewrite.plan import Stage
 from mtmc.search import load, resume, search
 from mtmc.search.strategies import STRATEGIES
+from mtmc.task import load_task
 from tests import test_resume, test_strategies
 from tests.extending import best_first
 from tests.extending.best_first import BestFirst
@@ -190,3 +194,22 @@ def test_a_kind_weighs_itself(monkeypatch: pytest.MonkeyPatch) -> None:
         of = {action.kind: prior for action, prior in legal}
         priors.append(of["trim"] / of["stop"])
     assert priors[1] == pytest.approx(4 * priors[0])
+
+
+def test_another_kind_of_the_same_name_takes_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered of a version's moves was made by the kinds that were known then."""
+
+    class Wider(Trim):
+        def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+            return [({**choice, "num_warps": 2}, words) for choice, words in super().offer(version, stage)]
+
+    monkeypatch.setitem(KINDS, "trim", Trim())
+    found = search("bias_gelu", strategy="greedy", policy=TrimFirst(), evaluator=BrevitySettings(), budget=3)
+    fused = found.tree[1]
+    observation = Observation(load_task("bias_gelu"), fused.source, fused.plan, fused.outcome, (), "H100")
+    warps = []
+    for kind in (Trim(), Wider()):
+        monkeypatch.setitem(KINDS, "trim", kind)
+        (trim,) = (move for move in moves_on(observation).values() if move.action.kind == "trim")
+        warps.append(trim.action.param("num_warps"))
+    assert warps == [1, 2]
