@@ -7,7 +7,7 @@ kind is one file there, and nothing here knows their names but `STOP`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 Scalar = str | int | float | bool
@@ -23,10 +23,14 @@ class Region:
     first_line: int
     last_line: int
 
+    @classmethod
+    def spanning(cls, name: str, parts: Iterable[Region]) -> Region:
+        """The lines from the first to the last of some regions, under a name of its own. Raises: ValueError for none."""
+        parts = list(parts)
+        return cls(name, min(part.first_line for part in parts), max(part.last_line for part in parts))
+
     def __str__(self) -> str:
-        if self.first_line == self.last_line:
-            return f"{self.name}, line {self.first_line}"
-        return f"{self.name}, lines {self.first_line}-{self.last_line}"
+        return self.name + lines_text(self.first_line, self.last_line)
 
 
 @dataclass(frozen=True)
@@ -60,8 +64,8 @@ STOP = Action(STOP_KIND, Region("module", 1, 1), (), "stop: keep this version as
 
 def make_action(kind: str, region: Region, sentence: str, **params: Scalar) -> Action:
     """An action whose sentence ends with its lines."""
-    lines = str(region).rsplit(", ", 1)[-1]
-    return Action(kind, region, tuple(sorted(params.items())), f"{sentence}, {lines}")
+    whole = sentence + lines_text(region.first_line, region.last_line)
+    return Action(kind, region, tuple(sorted(params.items())), whole)
 
 
 def lines_text(first_line: int, last_line: int) -> str:

@@ -88,7 +88,7 @@ class CudaGraph(Optimization):
         if _gain_us(version, launches) <= 0:
             return
         lines = [version.regions[stage] for stage in plan.stages if stage in version.regions]
-        region = Region("forward", min(r.first_line for r in lines), max(r.last_line for r in lines))
+        region = Region.spanning("forward", lines)
         action = make_action(self.kind, region, "capture the forward in a CUDA graph", launches=launches)
         yield Move(action, partial(replace, plan, cuda_graph=True))
 

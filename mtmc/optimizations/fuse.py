@@ -143,8 +143,7 @@ class Fuse(Optimization):
     def _calls(self, calls: Sequence[Call]) -> Action:
         names = [call.name for call in calls]
         words = f"{', '.join(names[:-1])} and {names[-1]}"
-        first, last = min(call.first_line for call in calls), max(call.last_line for call in calls)
-        return make_action(self.kind, Region(words, first, last), f"fuse {words}")
+        return make_action(self.kind, Region.spanning(words, (call.region for call in calls)), f"fuse {words}")
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Each kernel that a fusion of whole groups saves is a fusion of two."""
@@ -213,8 +212,7 @@ def _isomorphic(version: Version, groups: Sequence[Group]) -> list[list[Group]]:
 
 def _span(version: Version, stages: Sequence[Stage]) -> Region:
     """The lines from the first to the last of several stages."""
-    region = version.region(*stages)
-    return Region(f"{stages[0].name} to {stages[-1].name}", region.first_line, region.last_line)
+    return replace(version.region(*stages), name=f"{stages[0].name} to {stages[-1].name}")
 
 
 def _small(version: Version, stage: Stage) -> Shape | None:

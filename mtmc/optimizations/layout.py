@@ -80,7 +80,7 @@ class Layout(Optimization):
         changed = [stage for stage, other in pairs if stage != other]
         lines = [version.regions[stage] for stage in changed if stage in version.regions]
         if changed:
-            region = Region("convolutions", min(r.first_line for r in lines), max(r.last_line for r in lines))
+            region = Region.spanning("convolutions", lines)
             sentence = "keep tensors channels last around the library's convolutions"
             yield Move(make_action(self.kind, region, sentence), lambda: child)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from mtmc.action import Action, Region, make_action
+from mtmc.action import Action, make_action
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
 from mtmc.optimizations.move import Move
@@ -60,8 +60,7 @@ class Lower(Optimization):
         """Each call of torch's."""
         for call in sites.calls:
             if call.is_torch:
-                region = Region(call.name, call.first_line, call.last_line)
-                yield make_action(self.kind, region, f"lower {call.name} to a Triton kernel")
+                yield make_action(self.kind, call.region, f"lower {call.name} to a Triton kernel")
 
 
 def _lowered(version: Version, calls: Sequence[Stage]) -> Plan | None:

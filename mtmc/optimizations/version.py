@@ -58,9 +58,7 @@ class Version:
 
     def region(self, *stages: Stage) -> Region:
         """The lines of one or several stages together."""
-        found = [self.regions[stage] for stage in stages]
-        name = stages[0].name if len(stages) == 1 else " and ".join(stage.name for stage in stages)
-        return Region(name, min(r.first_line for r in found), max(r.last_line for r in found))
+        return Region.spanning(" and ".join(stage.name for stage in stages), (self.regions[stage] for stage in stages))
 
     def isomorphic(self, stages: Sequence[Stage]) -> list[tuple[Stage, list[Stage]]]:
         """The first stage of each form, with the others of that form (see `rewrite.isomorphism`)."""

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from mtmc.action import Region
 from mtmc.source.structure import MAKERS, Function, Structure, is_self, parameters, passed, tensor_arguments
 
 _OPERATORS: dict[type[ast.operator], str] = {
@@ -55,6 +56,11 @@ class Call:
     last_line: int
     is_torch: bool
     run: int
+
+    @property
+    def region(self) -> Region:
+        """Its lines, under its name."""
+        return Region(self.name, self.first_line, self.last_line)
 
 
 def forward_calls(structure: Structure) -> list[Call]:

@@ -21,25 +21,8 @@ from mtmc.task import Task
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class ModelCoder(Coder):
-    """A model that is asked for one reply an edit.
-
-    examples: of the kind of optimization in the prompt, 0 or 1. retries: how often a reply that gives no file is answered
-    with the reason, so that the model tries again. steps: of the parent's history in the prompt.
-    """
-
-    examples: int = 1
-    retries: int = 1
-    steps: int = 4
-
-    def __post_init__(self) -> None:
-        """Raises: ConfigError naming the setting, its value and what it may be."""
-        if self.examples not in (0, 1):
-            raise ConfigError(f"examples cannot be {self.examples}: use 0 or 1, a page of the playbook has one")
-        for name in ("retries", "steps"):
-            if getattr(self, name) < 0:
-                raise ConfigError(f"{name} cannot be {getattr(self, name)}: use 0 or more")
+class AskingCoder(Coder):
+    """What the coders that ask a language model say of themselves and of a version; how they edit is their own."""
 
     @property
     def asks_model(self) -> bool:
@@ -66,6 +49,27 @@ class ModelCoder(Coder):
     def actions(self, observation: Observation, failures: Sequence[tuple[str | None, Outcome]]) -> list[Action]:
         """What the rewriter finds on a version with a plan, else what the syntax tree shows (`site_actions`)."""
         return model_actions(observation, failures)
+
+
+@dataclass(frozen=True)
+class ModelCoder(AskingCoder):
+    """A model that is asked for one reply an edit.
+
+    examples: of the kind of optimization in the prompt, 0 or 1. retries: how often a reply that gives no file is answered
+    with the reason, so that the model tries again. steps: of the parent's history in the prompt.
+    """
+
+    examples: int = 1
+    retries: int = 1
+    steps: int = 4
+
+    def __post_init__(self) -> None:
+        """Raises: ConfigError naming the setting, its value and what it may be."""
+        if self.examples not in (0, 1):
+            raise ConfigError(f"examples cannot be {self.examples}: use 0 or 1, a page of the playbook has one")
+        for name in ("retries", "steps"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} cannot be {getattr(self, name)}: use 0 or more")
 
     def edit(self, request: EditRequest) -> Edit:
         """The child's source, without a plan. On a repair a rule comes first, then the model.

@@ -6,18 +6,15 @@ before it commits one. What it commits has passed its check. The loop is in `mtm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.action import Action
+from mtmc.agents.coders.model import AskingCoder
 from mtmc.errors import ConfigError, ModelError
-from mtmc.outcome import Outcome
-from mtmc.protocols import Coder, Edit, EditRequest, Observation
-from mtmc.task import Task
+from mtmc.protocols import Edit, EditRequest
 
 
 @dataclass(frozen=True)
-class AgentCoder(Coder):
+class AgentCoder(AskingCoder):
     """A model in a loop with tools.
 
     turns: replies of one edit at most. tokens: of one edit, in and out, of all its replies together; it ends after the
@@ -32,33 +29,6 @@ class AgentCoder(Coder):
         for name, value in (("turns", self.turns), ("tokens", self.tokens)):
             if value < 1:
                 raise ConfigError(f"coder.{name} cannot be {value}: use 1 or more")
-
-    @property
-    def asks_model(self) -> bool:
-        """It asks the run's language model: a search without one does not start."""
-        return True
-
-    @property
-    def deterministic(self) -> bool:
-        """A model may answer the same question in another way."""
-        return False
-
-    @property
-    def freeform(self) -> bool:
-        """An action of the kind "freeform", whose sentence is free text, can be asked for."""
-        return True
-
-    def root(self, task: Task) -> Edit:
-        """The reference itself as ModelNew, see `ModelCoder.root`."""
-        from mtmc.agents.coders.model import ModelCoder
-
-        return ModelCoder().root(task)
-
-    def actions(self, observation: Observation, failures: Sequence[tuple[str | None, Outcome]]) -> list[Action]:
-        """What may be done to a version, see `ModelCoder.actions`."""
-        from mtmc.agents.coders.model import ModelCoder
-
-        return ModelCoder().actions(observation, failures)
 
     def edit(self, request: EditRequest) -> Edit:
         """A source that has passed its check, with the cost of all turns.

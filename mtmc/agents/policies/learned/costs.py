@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from mtmc.agents.policies.learned.edits import Place
 from mtmc.agents.policies.learned.graphs import GraphFacts
@@ -26,22 +27,30 @@ class PlanCosts:
         return stage_facts(self.graph, stage.ops)
 
 
+@dataclass(frozen=True)
 class Savings:
-    """Sums over all places of an edit: what was there less what is there afterwards.
+    """What an edit leaves out in all its places: bytes that are read and written, launches, flops. Below 0: it adds them."""
 
-    bytes_saved: read and written. kernels_saved: launches. flops_saved. before, after: the graphs of the two plans.
-    """
+    bytes: int
+    kernels: int
+    flops: float
 
-    def __init__(self, changed: Sequence[Place], before: GraphFacts, after: GraphFacts) -> None:
-        self.bytes_saved, self.kernels_saved, self.flops_saved = 0, 0, 0.0
-        for place in changed:
-            for sign, stages, graph in ((1, place.before, before), (-1, place.after, after)):
-                for stage in stages:
-                    facts = stage_facts(graph, stage.ops)
-                    if not is_view(stage, facts):
-                        self.bytes_saved += sign * facts.bytes
-                        self.kernels_saved += sign
-                        self.flops_saved += sign * facts.flops
+
+def savings(changed: Sequence[Place], before: GraphFacts, after: GraphFacts) -> Savings:
+    """Of an edit's places, what was there less what is there afterwards. before, after: the graphs of the two plans."""
+    gone = [facts for place in changed for facts in _working(place.before, before)]
+    come = [facts for place in changed for facts in _working(place.after, after)]
+    return Savings(
+        bytes=sum(facts.bytes for facts in gone) - sum(facts.bytes for facts in come),
+        kernels=len(gone) - len(come),
+        flops=sum(facts.flops for facts in gone) - sum(facts.flops for facts in come),
+    )
+
+
+def _working(stages: Sequence[Stage], graph: GraphFacts) -> list[StageFacts]:
+    """What each of the stages that launch something computes."""
+    found = [(stage, stage_facts(graph, stage.ops)) for stage in stages]
+    return [facts for stage, facts in found if not is_view(stage, facts)]
 
 
 def is_view(stage: Stage, facts: StageFacts) -> bool:

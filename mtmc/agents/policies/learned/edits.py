@@ -46,8 +46,8 @@ def places(before: Plan, after: Plan) -> list[Place]:
         replaced = tuple(old for old in gone if covered.issuperset(old.ops))
         if replaced:
             found.append(Place(replaced, (stage,)))
-    gone_left = tuple(stage for stage in gone if not any(stage in place.before for place in found))
-    come_left = tuple(stage for stage in come if not any(stage in place.after for place in found))
+    placed = {stage for place in found for stage in (*place.before, *place.after)}
+    gone_left, come_left = (tuple(stage for stage in stages if stage not in placed) for stages in (gone, come))
     return [*found, Place(gone_left, come_left)] if gone_left or come_left else found
 
 

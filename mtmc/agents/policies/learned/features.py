@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from mtmc.action import Action
 from mtmc.agents.policies.heuristic import Heuristic
-from mtmc.agents.policies.learned.costs import PlanCosts, Savings
+from mtmc.agents.policies.learned.costs import PlanCosts, savings
 from mtmc.agents.policies.learned.edits import Children, Place, children_of, places
 from mtmc.agents.policies.learned.graphs import GraphFacts, graph_facts
 from mtmc.agents.policies.learned.scales import giga, log, log1, mebi, ratio, signed
@@ -182,15 +182,15 @@ class _Seen:
     def _edit_features(self, changed: Sequence[Place], child: Plan) -> Features:
         """What the edit saves in all: launches, bytes, arithmetic; and the launches that a CUDA graph takes over."""
         gpu, ms = self.gpu, self.observation.outcome.runtime_ms
-        total = Savings(changed, self.graph, self.graphs(child.algebra))
-        saved_us, kernels_us = total.bytes_saved / gpu.dram_gbs / 1e3, total.kernels_saved * gpu.launch_us
+        saved = savings(changed, self.graph, self.graphs(child.algebra))
+        saved_us, kernels_us = saved.bytes / gpu.dram_gbs / 1e3, saved.kernels * gpu.launch_us
         launches = len(self.stages.working) if child.cuda_graph and not self.plan.cuda_graph else 0
         return {
             "saved": signed(log1, saved_us) / 4,
             "saved_share": self._share(saved_us),
-            "saved_flops": signed(giga, total.flops_saved),
-            "saved_flops_share": min(1.0, max(-1.0, total.flops_saved / self.whole.flops)) if self.whole.flops else 0.0,
-            "kernels_saved": signed(log1, total.kernels_saved) / 2,
+            "saved_flops": signed(giga, saved.flops),
+            "saved_flops_share": min(1.0, max(-1.0, saved.flops / self.whole.flops)) if self.whole.flops else 0.0,
+            "kernels_saved": signed(log1, saved.kernels) / 2,
             "kernels_share": self._share(kernels_us),
             "times": log(max(1, len(changed))) / 2,
             "launches": log1(launches) / 2,
