@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import psutil
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.sandbox import bubblewrap, cgroup
 from mtmc.evaluate.sandbox.cgroup import Cgroup
 from mtmc.evaluate.sandbox.lockdown import MODE_VARIABLE, Mode
 from mtmc.evaluate.sandbox.view import other_gpus
+
+END_S = 5.0
+"""Seconds that the end of what runs inside is waited for."""
 
 _KEPT_ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "SYSTEMROOT", "LLVM_PROFILE_FILE")
 
@@ -44,12 +50,32 @@ class Sandboxed(subprocess.Popen[bytes]):
     group: Cgroup | None = None
 
     def end(self) -> None:
-        """Kill it with all that runs inside, and wait for it. Idempotent."""
+        """Kill it with all that runs inside, and wait for these, for `END_S` seconds at most. Idempotent."""
+        inside = _descendants(self.pid) if self.poll() is None else []
         if self.poll() is None:
             self.kill()
         if self.group is not None:
             self.group.end()
         self.wait()
+        # What it started dies with it, but only soon: the kernel passes the signal on from one to the next.
+        deadline = time.monotonic() + END_S
+        while any(map(_runs, inside)) and time.monotonic() < deadline:
+            time.sleep(0.002)
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it has not ended; one that nobody has waited for yet has."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def start(
