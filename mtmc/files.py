@@ -8,7 +8,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mtmc.errors import RunError
+from mtmc.errors import ConfigError, RunError
+
+DRAFTS = ".writing-"
+"""What the folders of drafts begin with."""
+
+
+def user_cache_folder() -> Path:
+    """Where things are kept between runs: MTMC_CACHE, else the folder mtmc in XDG_CACHE_HOME or ~/.cache.
+
+    Raises: ConfigError if there is no home folder.
+    """
+    own = os.environ.get("MTMC_CACHE")
+    folder = Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "mtmc")
+    try:
+        return folder.expanduser().absolute()
+    except RuntimeError as error:
+        raise ConfigError(f"the cache folder {folder} is not known ({error}): name one in MTMC_CACHE") from error
 
 
 @contextmanager
@@ -19,7 +35,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=DRAFTS) as folder:
             draft = Path(folder, path.name)
             yield draft
             os.replace(draft, path)

@@ -1,4 +1,4 @@
-"""The command line: mtmc search | resume | show | export | report | bench | collect | dataset | train | doctor.
+"""The command line: mtmc search | resume | show | export | report | bench | collect | dataset | train | cache | doctor.
 
 One file for each group of commands; a command says its own arguments and does its own printing. This one reads the
 command line, sets up logging, and turns what goes wrong into one line on stderr and an exit status: 2 for bad input
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from mtmc import __version__
-from mtmc.cli import bench, collect, examine, look, search, train
+from mtmc.cli import bench, cache, collect, examine, look, search, train
 from mtmc.cli.command import Command, Interrupted
 from mtmc.errors import ConfigError, MtmcError
 
@@ -30,6 +30,7 @@ COMMANDS: dict[str, Command] = {
     "collect": collect.COLLECT,
     "dataset": collect.DATASET,
     "train": train.TRAIN,
+    "cache": cache.CACHE,
     "doctor": examine.DOCTOR,
 }
 """Command by name. To add one: a `Command` in a file here, and a line."""

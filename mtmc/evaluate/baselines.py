@@ -6,7 +6,6 @@ import contextlib
 import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -15,7 +14,7 @@ from typing import Any
 
 from mtmc.errors import ConfigError
 from mtmc.evaluate.devices import Device
-from mtmc.files import write_whole
+from mtmc.files import user_cache_folder, write_whole
 from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
 from mtmc.task import Task
 
@@ -54,8 +53,7 @@ class BaselineFile:
         """The file at `path`; empty: baselines.json in the user's cache folder for mtmc."""
         if path:
             return cls(Path(path).expanduser())
-        home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        return cls(Path(home).expanduser() / "mtmc" / "baselines.json")
+        return cls(user_cache_folder() / "baselines.json")
 
     def find(self, fingerprint: Fingerprint) -> dict[str, Outcome]:
         """What is known, by name. Raises: ConfigError if the file is none of baselines."""

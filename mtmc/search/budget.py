@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from mtmc.errors import ConfigError
 
@@ -52,6 +52,11 @@ class Budget:
             limit = getattr(self, name)
             if limit is not None and not limit >= 0:
                 raise ConfigError(f"budget.{name} cannot be {limit}: use 0 or more, or none")
+
+    def covers(self, other: Budget) -> bool:
+        """Whether each limit is at least the other's: what a search with this one has found stands for the other's."""
+        pairs = ((getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        return all(own is None or (limit is not None and own >= limit) for own, limit in pairs)
 
 
 @dataclass(frozen=True)
