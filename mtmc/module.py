@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import logging
 import sys
 import tempfile
@@ -15,8 +16,8 @@ from typing import Any
 import torch
 
 from mtmc.search import SearchResult, search
-from mtmc.task import task_from_module
-from mtmc.task.live import flat_inputs, restore
+from mtmc.task import Capture, capture_module, resolve
+from mtmc.task.live_call import flat_inputs, restore
 
 log = logging.getLogger(__name__)
 
@@ -81,24 +82,19 @@ def optimize(
     Raises: TaskError where the module cannot be exported, naming the op; ConfigError, RunError, EvaluatorError as
         `mtmc.search.search` does.
     """
-    task = task_from_module(module, example_inputs, example_kwargs)
-    result = search(task, **settings)
-    args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
-    with torch.no_grad():
-        template = module(*args, **(example_kwargs or {}))
-    return OptimizedModule(module, _kernels(result.best.source, module), template, result)
+    capture = capture_module(module, example_inputs, example_kwargs)
+    result = search(capture.task, **settings)
+    return OptimizedModule(module, _kernels(result.best.source, module, capture), capture.output, result)
 
 
-def _kernels(source: str, module: torch.nn.Module) -> torch.nn.Module:
+def _kernels(source: str, module: torch.nn.Module, capture: Capture) -> torch.nn.Module:
     """The best version as a module that shares the live module's parameters and buffers."""
     with torch.device("meta"):
         kernels: torch.nn.Module = _load(source).ModelNew()
-    state = {
-        **dict(module.named_parameters(remove_duplicate=False)),
-        **dict(module.named_buffers(remove_duplicate=False)),
-    }
-    wanted = kernels.state_dict(keep_vars=True)
-    kernels.load_state_dict({name: state[name] for name in wanted}, assign=True)
+    assert capture.task.state is not None
+    state = torch.load(io.BytesIO(capture.task.state), map_location=capture.call.tensors[0].device, weights_only=True)
+    state |= {attribute: resolve(module, path) for attribute, path in capture.places.items()}
+    kernels.load_state_dict({name: state[name] for name in kernels.state_dict()}, assign=True)
     return kernels.train(module.training)
 
 

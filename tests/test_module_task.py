@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ import torch
 from torch import nn
 
 from mtmc.errors import TaskError
-from mtmc.task import Task, load_task, task_from_module
-from mtmc.task.live import flat_inputs, restore
+from mtmc.search import search
+from mtmc.task import Task, capture_module, load_task, resolve, task_from_module
+from mtmc.task.live_call import flat_inputs, restore
 from mtmc.task.reference import flat_tensors, instantiate
 
 
@@ -81,24 +83,81 @@ def test_the_printed_model_with_its_state_computes_what_the_module_does() -> Non
     assert [dict(variant.constants) for variant in task.held_out] == [{"size0": 3}, {"size0": 5}, {"size0": 7}]
 
 
-def test_names_shapes_and_dtypes_are_the_modules_own_and_a_copy() -> None:
+def test_attributes_are_flat_and_lead_back_to_the_modules_own_tensors() -> None:
     module, args, kwargs = everything()
-    task = task_from_module(module, args, kwargs)
+    capture = capture_module(module, args, kwargs)
+    task = capture.task
     state = torch.load(io.BytesIO(task.state or b""), weights_only=True)
-    own = {**dict(module.named_parameters(remove_duplicate=False)), **dict(module.named_buffers())}
-    for name, tensor in state.items():
-        if name in own:
-            assert torch.equal(tensor, own[name])
-    assert {"layers.0.weight", "norm.running_var", "mask", "table.weight", "decode.weight"} <= set(state)
     model, _ = printed(task)
-    assert {name: p.shape for name, p in model.named_parameters()}.items() <= {
-        n: p.shape for n, p in own.items()
-    }.items()
+    assert set(state) == set(model.state_dict()) and not list(model.children())
+    assert {key: capture.places[key] for key in ("layers_0_weight", "norm_running_var", "mask", "constant")} == {
+        "layers_0_weight": "layers.0.weight",
+        "norm_running_var": "norm.running_var",
+        "mask": "mask",
+        "constant": "constant",
+    }
+    made = [name for name in state if name not in capture.places]
+    assert len(made) == 1 and state[made[0]].tolist() == [1.0, 2.0]  # torch.tensor([1.0, 2.0]) in forward
+    for attribute, path in capture.places.items():
+        assert torch.equal(state[attribute], resolve(module, path))
+        assert isinstance(getattr(model, attribute), nn.Parameter) == isinstance(resolve(module, path), nn.Parameter)
     with torch.no_grad():
         module.table.weight.zero_()
-    assert torch.load(io.BytesIO(task.state or b""), weights_only=True)["table.weight"].abs().max() > 0
+    assert torch.load(io.BytesIO(task.state or b""), weights_only=True)["table_weight"].abs().max() > 0
     assert task.name == "Everything"
     assert pickle.loads(pickle.dumps(task)) == task
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 16)
+        self.tables = [torch.rand(16), {"a": torch.rand(16)}]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.up(x) * self.tables[0] - self.tables[1]["a"]
+
+
+class _Awkward(nn.Module):
+    """Two levels, numbers, names of torch's, of modules, of Python's; a name that another path's flat one is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mlp = Inner()
+        self.mlp_up = nn.ParameterDict({"weight": torch.rand(16)})
+        self.rest = nn.Sequential(nn.Linear(16, 8), nn.Sequential(nn.GELU(), nn.LayerNorm(8)))
+        self.blocks = nn.ModuleList([nn.Linear(8, 8)])
+        self.os = nn.Parameter(torch.rand(8))
+        self._type = nn.Parameter(torch.rand(8))
+        self.register_buffer("2", torch.rand(8))
+
+    def forward(s, input: torch.Tensor, Input: torch.Tensor, *open: torch.Tensor) -> torch.Tensor:  # noqa: N803, N805
+        y = s.rest(s.mlp(input) + s.mlp_up["weight"]) * s.os * s._type + getattr(s, "2")
+        return s.blocks[0](y) + Input - open[0]
+
+
+def test_a_module_of_several_levels_is_searched_and_its_versions_are_right(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 8)
+    capture = capture_module(_Awkward(), (x, x, x))
+    assert capture.task.name == "Awkward"
+    assert " ".join(sorted(capture.places.values())) == (
+        "2 _type blocks.0.bias blocks.0.weight mlp.tables.0 mlp.tables.1.a mlp.up.bias mlp.up.weight mlp_up.weight os "
+        "rest.0.bias rest.0.weight rest.1.1.bias rest.1.1.weight"
+    )
+    assert set(capture.places) == set(torch.load(io.BytesIO(capture.task.state or b""), weights_only=True))
+    assert "def forward(self, input_2, input_3, open_0):" in capture.task.source
+    result = search(capture.task, budget=2, out=tmp_path / "run")
+    assert [node.outcome.status for node in result.tree if node.outcome is not None] == ["ok"] * 2
+
+
+def test_a_place_that_holds_no_tensor_any_more_is_refused() -> None:
+    module = _Awkward()
+    assert resolve(module, "mlp.tables.1.a") is module.mlp.tables[1]["a"]
+    assert resolve(module, "blocks.0.weight") is module.blocks[0].weight
+    module.mlp.tables = []
+    with pytest.raises(TaskError, match=r"_Awkward has no tensor at 'mlp\.tables\.1\.a' any more"):
+        resolve(module, "mlp.tables.1.a")
 
 
 def test_the_text_is_a_task_file_of_its_own_without_devices_and_deterministic() -> None:
@@ -107,8 +166,7 @@ def test_the_text_is_a_task_file_of_its_own_without_devices_and_deterministic() 
     assert task.source == task_from_module(module, args, kwargs).source
     assert "cpu" not in task.source and "torch.arange" not in task.source
     assert "arange.default(16, device=x.device)" in task.source
-    assert "torch.nn.functional.linear(x, self.layers" not in task.source
-    assert 'torch.nn.functional.linear(x, getattr(self.layers, "0").weight' in task.source
+    assert "torch.nn.functional.linear(x, self.layers_0_weight, self.layers_0_bias)" in task.source
     assert load_task(task.source).full == task.full
 
 

@@ -6,6 +6,7 @@
     shapes.py      small and odd shapes, derived by shrinking these integers (points.py: to what; trials.py: trying it)
     reference.py   running a reference on the CPU, and what it weighs
     live*.py       a live module printed as a file
+    capture.py     what a capture of a live module holds, and where its tensors are found again
     exporting.py   torch.export, quietly
 
 Importing this loads no torch.
@@ -14,17 +15,22 @@ Importing this loads no torch.
 from __future__ import annotations
 
 from mtmc.task.base import DECLARATION, Task, Variant
+from mtmc.task.capture import Capture, Slot, resolve
 from mtmc.task.constants import apply_constants, integer_constants
-from mtmc.task.load import builtin_names, load_task, task_from_module, task_from_source
+from mtmc.task.load import builtin_names, capture_module, load_task, task_from_module, task_from_source
 
 __all__ = [
     "DECLARATION",
+    "Capture",
+    "Slot",
     "Task",
     "Variant",
     "apply_constants",
     "builtin_names",
+    "capture_module",
     "integer_constants",
     "load_task",
+    "resolve",
     "task_from_module",
     "task_from_source",
 ]

@@ -16,13 +16,11 @@ a buffer or an input (batch norm in training mode), that switch autocast, and te
 
 from __future__ import annotations
 
-import inspect
 import io
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,49 +28,41 @@ from torch.export import Dim, ExportedProgram, export
 
 from mtmc.errors import TaskError
 from mtmc.task.base import Task, Variant
+from mtmc.task.capture import Capture, resolve
 from mtmc.task.exporting import export_failure, library_folders, quiet_export
-from mtmc.task.live_source import print_module
+from mtmc.task.live_call import Call, bind_call, flatten, leaves, slotted
+from mtmc.task.live_names import plain_name
+from mtmc.task.live_source import PREFIX, PrintedModule, print_module
 from mtmc.task.reference import flat_tensors, instantiate
 from mtmc.task.shapes import derive_held_out, derive_small
 from mtmc.task.trials import Live
 
 _log = logging.getLogger(__name__)
 
+_REGISTRIES = ("_parameters", "_buffers", "_modules")
 _MODE_ARGUMENTS = ("train", "training")
 _PROBABILITY_ARGUMENTS = ("dropout_p", "dropout", "p")
 
 
-@dataclass(frozen=True)
-class Call:
-    """One example call of a module: its arguments in the order of forward's signature."""
-
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-
-    @property
-    def tensors(self) -> list[torch.Tensor]:
-        """The flat list of the call's tensors."""
-        return flat_tensors((self.args, dict(self.kwargs)))
-
-    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Call:
-        """The same call with other tensors. Raises: ValueError if there are not as many."""
-        args, kwargs = restore((self.args, dict(self.kwargs)), tensors)
-        return Call(args, kwargs)
-
-
-def build_module_task(
-    module: torch.nn.Module, example_inputs: Sequence[Any] | torch.Tensor, example_kwargs: Mapping[str, Any], name: str
-) -> Task:
-    """The task of a live module; see `mtmc.task.task_from_module`.
+def build_capture(
+    module: torch.nn.Module,
+    example_inputs: Sequence[Any] | torch.Tensor,
+    example_kwargs: Mapping[str, Any],
+    name: str | None,
+) -> Capture:
+    """The capture of a live module; see `mtmc.task.capture_module`.
 
     Raises: TaskError if the module cannot be exported or printed, naming the op and the line where they are known.
     """
     args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     call = bind_call(module, args, example_kwargs)
+    title = type(module).__name__
+    name = name or plain_name(title, "Module")
     program = export_module(module, call, name)
     _refuse_impure(program, name)
-    source, tensors = print_module(program, call.tensors, _input_names(module, call), type(module).__name__, name)
-    state = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in tensors.items()}
+    printed = print_module(program, call.tensors, _input_names(call), title, name)
+    source = printed.source
+    state = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in printed.tensors.items()}
     full = Variant("full")
     live = Live(state, lambda variant: _difference(module, call, source, variant, name, state) is None)
     reason = _difference(module, call, source, full, name, state)
@@ -82,49 +72,49 @@ def build_module_task(
         )
     small = derive_small(source, name, live)
     held_out = derive_held_out(source, small, name, live=live)
-    return Task(name, source, full, small, held_out, _save(state))
+    with torch.no_grad():
+        output = slotted(module(*call.args, **call.kwargs))
+    task = Task(name, source, full, small, held_out, _save(state))
+    return Capture(task, call, _places(module, printed), output)
 
 
-def bind_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """A call's arguments in the order of forward's signature, however they were passed.
+def _places(module: torch.nn.Module, printed: PrintedModule) -> dict[str, str]:
+    """Where in the live module each tensor of the printed one is; see `Capture.places`."""
+    places = {}
+    for attribute, target in printed.targets.items():
+        path = target.removeprefix(PREFIX)
+        if target.startswith(PREFIX) and _is_at(module, path, printed.tensors[attribute]):
+            places[attribute] = path
+        elif (found := _found(module, printed.tensors[attribute])) is not None:
+            places[attribute] = found
+    return places
 
-    Raises: TaskError if forward does not take them, or none of them holds a tensor.
-    """
+
+def _is_at(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> bool:
     try:
-        bound = inspect.signature(module.forward).bind(*args, **kwargs)
-    except TypeError as error:
-        raise TaskError(f"the example inputs do not fit forward of {type(module).__name__}: {error}") from error
-    call = Call(bound.args, bound.kwargs)
-    if not call.tensors:
-        raise TaskError(f"the example inputs of {type(module).__name__} hold no tensor: give those of a real call")
-    return call
+        return _same_memory(resolve(module, path), tensor)
+    except TaskError:
+        return False
 
 
-def flat_inputs(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
-    """The flat list of tensors that a module task's `Model` takes for this call of the module. Raises: TaskError."""
-    return bind_call(module, args, kwargs).tensors
+def _found(module: torch.nn.Module, tensor: torch.Tensor) -> str | None:
+    """The path of a tensor that is none of a module's own attributes, but is in a list or mapping of one."""
+    for prefix, owner in module.named_modules():
+        for key, value in vars(owner).items():
+            if key in _REGISTRIES:
+                continue
+            for path, leaf in leaves(value):
+                if isinstance(leaf, torch.Tensor) and _same_memory(leaf, tensor):
+                    inside = re.findall(r"\['?([^\]']*)'?\]", path)
+                    return ".".join([*([prefix] if prefix else []), key, *inside])
+    return None
 
 
-def restore(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """`template` (nested tuples, lists, dicts) with its tensors replaced in order; the inverse of `flat_tensors`.
-
-    Raises: ValueError if there are not as many tensors as in the template.
-    """
-    if len(tensors) != len(flat_tensors(template)):
-        raise ValueError(f"{len(tensors)} tensors for a structure that holds {len(flat_tensors(template))}")
-    return _restore(template, iter(tensors))
-
-
-def _restore(template: Any, tensors: Iterator[torch.Tensor]) -> Any:
-    if isinstance(template, torch.Tensor):
-        return next(tensors)
-    if isinstance(template, dict):
-        items = {key: _restore(value, tensors) for key, value in template.items()}
-        return items if type(template) is dict else type(template)(**items)
-    if isinstance(template, list | tuple):
-        parts = [_restore(item, tensors) for item in template]
-        return type(template)(*parts) if hasattr(template, "_fields") else type(template)(parts)
-    return template
+def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one is other:
+        return True
+    place = (one.data_ptr(), one.shape, one.stride(), one.dtype, one.device)
+    return bool(one.numel()) and place == (other.data_ptr(), other.shape, other.stride(), other.dtype, other.device)
 
 
 class _Flat(torch.nn.Module):
@@ -139,20 +129,10 @@ class _Flat(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         call = self._call.with_tensors(tensors)
         output = self.module(*call.args, **call.kwargs)
-        size = next((leaf for leaf in _leaves(output) if isinstance(leaf, torch.SymInt | torch.SymFloat)), None)
+        size = next((leaf for _, leaf in leaves(output) if isinstance(leaf, torch.SymInt | torch.SymFloat)), None)
         if size is not None:
             raise TaskError("forward returns a size that depends on its inputs: return tensors only")
-        return flat_tensors(output)
-
-
-def _leaves(structure: Any) -> Iterator[Any]:
-    if isinstance(structure, dict):
-        structure = list(structure.values())
-    if isinstance(structure, list | tuple):
-        for item in structure:
-            yield from _leaves(item)
-    else:
-        yield structure
+        return flatten(output)
 
 
 def export_module(module: torch.nn.Module, call: Call, name: str) -> ExportedProgram:
@@ -238,7 +218,7 @@ def _difference(
             inputs = [tensor.to(device) for tensor in inputs]
             found = flat_tensors(printed.to(device)(*inputs))
             live = call.with_tensors(inputs)
-            expected = flat_tensors(module(*live.args, **live.kwargs))
+            expected = flatten(module(*live.args, **live.kwargs))
     except Exception as error:
         return export_failure(error)
     if len(found) != len(expected):
@@ -252,12 +232,11 @@ def _difference(
     return None
 
 
-def _input_names(module: torch.nn.Module, call: Call) -> list[str]:
+def _input_names(call: Call) -> list[str]:
     """A name for each tensor of a call: its argument's, with a number where an argument holds several."""
-    bound = inspect.signature(module.forward).bind(*call.args, **call.kwargs)
     names = []
-    for argument, value in bound.arguments.items():
-        count = len(flat_tensors(value))
+    for argument, value in call.arguments():
+        count = len(flatten(value))
         names += [argument] if count == 1 else [f"{argument}_{index}" for index in range(count)]
     return names
 

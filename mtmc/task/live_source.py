@@ -1,8 +1,9 @@
 """An exported program as a file in KernelBench's format: `Model` without arguments, and inputs like the example's.
 
-The printed `__init__` makes the parameters and buffers that the graph uses, under their own names, with values of no
-meaning: the real ones come from a state dict. The printed `forward` is the graph, one call a line, in the spelling a
-PyTorch user knows where there is one. It names no device: what makes a tensor makes it where the first input is.
+The printed `__init__` makes the parameters and buffers that the graph uses, under flat names (`mtmc.task.live_names`),
+with values of no meaning: the real ones come from a state dict. The printed `forward` is the graph, one call a line, in
+the spelling a PyTorch user knows where there is one. It names no device: what makes a tensor makes it where the first
+input is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,9 +20,11 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from mtmc.errors import TaskError
+from mtmc.task.live_names import argument_names, flat_names, free_name, refused_names
 from mtmc.task.live_spelling import initial_tensor, random_input, spell
 
-_PREFIX = "module."
+PREFIX = "module."
+"""Of the names that the exported program has for the live module's tensors."""
 _INDENT = "        "
 _NO_MEANING = ("_assert", "sym_constrain_range")
 _DEFAULTS = {"pin_memory": (False, None), "layout": (torch.strided, None)}
@@ -51,19 +55,30 @@ _FUNCTIONS = {
     math.trunc: "math.trunc",
 }
 _GRAD_MODE = "wrap_with_set_grad_enabled"
-_TAKEN = {"self", "torch", "math"}
+
+
+@dataclass(frozen=True)
+class PrintedModule:
+    """A module as text.
+
+    tensors: of the printed `Model`, by attribute. targets: the exported program's name of each.
+    """
+
+    source: str
+    tensors: Mapping[str, torch.Tensor]
+    targets: Mapping[str, str]
 
 
 def print_module(
     program: ExportedProgram, examples: Sequence[torch.Tensor], input_names: Sequence[str], title: str, name: str
-) -> tuple[str, dict[str, torch.Tensor]]:
-    """The text of a task's file, and the tensors of its `Model` by name.
+) -> PrintedModule:
+    """The text of a task's file.
 
     program: an export whose inputs are a flat list of tensors. examples: such a list. input_names: what to call them.
     title: of the module, for the file's first line. name: of the task, for errors.
     Raises: TaskError naming the op that cannot be printed.
     """
-    return _Printer(program, examples, input_names, name).text(title)
+    return _Printer(program, examples, input_names, name).printed(title)
 
 
 class _Printer:
@@ -75,11 +90,12 @@ class _Printer:
         self.program = program
         self.examples = examples
         self.name = name
-        self.inputs = _distinct(input_names)
+        self.inputs = argument_names(input_names)
         self.tensors: dict[str, torch.Tensor] = {}
+        self.targets: dict[str, str] = {}
         self.parameters: set[str] = set()
         self.texts: dict[torch.fx.Node, str] = {}
-        self.variables = {*_TAKEN, *self.inputs}
+        self.variables = {*refused_names(), *self.inputs}
         self.lines: list[str] = []
         self.inlined: dict[torch.fx.Node, list[str]] = {}
         self.region = ""
@@ -87,7 +103,7 @@ class _Printer:
         """Symbol of an open dimension -> the module-level constant that stands for it."""
         self.size_values: dict[str, int] = {}
 
-    def text(self, title: str) -> tuple[str, dict[str, torch.Tensor]]:
+    def printed(self, title: str) -> PrintedModule:
         shapes = self._placeholders()
         returned = self._body(self.program.graph)
         result = ", ".join(returned)
@@ -120,12 +136,14 @@ class _Printer:
             "def get_init_inputs():",
             "    return []",
         ]
-        return "\n".join(lines) + "\n", self.tensors
+        return PrintedModule("\n".join(lines) + "\n", self.tensors, self.targets)
 
     def _placeholders(self) -> list[list[str]]:
         """Name what the graph takes: its tensors and inputs. Returns the printed shape of each input."""
         nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
         shapes: list[list[str]] = []
+        stored = [spec for spec in self.program.graph_signature.input_specs if spec.kind != InputKind.USER_INPUT]
+        attributes = flat_names(str(spec.target).removeprefix(PREFIX) for spec in stored if nodes[spec.arg.name].users)
         for spec in self.program.graph_signature.input_specs:
             node = nodes[spec.arg.name]
             if spec.kind == InputKind.USER_INPUT:
@@ -135,14 +153,14 @@ class _Printer:
                 shapes.append([self._size(size, self.examples[index].shape[d]) for d, size in enumerate(shape)])
             elif node.users:
                 target = str(spec.target)
-                stored = self.program.state_dict.get(target, self.program.constants.get(target))
-                if not isinstance(stored, torch.Tensor):
+                tensor = self.program.state_dict.get(target, self.program.constants.get(target))
+                if not isinstance(tensor, torch.Tensor):
                     raise TaskError(f"module {self.name} uses {target!r}, which is no tensor: make it a buffer")
-                path = target.removeprefix(_PREFIX)
-                self.tensors[path] = stored
+                attribute = attributes[target.removeprefix(PREFIX)]
+                self.tensors[attribute], self.targets[attribute] = tensor, target
                 if spec.kind == InputKind.PARAMETER:
-                    self.parameters.add(path)
-                self.texts[node] = _attribute(path)
+                    self.parameters.add(attribute)
+                self.texts[node] = f"self.{attribute}"
         return shapes
 
     def _size(self, size: int | torch.SymInt, example: int) -> str:
@@ -153,7 +171,8 @@ class _Printer:
             if symbol not in self.sizes:
                 if str(size) != symbol:  # The symbol's own value is not known: keep this dimension as it is.
                     return str(example)
-                self.sizes[symbol] = f"size{len(self.sizes)}"
+                self.sizes[symbol] = free_name(f"size{len(self.sizes)}", self.variables)
+                self.variables.add(self.sizes[symbol])
                 self.size_values[self.sizes[symbol]] = example
         return re.sub(r"[A-Za-z]+\d+", lambda match: self.sizes[match.group()], str(size))
 
@@ -167,21 +186,14 @@ class _Printer:
         return ""
 
     def _constructor(self) -> list[str]:
-        lines, made = [], {""}
-        for path, tensor in self.tensors.items():
-            *parents, leaf = path.split(".")
-            for depth in range(len(parents)):
-                container = ".".join(parents[: depth + 1])
-                if container not in made:
-                    made.add(container)
-                    lines.append(_INDENT + _assign(".".join(parents[:depth]), parents[depth], "torch.nn.Module()"))
+        lines = []
+        for attribute, tensor in self.tensors.items():
             values = initial_tensor(tensor)
-            owner = _attribute(".".join(parents))
-            if path in self.parameters:
+            if attribute in self.parameters:
                 trainable = "" if tensor.is_floating_point() else ", requires_grad=False"
-                lines.append(_INDENT + _assign(".".join(parents), leaf, f"torch.nn.Parameter({values}{trainable})"))
+                lines.append(f"{_INDENT}self.{attribute} = torch.nn.Parameter({values}{trainable})")
             else:
-                lines.append(f'{_INDENT}{owner}.register_buffer("{leaf}", {values})')
+                lines.append(f'{_INDENT}self.register_buffer("{attribute}", {values})')
         return lines
 
     def _body(self, graph: torch.fx.Graph) -> list[str]:
@@ -208,9 +220,7 @@ class _Printer:
             self.texts[node] = self._value(node.args[0], node)
             return
         self._comment(node)
-        variable = node.name
-        while variable in self.variables:
-            variable += "_"
+        variable = free_name(node.name, self.variables)
         self.variables.add(variable)
         self.lines.append(f"{_INDENT}{variable} = {self._expression(node)}")
         self.texts[node] = variable
@@ -249,7 +259,7 @@ class _Printer:
     def _comment(self, node: torch.fx.Node) -> None:
         """Say in which submodule of the original the next lines are, where that changes."""
         stack = list((node.meta.get("nn_module_stack") or {}).values())
-        region = str(stack[-1][0]).removeprefix(_PREFIX) if stack else ""
+        region = str(stack[-1][0]).removeprefix(PREFIX) if stack else ""
         region = "" if region == "module" or region.startswith("_") else region
         if region != self.region and region:
             self.lines.append(f"{_INDENT}# {region}")
@@ -299,26 +309,3 @@ def _graph_module(node: torch.fx.Node) -> torch.fx.GraphModule | None:
     """The graph module that a get_attr node stands for, None if it stands for something else."""
     module = getattr(node.graph.owning_module, str(node.target), None)
     return module if isinstance(module, torch.fx.GraphModule) else None
-
-
-def _distinct(names: Sequence[str]) -> list[str]:
-    found: list[str] = []
-    for name in names:
-        while name in found or name in _TAKEN:
-            name += "_"
-        found.append(name)
-    return found
-
-
-def _attribute(path: str) -> str:
-    """The expression for an attribute of the model: `self.fc.weight`, `getattr(self.layers, "0").weight`."""
-    text = "self"
-    for part in path.split(".") if path else []:
-        text = f"{text}.{part}" if part.isidentifier() else f'getattr({text}, "{part}")'
-    return text
-
-
-def _assign(owner: str, name: str, value: str) -> str:
-    if name.isidentifier():
-        return f"{_attribute(owner)}.{name} = {value}"
-    return f'setattr({_attribute(owner)}, "{name}", {value})'

@@ -25,6 +25,7 @@ from mtmc.task.constants import integer_constants
 if TYPE_CHECKING:
     import torch
 
+    from mtmc.task.capture import Capture
 
 BUILTIN_FOLDER = Path(__file__).parents[1] / "builtin_tasks"
 
@@ -81,18 +82,28 @@ def task_from_module(
     example_kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
 ) -> Task:
-    """A task from a live module: its graph printed as a file, its weights in `Task.state`. See `mtmc.task.live`.
+    """A task from a live module: its graph printed as a file, its weights in `Task.state`. See `capture_module`."""
+    return capture_module(module, example_inputs, example_kwargs, name).task
+
+
+def capture_module(
+    module: torch.nn.Module,
+    example_inputs: Sequence[Any] | torch.Tensor,
+    example_kwargs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+) -> Capture:
+    """A live module and one call of it as a task, and where the task's tensors are in the module. See `mtmc.task.live`.
 
     example_inputs: the positional arguments of one call (or the only one, a tensor). example_kwargs: its keyword
     arguments. Sizes of 1 in them are fixed; the others are varied where the module allows it. name: by default the name
     of the module's class.
     Raises: TaskError if the module cannot be exported or printed, naming the op and the line where they are known.
     """
-    from mtmc.task.live import build_module_task
+    from mtmc.task.live import build_capture
 
-    name = name or type(module).__name__
-    _check_name(name)
-    return build_module_task(module, example_inputs, example_kwargs or {}, name)
+    if name is not None:
+        _check_name(name)
+    return build_capture(module, example_inputs, example_kwargs or {}, name)
 
 
 def check_source(source: str, name: str) -> ast.Module:

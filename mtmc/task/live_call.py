@@ -1,0 +1,239 @@
+"""Call: one call of a live module, as a flat list of tensors and what is fixed besides.
+
+A structure is nested lists, tuples, mappings and data classes (so the outputs of transformers and diffusers too). Its
+tensors are seen as one flat list, in order; everything else in it is part of the call's contract.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from mtmc.errors import TaskError
+from mtmc.task.capture import Slot
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)
+_PLAIN_TOO = (torch.memory_format, slice, type(Ellipsis), range)
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a module: its arguments in the order of forward's signature, defaults included.
+
+    names: of the arguments `args`, for messages; those of a *args are counted on.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    names: tuple[str, ...] = ()
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """The flat list of the call's tensors."""
+        return flatten((self.args, dict(self.kwargs)))
+
+    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Call:
+        """The same call with other tensors. Raises: ValueError if there are not as many."""
+        args, kwargs = restore((self.args, dict(self.kwargs)), tensors)
+        return Call(args, kwargs, self.names)
+
+    def arguments(self) -> Iterator[tuple[str, Any]]:
+        """Each argument with its name."""
+        for index, value in enumerate(self.args):
+            yield self.name(index), value
+        yield from self.kwargs.items()
+
+    def name(self, index: int) -> str:
+        """What forward calls its positional argument `index`."""
+        return self.names[index] if index < len(self.names) else f"argument_{index}"
+
+
+def bind_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
+    """A call's arguments in the order of forward's signature, however they were passed.
+
+    Raises: TaskError if forward does not take them, or none of them holds a tensor.
+    """
+    try:
+        bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TaskError(f"the example inputs do not fit forward of {type(module).__name__}: {error}") from error
+    bound.apply_defaults()
+    call = Call(bound.args, bound.kwargs, _positional_names(bound))
+    if not call.tensors:
+        raise TaskError(f"the example inputs of {type(module).__name__} hold no tensor: give those of a real call")
+    return call
+
+
+def _positional_names(bound: inspect.BoundArguments) -> tuple[str, ...]:
+    names: list[str] = []
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(name)
+        elif parameter.kind == parameter.VAR_POSITIONAL:
+            names += [f"{name}_{index}" for index in range(len(bound.arguments.get(name, ())))]
+    return tuple(names)
+
+
+def flat_inputs(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[torch.Tensor]:
+    """The flat list of tensors that a module task's `Model` takes for this call of the module. Raises: TaskError."""
+    return bind_call(module, args, kwargs).tensors
+
+
+def same_call(example: Call, call: Call) -> str | None:
+    """The first difference between a call and the example in what is no tensor, None where there is none.
+
+    About a microsecond for a plain call. Shapes and dtypes of the tensors are not looked at.
+    """
+    found = matched(example, call)
+    return found if isinstance(found, str) else None
+
+
+def matched(example: Call, call: Call) -> list[torch.Tensor] | str:
+    """The call's tensors in the order of the example's, or the first difference in what is no tensor.
+
+    Keyword arguments and mappings may come in another order.
+    """
+    tensors: list[torch.Tensor] = []
+    args, others = example.args, call.args
+    if len(args) != len(others):
+        return f"{len(others)} positional arguments instead of {len(args)}"
+    for index, wanted in enumerate(args):
+        given = others[index]
+        if isinstance(wanted, torch.Tensor):
+            if not isinstance(given, torch.Tensor):
+                return f"{example.name(index)} is {_kind(given)} instead of a tensor"
+            tensors.append(given)
+        elif wanted is not given or not isinstance(wanted, _PLAIN):
+            reason = _match(wanted, given, example.name(index), tensors)
+            if reason is not None:
+                return reason
+    if example.kwargs or call.kwargs:
+        if example.kwargs.keys() != call.kwargs.keys():
+            return _other_keys(example.kwargs, call.kwargs, "the call")
+        for name, wanted in example.kwargs.items():
+            reason = _match(wanted, call.kwargs[name], name, tensors)
+            if reason is not None:
+                return reason
+    return tensors
+
+
+def _match(wanted: Any, given: Any, name: str, tensors: list[torch.Tensor]) -> str | None:
+    """The first difference of two structures; the tensors of the second are added in the order of the first's."""
+    if isinstance(wanted, torch.Tensor):
+        if not isinstance(given, torch.Tensor):
+            return f"{name} is {_kind(given)} instead of a tensor"
+        tensors.append(given)
+        return None
+    if type(wanted) is not type(given):
+        return f"{name} is {_kind(given)} instead of {_kind(wanted)}"
+    parts = _parts(wanted)
+    if parts is None:
+        return None if _equal(wanted, given) else f"{name} is {given!r:.80} instead of {wanted!r:.80}"
+    others = _parts(given)
+    assert others is not None
+    if parts.keys() != others.keys():
+        return _other_keys(parts, others, name)
+    for key, value in parts.items():
+        reason = _match(value, others[key], f"{name}[{key!r}]", tensors)
+        if reason is not None:
+            return reason
+    return None
+
+
+def _other_keys(wanted: Mapping[Any, Any], given: Mapping[Any, Any], name: str) -> str:
+    more = [key for key in given if key not in wanted]
+    return f"{name} has {more[0]!r} besides" if more else f"{name} lacks {next(k for k in wanted if k not in given)!r}"
+
+
+def _equal(wanted: Any, given: Any) -> bool:
+    """Whether two leaves of the same type are the same constant."""
+    if isinstance(wanted, float):
+        same = wanted == given and math.copysign(1.0, wanted) == math.copysign(1.0, given)
+        return same or (wanted != wanted and given != given)
+    return wanted is given or (isinstance(wanted, _PLAIN) and bool(wanted == given)) or _same_slice(wanted, given)
+
+
+def _same_slice(wanted: Any, given: Any) -> bool:
+    return isinstance(wanted, slice | range) and bool(wanted == given)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        return "a tensor"
+    return repr(value) if isinstance(value, _PLAIN) else f"a {type(value).__name__}"
+
+
+def restore(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """A structure with its tensors (or the slots for them) replaced in order; the inverse of `flatten`.
+
+    Raises: ValueError if there are not as many tensors as in the template.
+    """
+    places = sum(1 for _, leaf in leaves(template) if isinstance(leaf, torch.Tensor | Slot))
+    if len(tensors) != places:
+        raise ValueError(f"{len(tensors)} tensors for a structure that holds {places}")
+    return _restore(template, iter(tensors))
+
+
+def slotted(structure: Any) -> Any:
+    """A structure with a `Slot` in place of each tensor."""
+    places = iter(range(len(flatten(structure))))
+    return _mapped(structure, lambda leaf: Slot(next(places)) if isinstance(leaf, torch.Tensor) else leaf)
+
+
+def flatten(structure: Any) -> list[torch.Tensor]:
+    """The tensors of a structure, in order."""
+    return [leaf for _, leaf in leaves(structure) if isinstance(leaf, torch.Tensor)]
+
+
+def leaves(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """What a structure holds that is no structure itself, each with where it is: "[0]['mask']"."""
+    parts = _parts(structure)
+    if parts is None:
+        yield path, structure
+        return
+    for key, value in parts.items():
+        yield from leaves(value, f"{path}[{key!r}]")
+
+
+def _parts(structure: Any) -> Mapping[Any, Any] | None:
+    """The items of a structure by key, None for a leaf."""
+    if isinstance(structure, torch.Tensor | str):
+        return None
+    if isinstance(structure, list | tuple):
+        return dict(enumerate(structure))
+    if isinstance(structure, Mapping):
+        return structure
+    if dataclasses.is_dataclass(structure) and not isinstance(structure, type | Slot):
+        return {field.name: getattr(structure, field.name, None) for field in dataclasses.fields(structure)}
+    return None
+
+
+def _restore(template: Any, tensors: Iterator[torch.Tensor]) -> Any:
+    return _mapped(template, lambda leaf: next(tensors) if isinstance(leaf, torch.Tensor | Slot) else leaf)
+
+
+def _mapped(structure: Any, change: Any) -> Any:
+    """A structure of the same types with its leaves changed, in order."""
+    parts = _parts(structure)
+    if parts is None:
+        return change(structure)
+    changed = {key: _mapped(value, change) for key, value in parts.items()}
+    if type(structure) in (dict, list, tuple):
+        return changed if type(structure) is dict else type(structure)(changed.values())
+    if isinstance(structure, list | tuple):
+        values = changed.values()
+        return type(structure)(*values) if hasattr(structure, "_fields") else type(structure)(values)
+    made = copy.copy(structure)
+    for key, value in changed.items():
+        if isinstance(structure, Mapping):
+            made[key] = value
+        else:
+            object.__setattr__(made, key, value)
+    return made
