@@ -249,6 +249,10 @@ class EvaluatorSettings(Protocol):
     def open(self) -> Evaluator:
         """An evaluator at work. Raises: ConfigError, EvaluatorError or RunError where there can be none."""
 
+    def known_hardware(self) -> str:
+        """The evaluator's `hardware` where that is known before it is opened, else "". Raises: as `open`."""
+        return ""
+
 
 @runtime_checkable
 class Strategy(Protocol):

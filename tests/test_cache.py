@@ -9,16 +9,34 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
-from mtmc.cache import Entry, Key, Winner, WinnerCache, mtmc_digest, private_folder, source_file
+from mtmc.cache import (
+    Asked,
+    Entry,
+    Key,
+    Lookup,
+    Winner,
+    WinnerCache,
+    mtmc_digest,
+    private_folder,
+    source_file,
+)
 from mtmc.cli import main
 from mtmc.errors import ConfigError, RunError
+from mtmc.evaluate import LabSettings
+from mtmc.fakes import FakeEvaluator, FakePolicy
 from mtmc.files import user_cache_folder
 from mtmc.search import Budget
+from mtmc.search.strategies import Greedy
+from mtmc.task import Variant, capture_module
+from mtmc.task.live_call import Call
+from tests.extending.brevity import BrevitySettings
 
 KEY = Key("class Model: ...", "x: float32[2, 3]", "H100", "lab", "mcts, rewriter", "torch 2.11")
 SOURCE = "class ModelNew:\n    answer = 42\n"
@@ -27,7 +45,8 @@ SOURCE = "class ModelNew:\n    answer = 42\n"
 def entry(evaluations: int = 8, task: str = "Block", winners: int = 1, complete: bool = False) -> Entry:
     found = tuple(Winner(f"{SOURCE}# {n}\n", 2.5 - n, 0.125, "estimated") for n in range(winners))
     reason = "" if winners else f"nothing faster in {evaluations} evaluations"
-    return Entry(task, "H100", found, reason, Budget(evaluations), evaluations, complete, "2026-01-31 12:00")
+    made, shapes = "2026-01-31 12:00", (Variant("small", (("rows", 8),)), (Variant("odd1", (("rows", 7), ("n", 5))),))
+    return Entry(task, "H100", found, reason, Budget(evaluations), evaluations, complete, made, "run", *shapes)
 
 
 @pytest.fixture(autouse=True)
@@ -313,3 +332,88 @@ def test_listing_loads_no_torch_and_executes_nothing(tmp_path: Path) -> None:
     code = "import sys; from mtmc.cli import main; main(['cache', 'list']); sys.exit('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0 and "2.00x" in done.stdout, done.stderr
+
+
+@dataclass(frozen=True)
+class Odd(FakePolicy):
+    """A policy whose setting is no plain data."""
+
+    path: Any = Path("x")
+
+
+def asked(**settings: Any) -> Asked:
+    found = Asked.of({"evaluator": "lab", "budget": 8, **settings})
+    assert isinstance(found, Asked), found
+    return found
+
+
+def test_what_is_asked_of_a_search_counts() -> None:
+    usual = asked()
+    assert (usual.hardware, usual.evaluator, usual.budget) == ("H100", "lab", Budget(8))
+    assert usual == asked(budget=Budget(8), strategy="mcts", progress=print, dumps=False, out="x")
+    assert asked(evaluator=LabSettings(target="sm_80", workers=1)) == replace(usual, hardware="A100")
+    assert asked(evaluator=FakeEvaluator(hardware="H200")).hardware == "H200"
+    others = ({"seed": 1}, {"policy": "uniform"}, {"policy": FakePolicy()}, {"policy": FakePolicy(stop=0.5)},
+              {"coder": "llm", "model": "a/b"}, {"coder": "llm", "model": "a/c"}, {"repairs": 0}, {"batch": 2},
+              {"strategy": "greedy"}, {"strategy": Greedy()})  # fmt: skip
+    assert len({asked(**each).search for each in ({}, *others)}) == len(others) + 1
+    assert asked(policy=FakePolicy(stop=0.5)) == asked(policy=FakePolicy(stop=0.5))
+
+
+def test_nothing_is_kept_of_a_search_that_cannot_be_told_from_others() -> None:
+    assert "settings of the policy" in str(Asked.of({"policy": Odd()}))
+    assert "known only when it is open" in str(Asked.of({"evaluator": BrevitySettings()}))
+    with pytest.raises(ConfigError, match="there is no evaluator 'lap'"):
+        Asked.of({"evaluator": "lap"})
+
+
+def looked_up(text: str = "class Model", call: Call | None = None, weight: torch.Tensor | None = None) -> Lookup:
+    call = call or Call((torch.zeros(2, 3), None), {"scale": 2.0}, ("x", "mask"))
+    lookup = Lookup(asked(), WinnerCache())
+    lookup.shapes(text, call, {"weight": torch.ones(3, 4) if weight is None else weight})
+    return lookup
+
+
+def test_values_of_tensors_do_not_count_but_what_they_are_like_does() -> None:
+    x = torch.zeros(2, 3)
+    looked_up().keep(entry(3))
+    again = looked_up(call=Call((x + 1, None), {"scale": 2.0}, ("x", "mask")), weight=torch.randn(3, 4))
+    assert again.entry == replace(entry(3), budget=Budget(8)), "what was asked is what it stands for"
+    for call in (
+        Call((x.double(), None), {"scale": 2.0}, ("x", "mask")),
+        Call((torch.zeros(3, 2).T, None), {"scale": 2.0}, ("x", "mask")),
+        Call((torch.zeros(2, 4), None), {"scale": 2.0}, ("x", "mask")),
+        Call((x, x), {"scale": 2.0}, ("x", "mask")),
+        Call((x, None), {"scale": 3.0}, ("x", "mask")),
+        Call((x, None), {"scale": True}, ("x", "mask")),
+        Call((x, None), {}, ("x", "mask")),
+        Call((x.to("meta"), None), {"scale": 2.0}, ("x", "mask")),
+    ):
+        assert looked_up(call=call).entry is None
+    for weight in (torch.ones(4, 3).T, torch.ones(3, 4).half(), torch.ones(4, 4)):
+        assert looked_up(weight=weight).entry is None
+    assert looked_up("class Model:").entry is None
+
+
+def test_an_entry_that_does_not_hold_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    looked_up().keep(entry())
+    found = looked_up()
+    with caplog.at_level(logging.WARNING, "mtmc"):
+        found.refuse("it is off by 2.0")
+    assert found.entry is None and "off by 2.0" in caplog.text and looked_up().entry is None
+
+
+def test_where_the_shapes_are_known_none_are_derived(monkeypatch: pytest.MonkeyPatch) -> None:
+    def module() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
+
+    x = torch.randn(4, 8)
+    first = Lookup(asked(), WinnerCache())
+    captured = capture_module(module(), x, known=first.shapes)
+    first.keep(replace(entry(task="Sequential"), small=captured.task.small, held_out=captured.task.held_out))
+    monkeypatch.setattr("mtmc.task.live._shapes", None)
+    second = Lookup(asked(), WinnerCache())
+    again = capture_module(module(), x, known=second.shapes)
+    assert second.entry is not None and second.key == first.key
+    assert replace(again.task, state=None) == replace(captured.task, state=None)
+    assert again.task.state != captured.task.state, "each has its own weights"

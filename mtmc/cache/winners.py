@@ -23,6 +23,7 @@ from mtmc.cache.key import Key
 from mtmc.errors import MtmcError, RunError
 from mtmc.files import DRAFTS, user_cache_folder
 from mtmc.search.budget import Budget
+from mtmc.task.base import Variant, variant_from_json
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,7 @@ class Entry:
     task: its name. hardware: of the GPU that runtimes are for. winners: fastest first; none where nothing was faster.
     reason: why there is no winner, in words; empty where there is one. budget: what the search might spend. evaluations:
     what it spent. complete: whether nothing was left to try. made: when, in UTC, "2026-01-31 12:00". run: the name of the
-    run's folder, empty where it was not kept.
+    run's folder, empty where it was not kept. small, held_out: the shapes of its task besides the full ones.
     """
 
     task: str
@@ -61,7 +62,9 @@ class Entry:
     evaluations: int
     complete: bool
     made: str
-    run: str = ""
+    run: str
+    small: Variant
+    held_out: tuple[Variant, ...]
 
     def serves(self, budget: Budget) -> bool:
         """Whether it stands for a search with that budget: it might spend as much, or has tried all there was to try."""
@@ -222,8 +225,13 @@ def _entry(content: bytes) -> Entry:
             raise Unusable(f"it has format {whole['format']}, this version of mtmc reads {FORMAT}")
         if whole["sha256"] != _digest(_canonical(fields)):
             raise Unusable("its content is not what was written")
-        winners = tuple(Winner(**each) for each in fields["winners"])
-        return Entry(**{**fields, "winners": winners, "budget": Budget(**fields["budget"])})
+        made = {
+            "winners": tuple(Winner(**each) for each in fields["winners"]),
+            "budget": Budget(**fields["budget"]),
+            "small": variant_from_json(fields["small"]),
+            "held_out": tuple(variant_from_json(each) for each in fields["held_out"]),
+        }
+        return Entry(**{**fields, **made})
     except (ValueError, KeyError, TypeError, MtmcError) as error:
         raise Unusable(f"it is damaged: {type(error).__name__}: {error}") from error
 

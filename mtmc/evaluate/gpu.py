@@ -86,6 +86,10 @@ class GpuSettings(EvaluatorSettings):
         """Start an evaluator. Raises: ConfigError for a value that cannot be, EvaluatorError where there is no GPU."""
         return GpuEvaluator(self)
 
+    def known_hardware(self) -> str:
+        """Name of the first GPU. Raises: ConfigError for a value that cannot be, EvaluatorError where there is no GPU."""
+        return visible_devices(self.devices)[0].hardware.name
+
 
 class GpuEvaluator(Evaluator):
     """Evaluates versions on GPUs; see `mtmc.protocols.Evaluator`. May be used from several threads."""

@@ -70,6 +70,10 @@ class LabSettings(EvaluatorSettings):
         """Start an evaluator. Raises: ConfigError or EvaluatorError for a value that cannot be."""
         return LabEvaluator(self)
 
+    def known_hardware(self) -> str:
+        """Name of the GPU to estimate for. Raises: ConfigError for a value that cannot be."""
+        return (hardware(self.hardware) if self.hardware else for_target(self.target)).name
+
 
 class LabEvaluator(Evaluator):
     """Evaluates versions in worker processes; see `mtmc.protocols.Evaluator`. May be used from several threads."""

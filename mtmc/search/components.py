@@ -78,7 +78,7 @@ def describe(kind: Kind, given: Any, part: Any) -> dict[str, Any]:
     """
     if isinstance(part, Evaluator) and part.recorded_as is not None:
         return dict(part.recorded_as)
-    settings = _settings(part)
+    settings = plain_settings(part)
     for name, maker in _loaded(kind).items():
         if maker is type(part) and settings is not None:
             return {"name": name, "settings": settings}
@@ -123,7 +123,7 @@ def _loaded(kind: Kind) -> Mapping[str, Any]:
         return {}
 
 
-def _settings(part: Any) -> dict[str, Any] | None:
+def plain_settings(part: Any) -> dict[str, Any] | None:
     """The settings of a part as plain JSON data; None where they are not plain, or it is no data class."""
     if not is_dataclass(part):
         return None

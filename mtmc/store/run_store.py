@@ -24,7 +24,8 @@ from mtmc.store.evaluations import EvaluationTable
 from mtmc.store.folder_lock import FolderLock
 from mtmc.store.model_calls import CallTable, add_table
 from mtmc.store.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
-from mtmc.task import Task, Variant
+from mtmc.task import Task
+from mtmc.task.base import variant_from_json
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
 
 SCHEMA_VERSION = 3
@@ -147,8 +148,8 @@ class Store(CallTable, EvaluationTable):
         """The task of this run, whole: the file it came from is not needed any more."""
         fields = json.loads(self._meta("task"))
         for name in ("full", "small"):
-            fields[name] = _variant(fields[name])
-        fields["held_out"] = tuple(_variant(each) for each in fields["held_out"])
+            fields[name] = variant_from_json(fields[name])
+        fields["held_out"] = tuple(variant_from_json(each) for each in fields["held_out"])
         return Task(**fields, state=self._meta("state"))
 
     def settings(self) -> dict[str, Any]:
@@ -323,8 +324,3 @@ def _insert_nodes(connection: sqlite3.Connection, nodes: Sequence[NewNode]) -> N
         facts = (node.id, node.parent_id, node.trial_id, node.repairs, node.hash, new.gate)
         rows.append((*facts, actions, json.dumps(new.priors)))
     connection.executemany("INSERT OR IGNORE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
-
-
-def _variant(fields: Mapping[str, Any]) -> Variant:
-    constants = tuple((name, value) for name, value in fields["constants"])
-    return Variant(**{**fields, "constants": constants})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 DECLARATION = "VARIANTS"
 """Module-level name of a task's declared shapes: {"small": {constant: integer}, "odd1": {...}, ...}."""
@@ -22,6 +24,12 @@ class Variant:
     constants: tuple[tuple[str, int], ...] = ()
     inputs: str = "get_inputs"
     init_inputs: str = "get_init_inputs"
+
+
+def variant_from_json(fields: Mapping[str, Any]) -> Variant:
+    """The set of shapes that `dataclasses.asdict` and JSON have made `fields` of. Raises: KeyError, TypeError."""
+    constants = tuple((name, value) for name, value in fields["constants"])
+    return Variant(**{**fields, "constants": constants})
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mtmc.errors import TaskError
-from mtmc.task.base import Task
+from mtmc.task.base import Task, Variant
 
 if TYPE_CHECKING:
     import torch
 
     from mtmc.task.live_call import Call
+
+Shapes: TypeAlias = tuple[Variant, tuple[Variant, ...]]
+"""A task's small and held-out sets of shapes."""
+KnownShapes: TypeAlias = "Callable[[str, Call, Mapping[str, torch.Tensor]], Shapes | None]"
+"""The shapes of a printed module if they are known: from its text, the example call, and the live tensors by attribute."""
 
 
 @dataclass(frozen=True)

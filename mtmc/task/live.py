@@ -28,7 +28,7 @@ from torch.export import Dim, ExportedProgram, export
 
 from mtmc.errors import TaskError
 from mtmc.task.base import Task, Variant
-from mtmc.task.capture import Capture, resolve
+from mtmc.task.capture import Capture, KnownShapes, Shapes, resolve
 from mtmc.task.exporting import export_failure, library_folders, quiet_export
 from mtmc.task.live_call import Call, bind_call, flatten, leaves, slotted
 from mtmc.task.live_names import plain_name
@@ -49,6 +49,7 @@ def build_capture(
     example_inputs: Sequence[Any] | torch.Tensor,
     example_kwargs: Mapping[str, Any],
     name: str | None,
+    known: KnownShapes | None = None,
 ) -> Capture:
     """The capture of a live module; see `mtmc.task.capture_module`.
 
@@ -63,19 +64,27 @@ def build_capture(
     printed = print_module(program, call.tensors, _input_names(call), title, name)
     source = printed.source
     state = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in printed.tensors.items()}
-    full = Variant("full")
+    shapes = known(source, call, printed.tensors) if known is not None else None
+    small, held_out = shapes or _shapes(module, call, source, name, state)
+    with torch.no_grad():
+        output = slotted(module(*call.args, **call.kwargs))
+    task = Task(name, source, Variant("full"), small, held_out, _save(state))
+    return Capture(task, call, _places(module, printed), output)
+
+
+def _shapes(module: torch.nn.Module, call: Call, source: str, name: str, state: Mapping[str, torch.Tensor]) -> Shapes:
+    """Small and held-out shapes at which the printed module is what the live one computes, as it has to be at the full ones.
+
+    Raises: TaskError if it is not.
+    """
     live = Live(state, lambda variant: _difference(module, call, source, variant, name, state) is None)
-    reason = _difference(module, call, source, full, name, state)
+    reason = _difference(module, call, source, Variant("full"), name, state)
     if reason is not None:
         raise TaskError(
             f"module {name}: its printed graph is not what it computes ({reason}): give it as a task's file"
         )
     small = derive_small(source, name, live)
-    held_out = derive_held_out(source, small, name, live=live)
-    with torch.no_grad():
-        output = slotted(module(*call.args, **call.kwargs))
-    task = Task(name, source, full, small, held_out, _save(state))
-    return Capture(task, call, _places(module, printed), output)
+    return small, derive_held_out(source, small, name, live=live)
 
 
 def _places(module: torch.nn.Module, printed: PrintedModule) -> dict[str, str]:

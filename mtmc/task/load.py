@@ -25,7 +25,7 @@ from mtmc.task.constants import integer_constants
 if TYPE_CHECKING:
     import torch
 
-    from mtmc.task.capture import Capture
+    from mtmc.task.capture import Capture, KnownShapes
 
 BUILTIN_FOLDER = Path(__file__).parents[1] / "builtin_tasks"
 
@@ -91,19 +91,21 @@ def capture_module(
     example_inputs: Sequence[Any] | torch.Tensor,
     example_kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
+    known: KnownShapes | None = None,
 ) -> Capture:
     """A live module and one call of it as a task, and where the task's tensors are in the module. See `mtmc.task.live`.
 
     example_inputs: the positional arguments of one call (or the only one, a tensor). example_kwargs: its keyword
     arguments. Sizes of 1 in them are fixed; the others are varied where the module allows it. name: by default the name
-    of the module's class.
+    of the module's class. known: asked once the module is printed; where it gives small and odd shapes, none are derived,
+    and what is printed is not compared with the module.
     Raises: TaskError if the module cannot be exported or printed, naming the op and the line where they are known.
     """
     from mtmc.task.live import build_capture
 
     if name is not None:
         _check_name(name)
-    return build_capture(module, example_inputs, example_kwargs or {}, name)
+    return build_capture(module, example_inputs, example_kwargs or {}, name, known)
 
 
 def check_source(source: str, name: str) -> ast.Module:
