@@ -1,0 +1,209 @@
+"""A model's operations, submodule call by submodule call, without its data: what they move, and which calls are equal.
+
+The model runs once on fake tensors (shapes, no memory), so that a model of any size is traced in seconds on any machine.
+Its operations are counted as those of a task's reference are (`mtmc.evaluate.counting`), and estimated for a GPU. Two
+calls are equal if their operations are the same, one after another, on tensors of the same shapes, types and strides, with
+the same numbers among their arguments, and if each reads the same results before it, and the same weights by their names
+in the submodule that is called. So the layers of a network are equal that differ in their weights alone.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from mtmc.evaluate.counting.storages import Storages
+from mtmc.evaluate.counting.tally import Record
+from mtmc.evaluate.counting.torch_ops import torch_modes
+from mtmc.evaluate.estimates.estimate import estimate
+from mtmc.evaluate.loading.fake import FakeMode
+from mtmc.hardware import Hardware
+from mtmc.whole.calls import CallTree, Place, unchanged
+from mtmc.whole.signature import leaves, map_tensors, opaque
+from mtmc.whole.site import Profile, Site
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Calls:
+    """What is known of a place: its calls, each a span of records and one of operations."""
+
+    kind: str
+    refusal: str
+    records: list[tuple[int, int]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+
+class _Operations(TorchDispatchMode):
+    """Every operation with what it is given; tensors by the number of their storage."""
+
+    def __init__(self, storages: Storages) -> None:
+        super().__init__()
+        self.log: list[tuple[Any, ...]] = []
+        self._storages = storages
+        self._lifting = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        named = sorted((kwargs or {}).items())
+        self._lifting = "lift_fresh" in str(func)  # the tensor it is given was made of numbers, in forward itself
+        self.log.append((str(func), self._plain(args), self._plain(named), self._plain(tree_leaves(result))))
+        return result
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            layout = (str(value.dtype), tuple(value.shape), tuple(value.stride()), value.storage_offset())
+            return _Tensor(self._storages.number(value), layout, _numbers(value) if self._lifting else "")
+        if isinstance(value, Mapping):
+            return tuple((name, self._plain(each)) for name, each in value.items())
+        if isinstance(value, tuple | list):
+            return tuple(map(self._plain, value))
+        return repr(value)
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A tensor of an operation. numbers: a hash of its values, where it was made of numbers in forward."""
+
+    storage: int
+    layout: tuple[Any, ...]
+    numbers: str
+
+
+def _numbers(tensor: torch.Tensor) -> str:
+    """A hash of the values of a tensor that was made of numbers."""
+    known = getattr(tensor, "constant", None) if isinstance(tensor, FakeTensor) else tensor
+    if known is None:
+        return f"unknown {id(tensor)}"  # equal to no other one
+    flat = known.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
+
+
+class _Watcher:
+    """Notes where the calls of each place begin and end among records and operations."""
+
+    def __init__(self, names: Mapping[int, str], records: list[Record], operations: _Operations) -> None:
+        self.found: dict[int, _Calls] = {}
+        self._names, self._records, self._operations = names, records, operations
+        self._starts: list[tuple[int, int]] = []
+
+    def enter(self, place: Place, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if place.index not in self.found:
+            self.found[place.index] = _Calls(type(module).__name__, _refusal(module, args, kwargs))
+        self._starts.append((len(self._records), len(self._operations.log)))
+
+    def leave(self, place: Place) -> None:
+        first_record, first_operation = self._starts.pop()
+        calls = self.found[place.index]
+        calls.records.append((first_record, len(self._records)))
+        made = self._operations.log[first_operation:]
+        calls.keys.append(key_of(calls.kind, place.signature, made, self._names, place.path))
+
+
+def _refusal(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+    strange = opaque(args, kwargs)
+    if strange:
+        return f"it is given a {strange}, which is neither a tensor nor plain data"
+    if not any(isinstance(leaf, torch.Tensor) for leaf in leaves((*args, *kwargs.values()))):
+        return "it is given no tensor"
+    return ""
+
+
+def key_of(
+    kind: str, signature: str, operations: Sequence[tuple[Any, ...]], names: Mapping[int, str], path: str
+) -> str:
+    """A hash of a call's operations that does not hang on which tensors they work.
+
+    names: of the model's weights, by the number of their storage. path: of the submodule that is called.
+    """
+    order: dict[int, int] = {}
+    inside = f"{path}." if path else ""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, _Tensor):
+            name = names.get(value.storage, "")
+            own = name.removeprefix(inside) if name.startswith(inside) else ""
+            place = order.setdefault(value.storage, len(order))
+            return (own, place, value.layout, value.numbers)
+        return tuple(map(plain, value)) if isinstance(value, tuple) else value
+
+    text = repr((kind, signature, [plain(operation) for operation in operations]))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def trace(
+    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], tree: CallTree, gpu: Hardware
+) -> Profile:
+    """The profile of one call of a model, with estimated times. The model is not changed, and what it is given neither.
+
+    Raises: whatever the model raises.
+    """
+    try:
+        with FakeMode(allow_non_fake_inputs=True) as mode:
+            given = map_tensors((tuple(args), dict(kwargs)), mode.from_tensor)
+            return _trace(_hollow(model, mode), *given, tree, gpu, fake=True)
+    except Exception as error:  # a model that reads values, or that cannot be copied
+        _log.info(
+            "the model is traced with its data, for it does not run without (%s: %s)", type(error).__name__, error
+        )
+    tree.forget()
+    given = map_tensors((tuple(args), dict(kwargs)), torch.clone)
+    with unchanged(model):
+        return _trace(model, *given, tree, gpu, fake=False)
+
+
+def _hollow(model: torch.nn.Module, mode: FakeMode) -> torch.nn.Module:
+    """A copy of a model with fake tensors: what a forward keeps in its attributes is kept in the copy."""
+    fake = {id(tensor): mode.from_tensor(tensor) for module in model.modules() for tensor in _tensors(module)}
+    return copy.deepcopy(model, dict(fake))
+
+
+def _tensors(module: torch.nn.Module) -> list[torch.Tensor]:
+    held = (module._parameters, module._buffers, vars(module))
+    return [value for each in held for value in each.values() if isinstance(value, torch.Tensor)]
+
+
+def _trace(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tree: CallTree, gpu: Hardware, fake: bool
+) -> Profile:
+    storages = Storages(fake=fake)
+    names: dict[int, str] = {}
+    for path, module in model.named_modules():
+        for name, value in (*module._parameters.items(), *module._buffers.items(), *vars(module).items()):
+            if isinstance(value, torch.Tensor):
+                names.setdefault(storages.number(value), f"{path}.{name}" if path else name)
+    records: list[Record] = []
+    operations = _Operations(storages)
+    watcher = _Watcher(names, records, operations)
+    ops, calls = torch_modes(storages, records, [])
+    with torch.no_grad(), tree.watched(model, watcher), ops, calls, operations:
+        model(*args, **kwargs)
+    times = [kernel.ms for kernel in estimate(records, {}, gpu).kernels]
+    sites = tuple(_site(place, watcher.found[place.index], records, times, gpu) for place in tree.places)
+    return Profile(sites, "estimated", gpu.name)
+
+
+def _site(place: Place, calls: _Calls, records: Sequence[Record], times: Sequence[float], gpu: Hardware) -> Site:
+    ms = sum(sum(times[start:end]) for start, end in calls.records)
+    start, end = calls.records[0]
+    bound = 0.0
+    if end > start:
+        alone = estimate(records[start:end], {}, gpu)
+        bound = alone.runtime_ms * alone.metrics["roofline"]
+    refusal = calls.refusal
+    if not refusal and len(set(calls.keys)) > 1:
+        refusal = "it does not do the same work at each call"
+    return Site(
+        place.index, place.parent, place.path, calls.kind, place.signature, len(calls.records), ms, bound,
+        end - start, calls.keys[0], refusal,
+    )  # fmt: skip
