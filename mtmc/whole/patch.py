@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -51,7 +52,7 @@ def shallow(module: nn.Module, children: Mapping[str, nn.Module | None] | None =
     return made
 
 
-def compiled(model: nn.Module, **settings: object) -> nn.Module:
+def compiled(model: nn.Module, **settings: Any) -> nn.Module:
     """The model as torch.compile makes it, in a copy that shares everything: its class and its keys stay the model's.
 
     settings: of torch.compile. Nothing is compiled before the first call.

@@ -77,7 +77,7 @@ def choose(profile: Profile, limits: Limits = Limits(), refused: Mapping[str, st
     found = _Found()
     _walk(profile, profile.sites[ROOT], limits, refused or {}, found)
     found.taken = _one_each(found)
-    pieces, small = [], []
+    pieces, small = list[Piece](), list[Piece]()
     for key, sites in found.taken.items():
         piece = Piece(key, tuple(sites), _share(profile, sites))
         (pieces if piece.share >= limits.least_share else small).append(piece)

@@ -33,7 +33,7 @@ def settle(keys: Keys, time: TimeSets) -> Settled:
 
     So a piece stays only where the whole model gets faster by it, beside the others that stay.
     """
-    kept, dropped = keys, {}
+    kept, dropped = keys, dict[str, float]()
     while True:
         order = sorted(kept)
         with_all, *without = time([kept, *(kept - {key} for key in order)])

@@ -150,16 +150,16 @@ def trace(
     """
     try:
         with FakeMode(allow_non_fake_inputs=True) as mode:
-            given = map_tensors((tuple(args), dict(kwargs)), mode.from_tensor)
-            return _trace(_hollow(model, mode), *given, tree, gpu, fake=True)
+            given, named = map_tensors((tuple(args), dict(kwargs)), mode.from_tensor)
+            return _trace(_hollow(model, mode), given, named, tree, gpu, fake=True)
     except Exception as error:  # a model that reads values, or that cannot be copied
         _log.info(
             "the model is traced with its data, for it does not run without (%s: %s)", type(error).__name__, error
         )
     tree.forget()
-    given = map_tensors((tuple(args), dict(kwargs)), torch.clone)
+    given, named = map_tensors((tuple(args), dict(kwargs)), torch.clone)
     with unchanged(model):
-        return _trace(model, *given, tree, gpu, fake=False)
+        return _trace(model, given, named, tree, gpu, fake=False)
 
 
 def _hollow(model: torch.nn.Module, mode: FakeMode) -> torch.nn.Module:
