@@ -20,8 +20,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from mtmc.errors import TaskError
+from mtmc.task.live_examples import print_inputs
 from mtmc.task.live_names import argument_names, flat_names, free_name, refused_names
-from mtmc.task.live_spelling import initial_tensor, random_input, spell
+from mtmc.task.live_spelling import initial_tensor, spell
 
 PREFIX = "module."
 """Of the names that the exported program has for the live module's tensors."""
@@ -107,13 +108,12 @@ class _Printer:
         shapes = self._placeholders()
         returned = self._body(self.program.graph)
         result = ", ".join(returned)
-        examples = zip(self.inputs, self.examples, shapes, strict=True)
-        inputs = [f"    {text} = {random_input(example, shape)}" for text, example, shape in examples]
+        inputs = print_inputs(self.inputs, self.examples, shapes, self.size_values, self.name)
         body = [*self.lines, f"{_INDENT}return {result}"]
         lines = [
             f'"""{title}, as torch.export sees it. The weights that count are loaded after construction."""',
             "",
-            *(["import math", ""] if any("math." in line for line in body) else []),
+            *(["import math", ""] if any("math." in line for line in (*body, *inputs)) else []),
             "import torch",
             "",
             *[f"{size} = {value}{self._range(size)}" for size, value in self.size_values.items()],
@@ -130,7 +130,6 @@ class _Printer:
             "",
             "def get_inputs():",
             *inputs,
-            f"    return [{', '.join(self.inputs)}]",
             "",
             "",
             "def get_init_inputs():",

@@ -1,6 +1,6 @@
 """ATen calls in the spelling that a PyTorch user knows: `aten.linear.default` is `torch.nn.functional.linear`.
 
-Also the expressions that make weights and inputs.
+Also the expressions that make weights.
 
 What is not in these tables is spelled `torch.ops.aten.NAME.OVERLOAD(...)`, which is as right and less pretty. An entry
 is only used for a call that gives no more arguments than the entry is known to take.
@@ -116,24 +116,3 @@ def initial_tensor(tensor: torch.Tensor) -> str:
         return f"torch.rand({shape}{dtype})"
     fan_in = max(1, tensor.numel() // max(1, tensor.shape[0]))
     return f"torch.randn({shape}{dtype}) * {1 / math.sqrt(fan_in):.3g}"
-
-
-def random_input(example: torch.Tensor, shape: Sequence[str]) -> str:
-    """An expression for a random tensor like the example: its shape, dtype and, for integers, its range."""
-    sizes = f"({', '.join(shape)}{',' if len(shape) == 1 else ''})"
-    if example.dtype == torch.bool:
-        share = example.double().mean().item() if example.numel() else 0.5
-        return f"torch.rand({sizes}) < {share:.3g}"
-    if not example.is_floating_point():
-        least, most = (int(example.min()), int(example.max())) if example.numel() else (0, 0)
-        dtype = "" if example.dtype == torch.int64 else f", dtype={example.dtype}"
-        return f"torch.randint({least}, {most + 1}, {sizes}{dtype})"
-    cast = "" if example.dtype == torch.float32 else f".to({example.dtype})"
-    finite = example.double()[example.double().isfinite()]
-    low, high = (finite.min().item(), finite.max().item()) if finite.numel() else (-1.0, 1.0)
-    if low < 0 or low == high:
-        scale = finite.std(correction=0).item() if low < high else 1.0
-        text = f"torch.randn({sizes})" if 0.5 < scale < 2 else f"{scale:.3g} * torch.randn({sizes})"
-    else:  # Never negative: it may have to stay so, for a logarithm or a square root.
-        text = f"{low:.3g} + {high - low:.3g} * torch.rand({sizes})"
-    return f"({text}){cast}" if cast else text
