@@ -1,8 +1,9 @@
 """Task: a reference in KernelBench's format (`Model`, `get_inputs()`, `get_init_inputs()`), at several sets of shapes.
 
 A task comes from a built-in name, a path, a source string (`load_task`) or a live module (`task_from_module`). The file
-is read by its syntax tree first, and a user's file runs in a child process first. The shapes besides the full ones are what
-the file declares (see `mtmc.builtin_tasks`) or, for what it leaves out, what `mtmc.task.shapes` derives from trial runs.
+is read by its syntax tree first, and a user's file is then run in a child process (`mtmc.task.first_run`). The shapes
+besides the full ones are what the file declares (see `mtmc.builtin_tasks`) or, for what it leaves out, what
+`mtmc.task.shapes` derives from trial runs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A task's reference, run at one set of shapes, on the CPU or on the meta device (shapes only, no data), and weighed.
 
-This executes the user's own file in this process, which at loading is a child (`mtmc.task.child`). Candidates, which others wrote, never come
-here: they run in the evaluator's worker processes. Imports torch.
+This executes the user's own file in this process, which is a child of the user's where a file is loaded
+(`mtmc.task.child`). Candidates, which others wrote, never come here: they run in the evaluator's worker processes. Imports
+torch.
 """
 
 from __future__ import annotations
