@@ -1,6 +1,7 @@
 """A live module in, a drop-in module out: `mtmc.optimize`.
 
-Without a GPU the kernels cannot be launched, so the module that comes back says so once and uses the original.
+What comes back is an nn.Sequential like the one that was given. Without a GPU kernels cannot be launched, so it says so
+once and uses the original's forward.
 
     python examples/optimize_module.py
 """
@@ -19,7 +20,7 @@ def main() -> None:
     faster = mtmc.optimize(model, x, budget=6)
     with torch.no_grad():
         assert torch.allclose(faster(x), model(x), atol=1e-4)
-    best = faster.result.best
+    best = faster.mtmc.result.best
     print(f"{best.speedup:.2f}x ({best.runtime_kind}); the result is the same as the original's")
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtmc.export.no_gain import why_no_gain
 from mtmc.export.record import speedup_kind
 from mtmc.export.text import factor, runtime
 
@@ -137,7 +138,7 @@ def _found(result: SearchResult) -> Iterator[tuple[str, str]]:
     for name, outcome in result.baselines.items():
         yield name, _time(outcome)
     if tree.best.id == tree.root.id:
-        yield "best", "the root: no version is faster"
+        yield "best", f"the root: {why_no_gain(tree)}"
     else:
         gain = tree.speedup(tree.best.id)
         told = "" if gain is None else f", {factor(gain)} as fast as the root ({speedup_kind(tree, tree.best.id)})"

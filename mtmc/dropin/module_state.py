@@ -1,0 +1,115 @@
+"""ModuleState: whether a module and its submodules are, but for their tensors, as they were when they were captured."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+import torch
+
+_REGISTRIES = frozenset(vars(torch.nn.Module()))
+"""What each module has: `training`, its tensors, submodules and hooks."""
+_CONTAINERS = (list, dict, set)
+_MODE = "training"
+
+
+class ModuleState:
+    """What forward of a module may read in Python: its class, attributes, submodules, their hooks and training modes.
+
+    Tensors in `_parameters` and `_buffers` are no part of it: kernels read those that are there at each call. Objects that
+    modules keep as attributes (a configuration) are looked at one level deep.
+    """
+
+    def __init__(self, root: torch.nn.Module, tensors: Collection[tuple[int, Any]]) -> None:
+        """tensors: (id of a dict, key) of plain attributes that kernels read at each call; these may be replaced."""
+        self._tensors = frozenset(tensors)
+        self._named = dict(root.named_modules())
+        self._modules = list(self._named.values())
+        owned: dict[int, tuple[str, dict[str, Any]]] = {}
+        owned |= {id(vars(module)): (path, module.__dict__) for path, module in self._named.items()}
+        for path, attributes in list(owned.values()):
+            owned |= {
+                id(inside): (name, inside) for name, inside in _objects(path, attributes) if id(inside) not in owned
+            }
+        self._names = [name for name, _ in owned.values()]
+        self._dicts = [attributes for _, attributes in owned.values()]
+        self._children = [module._modules for module in self._modules if module._modules]
+        # The root's own hooks run whoever computes its forward.
+        self._hooks = [
+            hooks for module in self._modules[1:] for hooks in (module._forward_hooks, module._forward_pre_hooks)
+        ]
+        self.retake()
+
+    def retake(self) -> None:
+        """Take the module as it is now."""
+        self._classes: list[Any] = list(map(type, self._modules))
+        self._forwards = {kind: kind.forward for kind in set(self._classes)}
+        self._snapshots = [_snapshot(attributes) for attributes in self._dicts]
+        self._child_snapshots = [dict(children) for children in self._children]
+
+    def why_not(self) -> str | None:
+        """What has changed, None where nothing has. In C but for one line where nothing has."""
+        try:
+            if (
+                self._dicts == self._snapshots
+                and self._children == self._child_snapshots
+                and not any(self._hooks)
+                and list(map(type, self._modules)) == self._classes
+                and all(kind.forward is forward for kind, forward in self._forwards.items())
+            ):
+                return None
+        except Exception:  # values without an order or a truth, as tensors are: they have been replaced
+            pass
+        return self._difference()
+
+    def _difference(self) -> str | None:
+        for path, module, kind in zip(self._named, self._modules, self._classes, strict=True):
+            if type(module) is not kind or kind.forward is not self._forwards[kind]:
+                return f"{path or 'the module'} has another class or forward than at capture"
+        for path, module in list(self._named.items())[1:]:
+            if module._forward_hooks or module._forward_pre_hooks:
+                return f"submodule {path} has forward hooks, which kernels do not call"
+        for children, before in zip(self._children, self._child_snapshots, strict=True):
+            if children.keys() != before.keys() or any(children[key] is not before[key] for key in before):
+                return f"submodules were replaced, added or removed since capture ({', '.join(children)})"
+        for name, attributes, before in zip(self._names, self._dicts, self._snapshots, strict=True):
+            for key in dict.fromkeys((*before, *attributes)):
+                now, then = attributes.get(key, _MISSING), before.get(key, _MISSING)
+                if _same(now, then):
+                    continue
+                if (id(attributes), key) in self._tensors and isinstance(now, torch.Tensor):
+                    before[key] = now
+                elif key == _MODE:
+                    return f"{name or 'the module'} is in {'training' if now else 'evaluation'} mode, unlike at capture"
+                else:
+                    return f"attribute {key} of {name or 'the module'} has changed since capture"
+        return None
+
+
+_MISSING = object()
+
+
+def _snapshot(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Attributes with copies of plain containers, so that changes inside of these are seen; registries are as they are."""
+    return {
+        key: type(value)(value) if type(value) in _CONTAINERS and key not in _REGISTRIES else value
+        for key, value in attributes.items()
+    }
+
+
+def _objects(path: str, attributes: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The attributes of objects that a module keeps: a configuration, but no module, tensor, class or function."""
+    for key, value in attributes.items():
+        if key in _REGISTRIES or key == "mtmc" or isinstance(value, torch.Tensor | torch.nn.Module | type):
+            continue
+        if not callable(value) and isinstance(getattr(value, "__dict__", None), dict):
+            yield f"{path}.{key}".lstrip("."), vars(value)
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except Exception:  # what cannot be compared is another
+        return False

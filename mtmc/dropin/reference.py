@@ -1,0 +1,47 @@
+"""What a recipe's printed reference tells without values: its sizes at all sets of shapes, and the tensors it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from mtmc.dropin.loaded import Instance, load_source
+from mtmc.dropin.recipe import Recipe
+from mtmc.errors import TaskError
+from mtmc.task import Variant, apply_constants
+
+_META = torch.device("meta")
+
+
+def draw_inputs(recipe: Recipe, variant: Variant, device: torch.device) -> list[torch.Tensor]:
+    """Inputs at one set of shapes. Raises: TaskError if they cannot be drawn."""
+    text = apply_constants(recipe.task.source, variant.constants)
+    try:
+        with torch.device(device):
+            return list(getattr(load_source(text), variant.inputs)())
+    except Exception as error:
+        raise TaskError(f"inputs of {recipe.task.name} at {variant.label} cannot be drawn: {error}") from error
+
+
+def open_sizes(recipe: Recipe) -> list[frozenset[int]]:
+    """For each input, the dimensions that have another size in some other set of shapes than the example's."""
+    examples = recipe.call.tensors
+    found: list[set[int]] = [set() for _ in examples]
+    for variant in (recipe.task.small, *recipe.task.held_out):
+        for sizes, example, drawn in zip(found, examples, draw_inputs(recipe, variant, _META), strict=True):
+            sizes |= {d for d, (a, b) in enumerate(zip(example.shape, drawn.shape, strict=True)) if a != b}
+    return [frozenset(sizes) for sizes in found]
+
+
+def changed_by_reference(recipe: Recipe) -> tuple[int, ...]:
+    """Which of the tensors (the inputs, then the module's) forward changes in place, found without values."""
+    task = recipe.task
+    model = Instance(task.source, "Model", list(recipe.places), recipe.constants, _META, False)
+    inputs = draw_inputs(recipe, task.full, _META)
+    tensors = model.own_tensors()
+    flat: Sequence[torch.Tensor] = (*inputs, *tensors)
+    before = [tensor._version for tensor in flat]
+    with torch.no_grad():
+        model.run(inputs, tensors)
+    return tuple(index for index, tensor in enumerate(flat) if tensor._version != before[index])
