@@ -233,7 +233,7 @@ def test_a_name_that_cannot_be_a_folder_is_refused() -> None:
             "VARIANTS = {'small': {'rows': 4}}\ndef get_small_inputs():\n    return [torch.randn(4, cols)]",
             r"both get_small_inputs\(\) and VARIANTS\['small'\]: remove one",
         ),
-        ("VARIANTS = {'small': {'rows': 4}}\n1 / 0", "small shapes: line 26: ZeroDivisionError"),
+        ("VARIANTS = {'small': {'rows': 4}}\n1 / 0", "the file fails at line 26: ZeroDivisionError"),
     ],
 )
 def test_bad_declarations_are_refused(declaration: str, message: str) -> None:
@@ -250,7 +250,7 @@ def test_loading_a_builtin_task_imports_no_torch_and_reads_none_of_its_file_as_c
 
 
 def test_importing_the_task_module_needs_only_the_standard_library() -> None:
-    for name in ("base", "load", "constants", "shapes"):
+    for name in ("base", "load", "constants", "shapes", "child"):
         tree = ast.parse((Path(__file__).parents[1] / "mtmc" / "task" / f"{name}.py").read_text())
         modules = {node.module for node in tree.body if isinstance(node, ast.ImportFrom) and node.module}
         modules |= {alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}

@@ -5,6 +5,7 @@
     constants.py   the module-level integers of a file, and the same file with other values
     shapes.py      small and odd shapes, derived by shrinking these integers (points.py: to what; trials.py: trying it)
     reference.py   running a reference on the CPU, and what it weighs
+    first_run.py   a user's file run for the first time, and what is wrong with it (child.py: in a process of its own)
     live*.py       a live module printed as a file
     capture.py     what a capture of a live module holds, and where its tensors are found again
     exporting.py   torch.export, quietly

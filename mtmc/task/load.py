@@ -1,8 +1,9 @@
 """Task: a reference in KernelBench's format (`Model`, `get_inputs()`, `get_init_inputs()`), at several sets of shapes.
 
 A task comes from a built-in name, a path, a source string (`load_task`) or a live module (`task_from_module`). The file
-is read by its syntax tree first, so a bad one is refused before any of it runs. The shapes besides the full ones are what
-the file declares (see `mtmc.builtin_tasks`) or, for what it leaves out, what `mtmc.task.shapes` derives from trial runs.
+is read by its syntax tree first, and a user's file is then run in a child process (`mtmc.task.first_run`). The shapes
+besides the full ones are what the file declares (see `mtmc.builtin_tasks`) or, for what it leaves out, what
+`mtmc.task.shapes` derives from trial runs.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def load_task(what: Task | str | Path) -> Task:
 
     what: a Task (returned as it is), a built-in name ("softmax"), the path of a file (a Path, or a string that ends in
         ".py" or has a "/"), or a file's whole text (a string with a line break). A built-in task needs no torch to
-        load; any other file is run on the CPU at small shapes, which takes up to a few seconds.
-    Raises: TaskError if there is no such task, or its file is not one.
+        load; any other file is run in a child process, at its full shapes without data and on the CPU at small ones, which
+        takes up to a few seconds.
+    Raises: TaskError if there is no such task, or its file is not one, with what is wrong (`mtmc.task.first_run`).
     """
     if isinstance(what, Task):
         return what
@@ -175,15 +177,24 @@ def _task(source: str, name: str, trusted: bool) -> Task:
     small = variants.pop("small", None)
     held_out = tuple(variants[label] for label in sorted(variants, key=lambda label: int(label.removeprefix("odd"))))
     if not trusted:
-        from mtmc.task import shapes
+        from mtmc.task.first_run import tried
 
-        for variant in (small, *held_out) if small else held_out:
-            shapes.check_runs(source, variant, name)
-        small = small or shapes.derive_small(source, name)
-        held_out = held_out or shapes.derive_held_out(source, small, name)
+        small, held_out = tried(source, name, lambda: _derived(source, name, small, held_out))
     if small is None:
         raise TaskError(f"task {name} declares no small shapes: add them to {DECLARATION}")
     return Task(name, source, Variant("full"), small, held_out)
+
+
+def _derived(
+    source: str, name: str, small: Variant | None, held_out: tuple[Variant, ...]
+) -> tuple[Variant, tuple[Variant, ...]]:
+    """The shapes of a user's file: those that it declares, run once, and derived ones for what it leaves out."""
+    from mtmc.task import shapes
+
+    for variant in (small, *held_out) if small else held_out:
+        shapes.check_runs(source, variant, name)
+    small = small or shapes.derive_small(source, name)
+    return small, held_out or shapes.derive_held_out(source, small, name)
 
 
 def _functions(tree: ast.Module) -> set[str]:

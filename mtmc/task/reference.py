@@ -1,7 +1,8 @@
 """A task's reference, run at one set of shapes, on the CPU or on the meta device (shapes only, no data), and weighed.
 
-This executes the user's own file in this process, as loading a task must. Candidates, which others wrote, never come
-here: they run in the evaluator's worker processes. Imports torch.
+This executes the user's own file in this process, which is a child of the user's where a file is loaded
+(`mtmc.task.child`). Candidates, which others wrote, never come here: they run in the evaluator's worker processes. Imports
+torch.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ def weigh(
     """
     meter = meter or Meter()
     try:
-        with _trial(), torch.device(device), torch.no_grad(), meter:
+        with trial_conditions(), torch.device(device), torch.no_grad(), meter:
             if device == "meta":
                 model, inputs = _without_data(source, variant, name, seed)
             else:
@@ -187,7 +188,7 @@ def weigh(
                     outputs = flat_tensors(model(*inputs))
     except TooLargeError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TaskError(f"task {name} at its {variant.label} shapes: {describe_failure(error, name)}") from error
     tensors = (*flat_tensors(inputs), *model.parameters(), *model.buffers(), *outputs)
     shapes = tuple(tuple(tensor.shape) for tensor in tensors)
@@ -203,7 +204,7 @@ def own_error(source: str, variant: Variant, name: str, seed: int = 0) -> float:
 
     Raises: whatever the file raises.
     """
-    with _trial(), torch.no_grad():
+    with trial_conditions(), torch.no_grad():
         model, inputs = instantiate(source, variant, name, seed=seed)
         outputs = flat_tensors(model(*inputs))
         wide = [
@@ -211,7 +212,7 @@ def own_error(source: str, variant: Variant, name: str, seed: int = 0) -> float:
         ]
         try:
             exact = flat_tensors(model.double()(*wide))
-        except RuntimeError:
+        except Exception:  # whatever a forward raises that insists on its own dtype
             return 0.0
     pairs = [(a.double(), b.double()) for a, b in zip(outputs, exact, strict=True) if a.is_floating_point()]
     return max((float((a - b).norm() / b.norm().clamp(min=1e-30)) for a, b in pairs), default=0.0)
@@ -248,15 +249,21 @@ def _without_data(source: str, variant: Variant, name: str, seed: int) -> tuple[
 
 def describe_failure(error: BaseException, name: str) -> str:
     """One line on an exception of a task's file: the line of the file it came from, its type and its first line."""
+    line = line_of(error, name)
+    text = str(error).strip().splitlines()
+    where = f"line {line}: " if line is not None else ""
+    return f"{where}{type(error).__name__}: {text[0] if text else 'no message'}"
+
+
+def line_of(error: BaseException, name: str) -> int | None:
+    """The innermost line of a task's file that an exception came from, None where it came from no line of it."""
     line = None
     trace = error.__traceback__
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == _filename(name):
             line = trace.tb_lineno
         trace = trace.tb_next
-    text = str(error).strip().splitlines()
-    where = f"line {line}: " if line is not None else ""
-    return f"{where}{type(error).__name__}: {text[0] if text else 'no message'}"
+    return line
 
 
 def _filename(name: str) -> str:
@@ -270,7 +277,7 @@ def _constant(outputs: Sequence[torch.Tensor]) -> bool:
 
 
 @contextmanager
-def _trial() -> Iterator[None]:
+def trial_conditions() -> Iterator[None]:
     """One thread and no warnings: trials are tiny, and most of the shapes tried are not going to be used."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

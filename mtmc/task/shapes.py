@@ -50,9 +50,10 @@ def derive_small(source: str, name: str, live: Live | None = None) -> Variant:
         found = search.small(full)
     if found is not None:
         return found
+    first = f"the first failure: {search.first_failure}; " if search.first_failure else ""
     raise TaskError(
         f"task {name} has no small inputs, and none were found by shrinking its integers "
-        f"({', '.join(full) or f'none above {KEPT}'}); last tried: {search.last_failure}. {_MEND}"
+        f"({', '.join(full) or f'none above {KEPT}'}); {first}last tried: {search.last_failure}. {_MEND}"
     )
 
 

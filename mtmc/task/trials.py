@@ -68,9 +68,10 @@ class _OtherWay(Exception):
 
 @dataclass
 class Search:
-    """The trials of one derivation: what they may still cost, and how the last one failed.
+    """The trials of one derivation: what they may still cost, and how the first and the last one failed.
 
     base: the shapes that points are changes of (its functions make the inputs).
+    first_failure: what the file raised in the first trial that failed, "" where none did.
     few: integers that are left alone, and raised only where results cannot be compared otherwise.
     model: what the reference takes at the shapes that others should be like, where that is known.
     other_ways: whether points that are not like it are merely left out. seen: trials without data.
@@ -83,6 +84,7 @@ class Search:
     few: Point = field(default_factory=dict)
     effort: float = EFFORT
     last_failure: str = "nothing"
+    first_failure: str = ""
     model: Footprint | None = None
     other_ways: bool = False
     seen: dict[tuple[tuple[str, int], ...], Footprint | None] = field(default_factory=dict)
@@ -232,6 +234,8 @@ class Search:
             found = weigh(self.source, variant, self.name, state=state, device=device, meter=meter)
         except (TaskError, TooLargeError) as error:
             self.last_failure = str(error)
+            if isinstance(error, TaskError) and not (device == "meta" and "meta" in self.last_failure.lower()):
+                self.first_failure = self.first_failure or f"{error} at {point}"
             return None
         finally:
             self.effort -= 0 if free else _EFFORT_OF_A_FILE + meter.effort

@@ -1,0 +1,176 @@
+"""child: a function run in a process forked from this one, so that what ends or hangs that process is only told here.
+
+A fork has all that is loaded here and takes some 20 ms. The function must keep to one thread of torch's, as the trials of a
+task do: OpenMP's other threads are not in a fork. For POSIX.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import logging
+import os
+import pickle
+import resource
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import IO, Any, NoReturn, TypeVar
+
+from mtmc.errors import MtmcError
+
+Result = TypeVar("Result")
+Allow = Callable[[float], None]
+"""Called in the child: from now on it may take so many seconds."""
+
+_TIMEOUT = "Timeout ("
+"""How faulthandler begins what it writes when the time is over."""
+
+
+class ChildDied(Exception):
+    """A child that ended without a result.
+
+    how: "is killed by SIGSEGV", "ends with status 3" or "is not done after 60 s". stack: what faulthandler
+    wrote, innermost frame first; "" where the process ended by itself.
+    """
+
+    def __init__(self, how: str, stack: str) -> None:
+        super().__init__(how)
+        self.how = how
+        self.stack = stack
+
+
+def run_in_child(function: Callable[[Allow], Result], seconds: float) -> Result:
+    """What `function` returns, called in a child of its own; what it logs is logged here. seconds: what it may take.
+
+    The child has no input and nobody sees what it prints. It may take the memory that is free when it starts. What it
+    starts ends with it, and it ends with this process or where this one is interrupted.
+    Raises: ChildDied; the MtmcError that the function raises; RuntimeError with the trace for any other error.
+    """
+    with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as stack:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12 where there are other threads
+            child = os.fork()
+        if child == 0:
+            _be_child(function, seconds, report, stack)
+        status = _wait(child)
+        report.seek(0)
+        stack.seek(0)
+        written = report.read()
+        if not written:
+            raise _how(status, stack.read().decode(errors="replace"))
+    kind, value, records = pickle.loads(written)
+    for record in records:
+        logging.getLogger(record.name).handle(record)
+    if kind == "bug":
+        raise RuntimeError(f"in a child process:\n{value}")
+    if kind == "raised":
+        raise value
+    result: Result = value
+    return result
+
+
+def _wait(child: int) -> int:
+    """Wait for the child's end and end what it has started; its status as of `waitpid`, 0 where another took it."""
+    status = 0
+    try:
+        with suppress(ChildProcessError):
+            _, status = os.waitpid(child, 0)
+            return status
+    except BaseException:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(child, 0)
+        raise
+    finally:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child, signal.SIGKILL)
+    return status
+
+
+def _how(status: int, stack: str) -> ChildDied:
+    if stack.startswith(_TIMEOUT):
+        hours, minutes, seconds = stack[len(_TIMEOUT) :].partition(")")[0].split(":")
+        return ChildDied(f"is not done after {3600 * int(hours) + 60 * int(minutes) + float(seconds):g} s", stack)
+    if os.WIFEXITED(status):
+        return ChildDied(f"ends with status {os.WEXITSTATUS(status)}", "")
+    number = os.WTERMSIG(status)
+    if number == signal.SIGKILL:
+        return ChildDied("is killed, as the system does where memory runs out", stack)
+    known = {each.value: each.name for each in signal.Signals}
+    return ChildDied(f"is killed by {known.get(number, f'signal {number}')}", stack)
+
+
+def _be_child(function: Callable[[Allow], Any], seconds: float, report: IO[bytes], stack: IO[bytes]) -> NoReturn:
+    """Call the function, write what came of it, and end."""
+    status = 1
+    try:
+        os.setsid()
+        _die_with_parent()
+        _limit_memory()
+        _be_silent()
+        records = _Records()
+        logger = logging.getLogger("mtmc")
+        logger.handlers, logger.propagate = [records], False
+        faulthandler.enable(stack)
+
+        def allow(seconds: float) -> None:
+            faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
+
+        allow(seconds)
+        try:
+            found: tuple[str, Any] = ("returned", function(allow))
+        except MtmcError as error:
+            found = ("raised", error)
+        except BaseException:
+            found = ("bug", traceback.format_exc())
+        report.write(pickle.dumps((*found, records.kept)))
+        report.flush()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _die_with_parent() -> None:
+    import ctypes
+
+    with suppress(OSError, AttributeError):  # elsewhere than on Linux
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+def _limit_memory() -> None:
+    """What may be written to privately: as much as is free now, so that a task that takes more fails by itself."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        with open("/proc/meminfo", encoding="ascii") as meminfo:
+            free = next(int(line.split()[1]) << 10 for line in meminfo if line.startswith("MemAvailable"))
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            used = int(statm.read().split()[5]) * resource.getpagesize()
+    except (OSError, StopIteration):  # elsewhere than on Linux
+        return
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = used + free if hard == resource.RLIM_INFINITY else min(used + free, hard)
+    resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
+
+
+def _be_silent() -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nothing, number)
+    sys.stdin, sys.stdout, sys.stderr = os.fdopen(0), os.fdopen(1, "w"), os.fdopen(2, "w")
+
+
+class _Records(logging.Handler):
+    """Keeps what is logged, ready to be sent to another process."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        record.msg, record.args, record.exc_info = record.getMessage(), None, None
+        self.kept.append(record)
