@@ -202,6 +202,13 @@ class Coder(Protocol):
         same way is not legal.
         """
 
+    def guards(self, task: Task) -> str | None:
+        """What its versions of a task hold for, as `mtmc.rewrite.guards` writes it; None where nothing is known of that.
+
+        Asked for once a run, when a version is handed out that is not the root.
+        """
+        return None
+
     @abstractmethod
     def edit(self, request: EditRequest) -> Edit:
         """A whole child source, never half a file. Raises: CoderError with the reason where there is none."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
 from mtmc.task import Task, Variant, apply_constants
@@ -45,8 +46,18 @@ def export_reference(task: Task, variant: Variant) -> tuple[ExportedProgram, Mod
         raise TaskError(_why(task, variant, error)) from error
 
 
-def _export(task: Task, variant: Variant, fake: bool) -> tuple[ExportedProgram, Module]:
-    """The export. fake: no data for the model and its inputs either."""
+def _export(
+    task: Task,
+    variant: Variant,
+    fake: bool,
+    open_dimensions: Callable[[Any], Any] | None = None,
+    toggled: bool = False,
+) -> tuple[ExportedProgram, Module]:
+    """The export. fake: no data for the model and its inputs either.
+
+    open_dimensions: which dimensions of an input may vary, in torch.export's terms. toggled: with all modules in
+    the other one of training and evaluation mode.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -59,13 +70,40 @@ def _export(task: Task, variant: Variant, fake: bool) -> tuple[ExportedProgram, 
             model = module.Model(*getattr(module, variant.init_inputs)())
             plain = _as_buffers(model) if fake else set()
             inputs = tuple(getattr(module, variant.inputs)())
-            exported = torch.export.export(model, inputs, strict=False)
+            if toggled:
+                for part in model.modules():
+                    part.training = not part.training
+            open_ = None if open_dimensions is None else _each(model, inputs, open_dimensions)
+            exported = torch.export.export(model, inputs, dynamic_shapes=open_, strict=False)
             if any(_mutates(node) for node in exported.graph.nodes):
                 exported = exported.run_decompositions({})
             _refuse_state(exported, plain)
             return exported, model
     finally:
         sys.modules.pop(module.__name__, None)
+
+
+def export_open(
+    task: Task, variant: Variant, open_dimensions: Callable[[Any], Any] | None, toggled: bool = False
+) -> tuple[ExportedProgram, Module]:
+    """The export of a reference that exports at these shapes, see `_export`. Raises: whatever torch.export raises."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException
+
+    try:
+        return _export(task, variant, True, open_dimensions, toggled)
+    except DataDependentOutputException:
+        return _export(task, variant, False, open_dimensions, toggled)
+
+
+def _each(model: Module, inputs: tuple[Any, ...], open_dimensions: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """What `open_dimensions` says of each tensor of the inputs, in the inputs' own structure."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    found = tuple(tree_map(lambda item: open_dimensions(item) if isinstance(item, torch.Tensor) else None, inputs))
+    kinds = [each.kind for each in inspect.signature(model.forward).parameters.values()]
+    plain = kinds.index(inspect.Parameter.VAR_POSITIONAL) if inspect.Parameter.VAR_POSITIONAL in kinds else len(found)
+    return found[:plain] + ((found[plain:],) if plain in range(len(kinds)) and plain < len(found) else ())
 
 
 def _as_buffers(model: Module) -> set[str]:

@@ -1,7 +1,8 @@
 """exported: Task -> Graph, by torch.export under fake tensors (no data, so full shapes cost nothing).
 
 The reference is exported once at each of a few variants of the task. The exports must be the same sequence of ops; the
-numbers in them are then known at several shapes, which is all the rewriter needs to write files for any shape.
+numbers in them are then known at several shapes, which is what the rewriter needs to write files for others. What such a
+file holds for is in its guards (`guard_derivation.py`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class _NotAlike(Exception):
     """Two variants of a task export to different ops."""
 
 
-_LOCK = threading.Lock()
+LOCK = threading.Lock()
 """torch.export keeps global state while it traces: one export at a time."""
 
 
@@ -60,7 +61,7 @@ def export_graph(task: Task) -> Graph:
 
     Raises: TaskError naming the op and the line of the reference where the module does not export.
     """
-    with _LOCK:
+    with LOCK:
         return _export_graph(task)
 
 
@@ -96,14 +97,14 @@ def _merge(exports: list[tuple[ExportedProgram, Module]], labels: list[str]) -> 
             if aligned is None:
                 raise _NotAlike("other ops")
             columns[place] = aligned
-    return _Merger(programs, [model for _, model in exports], labels).graph(list(zip(*columns, strict=True)))
+    return Merger(programs, [model for _, model in exports], labels).graph(list(zip(*columns, strict=True)))
 
 
 def _called(node: Node) -> str:
     return str(node.target) if node.op == "call_function" else node.op
 
 
-class _Merger:
+class Merger:
     """Reads the same node of all exports side by side."""
 
     def __init__(self, programs: list[ExportedProgram], models: list[Module], labels: list[str]) -> None:
@@ -121,6 +122,7 @@ class _Merger:
         constants = signature.inputs_to_lifted_tensor_constants
         arguments = _arguments(self.models[0])
         inputs: dict[str, str] = {}
+        fixed: dict[str, tuple[Any, ...]] = {}
         for nodes in rows:
             node = nodes[0]
             if node.op == "placeholder":
@@ -131,6 +133,8 @@ class _Merger:
                     self._constant(name, constants[node.name])
                 if node.name in signature.user_inputs and name in self.values:
                     inputs[name] = argument
+                elif name not in self.values:
+                    fixed[argument] = tuple(each.meta["val"] for each in nodes)
             elif node.op == "get_attr":
                 raise TaskError(
                     "forward runs calls in a mode of their own (torch.autocast) or under a condition of a tensor's value "
@@ -150,6 +154,7 @@ class _Merger:
             output=_unflatten(self.programs[0], self.output),
             attributes=_attributes(self.models),
             variants=tuple(self.labels),
+            fixed=fixed,
         )
 
     def _rename(self, node: str, wanted: str) -> str:
@@ -185,7 +190,8 @@ class _Merger:
             raise _NotAlike(f"{name} has another number of dimensions")
         shape = tuple(zip(*[tuple(int(size) for size in value.shape) for value in found], strict=True))
         contiguous = all(value.is_contiguous() for value in found)
-        self.values[name] = Tensor(shape, str(found[0].dtype).removeprefix("torch."), contiguous)
+        strides = () if contiguous else tuple(zip(*[tuple(map(int, value.stride())) for value in found], strict=True))
+        self.values[name] = Tensor(shape, str(found[0].dtype).removeprefix("torch."), contiguous, strides)
 
     def _call(self, nodes: tuple[Node, ...]) -> None:
         import torch

@@ -2,7 +2,8 @@
 
 A number of the graph (a size, a scalar argument) is known at every exported variant of the task. Numbers that are equal
 at all variants are constants; the others are `Varying`, and two of them are the same quantity exactly if they are equal
-at every variant. That is how generated files come to be right for any shape without symbolic execution of `__init__`.
+at every variant. That is how generated files come to run at other shapes without symbolic execution of `__init__`; where
+they are right is for the guards to say.
 """
 
 from __future__ import annotations
@@ -39,11 +40,15 @@ class Varying:
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is known of a value: shape at every variant, dtype ("float32"), whether it is contiguous at all of them."""
+    """What is known of a value: shape at every variant, dtype ("float32"), whether it is contiguous at all of them.
+
+    strides: one entry a dimension, as of `shape`; () where it is contiguous.
+    """
 
     shape: Shape
     dtype: str
     contiguous: bool
+    strides: Shape = field(default=(), compare=False)
 
     @property
     def is_float(self) -> bool:
@@ -94,6 +99,7 @@ class Graph:
     attributes: numbers found on the module, attribute path -> value at every variant ("attention.heads" -> (8, 2)).
     output: forward's result: a Ref, or tuples, lists and dicts of them.
     variants: labels, the full shapes first.
+    fixed: forward's arguments that are no tensors, by the names that `argument_of` would give: the value at every variant.
     applied_rules: how algebra changed it (see `mtmc.rewrite.algebra`), a sentence each; () as exported.
     by_name: the ops by name. producer: the name of the op that makes a value. reads: what an op reads, by its name.
     """
@@ -107,6 +113,7 @@ class Graph:
     attributes: Mapping[str, tuple[float, ...]]
     variants: tuple[str, ...]
     found: tuple[str, ...] = ()
+    fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     by_name: Mapping[str, Op] = field(init=False, repr=False, compare=False)
     producer: Mapping[str, str] = field(init=False, repr=False, compare=False)
     reads: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)

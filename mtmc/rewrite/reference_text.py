@@ -35,9 +35,16 @@ def _forward_of(model: ast.ClassDef) -> ast.FunctionDef:
 
 @lru_cache(maxsize=64)
 def forward_signature(source: str) -> tuple[str, tuple[str, ...]]:
-    """forward's arguments as text without annotations, and their names without self. Raises: CoderError."""
+    """forward's arguments as text without annotations, and their names without the first, which is called self.
+
+    Raises: CoderError.
+    """
     arguments = _forward_of(_model_class(source)).args
-    names = [item.arg for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)][1:]
+    first, *others = [*arguments.posonlyargs, *arguments.args, None]
+    names = [item.arg for item in (*others, *arguments.kwonlyargs) if item is not None]
+    if first is None or "self" in names:
+        raise CoderError("forward names no first argument of its own, or another one self: call the first one self")
+    first.arg = "self"
     for item in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
         item.annotation = None  # annotations may name what the file no longer imports
     return ast.unparse(arguments), tuple(names)

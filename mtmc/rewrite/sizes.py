@@ -1,4 +1,4 @@
-"""sizes: an exported number -> the Python expression that gives it at run time, at any shape.
+"""sizes: an exported number -> the Python expression that gives it at run time, at other shapes.
 
 A number known at several variants is looked for, in this order, among: the dimensions of the tensors at hand, constants,
 numbers kept on the module, products and quotients of these. The first expression that is right at every exported variant
@@ -64,11 +64,21 @@ class Scope:
         for expression, candidate in self.numbers.items():
             if candidate == values:
                 return expression
+        for expression in self.functions_of_sizes(values):
+            return expression
+        raise NoExpression(f"no expression for the number {values}")
+
+    def expressions(self) -> Iterator[tuple[str, Size]]:
+        """All that a size may be expressed by, and what it was at every variant."""
+        yield from self._candidates()
+        yield from self._compound()
+
+    def functions_of_sizes(self, values: Sequence[float]) -> Iterator[str]:
+        """All simple functions of sizes that give a number at every variant."""
         for expression, sizes in [*self._candidates(), *self._quotients()]:
             for pattern, function in _FUNCTIONS:
                 if all(math.isclose(function(size), value) for size, value in zip(sizes, values, strict=True)):
-                    return pattern.format(expression)
-        raise NoExpression(f"no expression for the number {values}")
+                    yield pattern.format(expression)
 
     def _candidates(self) -> Iterator[tuple[str, Size]]:
         for name, tensor in self.tensors:

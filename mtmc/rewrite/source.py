@@ -105,7 +105,7 @@ def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[s
 def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPrinter) -> Printout:
     title, promise = (
         f'"""{task.name}: a kernel version made by mtmc.',
-        "Needs only torch and triton; right for any shape.",
+        "Needs only torch and triton.",
     )
     lines = [f"{title} {promise}"] if len(title) + len(promise) < LONGEST - len('"""') else [title, "", promise]
     if printer.graph.found:

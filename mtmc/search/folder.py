@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import RunError
 from mtmc.files import write_whole
 from mtmc.store import STORE_NAME
-from mtmc.tree import Tree
+from mtmc.tree import ROOT_ID, KernelNode, Tree
 
 if TYPE_CHECKING:
     from mtmc.export.record import RunRecord
@@ -24,9 +24,24 @@ def write_config(folder: Path, settings: Mapping[str, Any]) -> None:
     write_whole(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(settings))))
 
 
-def write_best(folder: Path, tree: Tree) -> None:
-    """best.py: the best version so far, standalone."""
-    write_whole(folder / "best.py", tree.best.source)
+def write_best(folder: Path, tree: Tree, guards: str | None) -> None:
+    """best.py: the best version so far, standalone. guards: what the coder's versions hold for."""
+    write_whole(folder / "best.py", handed_out(tree.best, guards))
+
+
+def handed_out(node: KernelNode, guards: str | None) -> str:
+    """A version's text as it is given to users: with its guards, where they are known.
+
+    The root is the reference itself and needs none. A version without a plan may keep the module's tensors in a way of its
+    own, so its guards are those of the inputs alone.
+    """
+    if guards is None or node.id == ROOT_ID:
+        return node.source
+    from mtmc.rewrite.guard_text import guarded
+    from mtmc.rewrite.guards import guards_from_json
+
+    found = guards_from_json(guards)
+    return guarded(node.source, found if node.plan is not None else found.of_inputs())
 
 
 def write_nodes(folder: Path, tree: Tree) -> None:

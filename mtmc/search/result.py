@@ -58,7 +58,8 @@ class SearchResult:
 
     versions: all of them, see `tree`. annotations: search statistics by node id. baselines: what the
     root is compared with besides itself, by name. run_dir: the run's folder. finished: why the search has ended, None
-    for a run that has not. evaluations: how many were spent, the root's included.
+    for a run that has not. evaluations: how many were spent, the root's included. guards: what the coder's versions hold
+    for, as `mtmc.rewrite.guards` writes it, None where that is not known.
     """
 
     versions: Tree
@@ -67,6 +68,7 @@ class SearchResult:
     run_dir: Path
     finished: str | None
     evaluations: int
+    guards: str | None = None
     _temporary: tempfile.TemporaryDirectory[str] | None = None
     """Keeps a folder that nobody named for as long as this result lives."""
 
@@ -91,6 +93,11 @@ class SearchResult:
     def best(self) -> Version:
         """The fastest version that is right, the root where nothing is faster."""
         return _version(self.tree, self.tree.best)
+
+    @property
+    def best_file(self) -> str:
+        """The text of best.py: the best version, which refuses calls that it does not hold for."""
+        return folder.handed_out(self.tree.best, self.guards)
 
     @property
     def root(self) -> Version:
@@ -119,7 +126,7 @@ class SearchResult:
 def write_outputs(result: SearchResult, directory: Path) -> None:
     """Write everything that the store's folder holds besides the store."""
     folder.write_config(directory, result.record.settings)
-    folder.write_best(directory, result.tree)
+    folder.write_best(directory, result.tree, result.guards)
     folder.write_nodes(directory, result.tree)
     folder.write_dumps(directory, result.record)
 
@@ -141,6 +148,7 @@ def result_of(
         run_dir=store.folder,
         finished=finished,
         evaluations=store.evaluations(),
+        guards=store.guards(),
         _temporary=temporary,
     )
 

@@ -25,7 +25,7 @@ from mtmc.search.result import SearchResult, result_of, write_outputs
 from mtmc.search.run_state import Parts, Progress, Run, Settings, rebuild
 from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, STORE_NAME, Attempt, Store, check_unused
 from mtmc.task import Task, load_task
-from mtmc.tree import Tree
+from mtmc.tree import ROOT_ID, Tree
 
 OnProgress = Callable[[Progress], None]
 
@@ -184,7 +184,7 @@ def _drive(
     def keep_best(progress: Progress) -> None:
         nonlocal written
         if run.tree.best.id != written:
-            folder.write_best(directory, run.tree)
+            folder.write_best(directory, run.tree, _guards(run))
             written = run.tree.best.id
         if on_progress is not None:
             on_progress(progress)
@@ -195,6 +195,17 @@ def _drive(
     if dumps:
         write_outputs(result, directory)
     return result
+
+
+def _guards(run: Run) -> str | None:
+    """What the coder's versions hold for, found once the root is not the best any more; that takes about a second."""
+    known = run.store.guards()
+    if known is not None or run.tree.best.id == ROOT_ID:
+        return known
+    found = run.parts.coder.guards(run.task)
+    if found is not None:
+        run.store.keep_guards(found)
+    return found
 
 
 @contextmanager

@@ -203,6 +203,15 @@ class Store(CallTable, EvaluationTable):
         name: str | None = self._meta("hardware")
         return name
 
+    def guards(self) -> str | None:
+        """What the coder's versions hold for, see `Coder.guards`; None before one was handed out, or where none is known."""
+        text: str | None = self._meta("guards")
+        return text
+
+    def keep_guards(self, text: str) -> None:
+        """Record what the coder's versions hold for."""
+        self._write("INSERT OR REPLACE INTO meta VALUES ('guards', ?)", text)
+
     def begin_batch(self, batch: Batch) -> None:
         """Record the trials of a batch before they start."""
         with self._writing() as connection:

@@ -50,6 +50,14 @@ class AskingCoder(Coder):
         """What the rewriter finds on a version with a plan, else what the syntax tree shows (`site_actions`)."""
         return model_actions(observation, failures)
 
+    def guards(self, task: Task) -> str | None:
+        """As the rewriter's; None where the task does not export."""
+        try:
+            return Rewriter().guards(task)
+        except TaskError as error:
+            _log.warning("nothing is known of what the versions of task %s hold for: %s", task.name, error)
+            return None
+
 
 @dataclass(frozen=True)
 class ModelCoder(AskingCoder):

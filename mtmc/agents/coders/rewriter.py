@@ -44,6 +44,12 @@ class Rewriter(Coder):
         graph = graph_of(export_graph(observation.task), plan_from_json(observation.plan))
         return [move.action for move in possible(moves, blamed(graph, failures))]
 
+    def guards(self, task: Task) -> str | None:
+        """What the exports say of the task's sizes, dtypes and layouts. Raises: TaskError if it does not export."""
+        from mtmc.rewrite.guard_derivation import derive_guards
+
+        return derive_guards(task).to_json()
+
     def edit(self, request: EditRequest) -> Edit:
         """The child's source. Raises: CoderError on a repair (a rule would do the same again) or an unknown action."""
         from mtmc.optimizations import KINDS

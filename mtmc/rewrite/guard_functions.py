@@ -1,0 +1,296 @@
+"""guard_functions: the two functions that a version with guards has: `why_not` and `admits`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from mtmc.rewrite.guards import Guards, TensorGuard
+
+ADMITS = "admits"
+_STEP = "    "
+_OWN = "module form last known forms error reason admits why_not torch self"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """forward's arguments, without the first.
+
+    names: of those that are not collected by a star, and their defaults as text, None where there is none. several: what
+    *args is called. positional: how many may be given by position. text: all of it. passed: all of it, to hand it on.
+    """
+
+    self_name: str
+    names: tuple[str, ...]
+    defaults: tuple[str | None, ...]
+    several: str | None
+    positional: int
+    text: str
+    passed: str
+
+    def argument(self, place: int) -> str:
+        """The expression for one of forward's arguments by its place in a call."""
+        if place >= self.positional and self.several is not None:
+            return f"{self.several}[{place - self.positional}]"
+        return self.names[place]
+
+
+@dataclass(eq=False)
+class Functions:
+    """Writes them. words: all words of the version's text."""
+
+    guards: Guards
+    signature: Signature
+    words: set[str]
+    variables: dict[str, str] = field(default_factory=dict)
+    modules: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.why_not, self.admits = (_free(name, self.words) for name in ("why_not", ADMITS))
+        self.taken = set(_OWN.split()) | set(self.signature.names) | {self.signature.several or ""}
+        self.taken |= {self.why_not, self.admits}
+        own = [tensor.variable for tensor in self.guards.state] + [number.variable for number in self.guards.numbers]
+        self.variables |= {variable: self._name(variable) for variable in own}
+        for guard in self.guards.inputs:
+            assert guard.argument is not None
+            text = self.signature.argument(guard.argument) + ("" if guard.item is None else f"[{guard.item}]")
+            self.variables[guard.variable] = text
+        self.parameters = {
+            guard.variable: self.variables[guard.variable]
+            if self.variables[guard.variable].isidentifier()
+            else self._name(guard.variable)
+            for guard in self.guards.tensors
+        } | {number.variable: self.variables[number.variable] for number in self.guards.numbers}
+
+    def _name(self, wanted: str) -> str:
+        name = _free(wanted, self.taken)
+        self.taken.add(name)
+        return name
+
+    def check(self, self_name: str) -> list[str]:
+        """What forward begins with."""
+        return [
+            f"reason = {self.admits}({', '.join(part for part in (self_name, self.signature.passed) if part)})",
+            "if reason is not None:",
+            f'{_STEP}raise ValueError(f"this kernel version does not hold: {{reason}}")',
+        ]
+
+    def wrapper(self) -> list[str]:
+        """A forward for a class that inherits it."""
+        head = ", ".join(part for part in (self.signature.self_name, self.signature.text) if part)
+        return [
+            f"def forward({head}):",
+            *(_STEP + line for line in self.check(self.signature.self_name)),
+            f"{_STEP}return super().forward({self.signature.passed})",
+        ]
+
+    def lines(self) -> list[str]:
+        """Both functions."""
+        return [*self._why_not(), "", "", *self._admits()]
+
+    def _why_not(self) -> list[str]:
+        lines = [f"def {self.why_not}({', '.join(self.parameters.values())}):"]
+        lines.append(
+            f'{_STEP}"""What keeps the kernels from these tensors and numbers; None where they may run on them."""'
+        )
+        for condition, reason in self._checks():
+            lines += [f"{_STEP}if {condition}:", f"{_STEP * 2}return {reason}"]
+        return [*lines, f"{_STEP}return None"]
+
+    def _checks(self) -> Iterator[tuple[str, str]]:
+        """Conditions under which the kernels do not hold, and the reasons, in Python."""
+        anchor = ""
+        for guard in self.guards.tensors:
+            name, label = self.parameters[guard.variable], _inside(guard.label)
+            yield (
+                f"type({name}) not in (torch.Tensor, torch.nn.Parameter)",
+                f'f"{label} is a {{type({name}).__name__}}, this version holds for a plain tensor"',
+            )
+            rank = len(guard.dimensions)
+            yield (
+                f"{name}.dim() != {rank}",
+                f'f"{label} has {{{name}.dim()}} dimensions, this version holds for {rank}"',
+            )
+            dtype = f"torch.{guard.dtype}"
+            yield f"{name}.dtype != {dtype}", f'f"{label} is {{{name}.dtype}}, this version holds for {dtype}"'
+            if anchor:
+                place = f"{{{name}.device}} and {_inside(self.guards.tensors[0].label)} on {{{anchor}.device}}"
+                yield f"{name}.device != {anchor}.device", f'f"{label} is on {place}"'
+            anchor = anchor or name
+        for guard in self.guards.tensors:
+            yield from self._sizes(guard)
+            yield self._layout(guard)
+        yield from self._together()
+
+    def _sizes(self, guard: TensorGuard) -> Iterator[tuple[str, str]]:
+        name, label = self.parameters[guard.variable], _inside(guard.label)
+        for at, dimension in enumerate(guard.dimensions):
+            size, said = f"{name}.shape[{at}]", f"{label}.shape[{at}] is {{{name}.shape[{at}]}}"
+            if dimension.kind == "constant":
+                yield f"{size} != {dimension.value}", f'f"{said}, it must be {dimension.value}"'
+            elif dimension.kind == "tied":
+                text = self._text(dimension.text)
+                spoken = _inside(self.guards.spoken(dimension.text))
+                yield f"{size} != {text}", f'f"{said}, it must be {spoken} = {{{text}}}"'
+            elif dimension.kind == "free":
+                if dimension.low:
+                    yield f"{size} < {dimension.low}", f'f"{said}, it must be {dimension.low} or more"'
+                if dimension.high is not None:
+                    yield f"{size} > {dimension.high}", f'f"{said}, it must be {dimension.high} or less"'
+
+    def _layout(self, guard: TensorGuard) -> tuple[str, str]:
+        name, label = self.parameters[guard.variable], _inside(guard.label)
+        said = f"{label} has the shape {{tuple({name}.shape)}} and the strides {{{name}.stride()}}"
+        if guard.contiguous:
+            return f"not {name}.is_contiguous() or {name}.is_neg()", f'f"{said}, it must be contiguous"'
+        if guard.order is None:
+            return f"{name}.stride() != {guard.strides}", f'f"{said}, the strides must be {guard.strides}"'
+        condition = f"not {name}.permute({', '.join(map(str, guard.order))}).is_contiguous() or {name}.is_neg()"
+        return condition, f'f"{said}, its dimensions must lie in the order {guard.order}"'
+
+    def _together(self) -> Iterator[tuple[str, str]]:
+        names, rows = self.guards.listed
+        if names:
+            sizes = f"({', '.join(map(self._text, names))}{',' * (len(names) == 1)})"
+            said = f"({', '.join(_inside(self.guards.spoken(name)) for name in names)}) is {{{sizes}}}"
+            yield f"{sizes} not in {rows}", f'f"{said}, it must be one of {rows}"'
+        for text in self.guards.conditions:
+            yield f"not ({self._text(text)})", repr(f"it does not hold that {self.guards.spoken(text)}")
+
+    def _text(self, text: str) -> str:
+        """An expression of the guards with the names of the parameters of `why_not`."""
+        return _renamed(text, self.parameters)
+
+    def _admits(self) -> list[str]:
+        head = ", ".join(part for part in ("module", self.signature.text) if part)
+        step = _STEP
+        lines = [
+            f"def {self.admits}({head}):",
+            f'{step}"""What keeps the kernels from this call; None where they may run.',
+            "",
+            f"{step}Each form of tensors is looked at once; the module keeps the forms that are known.",
+            f'{step}"""',
+        ]
+        lines += [f"{step}if {condition}:\n{step * 2}return {reason}" for condition, reason in self._arguments()]
+        found = self._state()
+        if found:
+            lines += [f"{step}try:", *(step * 2 + line for line in found)]
+            lines += [f"{step}except (AttributeError, KeyError, TypeError) as error:"]
+            lines += [f'{step * 2}return f"the module does not keep its tensors where it did: {{error}}"']
+        tensors = [self.variables[guard.variable] for guard in self.guards.tensors]
+        asked = ", ".join(self.variables[variable] for variable in self.parameters)
+        if tensors:
+            lines += [f"{step}{line}" for line in self._modes(tensors, asked)]
+        lines += [
+            f"{step}if torch.compiler.is_compiling():",
+            f"{step * 2}return {self.why_not}({asked})",
+            f"{step}try:",
+            f"{step * 2}form = (",
+            *(f"{step * 3}type({t}), {t}.shape, {t}.stride(), {t}.dtype, {t}.device," for t in tensors),
+            *(f"{step * 3}{self.variables[number.variable]}," for number in self.guards.numbers),
+            f"{step * 2})",
+            f"{step}except AttributeError:  # no tensor",
+            f"{step * 2}return {self.why_not}({asked})",
+            f'{step}last, known = module.__dict__.get("_admitted_forms", (None, frozenset()))',
+            f"{step}if form != last:",
+            f"{step * 2}if form not in known:",
+            f"{step * 3}reason = {self.why_not}({asked})",
+            f"{step * 3}if reason is not None:",
+            f"{step * 4}return reason",
+            f'{step * 2}module.__dict__["_admitted_forms"] = form, known | {{form}}',
+            f"{step}return None",
+        ]
+        return [part for line in lines for part in line.split("\n")]
+
+    def _modes(self, tensors: list[str], asked: str) -> list[str]:
+        wanting = " or ".join(f"{tensor}.requires_grad" for tensor in tensors)
+        first = tensors[0]
+        return [
+            "try:",
+            f"{_STEP}if torch.is_grad_enabled() and ({wanting}):",
+            f'{_STEP * 2}return "gradients are wanted and its kernels have no backward: call it under torch.no_grad()"',
+            f'{_STEP}if torch.is_autocast_enabled("cuda" if {first}.is_cuda else "cpu"):',
+            f'{_STEP * 2}return "torch.autocast is on, which this version does not follow"',
+            f"{_STEP}if {first}.is_cuda and {first}.device.index != torch.cuda.current_device():",
+            f'{_STEP * 2}return f"{{{first}.device}} has its tensors, and cuda:{{torch.cuda.current_device()}} is current"',
+            "except AttributeError:  # no tensor",
+            f"{_STEP}return {self.why_not}({asked})",
+        ]
+
+    def _arguments(self) -> Iterator[tuple[str, str]]:
+        """Conditions on the arguments that are no tensors."""
+        for fixed in self.guards.fixed:
+            name = self.signature.argument(fixed.argument) + ("" if fixed.item is None else f"[{fixed.item}]")
+            yield from self._is(name, fixed.value)
+        lists: dict[int, int] = {}
+        places = [(tensor.argument, tensor.item) for tensor in self.guards.inputs]
+        for place, item in [*places, *((fixed.argument, fixed.item) for fixed in self.guards.fixed)]:
+            if item is not None and place is not None:
+                lists[place] = max(lists.get(place, 0), item + 1)
+        for place, count in lists.items():
+            name = self.signature.argument(place)
+            said = f'f"{name} has {{len({name})}} items, this version holds for {count}"'
+            yield f"len({name}) != {count}", said
+        if self.signature.several is not None:
+            count = max(0, self.guards.given - self.signature.positional)
+            several = self.signature.several
+            said = f'f"{{len({several})}} arguments in {several}, this version holds for {count}"'
+            yield f"len({several}) != {count}", said
+        for name, default in list(zip(self.signature.names, self.signature.defaults, strict=True))[self.guards.given :]:
+            if default is not None:
+                yield from self._is(name, default)
+
+    def _is(self, name: str, value: str) -> Iterator[tuple[str, str]]:
+        said = f'f"{_inside(name)} is {{{name}!r}}, this version holds for {_inside(value)}"'
+        if value in ("None", "True", "False"):
+            yield f"{name} is not {value}", said
+        else:
+            literal = f'float("{value}")' if value in ("inf", "-inf", "nan") else value
+            yield f"type({name}) is not type({literal}) or {name} != {literal}", said
+
+    def _state(self) -> list[str]:
+        """Reads the module's tensors, numbers and modes, without the detour of torch.nn.Module.__getattr__."""
+        lines: list[str] = []
+        for guard in self.guards.state:
+            path, _, name = guard.label.rpartition(".")
+            owner, kept = self._module(path, lines), self.variables[guard.variable]
+            where = {"parameter": f'._parameters["{name}"]', "buffer": f'._buffers["{name}"]'}.get(guard.held_as)
+            lines.append(f"{kept} = {owner}{where or f'.{name}'}")
+        for number in self.guards.numbers:
+            path, _, name = number.path.rpartition(".")
+            owner = self._module(path, lines)
+            lines.append(f"{self.variables[number.variable]} = {owner}.{name}")
+        for path, training in self.guards.modes:
+            owner = self._module(path, lines)
+            mode = "evaluation" if training else "training"
+            said = f"{path or 'the module'} is in {mode} mode, which gives something else"
+            lines += [f"if {owner}.training is not {training}:", f'{_STEP}return "{said}"']
+        return lines
+
+    def _module(self, path: str, lines: list[str]) -> str:
+        """The variable of a submodule, which is read where it is first needed."""
+        if not path:
+            return "module"
+        if path not in self.modules:
+            around, _, name = path.rpartition(".")
+            owner = self._module(around, lines)
+            self.modules[path] = self._name(path.replace(".", "_") + "_module")
+            lines.append(f'{self.modules[path]} = {owner}._modules["{name}"]')
+        return self.modules[path]
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    import re
+
+    return re.sub(r"\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text)
+
+
+def _inside(text: str) -> str:
+    """Text as it stands inside of an f-string."""
+    return text.replace("\\", "\\\\").replace('"', "'").replace("{", "{{").replace("}", "}}")
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name
