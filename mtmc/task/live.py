@@ -10,38 +10,39 @@ A call is seen as a flat list of tensors: those in its positional arguments, the
 tuples, lists and dicts in order (`flat_inputs`). Arguments that are no tensors are fixed at their example values. What
 is returned is the flat list of the tensors of a result; `restore` puts it back into the structure it came from.
 
-Refused, with the reason: modules that do not export, that draw random numbers (dropout in training mode), that change
-a buffer or an input (batch norm in training mode), that switch autocast, and tensors that are sparse or complex.
+A module that changes its inputs, its buffers or tensors that it keeps as plain attributes is printed so: the graph's
+calls in place are printed as they are, and what forward binds anew is written into the old tensor. What decides by sizes
+is printed as assertions on them (`mtmc.task.live_sizes`).
+
+Refused, with the reason: modules that do not export, that draw random numbers (dropout in training mode), that keep
+Python values or tensors of varying shapes from call to call, that switch autocast, objects that hold tensors (caches of
+transformers), outputs that are sizes, and tensors that are sparse or complex.
 """
 
 from __future__ import annotations
 
 import io
-import logging
-import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.export import Dim, ExportedProgram, export
 
 from mtmc.errors import TaskError
 from mtmc.task.base import Task, Variant
 from mtmc.task.capture import Capture, KnownShapes, Shapes, resolve
-from mtmc.task.exporting import export_failure, library_folders, quiet_export
+from mtmc.task.exporting import export_failure, quiet_export
 from mtmc.task.live_call import Call, bind_call, flatten, leaves, slotted
+from mtmc.task.live_export import export_module, refuse_objects, refuse_random, refuse_tensors, with_own_objects
 from mtmc.task.live_names import plain_name
 from mtmc.task.live_source import PREFIX, PrintedModule, print_module
+from mtmc.task.live_state import unchanged
 from mtmc.task.reference import flat_tensors, instantiate
 from mtmc.task.shapes import derive_held_out, derive_small
 from mtmc.task.trials import Live
 
-_log = logging.getLogger(__name__)
-
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
-_MODE_ARGUMENTS = ("train", "training")
-_PROBABILITY_ARGUMENTS = ("dropout_p", "dropout", "p")
 
 
 def build_capture(
@@ -55,36 +56,64 @@ def build_capture(
 
     Raises: TaskError if the module cannot be exported or printed, naming the op and the line where they are known.
     """
+    if not isinstance(module, torch.nn.Module):
+        raise TaskError(f"a {type(module).__name__} is no torch.nn.Module: wrap it in one whose forward calls it")
     args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     call = bind_call(module, args, example_kwargs)
     title = type(module).__name__
     name = name or plain_name(title, "Module")
-    program = export_module(module, call, name)
-    _refuse_impure(program, name)
+    refuse_tensors(module, call, name)
+    for argument, value in call.arguments():
+        refuse_objects(value, f"module {name}: argument {argument}")
+    output = _result(module, call, name)
+    program = export_module(module, with_own_objects(call), name)
+    refuse_random(program, name)
     printed = print_module(program, call.tensors, _input_names(call), title, name)
     source = printed.source
-    state = {key: tensor.detach().to("cpu", copy=True).contiguous() for key, tensor in printed.tensors.items()}
+    state = {key: tensor.detach().to("cpu", copy=True) for key, tensor in printed.tensors.items()}
+    places = _places(module, printed)
     shapes = known(source, call, printed.tensors) if known is not None else None
-    small, held_out = shapes or _shapes(module, call, source, name, state)
-    with torch.no_grad():
-        output = slotted(module(*call.args, **call.kwargs))
+    small, held_out = shapes or _shapes(_LiveModule(module, call, places, name), source, state)
     task = Task(name, source, Variant("full"), small, held_out, _save(state))
-    return Capture(task, call, _places(module, printed), output)
+    return Capture(task, call, places, slotted(output))
 
 
-def _shapes(module: torch.nn.Module, call: Call, source: str, name: str, state: Mapping[str, torch.Tensor]) -> Shapes:
+def _shapes(live: _LiveModule, source: str, state: Mapping[str, torch.Tensor]) -> Shapes:
     """Small and held-out shapes at which the printed module is what the live one computes, as it has to be at the full ones.
 
     Raises: TaskError if it is not.
     """
-    live = Live(state, lambda variant: _difference(module, call, source, variant, name, state) is None)
-    reason = _difference(module, call, source, Variant("full"), name, state)
+    reason = live.difference(source, Variant("full"), state)
     if reason is not None:
         raise TaskError(
-            f"module {name}: its printed graph is not what it computes ({reason}): give it as a task's file"
+            f"module {live.name}: its printed graph is not what it computes ({reason}): give it as a task's file"
         )
-    small = derive_small(source, name, live)
-    return small, derive_held_out(source, small, name, live=live)
+    trials = Live(state, lambda variant: live.difference(source, variant, state) is None)
+    small = derive_small(source, live.name, trials)
+    return small, derive_held_out(source, small, live.name, live=trials)
+
+
+def _result(module: torch.nn.Module, call: Call, name: str) -> Any:
+    """What the example call gives. The module, the call's tensors and the random state stay as they are.
+
+    What a module keeps from its first call on (a table of positions) it keeps: it would from any call.
+    Raises: TaskError if the call fails, or gives no tensor.
+    """
+    device = call.tensors[0].device
+    try:
+        with quiet_export(), torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+            for _ in range(2):  # The first one may fill what the module keeps.
+                with unchanged(module, but_new=True):
+                    own = with_own_objects(call.with_tensors([tensor.clone() for tensor in call.tensors]))
+                    output = module(*own.args, **own.kwargs)
+    except Exception as error:
+        raise TaskError(f"module {name} fails on its example inputs: {export_failure(error)}") from error
+    for argument, value in own.arguments():
+        refuse_objects(value, f"module {name}: after the call, argument {argument}")
+    refuse_objects(output, f"module {name}: output")
+    if not flatten(output):
+        raise TaskError(f"module {name} gives no tensor for its example inputs, so there is nothing to make faster")
+    return output
 
 
 def _places(module: torch.nn.Module, printed: PrintedModule) -> dict[str, str]:
@@ -126,118 +155,49 @@ def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(one.numel()) and place == (other.data_ptr(), other.shape, other.stride(), other.dtype, other.device)
 
 
-class _Flat(torch.nn.Module):
-    """The module as a function of a flat list of tensors, which is all that dynamic shapes need to know."""
+@dataclass(frozen=True)
+class _LiveModule:
+    """A live module beside what was printed of it. places: see `Capture`."""
 
-    def __init__(self, module: torch.nn.Module, call: Call) -> None:
-        super().__init__()
-        self.module = module
-        self.training = module.training
-        self._call = call
+    module: torch.nn.Module
+    call: Call
+    places: Mapping[str, str]
+    name: str
 
-    def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
-        call = self._call.with_tensors(tensors)
-        output = self.module(*call.args, **call.kwargs)
-        size = next((leaf for _, leaf in leaves(output) if isinstance(leaf, torch.SymInt | torch.SymFloat)), None)
-        if size is not None:
-            raise TaskError("forward returns a size that depends on its inputs: return tensors only")
-        return flatten(output)
+    def difference(self, source: str, variant: Variant, state: Mapping[str, torch.Tensor]) -> str | None:
+        """How the printed module differs from the live one at a set of shapes, on the live one's device, or None.
 
-
-def export_module(module: torch.nn.Module, call: Call, name: str) -> ExportedProgram:
-    """Export a module with as many open dimensions of its inputs as it allows.
-
-    Raises: TaskError with the op and the line that cannot be exported.
-    """
-    tensors = call.tensors
-    for tensor in (*tensors, *module.parameters(), *module.buffers()):
-        if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_meta:
-            kind = "on the meta device" if tensor.is_meta else f"{tensor.layout}, {tensor.dtype}"
-            raise TaskError(f"module {name} has a tensor that is {kind}: use dense real tensors that hold data")
-    # One tensor passed twice would be traced as one input, and the graph be wrong for two.
-    tensors = [t.clone() if any(t is other for other in tensors[:i]) else t for i, t in enumerate(tensors)]
-    every = tuple(dict.fromkeys(range(tensor.dim()), Dim.AUTO) for tensor in tensors)
-    first = tuple({0: Dim.AUTO} if tensor.dim() else {} for tensor in tensors)
-    failure: Exception | None = None
-    for open_dimensions in (every, first, None):
-        shapes = None if open_dimensions is None else {"tensors": open_dimensions}
+        Results, and what both leave in the inputs and in the module.
+        """
+        device = self.call.tensors[0].device
         try:
-            with quiet_export(), torch.no_grad():
-                return export(_Flat(module, call), tuple(tensors), dynamic_shapes=shapes, strict=False)
-        except TaskError as error:
-            raise TaskError(f"module {name}: {error}") from error
+            with quiet_export(), torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
+                printed, inputs = instantiate(source, variant, self.name, state)
+                inputs = [tensor.to(device) for tensor in inputs]
+                own = [tensor.clone() for tensor in inputs]
+                results = flat_tensors(printed.to(device)(*inputs))
+                with unchanged(self.module):
+                    call = with_own_objects(self.call.with_tensors(own))
+                    expected = flatten(self.module(*call.args, **call.kwargs))
+                    kept = {key: resolve(self.module, path) for key, path in self.places.items()}
+                    reason = _first_difference("output", results, expected) or _first_difference("input", inputs, own)
+                    buffers = [(key, kept[key]) for key, _ in printed.named_buffers() if key in kept]
+                    return reason or _first_difference(
+                        "buffer", [getattr(printed, key) for key, _ in buffers], [value for _, value in buffers]
+                    )
         except Exception as error:
-            failure = error
-            _log.debug("module %s does not export with %s open: %s", name, open_dimensions, error)
-    assert failure is not None
-    raise TaskError(
-        f"module {name} cannot be exported: {export_failure(failure)}; torch.export has to trace forward without the "
-        "tensors' values: use tensor operations (torch.where) there, and no .item(), .numpy() or value-dependent if"
-    ) from failure
+            return export_failure(error)
 
 
-def _refuse_impure(program: ExportedProgram, name: str) -> None:
-    """Refuse what a file's `Model` cannot be: a module that changes itself or its inputs, or draws random numbers."""
-    for node in program.graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and _draws(node, node.target):
-            raise TaskError(
-                f"module {name} draws random numbers ({node.target}{_stack_line(node)}): call its eval() first, or "
-                "take the random part out of forward"
-            )
-    try:
-        with quiet_export():
-            signature = program.run_decompositions({}).graph_signature
-    except Exception as error:
-        raise TaskError(f"module {name} cannot be made functional: {export_failure(error)}") from error
-    changed = [*signature.buffers_to_mutate.values(), *getattr(signature, "parameters_to_mutate", {}).values()]
-    if changed:
-        names = ", ".join(key.removeprefix("module.") for key in changed)
-        raise TaskError(f"module {name} changes its {names} at every call: call its eval() first (batch norm needs it)")
-    if signature.user_inputs_to_mutate:
-        raise TaskError(f"module {name} changes its inputs in place: make a new tensor instead")
-
-
-def _draws(node: torch.fx.Node, op: torch._ops.OpOverload) -> bool:
-    """Whether an op draws random numbers: it can, and its arguments say neither "not training" nor probability 0."""
-    if torch.Tag.nondeterministic_seeded not in op.tags:
-        return False
-    names = [argument.name for argument in op._schema.arguments]
-    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    if any(name in given and not given[name] for name in _MODE_ARGUMENTS):
-        return False
-    probabilities = [given.get(name, 0.0) for name in _PROBABILITY_ARGUMENTS if name in names]
-    return not probabilities or any(probabilities)
-
-
-def _stack_line(node: torch.fx.Node) -> str:
-    """Where in the user's files a node comes from, as " at FILE, line N", "" where that is not known."""
-    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    own = [frame for frame in frames if not frame[0].startswith(library_folders())]
-    return f" at {os.path.basename(own[-1][0])}, line {own[-1][1]}" if own else ""
-
-
-def _difference(
-    module: torch.nn.Module, call: Call, source: str, variant: Variant, name: str, state: Mapping[str, torch.Tensor]
-) -> str | None:
-    """How the printed module differs from the live one at a set of shapes, on the live one's device, or None."""
-    device = call.tensors[0].device
-    try:
-        with quiet_export(), torch.no_grad():
-            printed, inputs = instantiate(source, variant, name, state)
-            inputs = [tensor.to(device) for tensor in inputs]
-            found = flat_tensors(printed.to(device)(*inputs))
-            live = call.with_tensors(inputs)
-            expected = flatten(module(*live.args, **live.kwargs))
-    except Exception as error:
-        return export_failure(error)
+def _first_difference(what: str, found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> str | None:
     if len(found) != len(expected):
-        return f"{len(found)} outputs instead of {len(expected)}"
+        return f"{len(found)} {what}s instead of {len(expected)}"
     for index, (got, want) in enumerate(zip(found, expected, strict=True)):
         if got.shape != want.shape or got.dtype != want.dtype:
-            return f"output {index} is {tuple(got.shape)} {got.dtype} instead of {tuple(want.shape)} {want.dtype}"
-        scale = want.double().abs().nan_to_num(0.0, 0.0).max().item() if want.numel() else 0.0
+            return f"{what} {index} is {tuple(got.shape)} {got.dtype} instead of {tuple(want.shape)} {want.dtype}"
+        scale = want.double().abs().nan_to_num(0.0, 0.0, 0.0).max().item() if want.numel() else 0.0
         if not torch.allclose(got.double(), want.double(), rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
-            return f"output {index} has other values"
+            return f"{what} {index} has other values"
     return None
 
 

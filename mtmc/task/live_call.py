@@ -10,7 +10,7 @@ import copy
 import dataclasses
 import inspect
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -184,7 +184,7 @@ def restore(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
 def slotted(structure: Any) -> Any:
     """A structure with a `Slot` in place of each tensor."""
     places = iter(range(len(flatten(structure))))
-    return _mapped(structure, lambda leaf: Slot(next(places)) if isinstance(leaf, torch.Tensor) else leaf)
+    return mapped(structure, lambda leaf: Slot(next(places)) if isinstance(leaf, torch.Tensor) else leaf)
 
 
 def flatten(structure: Any) -> list[torch.Tensor]:
@@ -216,15 +216,15 @@ def _parts(structure: Any) -> Mapping[Any, Any] | None:
 
 
 def _restore(template: Any, tensors: Iterator[torch.Tensor]) -> Any:
-    return _mapped(template, lambda leaf: next(tensors) if isinstance(leaf, torch.Tensor | Slot) else leaf)
+    return mapped(template, lambda leaf: next(tensors) if isinstance(leaf, torch.Tensor | Slot) else leaf)
 
 
-def _mapped(structure: Any, change: Any) -> Any:
+def mapped(structure: Any, change: Callable[[Any], Any]) -> Any:
     """A structure of the same types with its leaves changed, in order."""
     parts = _parts(structure)
     if parts is None:
         return change(structure)
-    changed = {key: _mapped(value, change) for key, value in parts.items()}
+    changed = {key: mapped(value, change) for key, value in parts.items()}
     if type(structure) in (dict, list, tuple):
         return changed if type(structure) is dict else type(structure)(changed.values())
     if isinstance(structure, list | tuple):

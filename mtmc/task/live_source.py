@@ -22,6 +22,7 @@ from torch.export.graph_signature import InputKind
 from mtmc.errors import TaskError
 from mtmc.task.live_examples import print_inputs
 from mtmc.task.live_names import argument_names, flat_names, free_name, refused_names
+from mtmc.task.live_sizes import conditions
 from mtmc.task.live_spelling import initial_tensor, spell
 
 PREFIX = "module."
@@ -55,6 +56,8 @@ _FUNCTIONS = {
     math.ceil: "math.ceil",
     math.trunc: "math.trunc",
 }
+_SAME = ("aten.dropout.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
+"""Calls that give what they take: no gradient is wanted, and a dropout that does something was refused before."""
 _GRAD_MODE = "wrap_with_set_grad_enabled"
 
 
@@ -100,6 +103,7 @@ class _Printer:
         self.lines: list[str] = []
         self.inlined: dict[torch.fx.Node, list[str]] = {}
         self.region = ""
+        self.shapes: list[Sequence[Any]] = []
         self.sizes: dict[str, str] = {}
         """Symbol of an open dimension -> the module-level constant that stands for it."""
         self.size_values: dict[str, int] = {}
@@ -109,7 +113,8 @@ class _Printer:
         returned = self._body(self.program.graph)
         result = ", ".join(returned)
         inputs = print_inputs(self.inputs, self.examples, shapes, self.size_values, self.name)
-        body = [*self.lines, f"{_INDENT}return {result}"]
+        asserts = conditions(self.program, self.inputs, self.shapes, self.name)
+        body = [*(f"{_INDENT}assert {each}" for each in asserts), *self.lines, f"{_INDENT}return {result}"]
         lines = [
             f'"""{title}, as torch.export sees it. The weights that count are loaded after construction."""',
             "",
@@ -149,6 +154,7 @@ class _Printer:
                 index = len(shapes)
                 self.texts[node] = self.inputs[index]
                 shape = node.meta["val"].shape
+                self.shapes.append(shape)
                 shapes.append([self._size(size, self.examples[index].shape[d]) for d, size in enumerate(shape)])
             elif node.users:
                 target = str(spec.target)
@@ -215,7 +221,7 @@ class _Printer:
         if node.target is operator.getitem and isinstance(node.args[0], torch.fx.Node) and node.args[0] in self.inlined:
             self.texts[node] = self.inlined[node.args[0]][int(node.args[1])]  # type: ignore[arg-type]
             return
-        if str(node.target) == "aten.dropout.default":  # Refused before, unless it does nothing.
+        if str(node.target) in _SAME:
             self.texts[node] = self._value(node.args[0], node)
             return
         self._comment(node)

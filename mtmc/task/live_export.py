@@ -1,0 +1,163 @@
+"""Exporting a live module: as a function of a flat list of tensors, with as many open dimensions as it allows."""
+
+from __future__ import annotations
+
+import copy
+import enum
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.export import Dim, ExportedProgram, export
+
+from mtmc.errors import TaskError
+from mtmc.task.exporting import export_failure, library_folders, quiet_export
+from mtmc.task.live_call import Call, flatten, leaves, mapped
+from mtmc.task.live_state import Held, plain_tensors_as_buffers, write_into_the_old
+
+_log = logging.getLogger(__name__)
+
+_MODE_ARGUMENTS = ("train", "training")
+_PROBABILITY_ARGUMENTS = ("dropout_p", "dropout", "p")
+_DEEP = 4
+"""How far inside of an object tensors are looked for."""
+
+
+class _Flat(torch.nn.Module):
+    """The module as a function of a flat list of tensors, which is all that dynamic shapes need to know."""
+
+    def __init__(self, module: torch.nn.Module, call: Call) -> None:
+        super().__init__()
+        self.module = module
+        self.training = module.training
+        self._call = call
+
+    def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        call = self._call.with_tensors(tensors)
+        before = Held.by(self.module)
+        output = self.module(*call.args, **call.kwargs)
+        write_into_the_old(before)
+        for path, leaf in leaves(output):
+            if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) and not leaf.node.expr.is_number:
+                raise TaskError(
+                    f"forward returns a size that depends on its inputs (output{path}): return tensors only"
+                )
+        refuse_objects(output, "output")
+        return flatten(output)
+
+
+def export_module(module: torch.nn.Module, call: Call, name: str) -> ExportedProgram:
+    """Export a module with as many open dimensions of its inputs as it allows. The module stays as it is.
+
+    Raises: TaskError with the op and the line that cannot be exported.
+    """
+    tensors = call.tensors
+    # One tensor passed twice would be traced as one input, and the graph be wrong for two.
+    tensors = [t.clone() if any(t is other for other in tensors[:i]) else t for i, t in enumerate(tensors)]
+    every = tuple(dict.fromkeys(range(tensor.dim()), Dim.AUTO) for tensor in tensors)
+    first = tuple({0: Dim.AUTO} if tensor.dim() else {} for tensor in tensors)
+    failure: Exception | None = None
+    for open_dimensions in (every, first, None):
+        shapes = None if open_dimensions is None else {"tensors": open_dimensions}
+        try:
+            with quiet_export(), torch.no_grad(), _exportable(module), plain_tensors_as_buffers(module):
+                return export(_Flat(module, call), tuple(tensors), dynamic_shapes=shapes, strict=False)
+        except TaskError as error:
+            raise TaskError(f"module {name}: {error}") from error
+        except Exception as error:
+            failure = error
+            _log.debug("module %s does not export with %s open: %s", name, open_dimensions, error)
+    assert failure is not None
+    raise TaskError(
+        f"module {name} cannot be exported: {export_failure(failure)}; torch.export has to trace forward without the "
+        "tensors' values: use tensor operations (torch.where) there, and no .item(), .numpy() or value-dependent if"
+    ) from failure
+
+
+def refuse_tensors(module: torch.nn.Module, call: Call, name: str) -> None:
+    """Refuse tensors that are sparse, complex, or hold no data. Raises: TaskError."""
+    for tensor in (*call.tensors, *module.parameters(), *module.buffers()):
+        if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_meta:
+            kind = "on the meta device" if tensor.is_meta else f"{tensor.layout}, {tensor.dtype}"
+            raise TaskError(f"module {name} has a tensor that is {kind}: use dense real tensors that hold data")
+
+
+@contextmanager
+def _exportable(module: torch.nn.Module) -> Iterator[None]:
+    """Put back what an export leaves bound in the module."""
+    held = Held.by(module)
+    try:
+        yield
+    finally:
+        held.put_back()
+
+
+def refuse_random(program: ExportedProgram, name: str) -> None:
+    """Refuse a module that draws random numbers: no version could be compared. Raises: TaskError with the line."""
+    for node in program.graph.nodes:
+        if isinstance(node.target, torch._ops.OpOverload) and _draws(node, node.target):
+            raise TaskError(
+                f"module {name} draws random numbers ({node.target}{_stack_line(node)}): call its eval() first, or "
+                "take the random part out of forward"
+            )
+
+
+def refuse_objects(structure: Any, what: str) -> None:
+    """Refuse objects that hold tensors in places that no capture can follow. Raises: TaskError naming the first."""
+    for path, leaf in leaves(structure):
+        if not isinstance(leaf, torch.Tensor) and _holds_tensors(leaf, _DEEP):
+            raise TaskError(
+                f"{what}{path} is a {type(leaf).__name__} that holds tensors, and mtmc cannot follow what is done with "
+                "them: use tensors, or tuples, lists, dicts and data classes of tensors (a cache of a transformer: "
+                "capture a module around it that takes and gives the cache's tensors, or call with use_cache=False)"
+            )
+
+
+def with_own_objects(call: Call) -> Call:
+    """The call with copies of the objects in it, which a forward could change."""
+
+    def own(leaf: Any) -> Any:
+        simple = isinstance(leaf, torch.Tensor | str | int | float | type | enum.Enum | torch.nn.Module) or callable(
+            leaf
+        )
+        return leaf if simple or leaf is None or not hasattr(leaf, "__dict__") else copy.deepcopy(leaf)
+
+    args, kwargs = mapped((call.args, dict(call.kwargs)), own)
+    return Call(args, kwargs, call.names)
+
+
+def _holds_tensors(item: Any, depth: int) -> bool:
+    if isinstance(item, torch.Tensor):
+        return True
+    if depth == 0 or isinstance(item, str | bytes | int | float | type | torch.dtype) or item is None:
+        return False
+    if isinstance(item, Mapping):
+        return any(_holds_tensors(part, depth - 1) for part in item.values())
+    if isinstance(item, list | tuple | set):
+        return any(_holds_tensors(part, depth - 1) for part in item)
+    if isinstance(item, torch.nn.Module):
+        return False
+    return any(_holds_tensors(part, depth - 1) for part in vars(item).values()) if hasattr(item, "__dict__") else False
+
+
+def _draws(node: torch.fx.Node, op: torch._ops.OpOverload) -> bool:
+    """Whether an op draws random numbers: it can, and its arguments say neither "not training" nor probability 0."""
+    if torch.Tag.nondeterministic_seeded not in op.tags:
+        return False
+    names = [argument.name for argument in op._schema.arguments]
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    if any(name in given and not given[name] for name in _MODE_ARGUMENTS):
+        return False
+    probabilities = [given.get(name, 0.0) for name in _PROBABILITY_ARGUMENTS if name in names]
+    return not probabilities or any(probabilities)
+
+
+def _stack_line(node: torch.fx.Node) -> str:
+    """Where in the user's files a node comes from, as " at FILE, line N", "" where that is not known."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [frame for frame in frames if not frame[0].startswith(library_folders())]
+    return f" at {os.path.basename(own[-1][0])}, line {own[-1][1]}" if own else ""
