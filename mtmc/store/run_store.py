@@ -41,6 +41,9 @@ RESERVED = (
 )
 """What a run writes into its folder: a folder that holds one of these is already used."""
 
+_BINARY = ("state", "binding")
+"""Fields of a task that are bytes."""
+
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
 CREATE TABLE events (id INTEGER PRIMARY KEY, seconds REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL);
@@ -104,8 +107,8 @@ class Store(CallTable, EvaluationTable):
 
     def _initialize(self, task: Task, settings: Mapping[str, Any]) -> None:
         fields = asdict(task)
-        state = fields.pop("state")
-        facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": json.dumps(settings), "state": state}
+        binary = {name: fields.pop(name) for name in _BINARY}
+        facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": json.dumps(settings), **binary}
         self._connection.executescript(f"PRAGMA user_version = {SCHEMA_VERSION};{_SCHEMA}")
         add_table(self._connection)
         with self._writing() as connection:
@@ -150,7 +153,7 @@ class Store(CallTable, EvaluationTable):
         for name in ("full", "small"):
             fields[name] = variant_from_json(fields[name])
         fields["held_out"] = tuple(variant_from_json(each) for each in fields["held_out"])
-        return Task(**fields, state=self._meta("state"))
+        return Task(**fields, **{name: self._meta(name) for name in _BINARY})
 
     def settings(self) -> dict[str, Any]:
         """The resolved settings of this run."""

@@ -42,6 +42,7 @@ class Task:
     small: shapes that the interpreter finishes in a second or two.
     held_out: more small shapes, odd sizes, that no candidate is tuned for.
     state: `torch.save` of a state dict to load after construction (a live module's weights), or None.
+    binding: a pickle of what binds it to the live module that it was captured from, or None; for `mtmc.load` alone.
     """
 
     name: str
@@ -50,6 +51,7 @@ class Task:
     small: Variant
     held_out: tuple[Variant, ...] = ()
     state: bytes | None = None
+    binding: bytes | None = None
 
     @property
     def variants(self) -> tuple[Variant, ...]:
