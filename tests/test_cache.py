@@ -367,7 +367,7 @@ def test_nothing_is_kept_of_a_search_that_cannot_be_told_from_others() -> None:
         Asked.of({"evaluator": "lap"})
 
 
-def looked_up(text: str = "class Model", call: Call | None = None, weight: torch.Tensor | None = None) -> Lookup:
+def looked_up(text: str = "class Model: ...", call: Call | None = None, weight: torch.Tensor | None = None) -> Lookup:
     call = call or Call((torch.zeros(2, 3), None), {"scale": 2.0}, ("x", "mask"))
     lookup = Lookup(asked(), WinnerCache())
     lookup.shapes(text, call, {"weight": torch.ones(3, 4) if weight is None else weight})
@@ -392,7 +392,13 @@ def test_values_of_tensors_do_not_count_but_what_they_are_like_does() -> None:
         assert looked_up(call=call).entry is None
     for weight in (torch.ones(4, 3).T, torch.ones(3, 4).half(), torch.ones(4, 4)):
         assert looked_up(weight=weight).entry is None
-    assert looked_up("class Model:").entry is None
+    assert looked_up("class Model: layers = 2").entry is None
+    drawn = "class Model: ...\n\ndef get_inputs():\n    x = {}\n    return [x]\n\n\nn = {}\n"
+    looked_up(drawn.format("1", 3)).keep(entry())
+    assert looked_up(drawn.format("2", 4)).entry is None
+    assert looked_up(drawn.format("2\n    x += 1", 3)).entry is not None, (
+        "what is drawn for a search depends on the example's values"
+    )
 
 
 def test_an_entry_that_does_not_hold_is_forgotten(caplog: pytest.LogCaptureFixture) -> None:

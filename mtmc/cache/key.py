@@ -15,9 +15,9 @@ _PACKAGE = Path(__file__).parents[1]
 class Key:
     """What a winner holds for, and how it was searched, all as text.
 
-    reference: the whole file of the task. example: shapes, dtypes and strides of inputs and weights, and the arguments
-    that are no tensors; no values of weights. hardware: name of the GPU that runtimes are for. evaluator: its name.
-    search: the other parts of the search with their settings. versions: of what the winner stands on.
+    reference: the file of the task but for its inputs. example: shapes, dtypes and strides of inputs and weights, and
+    the arguments that are no tensors; no values of tensors. hardware: name of the GPU that runtimes are for. evaluator:
+    its name. search: the other parts of the search with their settings. versions: of what the winner stands on.
     """
 
     reference: str

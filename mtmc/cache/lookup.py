@@ -5,6 +5,7 @@ That is before small and odd shapes are derived, which takes longer than all tha
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import logging
@@ -87,7 +88,14 @@ class Lookup:
         stands_on = ", ".join(f"{name} {used[name]}" for name in _VERSIONED if name in used)
         asked = self._asked
         example = _example(call, tensors)
-        key = Key(source, example, asked.hardware, asked.evaluator, asked.search, f"{stands_on}, files {mtmc_digest()}")
+        key = Key(
+            _without_inputs(source),
+            example,
+            asked.hardware,
+            asked.evaluator,
+            asked.search,
+            f"{stands_on}, files {mtmc_digest()}",
+        )
         self.key = key
         self.entry = self._cache.find(key, asked.budget)
         return None if self.entry is None else (self.entry.small, self.entry.held_out)
@@ -113,6 +121,17 @@ def _described(kind: Kind, part: Any) -> dict[str, Any] | None:
     """Class and settings of an object; None where it has settings that are not plain."""
     settings = components.plain_settings(part)
     return None if settings is None else {"class": f"{type(part).__module__}.{type(part).__qualname__}", **settings}
+
+
+def _without_inputs(source: str) -> str:
+    """A printed file without `get_inputs`, where values of the example inputs may stand."""
+    tree = ast.parse(source)
+    lines = source.splitlines()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "get_inputs":
+            del lines[node.lineno - 1 : node.end_lineno]
+            break
+    return "\n".join(lines)
 
 
 def _example(call: Call, tensors: Mapping[str, torch.Tensor]) -> str:

@@ -156,7 +156,7 @@ def load(run_dir: Path | str, *, strategy: Strategy | None = None) -> SearchResu
         if len(tree) == 0:
             raise RunError(f"the run {store.folder} has no root yet: resume it first")
         replayed = replay(store, part, tree, recorded["seed"], recorded["deterministic"])
-        return result_of(store, part, tree, replayed.state, _finished(store))
+        return result_of(store, part, tree, replayed.state, store.finished())
     finally:
         store.close()
 
@@ -269,12 +269,6 @@ def _opened(parts: Mapping[Kind, Any], given: Mapping[Kind, Any]) -> Iterator[Pa
     finally:
         if evaluator is not given["evaluator"]:
             evaluator.close()
-
-
-def _finished(store: Store) -> str | None:
-    """Why a run has ended; None where it has not, or has been resumed since."""
-    [*_, (_, kind, data)] = store.events()
-    return str(data["reason"]) if kind == "finish" else None
 
 
 def _remove(directory: Path, new: bool) -> None:

@@ -174,6 +174,16 @@ class Store(CallTable, EvaluationTable):
         rows = self._all("SELECT seconds, kind, data FROM events ORDER BY id")
         return [(seconds, kind, json.loads(data)) for seconds, kind, data in rows]
 
+    def finished(self) -> str | None:
+        """Why the run has ended; None where it has not, or has been resumed since."""
+        for _, kind, data in reversed(self.events()):
+            return str(data["reason"]) if kind == "finish" else None
+        return None
+
+    def is_current(self) -> bool:
+        """Whether this version of mtmc writes the same tables: then the run can be gone on with."""
+        return user_version(self.folder / STORE_NAME) == SCHEMA_VERSION
+
     def seconds(self) -> float:
         """Wall time spent on this run as far as it is recorded, summed over resumes."""
         [(batches, events)] = self._all("SELECT (SELECT max(seconds) FROM batches), (SELECT max(seconds) FROM events)")
