@@ -2,7 +2,8 @@
 
 From the model downwards a call is taken whole if it is small enough for a search; else those inside of it are looked at.
 So what is taken is as large as can be, for what a kernel can fuse lies between operations. Equal calls are one piece with
-several places, for a version of one is right for all of them.
+several places, for a version of one is right for all of them. A submodule that is called in several ways is in several
+pieces, and gets the versions of each.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class PassedOver:
-    """Calls that get no search. name: for people. reason: why not."""
+    """Calls that get no search. name: for people. share: of the model's time. places: submodules. reason: why not."""
 
     name: str
     share: float
+    places: int
     reason: str
 
 
@@ -73,19 +75,21 @@ class _Found:
 
 
 def choose(profile: Profile, limits: Limits = Limits(), refused: Mapping[str, str] | None = None) -> Choice:
-    """The pieces of a model. refused: why not, by the key of calls for which that came out later."""
+    """The pieces of a model, which are all inside of it. refused: why not, by the key of calls for which that came out
+    later."""
     found = _Found()
-    _walk(profile, profile.sites[ROOT], limits, refused or {}, found)
-    found.taken = _one_each(found)
+    for site in profile.children(profile.sites[ROOT]):
+        _walk(profile, site, limits, refused or {}, found)
     pieces, small = list[Piece](), list[Piece]()
     for key, sites in found.taken.items():
         piece = Piece(key, tuple(sites), _share(profile, sites))
         (pieces if piece.share >= limits.least_share else small).append(piece)
     reason = f"less than {limits.least_share:.0%} of the time"
-    told = [PassedOver(piece.name, piece.share, reason) for piece in small]
+    told = [PassedOver(piece.name, piece.share, len(piece.paths), reason) for piece in small]
     for (key, why), sites in found.refused.items():
-        told.append(PassedOver(Piece(key, tuple(sites), 0.0).name, _share(profile, sites), why))
-    told = [each for each in told if each.share >= limits.least_share or each.reason != reason]
+        piece = Piece(key, tuple(sites), _share(profile, sites))
+        told.append(PassedOver(piece.name, piece.share, len(piece.paths), why))
+    told = [each for each in told if each.share >= limits.least_share]
     order = sorted(pieces, key=lambda piece: -piece.share)
     return Choice(tuple(order), tuple(sorted(told, key=lambda each: -each.share)))
 
@@ -105,25 +109,6 @@ def _walk(profile: Profile, site: Site, limits: Limits, refused: Mapping[str, st
         found.refused.setdefault((site.key, reason), []).append(site)
     for child in inside:
         _walk(profile, child, limits, refused, found)
-
-
-def _one_each(found: _Found) -> dict[str, list[Site]]:
-    """Of a submodule that is called in several ways, only the way that takes most time is taken."""
-    ways: dict[str, dict[str, float]] = {}
-    for key, sites in found.taken.items():
-        for site in sites:
-            ways.setdefault(site.path, {}).setdefault(key, 0.0)
-            ways[site.path][key] += site.ms
-    best = {path: max(keys, key=lambda key: keys[key]) for path, keys in ways.items()}
-    kept: dict[str, list[Site]] = {}
-    for key, sites in found.taken.items():
-        for site in sites:
-            if best[site.path] == key:
-                kept.setdefault(key, []).append(site)
-            else:
-                reason = "it is called in another way too, which takes more of the time"
-                found.refused.setdefault((key, reason), []).append(site)
-    return kept
 
 
 def _share(profile: Profile, sites: Sequence[Site]) -> float:

@@ -139,8 +139,8 @@ def test_a_model_is_left_as_it_was_and_what_cannot_be_searched_says_why() -> Non
         "float32[4, 16] cpu, mask=float32[16] cpu", "float32[2, 16] cpu, mask=float32[16] cpu",
     ]  # fmt: skip
     choice = choose(profile, Limits(most_kernels=10))
-    assert [piece.paths for piece in choice.pieces] == [("part.inner",)]
-    assert any("another way" in each.reason for each in choice.passed_over)
+    assert [piece.paths for piece in choice.pieces] == [("part.inner",), ("part.inner",)]  # for either shape
+    assert all("neither a tensor nor plain data" in each.reason for each in choice.passed_over)
 
 
 class Twice(nn.Module):

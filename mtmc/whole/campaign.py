@@ -1,0 +1,110 @@
+"""Campaign: the searches of a whole model's pieces, until the budget is spent or none promises enough."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from mtmc.dropin.drop_in import refuse_module
+from mtmc.errors import TaskError
+from mtmc.protocols import Evaluator
+from mtmc.search import Budget
+from mtmc.task import capture_module
+from mtmc.whole.allocate import Prospect, next_slice, slice_size
+from mtmc.whole.examples import Example
+from mtmc.whole.piece_search import PieceSearch, Spent, slice_budget
+from mtmc.whole.pieces import Choice, Limits, Piece, choose
+from mtmc.whole.site import Profile
+
+_log = logging.getLogger(__name__)
+
+Take = Callable[[Piece], Example]
+"""Gives the arguments with which a piece is called at its first place. Raises: TaskError where it is not called so again."""
+
+
+@dataclass
+class Campaign:
+    """What is searched of a model, and how far it has come.
+
+    take: see `Take`. folder: where each search gets a folder. settings: those of `mtmc.search.search` besides budget,
+    evaluator and folder. refused: why calls cannot be searched, by their key, as far as that came out.
+    """
+
+    model: nn.Module
+    profile: Profile
+    take: Take
+    evaluator: Evaluator
+    budget: Budget
+    folder: Path
+    settings: Mapping[str, Any]
+    limits: Limits = field(default_factory=Limits)
+    refused: dict[str, str] = field(default_factory=dict)
+    searches: dict[str, PieceSearch] = field(default_factory=dict)
+    prospects: dict[str, Prospect] = field(default_factory=dict)
+
+    @property
+    def choice(self) -> Choice:
+        """The pieces, by what is known now."""
+        return choose(self.profile, self.limits, self.refused)
+
+    @property
+    def spent(self) -> Spent:
+        """By all searches together."""
+        return sum((each.spent for each in self.searches.values()), Spent())
+
+    def run(self) -> None:
+        """Spend the budget. Raises: ConfigError, RunError or EvaluatorError as `mtmc.search.search` does."""
+        while True:
+            pieces = self.choice.pieces
+            for piece in pieces:
+                self.prospects.setdefault(piece.key, Prospect(piece.share, piece.headroom))
+            left = self.budget.evaluations - self.spent.evaluations
+            size = min(left, slice_size(self.budget.evaluations, max(1, len(pieces))))
+            chosen = next_slice([self.prospects[piece.key] for piece in pieces], size)
+            if chosen is None or self._exhausted():
+                return
+            self._advance(pieces[chosen], size)
+
+    def _exhausted(self) -> bool:
+        """Whether a limit besides that of evaluations is reached."""
+        spent = self.spent
+        limits = [(getattr(self.budget, name), getattr(spent, name)) for name in ("wall_seconds", "usd", "tokens", "calls")]
+        return any(limit is not None and used >= limit for limit, used in limits)
+
+    def _advance(self, piece: Piece, size: int) -> None:
+        """Give a piece a slice; where it turns out that it cannot be searched, it is refused."""
+        before = self.prospects[piece.key]
+        try:
+            found = self.searches.get(piece.key) or self._begin(piece)
+            budget = slice_budget(self.budget, self.spent, found.spent, size)
+            found.advance(budget, self.evaluator)
+        except TaskError as error:
+            _log.info("%s is not searched: %s", piece.name, error)
+            self.refused[piece.key] = " ".join(str(error).split())
+            self.searches.pop(piece.key, None)
+            return
+        self.searches[piece.key] = found
+        ended_early = found.spent.evaluations < budget.evaluations
+        self.prospects[piece.key] = before.after(found.spent.evaluations, found.speedup, ended_early)
+        _log.info("%s: %.2fx after %d evaluations", piece.name, found.speedup, found.spent.evaluations)
+
+    def _begin(self, piece: Piece) -> PieceSearch:
+        """The search of a piece, before its first evaluation. Raises: TaskError where it cannot be searched."""
+        site = piece.sites[0]
+        module = self.model.get_submodule(site.path)
+        refuse_module(module)
+        args, kwargs = self.take(piece)
+        capture = capture_module(module, args, kwargs, _task_name(piece))
+        name = f"{len(self.searches) + len(self.refused) + 1:02d}-{_task_name(piece)}"
+        return PieceSearch(piece, capture, self.folder / name, self.settings)
+
+
+def _task_name(piece: Piece) -> str:
+    """The class of the submodule as the name of a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", piece.sites[0].kind).lstrip("._-") or "piece"

@@ -1,0 +1,131 @@
+"""The search of one piece, a slice of evaluations at a time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mtmc.errors import ConfigError
+from mtmc.export.no_gain import why_no_gain
+from mtmc.protocols import Evaluator
+from mtmc.search import Budget, SearchResult, resume, search
+from mtmc.search.result import spent_cost, write_outputs
+from mtmc.store import Store
+from mtmc.task import Capture
+from mtmc.tree import ROOT_ID
+from mtmc.whole.pieces import Piece
+
+COMPILED = "torch.compile"
+"""Name of the baseline of a search that tells whether a version would be slower than what Inductor makes of the piece."""
+_PARTS = ("strategy", "policy", "coder")
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What searches have taken so far, as the fields of `Budget` of the same names count it."""
+
+    evaluations: int = 0
+    wall_seconds: float = 0.0
+    usd: float = 0.0
+    tokens: int = 0
+    calls: int = 0
+
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(*(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__))
+
+
+def check_budget(budget: Budget) -> None:
+    """Raises: ConfigError for a limit that cannot be divided among searches."""
+    if budget.model_seconds is not None:
+        raise ConfigError("budget.model_seconds is not for a whole model: limit budget.wall_seconds, usd, tokens or calls")
+
+
+def slice_budget(whole: Budget, all_spent: Spent, own: Spent, evaluations: int) -> Budget:
+    """The budget of a search that may take so many more evaluations, and of the rest whatever the whole budget leaves."""
+    limits: dict[str, Any] = {"evaluations": own.evaluations + evaluations}
+    for name in ("wall_seconds", "usd", "tokens", "calls"):
+        limit = getattr(whole, name)
+        if limit is not None:
+            limits[name] = max(limit - getattr(all_spent, name), 0) + getattr(own, name)
+    if limits.get("wall_seconds") == 0:
+        limits["wall_seconds"] = 1e-3
+    return replace(whole, **limits)
+
+
+@dataclass
+class PieceSearch:
+    """A piece, its capture at one of its places, and how far its search has come.
+
+    settings: those of `mtmc.search.search`, without budget, evaluator and folder.
+    """
+
+    piece: Piece
+    capture: Capture
+    folder: Path
+    settings: Mapping[str, Any]
+    result: SearchResult | None = None
+    spent: Spent = field(default_factory=Spent)
+    _seconds: float = 0.0
+
+    def advance(self, budget: Budget, evaluator: Evaluator) -> None:
+        """Search until the budget is spent. Raises: as `mtmc.search.search` does."""
+        started = time.monotonic()
+        if self.result is None:
+            self.result = search(
+                self.capture.task, budget=budget, evaluator=evaluator, out=self.folder, **{**self.settings, "dumps": False}
+            )
+        else:
+            parts = {name: self.settings[name] for name in _PARTS if name in self.settings}
+            objects = {name: part for name, part in parts.items() if not isinstance(part, str)}
+            progress = self.settings.get("progress")
+            self.result = resume(
+                self.folder, budget=budget, evaluator=evaluator, dumps=False, progress=progress, **objects
+            )
+        self._seconds += time.monotonic() - started
+        self.spent = self._all_spent()
+
+    def _all_spent(self) -> Spent:
+        store = Store.read(self.folder)
+        try:
+            cost = spent_cost(store)
+        finally:
+            store.close()
+        assert self.result is not None
+        return Spent(self.result.evaluations, self._seconds, cost.usd, cost.tokens_in + cost.tokens_out, cost.calls)
+
+    @property
+    def speedup(self) -> float:
+        """Of the best version over the original, at least 1."""
+        found = self.result.best.speedup if self.result is not None else None
+        return max(1.0, found or 1.0)
+
+    @property
+    def source(self) -> str | None:
+        """The best version, None where none is faster than the original."""
+        if self.result is None or self.result.best.node_id == ROOT_ID:
+            return None
+        return self.result.best.source
+
+    @property
+    def beats_compiler(self) -> bool:
+        """Whether its best version is faster than torch.compile of the piece alone; True where that was not measured."""
+        assert self.result is not None
+        baseline, best = self.result.baselines.get(COMPILED), self.result.best.runtime_ms
+        if baseline is None or baseline.runtime_ms is None or best is None:
+            return True
+        return best < baseline.runtime_ms
+
+    @property
+    def no_gain(self) -> str | None:
+        """Why no version is faster than the original, None where one is."""
+        if self.result is None or self.source is not None:
+            return None
+        return why_no_gain(self.result.tree)
+
+    def finish(self) -> None:
+        """Write everything that the run's folder holds besides the store."""
+        if self.result is not None:
+            write_outputs(self.result, self.folder)

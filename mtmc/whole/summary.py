@@ -1,0 +1,66 @@
+"""From what was searched and how it was judged to the record of a whole model."""
+
+from __future__ import annotations
+
+from mtmc.whole.campaign import Campaign
+from mtmc.whole.judge import Judged
+from mtmc.whole.pieces import Piece, rest_share
+from mtmc.whole.record import Record, Row
+from mtmc.whole.settle import COMPILED, EAGER, PATCHED, Keys, best_of, is_patched
+
+
+def record_of(campaign: Campaign, judged: Judged, device: str, folder: str | None) -> Record:
+    """The record. device: name of the GPU that times are of. folder: where the runs are, None if nowhere."""
+    choice = campaign.choice
+    chosen = best_of(judged.times_ms)
+    kept = kept_in(chosen, judged)
+    rows = [_row(campaign, judged, piece, chosen, piece.key in kept) for piece in choice.pieces]
+    rows += [Row(each.name, each.share, each.places, note=each.reason) for each in choice.passed_over]
+    notes = (_verdict(chosen, judged), *judged.notes)
+    return Record(
+        tuple(sorted(rows, key=lambda row: -row.share)),
+        rest_share(choice),
+        dict(judged.times_ms),
+        judged.kind,
+        device,
+        chosen,
+        notes,
+        folder,
+    )
+
+
+def kept_in(chosen: str, judged: Judged) -> Keys:
+    """The pieces whose winners are in the model of that name."""
+    if not is_patched(chosen):
+        return frozenset()
+    return judged.settled.kept if chosen == PATCHED else judged.compiled_kept
+
+
+def _row(campaign: Campaign, judged: Judged, piece: Piece, chosen: str, kept: bool) -> Row:
+    found = campaign.searches.get(piece.key)
+    if found is None:
+        return Row(piece.name, piece.share, len(piece.paths), note="not searched: it promises too little")
+    speedup = found.speedup if found.result is not None else None
+    return Row(
+        piece.name, piece.share, len(piece.paths), found.spent.evaluations, speedup, kept,
+        "" if kept else _why_not(found.no_gain, judged, piece, chosen),
+    )  # fmt: skip
+
+
+def _why_not(no_gain: str | None, judged: Judged, piece: Piece, chosen: str) -> str:
+    """Why a piece's winner is not in the model that is handed back."""
+    if no_gain is not None:
+        return no_gain
+    faster = judged.settled.dropped.get(piece.key)
+    if faster is not None:
+        return f"not kept: the whole is {faster:.3f}x as fast without it"
+    return f"not used: {chosen} is faster" if chosen != EAGER else "not used: the whole is no faster with it"
+
+
+def _verdict(chosen: str, judged: Judged) -> str:
+    """What is handed back, in a sentence."""
+    if is_patched(chosen):
+        return f"Handed back: the model with the kernels that were kept ({chosen})."
+    if chosen.startswith(COMPILED):
+        return f"Handed back: the model under {chosen}, which is faster than anything with patches."
+    return "Handed back: the model as it was, since nothing made the whole faster."
