@@ -1,4 +1,4 @@
-"""The command line: mtmc search | resume | show | export | report | bench | collect | dataset | train | cache | doctor.
+"""The command line: mtmc search | optimize | resume | show | export | report | bench | collect | dataset | train | cache | doctor.
 
 One file for each group of commands; a command says its own arguments and does its own printing. This one reads the
 command line, sets up logging, and turns what goes wrong into one line on stderr and an exit status: 2 for bad input
@@ -16,12 +16,13 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from mtmc import __version__
-from mtmc.cli import bench, cache, collect, examine, look, search, train
+from mtmc.cli import bench, cache, collect, examine, look, optimize, search, train
 from mtmc.cli.command import Command, Interrupted
 from mtmc.errors import ConfigError, MtmcError
 
 COMMANDS: dict[str, Command] = {
     "search": search.SEARCH,
+    "optimize": optimize.OPTIMIZE,
     "resume": search.RESUME,
     "show": look.SHOW,
     "export": look.EXPORT,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,8 @@ class Campaign:
         while True:
             pieces = self.choice.pieces
             for piece in pieces:
-                self.prospects.setdefault(piece.key, Prospect(piece.share, piece.headroom))
+                known = self.prospects.get(piece.key, Prospect(piece.share, piece.headroom))
+                self.prospects[piece.key] = replace(known, share=piece.share)  # it grows by what others are split into
             left = self.budget.evaluations - self.spent.evaluations
             size = min(left, slice_size(self.budget.evaluations, max(1, len(pieces))))
             chosen = next_slice([self.prospects[piece.key] for piece in pieces], size)

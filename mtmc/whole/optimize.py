@@ -113,7 +113,7 @@ class _Model:
 
 
 def optimize(
-    model: nn.Module,
+    module: nn.Module,
     example_inputs: Sequence[Any] | torch.Tensor = (),
     example_kwargs: Mapping[str, Any] | None = None,
     *,
@@ -130,7 +130,7 @@ def optimize(
     was. What came of it is in the result's `.mtmc`, as a table in `.mtmc.table`.
 
     example_inputs: the positional arguments of one call (or the only one, a tensor); example_kwargs: its keyword
-    arguments. whole: whether the model is a whole network; None: where it is too large for one search.
+    arguments. whole: whether it is treated as a whole network; None: where it is too large for one search.
     settings: those of `mtmc.search.search`; `budget` is for all searches together, `out` a folder for all of them.
 
     Raises: TaskError where the model does not run on the example inputs; ConfigError, RunError, EvaluatorError as
@@ -138,16 +138,16 @@ def optimize(
     """
     args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
     if whole is False:
-        return optimize_module(model, args, example_kwargs, **settings)
+        return optimize_module(module, args, example_kwargs, **settings)
     asked = whole_settings or WholeSettings()
-    refuse_module(model)
+    refuse_module(module)
     given = components.resolve("evaluator", settings.pop("evaluator", "lab"))
     evaluator = components.opened(given)
     try:
-        live = _Model(model, args, dict(example_kwargs or {}))
+        live = _Model(module, args, dict(example_kwargs or {}))
         profile = live.profile(evaluator.hardware)
         if whole is None and profile.sites[ROOT].kernels <= asked.limits.most_kernels:
-            return optimize_module(model, args, example_kwargs, **settings, evaluator=evaluator)
+            return optimize_module(module, args, example_kwargs, **settings, evaluator=evaluator)
         return _optimized(live, profile, asked, settings, evaluator)
     finally:
         if evaluator is not given:

@@ -126,6 +126,6 @@ class PieceSearch:
         return why_no_gain(self.result.tree)
 
     def finish(self) -> None:
-        """Write everything that the run's folder holds besides the store."""
-        if self.result is not None:
+        """Write everything that the run's folder holds besides the store, if dumps are wanted."""
+        if self.result is not None and self.settings.get("dumps", True):
             write_outputs(self.result, self.folder)
