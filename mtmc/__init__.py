@@ -16,7 +16,7 @@ from mtmc.task import Task, load_task
 from mtmc.tree import Tree
 
 if TYPE_CHECKING:
-    from mtmc.dropin import optimize
+    from mtmc.whole import optimize
 
 __version__ = "0.1.0"
 __all__ = ["MtmcError", "Task", "Tree", "__version__", "load_task", "optimize"]
@@ -24,7 +24,7 @@ __all__ = ["MtmcError", "Task", "Tree", "__version__", "load_task", "optimize"]
 
 def __getattr__(name: str) -> Any:
     if name == "optimize":
-        from mtmc.dropin import optimize
+        from mtmc.whole import optimize
 
         return optimize
     raise AttributeError(f"module 'mtmc' has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -1,4 +1,5 @@
-"""The command line: mtmc search | optimize | resume | show | export | report | bench | collect | dataset | train | cache | doctor.
+"""The command line: mtmc search | optimize | resume | show | export | report | bench | collect | dataset | train | cache |
+doctor.
 
 One file for each group of commands; a command says its own arguments and does its own printing. This one reads the
 command line, sets up logging, and turns what goes wrong into one line on stderr and an exit status: 2 for bad input

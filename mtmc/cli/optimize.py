@@ -97,7 +97,9 @@ def _inputs(text: str, make: Callable[[], Any]) -> tuple[tuple[Any, ...], dict[s
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     kind = type(inputs).__name__
-    raise TaskError(f"{text} returns a {kind}: a tuple of positional arguments or a dict of keyword arguments is needed")
+    raise TaskError(
+        f"{text} returns a {kind}: a tuple of positional arguments or a dict of keyword arguments is needed"
+    )
 
 
 def _called(text: str, make: Callable[[], Any]) -> Any:
@@ -141,7 +143,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _settings_help() -> str:
-    return "settings: those of mtmc search without task; budget=64 is short for budget.evaluations=64, of all searches together"
+    return "settings: those of mtmc search but task; budget=64 is short for budget.evaluations=64, of all searches together"
 
 
 OPTIMIZE = Command(

@@ -75,7 +75,9 @@ class Campaign:
     def _exhausted(self) -> bool:
         """Whether a limit besides that of evaluations is reached."""
         spent = self.spent
-        limits = [(getattr(self.budget, name), getattr(spent, name)) for name in ("wall_seconds", "usd", "tokens", "calls")]
+        limits = [
+            (getattr(self.budget, name), getattr(spent, name)) for name in ("wall_seconds", "usd", "tokens", "calls")
+        ]
         return any(limit is not None and used >= limit for limit, used in limits)
 
     def _advance(self, piece: Piece, size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ from mtmc.whole.site import ROOT, Profile
 from mtmc.whole.summary import record_of
 from mtmc.whole.timing import compare_on_gpu, measured
 from mtmc.whole.trace import trace
+
+_log = logging.getLogger(__name__)
 
 DEFAULT_BUDGET = 64
 """Evaluations, of all pieces together."""
@@ -89,18 +92,22 @@ class _Model:
         found = [leaf for leaf in leaves((*self.args, *self.kwargs.values())) if isinstance(leaf, torch.Tensor)]
         return any(tensor.is_cuda for tensor in found)
 
-    def profile(self, gpu: str) -> Profile:
-        """Where the time of the call goes, measured where the model is on a GPU. gpu: name in the hardware table.
+    def estimated(self, gpu: str) -> Profile:
+        """Where the time of the call goes, estimated. gpu: name in the hardware table.
 
         Raises: TaskError if the model does not run on its example inputs.
         """
         try:
-            profile = trace(self.model, self.args, self.kwargs, self.tree, hardware(gpu))
+            return trace(self.model, self.args, self.kwargs, self.tree, hardware(gpu))
         except MtmcError:
             raise
         except Exception as error:
             name = type(self.model).__name__
             raise TaskError(f"{name} does not run on its example inputs: {type(error).__name__}: {error}") from error
+
+    def profile(self, gpu: str) -> Profile:
+        """The same, measured where the model is on a GPU. Raises: TaskError likewise."""
+        profile = self.estimated(gpu)
         return measured(profile, self.tree, self.model, partial(self.call, self.model)) if self.on_gpu else profile
 
     def take(self, piece: Piece) -> Example:
@@ -140,24 +147,46 @@ def optimize(
     if whole is False:
         return optimize_module(module, args, example_kwargs, **settings)
     asked = whole_settings or WholeSettings()
+    module = _without_record(module)
     refuse_module(module)
-    given = components.resolve("evaluator", settings.pop("evaluator", "lab"))
+    live = _Model(module, args, dict(example_kwargs or {}))
+    if whole is None and not _is_large(live, asked.limits):
+        return optimize_module(module, args, example_kwargs, **settings)
+    given = components.resolve("evaluator", settings.get("evaluator", "lab"))
     evaluator = components.opened(given)
     try:
-        live = _Model(module, args, dict(example_kwargs or {}))
-        profile = live.profile(evaluator.hardware)
-        if whole is None and profile.sites[ROOT].kernels <= asked.limits.most_kernels:
-            return optimize_module(module, args, example_kwargs, **settings, evaluator=evaluator)
-        return _optimized(live, profile, asked, settings, evaluator)
+        return _optimized(live, live.profile(evaluator.hardware), asked, settings, evaluator)
     finally:
         if evaluator is not given:
             evaluator.close()
 
 
+def _is_large(live: _Model, limits: Limits) -> bool:
+    """Whether a model is too large for one search. One that does not even run is not: it is refused there."""
+    try:
+        size = live.estimated("H100").sites[ROOT].kernels  # the same for every GPU
+    except Exception as error:
+        _log.info("%s is taken for one piece: %s", type(live.model).__name__, error)
+        return False
+    finally:
+        live.tree.forget()
+    return size > limits.most_kernels
+
+
+def _without_record(module: Any) -> Any:
+    """A whole model that was optimized before, as a model again, with what is inside of it."""
+    if not isinstance(module, nn.Module) or not isinstance(vars(module).get(ATTRIBUTE), Record):
+        return module
+    made = shallow(module)
+    del made.__dict__[ATTRIBUTE]
+    made.__dict__.pop("_compiled_call_impl", None)
+    return made
+
+
 def _optimized(
     live: _Model, profile: Profile, asked: WholeSettings, settings: Mapping[str, Any], evaluator: Evaluator
 ) -> nn.Module:
-    """The model with its winners. settings: those of a search besides the evaluator."""
+    """The model with its winners. settings: those of a search; the evaluator among them is not looked at."""
     budget, out, rest = _checked(settings)
     with _folder(out) as folder, unchanged(live.model):
         pieces = folder / PIECES
@@ -194,7 +223,7 @@ def _patches(campaign: Campaign) -> dict[str, Patch]:
 def _replaced(found: PieceSearch, module: nn.Module) -> nn.Module:
     """A drop-in of a submodule; the submodule itself where the winner is not right on it."""
     assert found.source is not None
-    made: nn.Module = drop_in(module, found.capture, [found.source])
+    made: Any = drop_in(module, found.capture, [found.source])
     return made if made.mtmc.versions else module
 
 
@@ -208,7 +237,7 @@ def _checked(settings: Mapping[str, Any]) -> tuple[Budget, Path | None, dict[str
     budget = budget if isinstance(budget, Budget) else Budget(evaluations=budget)
     check_budget(budget)
     out = settings.get("out")
-    rest = {name: value for name, value in settings.items() if name not in ("budget", "out")}
+    rest = {name: value for name, value in settings.items() if name not in ("budget", "out", "evaluator")}
     return budget, None if out is None else Path(out), rest
 
 

@@ -40,7 +40,9 @@ class Spent:
 def check_budget(budget: Budget) -> None:
     """Raises: ConfigError for a limit that cannot be divided among searches."""
     if budget.model_seconds is not None:
-        raise ConfigError("budget.model_seconds is not for a whole model: limit budget.wall_seconds, usd, tokens or calls")
+        raise ConfigError(
+            "budget.model_seconds is not for a whole model: limit budget.wall_seconds, usd, tokens or calls"
+        )
 
 
 def slice_budget(whole: Budget, all_spent: Spent, own: Spent, evaluations: int) -> Budget:
@@ -75,7 +77,11 @@ class PieceSearch:
         started = time.monotonic()
         if self.result is None:
             self.result = search(
-                self.capture.task, budget=budget, evaluator=evaluator, out=self.folder, **{**self.settings, "dumps": False}
+                self.capture.task,
+                budget=budget,
+                evaluator=evaluator,
+                out=self.folder,
+                **{**self.settings, "dumps": False},
             )
         else:
             parts = {name: self.settings[name] for name in _PARTS if name in self.settings}

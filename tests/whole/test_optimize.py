@@ -25,7 +25,7 @@ from mtmc.whole.campaign import Campaign
 from mtmc.whole.judge import Measured, Patch, difference
 from mtmc.whole.optimize import optimize
 from mtmc.whole.piece_search import Spent, slice_budget
-from mtmc.whole.pieces import Limits, Piece
+from mtmc.whole.pieces import Piece
 from mtmc.whole.record import Record
 from mtmc.whole.settle import best_of
 from mtmc.whole.trace import trace
@@ -44,7 +44,7 @@ def optimized(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, nn.M
 def test_four_equal_layers_are_one_search_and_their_winner_is_in_four_places(
     optimized: tuple[nn.Module, nn.Module, Path],
 ) -> None:
-    model, new, out = optimized
+    _, new, out = optimized
     record = new.mtmc
     assert isinstance(record, Record)
     layers = record.rows[0]
@@ -72,7 +72,9 @@ def test_the_original_is_unchanged_and_the_copy_shares_its_weights(
 def test_the_table_has_the_pieces_and_the_whole(optimized: tuple[nn.Module, nn.Module, Path]) -> None:
     _, new, out = optimized
     record, lines = new.mtmc, new.mtmc.table.splitlines()
-    assert lines[2].startswith(f"| Layer layers.* | {record.rows[0].share:.1%} | 4 | 8 | {record.rows[0].speedup:.2f}x |")
+    assert lines[2].startswith(
+        f"| Layer layers.* | {record.rows[0].share:.1%} | 4 | 8 | {record.rows[0].speedup:.2f}x |"
+    )
     assert any(line.startswith("| Linear head |") and "promises too little" in line for line in lines)
     assert "| **the whole, eager** | | | | 1.00x |" in lines[-2] and lines[-1].endswith("estimated, handed back |")
     # Amdahl: the part of the time that is not in the layers stays.
@@ -254,7 +256,11 @@ def test_the_command_prints_one_table_and_writes_it(models: Path, capsys: pytest
         ("toymodels:other", "make_inputs", "toymodels has no 'other'"),
         ("toymodels:number", "make_inputs", "toymodels:number is a int, not a function"),
         ("toymodels:fails", "make_inputs", "toymodels:fails fails: ValueError: no weights here"),
-        ("toymodels:a_tensor", "make_inputs", "toymodels:a_tensor returns a Tensor: it has to return a torch.nn.Module"),
+        (
+            "toymodels:a_tensor",
+            "make_inputs",
+            "toymodels:a_tensor returns a Tensor: it has to return a torch.nn.Module",
+        ),
         ("toymodels:make_model", "a_tensor", "toymodels:a_tensor returns a Tensor: a tuple of positional"),
         ("toymodels:make_model", "make_inputs budgets=3", "there is no setting 'budgets'"),
         ("toymodels:make_model", "make_inputs task=softmax", "takes a model, not a task"),
