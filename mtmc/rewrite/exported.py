@@ -48,6 +48,14 @@ _FUNCTIONAL_NORM = re.compile("^_native_batch_norm_legit(_functional|_no_trainin
 """What a batch norm is called where its running statistics are results instead of being changed in place."""
 
 
+_PUBLIC = {
+    f"aten.__{name}__.{kind}": f"aten.bitwise_{name}.{kind}"
+    for name in ("and", "or", "xor")
+    for kind in ("Tensor", "Scalar")
+}
+"""Ops behind Python's operators, and what they are called in public."""
+
+
 class _NotAlike(Exception):
     """Two variants of a task export to different ops."""
 
@@ -222,7 +230,8 @@ class Merger:
             self._keep(nodes, name)
         kwargs = {key: self._convert([each.kwargs[key] for each in nodes]) for key in node.kwargs}
         args = self._convert([each.args for each in nodes])
-        self.ops.append(Op(name, str(node.target), args, kwargs, outputs, _line(node)))
+        target = str(node.target)
+        self.ops.append(Op(name, _PUBLIC.get(target, target), args, kwargs, outputs, _line(node)))
 
     def _convert(self, column: list[Any]) -> Any:
         """The same argument of all exports as one: Ref, constant, Varying or a tuple of these."""

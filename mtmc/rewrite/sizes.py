@@ -100,6 +100,8 @@ class Scope:
         yield from self._near()
         yield from self._with_numbers()
         yield from self._stretched()
+        yield from self._rounded()
+        yield from self._together()
 
     def _near(self) -> Iterator[tuple[str, Size]]:
         """One or two less or more than a dimension: what slices leave, or differences of neighbours."""
@@ -115,6 +117,22 @@ class Scope:
                 for more in (1, 2, 3):
                     yield f"{factor} * {text} + {more}", tuple(factor * value + more for value in size)
                     yield f"{factor} * {text} - {more}", tuple(factor * value - more for value in size)
+
+    def _rounded(self) -> Iterator[tuple[str, Size]]:
+        """A share of a dimension, rounded down or up: where a tensor is cut in two, or windows are padded."""
+        for text, size in self._candidates():
+            for part in (2, 3, 4, 8):
+                yield f"{text} // {part}", tuple(value // part for value in size)
+                yield f"({text} + {part - 1}) // {part}", tuple(-(-value // part) for value in size)
+
+    def _together(self) -> Iterator[tuple[str, Size]]:
+        """The sum or difference of two dimensions: of tensors that are joined, or cut off one another."""
+        varying = [(text, size) for text, size in self._candidates() if len(set(size)) > 1]
+        for at, (text, size) in enumerate(varying):
+            for other, more in varying[at + 1 :]:
+                yield f"{text} + {other}", tuple(a + b for a, b in zip(size, more, strict=True))
+                yield f"{text} - {other}", tuple(a - b for a, b in zip(size, more, strict=True))
+                yield f"{other} - {text}", tuple(b - a for a, b in zip(size, more, strict=True))
 
     def _with_numbers(self) -> Iterator[tuple[str, Size]]:
         """A dimension times a number of the module (rows of a group norm), and what such rows leave of a tensor."""

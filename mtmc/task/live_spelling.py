@@ -25,6 +25,11 @@ _INFIX = {
     "aten.le.Scalar": "<=",
     "aten.gt.Scalar": ">",
     "aten.ge.Scalar": ">=",
+    **{
+        f"aten.__{name}__.{kind}": sign
+        for name, sign in (("and", "&"), ("or", "|"), ("xor", "^"))
+        for kind in ("Tensor", "Scalar")
+    },
 }
 
 _METHODS = {

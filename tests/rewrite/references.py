@@ -121,6 +121,7 @@ ELEMENTWISE = {
     "addcmul": reference("torch.addcmul(x, x, y, value=0.3) + torch.lerp(x, y, 0.2)", PAIR),
     "prelu": reference("self.act(x)", "torch.randn(n, 6, m)", "self.act = nn.PReLU(6)"),
     "compare_tensors": reference("torch.where(x >= y, x * 2, y)", PAIR),
+    "masks_together": reference("torch.where((x > 0) & (y > 0) | (x < y) ^ (x > 1), x, y)", PAIR),
     "dropout_of_nothing": reference("F.dropout(x, 0.0) * 2"),
 }
 
@@ -260,6 +261,10 @@ PRODUCTS = {
     "residual": reference("x + F.gelu(self.f(y))", "torch.randn(n, m), torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
     "work_before": reference("F.relu(x) @ y", "torch.randn(n, k), torch.randn(k, m)"),
     "work_before_with_bias": reference("(x + z) @ y", "torch.randn(n, k), torch.randn(k, m), torch.randn(k)"),
+    # What is broadcast stands first: a norm's weight, one number, one for each row.
+    "weight_before": reference("F.linear(y * x, z)", "torch.randn(n, k), torch.randn(k), torch.randn(m, k)"),
+    "number_before": reference("F.linear(y * x, z)", "torch.randn(n, k), torch.randn(()), torch.randn(m, k)"),
+    "column_before": reference("F.linear(y - x, z)", "torch.randn(n, k), torch.randn(n, 1), torch.randn(m, k)"),
     "upper_triangle": reference("torch.triu(x @ y)", "torch.randn(n, k), torch.randn(k, m)"),
     # Some tiles are cut off as a whole, some by a single element.
     "lower_triangle_of_tiles": reference("torch.tril(x @ y, -1)", "torch.randn(9 * n, k), torch.randn(k, 9 * m)"),

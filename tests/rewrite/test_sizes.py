@@ -25,6 +25,15 @@ def test_products_quotients_and_numbers_of_the_module() -> None:
     assert even.size((64 * 4, 16)) == "x.shape[0] * self.heads"
 
 
+def test_shares_that_are_rounded_and_what_two_dimensions_make_together() -> None:
+    uneven = Scope((("x", Tensor(((65, 8, 5), (32, 12, 7)), "float32", True)),), {})
+    assert uneven.size((32, 4, 2)) == "x.shape[0] // 2"
+    assert uneven.size((33, 4, 3)) == "(x.shape[0] + 1) // 2"
+    assert uneven.size((97, 20, 12)) == "x.shape[0] + x.shape[1]"
+    assert uneven.size((33, -4, -2)) == "x.shape[0] - x.shape[1]"
+    assert uneven.size((-33, 4, 2)) == "x.shape[1] - x.shape[0]"
+
+
 def test_one_and_the_empty_product() -> None:
     assert SCOPE.size(()) == "1"
     assert SCOPE.size((1, 1, 1)) == "1"

@@ -43,7 +43,7 @@ def analyse(graph: Graph, body: Body) -> Product:
     dot = dots[0]
     left, right = dot.reads()
     before = maps_into(body, left, "product")
-    source = _source(body, left, before)
+    source = _source(graph, body, left, before)
     if body.node(right) is not None:
         raise NotCovered("elementwise work on the right operand")
     after = tuple(node for node in body.nodes if node is not dot and node not in before)
@@ -65,8 +65,8 @@ def analyse(graph: Graph, body: Body) -> Product:
     return Product(dot, source, right, transposed, batch, m, n, k, before, after, reduces)
 
 
-def _source(body: Body, left: str, before: tuple[Node, ...]) -> str:
-    """The value from outside that the left operand is made of: the one of the full shape."""
+def _source(graph: Graph, body: Body, left: str, before: tuple[Node, ...]) -> str:
+    """The value from outside that the left operand is made of: the first of the full shape (others are broadcast)."""
     if not before:
         if body.node(left) is not None:
             raise NotCovered("a product of a product")
@@ -77,9 +77,9 @@ def _source(body: Body, left: str, before: tuple[Node, ...]) -> str:
         raise NotCovered("work before the product that broadcasts")
     for node in before:
         for operand in node.operands:
-            if isinstance(operand, str) and operand not in made:
+            if isinstance(operand, str) and operand not in made and graph.values[operand].shape == shape:
                 return operand
-    raise NotCovered("nothing to multiply")
+    raise NotCovered("work before the product whose operands are all broadcast")
 
 
 def _check_after(dot: Node, after: tuple[Node, ...], n: Size) -> bool:
