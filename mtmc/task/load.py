@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import TaskError
 from mtmc.syntax import parse
 from mtmc.task.base import DECLARATION, Task, Variant
+from mtmc.task.bundling import bundle
 from mtmc.task.constants import integer_constants
 
 if TYPE_CHECKING:
@@ -166,7 +167,8 @@ def _task_from_path(path: Path) -> Task:
     except (OSError, SyntaxError, ValueError) as error:
         raise TaskError(f"{str(path)!r} cannot be read ({error}): give the path of a Python file") from error
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", path.stem).lstrip("._-")
-    return task_from_source(source, name or "task")
+    name = name or "task"
+    return task_from_source(bundle(source.replace("\r\n", "\n").replace("\r", "\n"), path, name), name)
 
 
 @functools.lru_cache(maxsize=256)
