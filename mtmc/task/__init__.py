@@ -2,6 +2,7 @@
 
     base.py        Task, Variant
     load.py        from a built-in name, a path or a text; from a live module
+    bundling.py    a file and what it imports from beside it, as one text (siblings.py: these modules; scopes.py: names)
     constants.py   the module-level integers of a file, and the same file with other values
     shapes.py      small and odd shapes, derived by shrinking these integers (points.py: to what; trials.py: trying it)
     reference.py   running a reference on the CPU, and what it weighs

@@ -90,6 +90,9 @@ class _Bundle:
         visited = dict[str, bool]()
         for index, unit in enumerate(self.own.units):
             self.order[index] = [module for name in unit.modules for module in self._visit(name, visited)]
+        for module in (self.own, *self._siblings):
+            for name in module.imports:
+                self._resolve(module, name, ())
         self._keep()
         self._choose_names()
         return "\n".join(self._lines()) + "\n"
@@ -300,7 +303,7 @@ class _Bundle:
         whole = {id(unit.nodes[0]) for unit in module.units if unit.is_sibling_import}
         for node in module.nodes:
             if id(node) not in whole:
-                edits[_span(node, starts)] = "pass" + "\n" * ((node.end_lineno or node.lineno) - node.lineno)
+                edits[_span(node, starts)] = "pass" + _breaks(node)
         for definition, references in self.references.items():
             for each in references:
                 if each.module is module:
@@ -319,10 +322,11 @@ class _Bundle:
         if each.spelled == name:
             return {}
         node = each.use.node
-        if node is None or (each.replaced is None and isinstance(node, ast.Name)):
+        if node is None:
             reason = f"{each.use.name!r} means something else in {self.own.label}: give it another name"
             raise self.folder.refusal(each.module, None, reason)
         if each.replaced is None:
+            assert not isinstance(node, ast.Name)
             first = starts[node.lineno - 1] + node.col_offset
             found = _DEFINING.match(data, first)
             assert found is not None
@@ -350,7 +354,7 @@ class _Bundle:
         if aliases == node.names:
             return {}
         made = ast.Import(aliases) if isinstance(node, ast.Import) else ast.ImportFrom(node.module, aliases, node.level)
-        return {_span(node, starts): ast.unparse(made) + "\n" * ((node.end_lineno or node.lineno) - node.lineno)}
+        return {_span(node, starts): ast.unparse(made) + _breaks(node)}
 
 
 def _imports(node: Import, target: Target) -> bool:
@@ -386,6 +390,11 @@ def _span(node: ast.stmt | ast.expr, starts: list[int]) -> tuple[int, int]:
     """The bytes of a node."""
     assert node.end_lineno is not None and node.end_col_offset is not None
     return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+
+
+def _breaks(node: ast.stmt) -> str:
+    """As many breaks as a statement has, so that the lines below keep their numbers."""
+    return " \\\n" * ((node.end_lineno or node.lineno) - node.lineno)
 
 
 def _in_f_string(module: Module, node: ast.expr) -> bool:

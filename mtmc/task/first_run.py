@@ -4,7 +4,8 @@ On the meta device first, which holds no data. What fails there may still run wi
 far as that is cheap; where it is not, a failure counts unless it is of the kind that only the meta device has.
 
 A file is the whole task: its text is kept in the run, goes to sandboxed processes that see no folder of the user's, and
-ends in best.py. So one that reads other files is refused, also where they are there.
+ends in best.py. So one that reads other files is refused, also where they are there, and one that imports modules that are
+neither installed nor beside it (those become part of the text, see `mtmc.task.bundling`).
 
 All this happens in a child process (`mtmc.task.child`), as do all trials of a user's file at other shapes: a file that
 exits, crashes or hangs ends the child alone, and the reason is said.
@@ -19,11 +20,14 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mtmc.errors import TaskError
 from mtmc.task.base import Variant
+from mtmc.task.bundling import place
 from mtmc.task.child import ChildDied, run_in_child
 
 if TYPE_CHECKING:
@@ -53,10 +57,10 @@ def tried(source: str, name: str, trials: Callable[[], Found]) -> Found:
     _load_torch()
 
     def work(allow: Callable[[float], None]) -> Found:
-        sys.addaudithook(reads := _Reads(name))
+        sys.addaudithook(needs := _Needs(_File(source, name)))
         _keep_to_one_thread()
         first_run(source, name)
-        reads.refuse()
+        needs.refuse()
         allow(TRIALS_S)
         return trials()
 
@@ -115,38 +119,48 @@ def _run(source: str, name: str, device: str, limits: Limits) -> None:
     from mtmc.task.reference import Meter, flat_tensors, namespace, trial_conditions
     from mtmc.task.seeding import seed_torch
 
-    full = Variant("full")
+    full, file = Variant("full"), _File(source, name)
     with trial_conditions(), torch.random.fork_rng(devices=[]), torch.device(device), torch.no_grad(), Meter(limits):
         seed_torch(0)
-        with _step(name, "the file"):
+        with _step(file, "the file"):
             names = namespace(source, full, name)
-        arguments = _listed(names, full.init_inputs, "Model's constructor", name)
+        arguments = _listed(names, full.init_inputs, "Model's constructor", file)
         fit = f"{full.init_inputs}() has to return the constructor's arguments"
-        with _step(name, "Model.__init__", f"Model(*{full.init_inputs}())", fit):
+        with _step(file, "Model.__init__", f"Model(*{full.init_inputs}())", fit):
             model = names["Model"](*arguments)
         if not isinstance(model, torch.nn.Module):
             raise TaskError(f"task {name}: Model is no torch.nn.Module: write `class Model(nn.Module)`")
-        inputs = _listed(names, full.inputs, "forward", name)
+        inputs = _listed(names, full.inputs, "forward", file)
         fit = f"{full.inputs}() has to return forward's arguments"
-        with _step(name, "forward", f"Model's forward(*{full.inputs}())", fit):
+        with _step(file, "forward", f"Model's forward(*{full.inputs}())", fit):
             outputs = model(*inputs)
         if not flat_tensors(outputs):
             kind = type(outputs).__name__
             raise TaskError(f"task {name}: forward returns {kind} without a tensor: return what it computes")
 
 
-def _listed(names: dict[str, Any], function: str, of: str, name: str) -> list[Any]:
+def _listed(names: dict[str, Any], function: str, of: str, file: _File) -> list[Any]:
     """What a function of the file returns. Raises: TaskError if it fails or returns no list."""
-    with _step(name, f"{function}()", f"{function}()", "it is called without arguments"):
+    with _step(file, f"{function}()", f"{function}()", "it is called without arguments"):
         found = names[function]()
     if not isinstance(found, list | tuple):
         kind = type(found).__name__
-        raise TaskError(f"task {name}: {function}() returns {kind}, no list: return the list of the arguments of {of}")
+        raise TaskError(
+            f"task {file.name}: {function}() returns {kind}, no list: return the list of the arguments of {of}"
+        )
     return list(found)
 
 
+@dataclass(frozen=True)
+class _File:
+    """A task's text and its name."""
+
+    source: str
+    name: str
+
+
 @contextmanager
-def _step(name: str, step: str, call: str = "", fit: str = "") -> Iterator[None]:
+def _step(file: _File, step: str, call: str = "", fit: str = "") -> Iterator[None]:
     """Say what an exception of a step is. call, fit: the call that is made, and what its arguments have to be.
 
     Raises: TaskError; TooLargeError as it comes.
@@ -158,10 +172,11 @@ def _step(name: str, step: str, call: str = "", fit: str = "") -> Iterator[None]
     except TooLargeError:
         raise
     except BaseException as error:  # SystemExit too, and what else a file may raise
-        line = line_of(error, name)
+        line = line_of(error, file.name)
         if isinstance(error, TypeError) and line is None and fit:
-            raise TaskError(f"task {name}: {call} does not fit: {error}: {fit}") from error
-        raise TaskError(f"task {name}: {_what(error, step, '' if line is None else f' at line {line}')}") from error
+            raise TaskError(f"task {file.name}: {call} does not fit: {error}: {fit}") from error
+        where = "" if line is None else f" at {place(file.source, line)}"
+        raise TaskError(f"task {file.name}: {_what(error, step, where)}") from error
 
 
 def _what(error: BaseException, step: str, where: str) -> str:
@@ -190,24 +205,24 @@ def _what(error: BaseException, step: str, where: str) -> str:
 
 def _of_death(death: ChildDied, source: str, name: str) -> str:
     found = re.search(rf'File "<task {re.escape(name)}>", line (\d+) in (\S+)', death.stack)
-    where = f" at line {found[1]} (in {found[2]})" if found else ""
+    where = f" at {place(source, int(found[1]))} (in {found[2]})" if found else ""
     fix = "correct that first" if found else "take out what ends it (os._exit, os.kill, a crash in a library)"
     return f"task {name}: the process that runs the file {death.how}{where}: {fix}"
 
 
-class _Reads:
-    """An audit hook: which files a task's file reads, itself or through a library, other than to import them."""
+class _Needs:
+    """An audit hook: what a task's file takes from this machine besides what is installed.
 
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._file = f"<task {name}>"
+    Files that it reads, itself or through a library, and modules that it imports from elsewhere.
+    """
+
+    def __init__(self, file: _File) -> None:
+        self._file = file
         self._first: tuple[str, int] | None = None
-        paths = {
-            *sysconfig.get_paths().values(),
-            sys.prefix,
-            sys.base_prefix,
-            os.path.dirname(os.path.dirname(__file__)),
-        }
+        self._before = set(sys.modules)
+        own = os.path.dirname(os.path.dirname(__file__))
+        installed = [path for path in sys.path if path and any(Path(path).glob("*.dist-info"))]
+        paths = {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix, own, *installed}
         self._installed = tuple(
             os.path.realpath(path) + os.sep for path in (*paths, "/proc", "/sys", "/dev", "/usr", "/etc")
         )
@@ -220,19 +235,30 @@ class _Reads:
             return
         line = self._line(sys._getframe(1))
         path = os.fsdecode(args[0])
-        if line is not None and os.path.isfile(path) and not os.path.realpath(path).startswith(self._installed):
+        if line is not None and os.path.isfile(path) and not self._is_installed(path):
             self._first = path, line
+
+    def _is_installed(self, path: str) -> bool:
+        return os.path.realpath(path).startswith(self._installed)
 
     def _line(self, frame: FrameType | None) -> int | None:
         """The line of the task's file that is at work, None where there is none or a module is being imported."""
-        while frame is not None and frame.f_code.co_filename != self._file:
+        while frame is not None and frame.f_code.co_filename != f"<task {self._file.name}>":
             if frame.f_code.co_filename.startswith("<frozen importlib"):
                 return None
             frame = frame.f_back
         return None if frame is None else frame.f_lineno
 
     def refuse(self) -> None:
-        """Raises: TaskError if there was one."""
+        """Raises: TaskError if there was any."""
+        start = f"task {self._file.name}:"
         if self._first is not None:
             path, line = self._first
-            raise TaskError(f"task {self._name}: needs the file {path!r} at line {line}: {_NO_FILES}")
+            raise TaskError(f"{start} needs the file {path!r} at {place(self._file.source, line)}: {_NO_FILES}")
+        for name in sorted(set(sys.modules) - self._before):
+            origin = getattr(sys.modules[name], "__file__", None)
+            if isinstance(origin, str) and os.path.isabs(origin) and not self._is_installed(origin):
+                raise TaskError(
+                    f"{start} imports {name!r} from {origin}, which is neither installed nor beside the task's file, so it "
+                    "is not there where versions are judged: put it beside the file, or install it"
+                )

@@ -23,6 +23,7 @@ from torch.utils.flop_counter import flop_registry
 
 from mtmc.errors import TaskError
 from mtmc.task.base import Variant
+from mtmc.task.bundling import place
 from mtmc.task.constants import apply_constants
 from mtmc.task.seeding import seed_torch
 
@@ -189,7 +190,9 @@ def weigh(
     except TooLargeError:
         raise
     except (Exception, SystemExit) as error:
-        raise TaskError(f"task {name} at its {variant.label} shapes: {describe_failure(error, name)}") from error
+        raise TaskError(
+            f"task {name} at its {variant.label} shapes: {describe_failure(error, name, source)}"
+        ) from error
     tensors = (*flat_tensors(inputs), *model.parameters(), *model.buffers(), *outputs)
     shapes = tuple(tuple(tensor.shape) for tensor in tensors)
     footprint = Footprint(meter.elements, meter.macs, meter.ops, meter.largest, calls.count, shapes)
@@ -247,11 +250,11 @@ def _without_data(source: str, variant: Variant, name: str, seed: int) -> tuple[
     return model.to("meta"), [item.to("meta") if isinstance(item, torch.Tensor) else item for item in inputs]
 
 
-def describe_failure(error: BaseException, name: str) -> str:
+def describe_failure(error: BaseException, name: str, source: str) -> str:
     """One line on an exception of a task's file: the line of the file it came from, its type and its first line."""
     line = line_of(error, name)
     text = str(error).strip().splitlines()
-    where = f"line {line}: " if line is not None else ""
+    where = f"{place(source, line)}: " if line is not None else ""
     return f"{where}{type(error).__name__}: {text[0] if text else 'no message'}"
 
 

@@ -153,7 +153,7 @@ class Folder:
         except (SyntaxError, ValueError) as error:
             where = f"{label}: line {error.lineno}: " if isinstance(error, SyntaxError) else f"{label}: "
             raise TaskError(f"task {self.task}: {where}{error}: fix the syntax there") from error
-        module = Module(name, label, text, is_package)
+        module = Module(name, label, text if text.endswith("\n") else f"{text}\n", is_package)
         modules = dict[int, list[str]]()
         for node in ast.walk(tree):
             if isinstance(node, Import):
@@ -192,11 +192,11 @@ class Folder:
             inner = f"{base}.{alias.name}" if base else alias.name
             if alias.name == "*" and base:
                 module.stars.append(base)
-            elif base:
+            elif base and base != module.name:
                 self._bind(module, node, imported_name(alias), Target(base, alias.name))
                 if self.find(inner):
                     yield inner
-            elif self.find(inner):
+            elif self.find(inner):  # a module beside the task's file, or of the package itself
                 self._bind(module, node, imported_name(alias), Target(inner))
                 yield inner
 
