@@ -70,8 +70,8 @@ FILES = {
     "scopes": {
         "task": "from helpers import run, n\nVALUE = run(5), n\n",
         "helpers": "n = k = 2\ne = 9\nclass Own:\n    k = 3\n    twice = k * 2\n    def m(self): return k, self.k\n"
-        "def run(n, *a, **b):\n    f = lambda k: k + n\n    def inner():\n        nonlocal n\n        n = 6\n        return k\n"
-        "    try:\n        1 / 0\n    except ZeroDivisionError as e:\n        text = str(e)\n"
+        "def run(n, *a, **b):\n    f = lambda k: k + n\n    def inner():\n        nonlocal n\n        n = 6\n"
+        "        return k\n    try:\n        1 / 0\n    except ZeroDivisionError as e:\n        text = str(e)\n"
         "    pairs = {n: k for n, k in [(1, 2)]}\n    return f(1), inner(), n, Own().m(), Own.twice, pairs, text, "
         "[(y := x) for x in (1,)], y, e if False else k\n",
     },
@@ -141,19 +141,37 @@ def test_one_text_means_what_the_files_mean(case: str, tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("files", "said"),
     [
-        (("import a\nx = a.n", "import b\nn = b.n", "import a\nn = 1"), "a.py: is imported in a circle: move what both"),
+        (
+            ("import a\nx = a.n", "import b\nn = b.n", "import a\nn = 1"),
+            "a.py: is imported in a circle: move what both",
+        ),
         (("import a\nx = a.n", "import task\nn = 1"), "it imports its own file: move what both need"),
-        (("import a\nprint(\n  a)", "n = 1"), "task.py: line 3: uses the module a.py itself: import the names that are"),
+        (
+            ("import a\nprint(\n  a)", "n = 1"),
+            "task.py: line 3: uses the module a.py itself: import the names that are",
+        ),
         (("import a\na.n = 2", "n = 1"), "task.py: line 2: changes 'n' of the module a.py"),
         (("\nfrom a import m", "n = 1"), "task.py: line 2: imports 'm' from a.py, which does not define it"),
         (("import a\na.m()", "n = 1"), "task.py: line 2: imports 'm' from a.py, which does not define it"),
         (("import a.b", "n = 1"), "task.py: line 1: imports 'a.b', but there is no a/b.py"),
         (("import torch, a", "n = 1"), "task.py: line 1: import what lies beside the file in a statement of its own"),
-        (("from a import n\nn = 2", "n = 1"), "task.py: 'n' is imported and bound otherwise too: give one another name"),
-        (("from a import n\nfrom b import n", "n = 1", "n = 2"), "line 2: 'n' is imported from two places: give one anoth"),
+        (
+            ("from a import n\nn = 2", "n = 1"),
+            "task.py: 'n' is imported and bound otherwise too: give one another name",
+        ),
+        (
+            ("from a import n\nfrom b import n", "n = 1", "n = 2"),
+            "line 2: 'n' is imported from two places: give one anoth",
+        ),
         (("from a import n", "n = 1\nif n:"), "a.py: line 2: expected an indented block"),
-        (("from a import *\nn", "__all__ = ['n'] + []\nn = 1"), "a.py: line 1: __all__ must be a literal list of names"),
-        (("from a import f\nn = 1\nx = f()", "n = 2\ndef f():\n    global n\n    return n"), "a.py: 'n' means something else"),
+        (
+            ("from a import *\nn", "__all__ = ['n'] + []\nn = 1"),
+            "a.py: line 1: __all__ must be a literal list of names",
+        ),
+        (
+            ("from a import f\nn = 1\nf()", "n = 2\ndef f():\n    global n\n    return n"),
+            "a.py: 'n' means something else",
+        ),
     ],
 )
 def test_what_cannot_be_one_text_is_refused(files: tuple[str, ...], said: str, tmp_path: Path) -> None:
@@ -167,7 +185,7 @@ def test_compiled_modules_are_refused_and_what_is_not_beside_is_left_alone(tmp_p
     path = written(tmp_path, {"task": "import math, lost.part, pytest\nfrom . import lost\n", "math": "pi = 3\n"})
     assert bundle(path.read_text(), path, "name") == path.read_text()
     (tmp_path / "fast.cpython-311.so").touch()
-    with pytest.raises(TaskError, match="imports fast.cpython-311.so, compiled code"):
+    with pytest.raises(TaskError, match=r"imports fast\.cpython-311\.so, compiled code"):
         bundle("import fast\n", path, "name")
 
 
@@ -193,7 +211,7 @@ class Block(nn.Module):
 def check(x):
     pass
 '''
-TASK = '''import torch
+TASK = """import torch
 from helpers import Block, dim
 
 rows = 64
@@ -214,7 +232,7 @@ def get_inputs():
 
 def get_init_inputs():
     return [dim]
-'''
+"""
 
 
 def test_a_task_with_a_module_beside_it_is_searched_and_resumed_without_that_module(
@@ -251,5 +269,7 @@ def test_modules_that_are_neither_beside_nor_installed_are_refused(
     path = written(tmp_path / "task", {"task": TASK.replace("from helpers", "from far_helpers")})
     written(tmp_path / "far", {"far_helpers": HELPERS})
     monkeypatch.syspath_prepend(str(tmp_path / "far"))
-    with pytest.raises(TaskError, match=r"imports 'far_helpers' from .*far_helpers.py, which is neither installed nor besi"):
+    with pytest.raises(
+        TaskError, match=r"imports 'far_helpers' from .*far_helpers.py, which is neither installed nor besi"
+    ):
         load_task(path)
