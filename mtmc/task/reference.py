@@ -7,6 +7,7 @@ torch.
 
 from __future__ import annotations
 
+import functools
 import math
 import sys
 import types
@@ -130,7 +131,7 @@ def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
     Raises: whatever the file raises.
     """
     module = types.ModuleType(_MODULE)
-    code = compile(apply_constants(source, variant.constants), _filename(name), "exec")
+    code = _compiled(source, variant.constants, name)
     previous = sys.modules.get(_MODULE)
     sys.modules[_MODULE] = module  # Dataclasses and typing look their module up by name.
     try:
@@ -141,6 +142,12 @@ def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
         else:
             sys.modules[_MODULE] = previous
     return module.__dict__
+
+
+@functools.lru_cache(maxsize=16)
+def _compiled(source: str, constants: tuple[tuple[str, int], ...], name: str) -> types.CodeType:
+    """A file's code; kept, since a long one takes longer to compile than to run at small shapes."""
+    return compile(apply_constants(source, constants), _filename(name), "exec")
 
 
 def instantiate(
