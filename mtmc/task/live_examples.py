@@ -13,7 +13,7 @@ the example's shapes; at other shapes it gets values of the same kind:
 The values stand in the text, as words with counts ("0.0*5 -inf*3"), at most `_LONGEST` characters a tensor: the file
 has to stay one that people and models read. Of a longer mask the text has the beginning, longer lists of integers are
 drawn in their range. Inputs get the example's strides too (transposed, expanded, sliced, channels last), where these
-are those of a part of a dense tensor.
+are those of a part of a dense tensor (`mtmc.task.live_layout`).
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import Any
 
 import torch
+
+from mtmc.task.live_layout import as_tuple, contiguous, layout_of
 
 _log = logging.getLogger(__name__)
 
@@ -76,19 +78,6 @@ class _Expression:
     helpers: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Memory in which a tensor lies that is not contiguous.
-
-    dims: those that have memory, the outermost first. memory: sizes of the dense tensor that it is a part of, as text.
-    inner: the distance of neighbours along the last one.
-    """
-
-    dims: tuple[int, ...]
-    memory: tuple[str, ...]
-    inner: int
-
-
 def print_inputs(
     names: Sequence[str],
     examples: Sequence[torch.Tensor],
@@ -115,60 +104,21 @@ def _input(
     base, base_shape = example, list(shape)
     for dim in expanded:
         base, base_shape[dim] = base.narrow(dim, 0, 1), "1"
-    layout = None if base.is_contiguous() else _layout(base, base_shape)
-    if layout is None and not base.is_contiguous():
-        _log.warning("task %s: input %s has strides %s, which no part of a dense tensor has", task, name, base.stride())
-    own = _own_values(name, base, base_shape, sizes, task)
+    layout = layout_of(base, base_shape)
     if layout is None:
-        found = own or _Expression(random_input(base, base_shape))
-        text = found.text
-    elif own is None:
-        memory = [*layout.memory, *([str(layout.inner)] if layout.inner > 1 else [])]
-        found = _Expression(random_input(base, memory))
-        text = _part(found.text, layout, base_shape)
+        _log.warning("task %s: input %s has strides %s, which no part of a dense tensor has", task, name, base.stride())
+        layout = contiguous(base_shape)
+    found = _own_values(name, base, base_shape, sizes, task)
+    if found is None:
+        text, helpers = layout.part(random_input(base, layout.memory)), tuple[str, ...]()
+    elif layout.is_whole:
+        text, helpers = found.text, found.helpers
     else:
-        found = own
-        memory = [*layout.memory, *([str(layout.inner)] if layout.inner > 1 else [])]
-        empty = f"torch.zeros({_tuple(memory)}, dtype={base.dtype})"
-        text = f"{_part(empty, layout, base_shape)}.copy_({found.text})"
+        empty = f"torch.zeros({as_tuple(layout.memory)}, dtype={base.dtype})"
+        text, helpers = f"{layout.part(empty)}.copy_({found.text})", found.helpers
     if expanded:
         text = f"({text}).expand({', '.join(shape)})"
-    return text, found.helpers
-
-
-def _layout(tensor: torch.Tensor, shape: Sequence[str]) -> _Layout | None:
-    """How a tensor lies in a dense one; None where it lies in none (overlapping windows)."""
-    loose = [dim for dim, size in enumerate(tensor.shape) if size == 1]
-    steps = tensor.stride()
-    dims = sorted((dim for dim in range(tensor.dim()) if dim not in loose), key=lambda dim: -steps[dim])
-    memory = [shape[dim] for dim in (*loose, *dims[:1])]
-    for outer, dim in pairwise(dims):
-        room, rest = divmod(tensor.stride(outer), tensor.stride(dim))
-        if rest or room < tensor.shape[dim]:
-            return None
-        memory.append(_room(room, tensor.shape[dim], shape[dim]))
-    return _Layout((*loose, *dims), tuple(memory), tensor.stride(dims[-1]))
-
-
-def _room(room: int, size: int, text: str) -> str:
-    """The memory of a dimension as text, from its size's."""
-    if room == size:
-        return text
-    if text.isdigit():
-        return str(room)
-    return f"{room // size} * ({text})" if room % size == 0 else f"{text} + {room - size}"
-
-
-def _part(memory: str, layout: _Layout, shape: Sequence[str]) -> str:
-    """The tensor of a layout out of its memory."""
-    wanted = [shape[dim] for dim in layout.dims]
-    slices = [":" if have == want else f":{want}" for have, want in zip(layout.memory, wanted, strict=True)]
-    slices += ["0"] if layout.inner > 1 else []
-    while slices and slices[-1] == ":":
-        slices.pop()
-    text = f"{memory}[{', '.join(slices)}]" if slices else memory
-    back = [layout.dims.index(dim) for dim in range(len(layout.dims))]
-    return text if back == sorted(back) else f"({text}).permute({', '.join(map(str, back))})"
+    return text, helpers
 
 
 def _own_values(
@@ -182,7 +132,7 @@ def _own_values(
     if bool((values == values.flatten()[0]).all()):
         only = values.flatten()[0].item()
         below = _below(values, sizes) if only > 1 else []
-        return _Expression(" % ".join([f"torch.full({_tuple(shape)}, {_number(only)}, {dtype})", *below]))
+        return _Expression(" % ".join([f"torch.full({as_tuple(shape)}, {_number(only)}, {dtype})", *below]))
     found = _positions(values, shape, dtype) or _triangle(values, shape, dtype) or _offsets(values, shape, sizes)
     if found is not None:
         return found
@@ -340,13 +290,9 @@ def _number(value: bool | int | float) -> str:
     return f'float("{value}")' if value in (float("inf"), float("-inf")) or value != value else repr(value)
 
 
-def _tuple(parts: Sequence[str]) -> str:
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-
 def random_input(example: torch.Tensor, shape: Sequence[str]) -> str:
     """An expression for a random tensor like the example: its shape, dtype and, for integers, its range."""
-    sizes = _tuple(shape)
+    sizes = as_tuple(shape)
     if example.dtype == torch.bool:
         share = example.double().mean().item() if example.numel() else 0.5
         return f"torch.rand({sizes}) < {share:.3g}"
@@ -363,4 +309,4 @@ def random_input(example: torch.Tensor, shape: Sequence[str]) -> str:
         text = f"torch.randn({sizes})" if 0.5 < scale < 2 else f"{scale:.3g} * torch.randn({sizes})"
     else:  # Never negative: it may have to stay so, for a logarithm or a square root.
         text = f"{low:.3g} + {high - low:.3g} * torch.rand({sizes})"
-    return f"({text}){cast}" if cast or "*" in text else text
+    return f"({text}){cast}" if cast else text

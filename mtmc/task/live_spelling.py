@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from mtmc.task.live_layout import as_tuple, contiguous, layout_of
+
 _INFIX = {
     "aten.add.Tensor": "+",
     "aten.sub.Tensor": "-",
@@ -108,16 +110,21 @@ def spell(op: str, args: Sequence[str], kwargs: Mapping[str, str]) -> str:
         x, weight, bias, mean, variance, training, momentum, eps, _ = args
         known = ", ".join((x, mean, variance, weight, bias, training, momentum, eps))
         return f"torch.nn.functional.batch_norm({known})"
+    name = op.split(".")[1]
+    if name.endswith("_") and not name.startswith("_") and hasattr(torch.Tensor, name):  # in place
+        return f"{args[0]}.{name}({', '.join([*args[1:], *named])})"
     return f"torch.ops.{op}({', '.join([*args, *named])})"
 
 
 def initial_tensor(tensor: torch.Tensor) -> str:
-    """An expression for a tensor of the same shape and dtype, of plausible size; the state dict replaces it."""
-    shape = f"({', '.join(map(str, tensor.shape))}{',' if tensor.dim() == 1 else ''})"
+    """An expression for a tensor of the same shape, strides and dtype, of plausible size; the state dict replaces it."""
+    shape = [str(size) for size in tensor.shape]
+    layout = layout_of(tensor, shape) or contiguous(shape)
+    memory = as_tuple(layout.memory)
     dtype = "" if tensor.dtype == torch.float32 else f", dtype={tensor.dtype}"
     if tensor.dtype not in (torch.float32, torch.float64, torch.float16, torch.bfloat16):
-        return f"torch.zeros({shape}{dtype})"
+        return layout.part(f"torch.zeros({memory}{dtype})")
     if tensor.dim() < 2:
-        return f"torch.rand({shape}{dtype})"
+        return layout.part(f"torch.rand({memory}{dtype})")
     fan_in = max(1, tensor.numel() // max(1, tensor.shape[0]))
-    return f"torch.randn({shape}{dtype}) * {1 / math.sqrt(fan_in):.3g}"
+    return layout.part(f"torch.randn({memory}{dtype}) * {1 / math.sqrt(fan_in):.3g}")

@@ -111,3 +111,22 @@ def test_a_long_mask_is_repeated_and_long_integers_are_drawn_with_a_warning(capl
     assert "task long: input tensors_1 is drawn from its range" in caplog.text
     _, (found, _) = printed(task)
     assert torch.equal(found[:32, :32], mask[:32, :32]) and found.float().mean() > 0.4
+
+
+def test_parameters_keep_their_strides() -> None:
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(16, 8).t())
+            self.register_buffer("part", torch.randn(8, 32)[:, ::2])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x @ self.weight + self.part.sum(0)
+
+    module = Turned()
+    task = task_from_module(module, torch.randn(6, 8))
+    model, (x,) = printed(task)
+    assert model.weight.stride() == (1, 8) and model.part.stride() == module.part.stride()
+    assert torch.equal(model.weight, module.weight) and isinstance(model.weight, nn.Parameter)
+    with torch.no_grad():
+        assert torch.allclose(model(x), module(x), atol=1e-5)
