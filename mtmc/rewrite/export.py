@@ -8,9 +8,17 @@ import sys
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mtmc.errors import TaskError
+from mtmc.rewrite.effects import (
+    Sharing,
+    changed_placeholders,
+    keeps_statistics,
+    refuse_overlaps,
+    refuse_what_is_not_followed,
+    sharing,
+)
 from mtmc.task import Task, Variant, apply_constants
 from mtmc.task.exporting import quiet_export
 
@@ -28,8 +36,16 @@ SAME_VALUES = ("aten.lift_fresh_copy.default", "aten.detach_.default", "aten.det
 """Ops whose result is their operand, as far as values go."""
 
 
-def export_reference(task: Task, variant: Variant) -> tuple[ExportedProgram, Module]:
-    """The export of the reference at one variant's shapes, without data, and the module it was made of.
+class Export(NamedTuple):
+    """A functional export, the module that it was made of, and how what it changes lies in memory."""
+
+    program: ExportedProgram
+    model: Module
+    sharing: Sharing
+
+
+def export_reference(task: Task, variant: Variant) -> Export:
+    """The export of the reference at one variant's shapes, without data.
 
     Raises: TaskError naming the op and the line of the reference where it does not export.
     """
@@ -52,7 +68,7 @@ def _export(
     fake: bool,
     open_dimensions: Callable[[Any], Any] | None = None,
     toggled: bool = False,
-) -> tuple[ExportedProgram, Module]:
+) -> Export:
     """The export. fake: no data for the model and its inputs either.
 
     open_dimensions: which dimensions of an input may vary, in torch.export's terms. toggled: with all modules in
@@ -76,9 +92,13 @@ def _export(
             open_ = None if open_dimensions is None else _each(model, inputs, open_dimensions)
             exported = torch.export.export(model, inputs, dynamic_shapes=open_, strict=False)
             if any(_mutates(node) for node in exported.graph.nodes):
+                refuse_what_is_not_followed(exported)
                 exported = exported.run_decompositions({})
             _refuse_state(exported, plain)
-            return exported, model
+            if not changed_placeholders(exported):
+                return Export(exported, model, Sharing())
+            refuse_overlaps(exported, model, inputs)
+            return Export(exported, model, sharing(exported, model, inputs))
     finally:
         sys.modules.pop(module.__name__, None)
 
@@ -90,9 +110,10 @@ def export_open(
     from torch._subclasses.fake_tensor import DataDependentOutputException
 
     try:
-        return _export(task, variant, True, open_dimensions, toggled)
+        export = _export(task, variant, True, open_dimensions, toggled)
     except DataDependentOutputException:
-        return _export(task, variant, False, open_dimensions, toggled)
+        export = _export(task, variant, False, open_dimensions, toggled)
+    return export.program, export.model
 
 
 def _each(model: Module, inputs: tuple[Any, ...], open_dimensions: Callable[[Any], Any]) -> tuple[Any, ...]:
@@ -136,13 +157,12 @@ def copied(node: Node) -> Node | None:
 
 
 def _refuse_state(program: ExportedProgram, plain: set[str]) -> None:
-    """Raises: TaskError where a result depends on what a plain tensor attribute held before the call.
+    """Raises: TaskError where a result, or what a call leaves behind, depends on what a plain tensor attribute held before.
 
-    It does not move with its module, and what a call leaves in it would have to be kept too. One that forward sets before it
-    reads it makes no difference to the results.
+    It does not move with its module. One that forward sets before it reads it is set by a version too.
     """
     signature = program.graph_signature
-    needed = {str(name) for name in signature.user_outputs}
+    needed = {str(getattr(spec.arg, "name", "")) for spec in signature.output_specs}
     for node in reversed(program.graph.nodes):
         if node.name in needed:
             source = copied(node)
@@ -184,6 +204,8 @@ def _converting() -> Iterator[None]:
 def _mutates(node: Node) -> bool:
     if str(node.target) in SAME_VALUES:
         return False
+    if keeps_statistics(node):
+        return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and bool(schema.is_mutable)
 

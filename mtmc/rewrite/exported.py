@@ -16,8 +16,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
-from mtmc.rewrite.export import FRAME, SAME_VALUES, copied, export_reference
-from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Tensor, Varying
+from mtmc.rewrite.effects import Sharing
+from mtmc.rewrite.export import FRAME, SAME_VALUES, Export, copied, export_reference
+from mtmc.rewrite.graph import CONSTANT, Current, Graph, Mutation, Op, Ref, Tensor, Varying
 from mtmc.rewrite.side_by_side import beside
 from mtmc.task import Task
 
@@ -95,9 +96,11 @@ def _export_graph(task: Task) -> Graph:
     return _merge(exports, labels)
 
 
-def _merge(exports: list[tuple[ExportedProgram, Module]], labels: list[str]) -> Graph:
+def _merge(exports: list[Export], labels: list[str]) -> Graph:
     """One graph of exports. Raises: _NotAlike where one of them differs from the first."""
-    programs = [program for program, _ in exports]
+    programs = [export.program for export in exports]
+    if len({_kinds(export) for export in exports}) > 1:
+        raise _NotAlike("other tensors are changed")
     columns = [list(program.graph.nodes) for program in programs]
     for place, column in enumerate(columns):
         if list(map(_called, column)) != list(map(_called, columns[0])):
@@ -105,7 +108,14 @@ def _merge(exports: list[tuple[ExportedProgram, Module]], labels: list[str]) -> 
             if aligned is None:
                 raise _NotAlike("other ops")
             columns[place] = aligned
-    return Merger(programs, [model for _, model in exports], labels).graph(list(zip(*columns, strict=True)))
+    models = [export.model for export in exports]
+    return Merger(programs, models, labels, exports[0].sharing).graph(list(zip(*columns, strict=True)))
+
+
+def _kinds(export: Export) -> tuple[Any, ...]:
+    """What an export changes, and how its results lie beside that."""
+    specs = [(spec.kind.name, spec.target) for spec in export.program.graph_signature.output_specs]
+    return (*specs, export.sharing.rebound, tuple(sorted(export.sharing.same.items())), export.sharing.shared)
 
 
 def _called(node: Node) -> str:
@@ -115,7 +125,15 @@ def _called(node: Node) -> str:
 class Merger:
     """Reads the same node of all exports side by side."""
 
-    def __init__(self, programs: list[ExportedProgram], models: list[Module], labels: list[str]) -> None:
+    def __init__(
+        self,
+        programs: list[ExportedProgram],
+        models: list[Module],
+        labels: list[str],
+        sharing: Sharing | None = None,
+    ) -> None:
+        """sharing: of the first export; where it is left out, nothing is known of how results lie in memory."""
+        self.sharing = sharing or Sharing()
         self.programs = programs
         self.models = models
         self.labels = labels
@@ -123,6 +141,8 @@ class Merger:
         self.values: dict[str, Tensor] = {}
         self.ops: list[Op] = []
         self.output: Any = None
+        self.mutations: list[Mutation] = []
+        self.shared: frozenset[str] = frozenset()
 
     def graph(self, rows: list[tuple[Node, ...]]) -> Graph:
         signature = self.programs[0].graph_signature
@@ -151,19 +171,41 @@ class Merger:
             elif node.op == "call_function":
                 self._call(nodes)
             elif node.op == "output":
-                count = len(signature.user_outputs)
-                self.output = self._convert([_last(each.args[0], count) for each in nodes])
+                self._results([list(each.args[0]) for each in nodes])
         return Graph(
             inputs=tuple(inputs),
             argument_of=inputs,
             parameters={self.names[node]: path for node, path in parameters.items() if node in self.names},
-            ops=_live(self.ops, self.output),
+            ops=_live(self.ops, (self.output, tuple(Ref(each.value) for each in self.mutations))),
             values=self.values,
             output=_unflatten(self.programs[0], self.output),
+            mutations=tuple(self.mutations),
+            shared=self.shared,
             attributes=_attributes(self.models),
             variants=tuple(self.labels),
             fixed=fixed,
         )
+
+    def _results(self, columns: list[list[Any]]) -> None:
+        """What forward changes, and what it returns. columns: the outputs of each export."""
+        signature = self.programs[0].graph_signature
+        of_path = {path: name for name, path in signature.inputs_to_buffers.items()}
+        returned: list[Any] = []
+        for spec, *column in zip(signature.output_specs, *columns, strict=True):
+            value = self._convert(column)
+            if "MUTATION" not in spec.kind.name:
+                returned.append(value)
+                continue
+            target = self.names[of_path.get(str(spec.target), str(spec.target))]
+            if value.name != target:
+                self.mutations.append(Mutation(target, value.name, str(spec.target) in self.sharing.rebound))
+        changed = {mutation.target: mutation for mutation in self.mutations}
+        for at, name in self.sharing.same.items():
+            mutation = changed.get(self.names[name])
+            if mutation is not None and not mutation.rebound and returned[at] == Ref(mutation.value):
+                returned[at] = Current(mutation.target)
+        self.output = tuple(returned)
+        self.shared = frozenset(returned[at].name for at in self.sharing.shared if isinstance(returned[at], Ref))
 
     def _rename(self, node: str, wanted: str) -> str:
         """Give a node's value a name of its own that no kernel uses for something else."""
@@ -249,11 +291,6 @@ class Merger:
         if isinstance(first, (int, float)):
             return Varying(tuple(column))
         raise _NotAlike(f"argument {first!r} differs")
-
-
-def _last(items: Any, count: int) -> tuple[Any, ...]:
-    """The last `count` outputs of an export: before them stand the new values of mutated buffers."""
-    return tuple(items[len(items) - count :])
 
 
 def _line(node: Node) -> int | None:

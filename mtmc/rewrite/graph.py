@@ -32,6 +32,25 @@ class Ref:
 
 
 @dataclass(frozen=True)
+class Current:
+    """Stands in forward's result for a tensor that forward changes: it is returned itself, as it is then."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A change that forward leaves behind: the input or buffer `target` holds what `value` is.
+
+    rebound: whether the module's attribute is another tensor then, instead of the same one with other values.
+    """
+
+    target: str
+    value: str
+    rebound: bool = False
+
+
+@dataclass(frozen=True)
 class Varying:
     """A number argument that differs between variants."""
 
@@ -97,7 +116,9 @@ class Graph:
     inputs: names of forward's tensor arguments; argument_of: what forward calls them.
     parameters: value name -> attribute path ("fc.weight").
     attributes: numbers found on the module, attribute path -> value at every variant ("attention.heads" -> (8, 2)).
-    output: forward's result: a Ref, or tuples, lists and dicts of them.
+    output: forward's result: a Ref or Current, or tuples, lists and dicts of them.
+    mutations: what forward changes, each input or buffer once. shared: values of the result that share memory with what
+    forward changes, in the reference.
     variants: labels, the full shapes first.
     fixed: forward's arguments that are no tensors, by the names that `argument_of` would give: the value at every variant.
     applied_rules: how algebra changed it (see `mtmc.rewrite.algebra`), a sentence each; () as exported.
@@ -114,6 +135,8 @@ class Graph:
     variants: tuple[str, ...]
     found: tuple[str, ...] = ()
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    mutations: tuple[Mutation, ...] = ()
+    shared: frozenset[str] = frozenset()
     by_name: Mapping[str, Op] = field(init=False, repr=False, compare=False)
     producer: Mapping[str, str] = field(init=False, repr=False, compare=False)
     reads: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)
@@ -131,21 +154,27 @@ class Graph:
                 readers.setdefault(ref, []).append(op.name)
         object.__setattr__(self, "reads", reads)
         object.__setattr__(self, "_readers", readers)
-        object.__setattr__(self, "_results", frozenset(_refs((self.output,))))
+        written = frozenset(mutation.value for mutation in self.mutations)
+        object.__setattr__(self, "_results", written.union(_refs((self.output,))))
         object.__setattr__(self, "_place", {value: at for at, value in enumerate(self.values)})
 
     def results(self) -> frozenset[str]:
-        """Names of the values that forward returns."""
+        """Names of the values that forward returns, or leaves in what it changes."""
         return self._results
 
     @cached_property
     def used(self) -> frozenset[str]:
-        """The values that an op reads or forward gives."""
+        """The values that an op reads or forward gives or leaves behind."""
         return self._results.union(*self.reads.values())
 
     def readers(self, value: str) -> Sequence[str]:
         """Names of the ops that read a value, in graph order."""
         return self._readers.get(value, ())
+
+    @cached_property
+    def returned(self) -> frozenset[str]:
+        """Names of the values that forward returns as they were made."""
+        return frozenset(_refs((self.output,)))
 
     def leaving(self, ops: Collection[str]) -> list[str]:
         """The values that some ops make and another op or forward's result reads, in the order of `values`."""

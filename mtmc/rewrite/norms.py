@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, Operand, operand
+from mtmc.rewrite.body import Builder, Expand, NotCovered, Number, Operand, operand
 from mtmc.rewrite.graph import Op, Ref, Varying
-from mtmc.rewrite.steps import argument, floats, mean_of, tensor, variance_of
+from mtmc.rewrite.steps import argument, count_of, floats, mean_of, tensor, variance_of
 
 _NORMAL = "({0} - {1}) * (1.0 / tl.sqrt({2} + {3}))"
 """Of x, its mean, its variance and eps."""
@@ -93,6 +93,29 @@ def _batch_norm(builder: Builder, op: Op) -> None:
     _batch_norm_of(builder, op, training, (x, weight, bias, mean, var, eps))
 
 
+def _batch_norm_in_training(builder: Builder, op: Op) -> None:
+    """With the running statistics that it leaves behind, where they are needed: old ones and new ones, weighted by momentum,
+    the variance with the divisor n - 1."""
+    x, weight, bias, *running, _, momentum, eps = op.args[:8]
+    floats(builder, op, x.name)
+    shape = builder.shape(x.name)
+    dims = (0, *range(2, len(shape)))
+    mean, variance = variance_of(builder, x.name, dims, 0)
+    kept = [(running[at], op.outputs[3 + at]) for at in range(2) if op.outputs[3 + at] in builder.graph.used]
+    for old, new in kept:
+        found = mean
+        if new == op.outputs[4]:
+            count, less = count_of(builder, x.name, dims), count_of(builder, x.name, dims, 1)
+            found = builder.map("{0} * ({1} / {2})", variance, count, less, hint="unbiased", flops=2)
+        last = builder.trailing(old.name, len(shape) - 2)
+        weighted = builder.map(
+            "{0} * {2} + {1} * {3}", found, last, operand(momentum), Number(1 - momentum), hint="weighted", flops=3
+        )
+        builder.view(weighted, (shape[1],), name=new)
+    normal = builder.map(_NORMAL, x.name, mean, variance, operand(eps), hint="normal", flops=5)
+    channels(builder, normal, weight, bias, op.outputs[0])
+
+
 def _batch_norm_eval(builder: Builder, op: Op) -> None:
     x, weight, bias, mean, var, _, eps = op.args[:7]
     _batch_norm_of(builder, op, False, (x, weight, bias, mean, var, eps))
@@ -104,7 +127,6 @@ def _batch_norm_without_statistics(builder: Builder, op: Op) -> None:
 
 
 def _batch_norm_of(builder: Builder, op: Op, training: bool, arguments: tuple[Any, ...]) -> None:
-    """The normalized tensor only: a forward that also returns what it keeps (new running statistics) is not covered."""
     x, weight, bias, mean, _, eps = arguments
     floats(builder, op, x.name)
     if training or mean is None:
@@ -132,7 +154,7 @@ NORMS: dict[str, Expand] = {
     "aten.group_norm.default": _group_norm,
     "aten.instance_norm.default": _instance_norm,
     "aten.batch_norm.default": _batch_norm,
-    "aten._native_batch_norm_legit_functional.default": _batch_norm,
+    "aten._native_batch_norm_legit_functional.default": _batch_norm_in_training,
     "aten._native_batch_norm_legit_no_training.default": _batch_norm_eval,
     "aten._native_batch_norm_legit.no_stats": _batch_norm_without_statistics,
 }

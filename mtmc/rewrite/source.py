@@ -17,7 +17,7 @@ from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered, build
 from mtmc.rewrite.cuda_graph import GraphedForward
 from mtmc.rewrite.folding import INDENT, LONGEST, folded
-from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref
+from mtmc.rewrite.graph import CONSTANT, Current, Graph, Op, Ref
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.reference_text import dropped_lines, forward_signature, imports, kept_lines, model_head, renamed
@@ -27,6 +27,7 @@ from mtmc.rewrite.templates.channels_copy import LAUNCHER, TEXT
 from mtmc.rewrite.templates.channels_last import FORMATS, is_channels_last
 from mtmc.rewrite.templates.writer import Printed
 from mtmc.rewrite.torch_call import call_text, gives_one
+from mtmc.rewrite.write_back import NORM, WriteBack, grouped, write_back
 from mtmc.task import Task
 
 
@@ -70,7 +71,7 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
 
     Raises: CoderError naming the stage that cannot be written.
     """
-    printer = _ForwardPrinter(task, graph, plan.cuda_graph)
+    printer = _ForwardPrinter(task, graph, plan.cuda_graph, write_back(graph, plan))
     printed: dict[Stage, Printed] = {}
     for stage in plan.stages:
         if not stage.is_torch:
@@ -143,10 +144,12 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
 
 
 class _ForwardPrinter:
-    """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed."""
+    """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed. left: what is left behind."""
 
-    def __init__(self, task: Task, graph: Graph, cuda_graph: bool = False) -> None:
-        self.graph = graph
+    def __init__(
+        self, task: Task, graph: Graph, cuda_graph: bool = False, left: WriteBack | None = None
+    ) -> None:
+        self.graph, self._left = graph, left or WriteBack()
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)
         self.expressions = dict(expressions)
@@ -184,14 +187,19 @@ class _ForwardPrinter:
         expressions = self._channels_last(op) if is_channels_last(stage) else self.expressions
         if self.channels_last & set(op.refs()):
             self.channels_last |= set(op.outputs)
+        changed = self._left.in_place.get(op.name, ())
         try:
-            text = call_text(op, expressions, self.scope(tuple(op.refs())), self.graph)
+            text = call_text(op, expressions, self.scope(tuple(op.refs())), self.graph, changed)
         except NoExpression as error:
             raise CoderError(
                 f"op {op.target} (line {op.line} of the reference) takes a number that the rewriter cannot express for "
                 f"other shapes: {error}"
             ) from error
-        if gives_one(op, self.graph.used):
+        self.expressions |= {op.outputs[made]: self.expressions[value] for _, made, value in changed}
+        if changed and op.target != NORM:
+            self._add(stage, text)
+            return
+        if changed or gives_one(op, self.graph.used):
             target = self.name(op.outputs[0])
         else:
             target = ", ".join(self.name(value) if value in self.graph.used else "_" for value in op.outputs)
@@ -232,6 +240,7 @@ class _ForwardPrinter:
         self.lines += [(stage, part) for part in folded(INDENT * 2 + text)]
 
     def finish(self) -> None:
+        self._write_back()
         self.lines.append((None, f"{INDENT * 2}return {self._result(self.graph.output)}"))
         if self.cuda_graph is None:
             return
@@ -240,8 +249,28 @@ class _ForwardPrinter:
         read += [text for text in self.attributes if text in body]
         self.lines += [(None, INDENT + line if line else line) for line in ["", *self.cuda_graph.forward(read)]]
 
+    def _write_back(self) -> None:
+        """Leave behind what is not there yet. What lies in a changed tensor and is needed as it is, is copied before."""
+        places = {target: self.expressions[target] for target, _, _ in self._left.copied}
+        for value in sorted(self._left.cloned, key=list(self.graph.values).index):
+            text = self.expressions[value]
+            self._line(f"{self.name(f'{value}_kept')} = {text}.clone()")
+            self.expressions[value] = self.expressions[f"{value}_kept"]
+        copies, rebound = [], []
+        for target, value, is_other in self._left.copied:
+            texts = places[target], self.expressions[value]
+            if is_other:
+                rebound.append(f"{texts[0]} = {texts[1]}")
+            else:
+                copies.append((*texts, self.graph.values[target].dtype))
+        for text in (*grouped(copies), *rebound):
+            self._line(text)
+
+    def _line(self, text: str) -> None:
+        self.lines += [(None, part) for part in folded(INDENT * 2 + text)]
+
     def _result(self, item: Any) -> str:
-        if isinstance(item, Ref):
+        if isinstance(item, (Ref, Current)):
             return self.expressions[item.name]
         if isinstance(item, tuple):
             return f"({', '.join(self._result(part) for part in item)}{',' if len(item) == 1 else ''})"

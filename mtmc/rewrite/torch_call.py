@@ -8,6 +8,7 @@ from typing import Any
 
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Varying, is_number
 from mtmc.rewrite.sizes import NoExpression, Scope
+from mtmc.rewrite.write_back import NORM, in_place_text
 
 _FUNCTIONAL = "torch.nn.functional"
 _BINARY = {"add": "+", "sub": "-", "mul": "*", "div": "/", "matmul": "@", "mm": "@"}
@@ -73,12 +74,17 @@ _NORMS = {
 }
 """Where the arguments of torch.nn.functional.batch_norm and instance_norm stand in the op's: input, mean and variance
 that are kept, weight, bias, whether to use the input's own, momentum, eps. In training the statistics that are kept make
-no difference to the result, and a version that is called does not keep any."""
+no difference to the normalized tensor."""
 _SHAPED = ("aten.view.default", "aten.reshape.default")
 
 
-def call_text(op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph) -> str:
-    """The call as an expression. expressions: of the values in reach. Raises: NoExpression."""
+def call_text(
+    op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph, in_place: tuple[tuple[int, int, str], ...] = ()
+) -> str:
+    """The call as an expression. expressions: of the values in reach. in_place: see `WriteBack.in_place`.
+
+    Raises: NoExpression.
+    """
 
     def text(item: Any, between: bool = False) -> str:
         return _argument(item, expressions, scope, op, between)
@@ -88,10 +94,15 @@ def call_text(op: Op, expressions: Mapping[str, str], scope: Scope, graph: Graph
         if is_number(op):  # filled on the device: a copy from the host would wait for it
             return f"torch.full((), {_numbers(op.args[0])}, dtype={op.args[1]}{device})"
         return f"torch.tensor({_numbers(op.args[0])}, dtype={op.args[1]}{device})"
-    if op.target in _NORMS:
+    if in_place and op.target != NORM:
+        named = ", ".join(f"{key}={text(value)}" for key, value in op.kwargs.items())
+        return in_place_text(op, expressions[in_place[0][2]], text, named)
+    if op.target in _NORMS and (in_place or op.target != NORM or not set(op.outputs[1:]) & set(graph.used)):
         kind = "instance_norm" if "instance" in op.target else "batch_norm"
         found = [op.args[at] if at is not None else None for at in _NORMS[op.target]]
         found[5] = bool(found[5])
+        if in_place:
+            found[1:3] = op.args[3:5]
         return f"{_FUNCTIONAL}.{kind}({', '.join(text(item) for item in found)})"
     name = op.target.split(".")[1]
     if op.target in _SHAPED and isinstance(op.args[0], Ref):

@@ -9,6 +9,7 @@ went wrong}. The first way is compared at all small shapes, each further one at 
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import itertools
 import json
@@ -97,10 +98,9 @@ def differences(task: Task, source: str, variants: Iterable[Variant], folder: Pa
         version = candidate.ModelNew(*arguments)
         torch.manual_seed(1)
         inputs = getattr(reference, variant.inputs)()
-        with torch.no_grad():
-            found = flat(version(*inputs))
-            wanted = flat(model(*inputs))
-            exact = flat(model.double()(*[x.double() if x.is_floating_point() else x for x in inputs]))
+        wide = [x.double() if x.is_floating_point() else x for x in inputs]
+        exact_model = copy.deepcopy(model).double()
+        found, wanted, exact = after_calls(version, inputs), after_calls(model, inputs), after_calls(exact_model, wide)
         for index, (a, b, c) in enumerate(zip(found, wanted, exact, strict=True)):
             if a.shape != b.shape or a.dtype != b.dtype:
                 return f"{variant.label}: output {index} is {a.shape} {a.dtype}, not {b.shape} {b.dtype}"
@@ -109,6 +109,17 @@ def differences(task: Task, source: str, variants: Iterable[Variant], folder: Pa
             if not error <= max(TOLERANCE, 4 * own):
                 return f"{variant.label}: output {index} is off by {error:.2e}"
     return None
+
+
+def after_calls(model: Any, inputs: list[Any]) -> list[torch.Tensor]:
+    """What two calls in a row give, and leave behind in the inputs and in the model's buffers."""
+    found = []
+    for _ in range(2):
+        given = [x.clone() for x in inputs]
+        with torch.no_grad():
+            found += flat(model(*given))
+        found += [*given, *(buffer.clone() for buffer in model.buffers())]
+    return [tensor.clone() for tensor in found]
 
 
 def load(source: str, folder: Path) -> ModuleType:

@@ -73,10 +73,15 @@ class Editor:
                 args, kwargs = _exchanged(op.args, old, by), _exchanged(dict(op.kwargs), old, by)
                 listed.append(replace(op, args=args, kwargs=kwargs))
         output = _exchanged(self.graph.output, old, by)
+        mutations = tuple(
+            replace(each, value=by.name if each.value == old else each.value) for each in self.graph.mutations
+        )
         made = replace(
             self.graph,
-            ops=_live(listed, output),
+            ops=_live(listed, (output, tuple(Ref(each.value) for each in mutations))),
             output=output,
+            mutations=mutations,
+            shared=frozenset(by.name if value == old else value for value in self.graph.shared),
             values={**self.graph.values, **self._values},
             found=(*self.graph.found, sentence),
         )
@@ -115,9 +120,9 @@ def _exchanged(item: Any, old: str, by: Ref) -> Any:
     return item
 
 
-def _live(ops: list[Op], output: Any) -> tuple[Op, ...]:
-    """The ops whose results are used."""
-    last = Op("", "", (output,), {}, (), None)
+def _live(ops: list[Op], results: Any) -> tuple[Op, ...]:
+    """The ops whose results are used. results: what forward returns and leaves behind."""
+    last = Op("", "", (results,), {}, (), None)
     needed, live = set(last.refs()), []
     for op in reversed(ops):
         if needed & set(op.outputs):

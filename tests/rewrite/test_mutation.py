@@ -1,0 +1,124 @@
+"""What a reference changes besides giving its result: a version changes the same, and what cannot be followed is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import torch
+
+from mtmc.errors import TaskError
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.source import print_plan
+from mtmc.task import Task, task_from_source
+from tests.rewrite.interpreting import interpret
+
+TEXT = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+n, m = 48, 64
+VARIANTS = {{"small": {{"n": 6, "m": 10}}, "odd1": {{"n": 3, "m": 33}}}}
+
+
+class Model(nn.Module):
+    def __init__(self, m):
+        super().__init__()
+        {init}
+
+    def forward(self, {arguments}):
+        {forward}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return [m]
+"""
+
+
+def text(forward: str, init: str = "pass", inputs: str = "torch.randn(n, m)", arguments: str = "x") -> str:
+    """A task's file; lines of `forward` and `init` are separated by ";"."""
+    lines = [part.replace("; ", "\n        ") for part in (init, forward)]
+    return TEXT.format(init=lines[0], forward=lines[1], inputs=inputs, arguments=arguments)
+
+
+EMA = 'self.register_buffer("ema", torch.zeros(m))'
+CACHE = 'self.register_buffer("cache", torch.zeros(2, n, m))'
+COUNT = 'self.register_buffer("count", torch.zeros((), dtype=torch.int64))'
+STATE = 'self.register_buffer("h", torch.ones(n, m))'
+ROWS = "torch.randn(2, 2, m), torch.tensor([1, 2])"
+IMAGE = "torch.randn(n, 4, 3, m // 2)"
+REFERENCES = {
+    "ema_then_read": (text("self.ema.mul_(0.9).add_(x.mean(0), alpha=0.1); return x - self.ema", EMA), "self.ema"),
+    "read_then_ema": (
+        text("y = x - self.ema; self.ema.mul_(0.9).add_(x.mean(0), alpha=0.1); return y", EMA),
+        "self.ema",
+    ),
+    "ema_old_and_new": (
+        text("old = self.ema.clone(); self.ema.lerp_(x.mean(0), 0.1); return old + x, self.ema", EMA),
+        "self.ema",
+    ),
+    "cache_buffer": (
+        text("self.cache.index_copy_(1, at, x); return torch.relu(self.cache.sum(1))", CACHE, ROWS, "x, at"),
+        "self.cache.index_copy_(1, at, x)",
+    ),
+    "cache_argument": (
+        text("cache.index_copy_(1, at, x); return F.gelu(x @ cache.transpose(1, 2))", "pass",
+             "torch.randn(2, 2, m), torch.randn(2, n, m), torch.tensor([1, 2])", "x, cache, at"),
+        "cache.index_copy_(1, at, x)",
+    ),
+    "cache_slice": (
+        text("self.cache[:, 1:3] = x; return torch.relu(self.cache.sum(1)), self.cache[:, :3]", CACHE, ROWS, "x, at"),
+        "self.cache",
+    ),
+    "batch_norm_1d": (text("return torch.relu(self.b(x))", "self.b = nn.BatchNorm1d(m)"), "self.b.running_mean"),
+    "batch_norm_2d": (
+        text("return torch.relu(self.b(x)) + 1", "self.b = nn.BatchNorm2d(4, momentum=0.3)", IMAGE),
+        "self.b.num_batches_tracked.add_(1)",
+    ),
+    "batch_norm_twice": (text("return self.b(torch.relu(self.b(x)))", "self.b = nn.BatchNorm1d(m)"), "running_var"),
+    "batch_norm_functional": (
+        text("return torch.relu(F.batch_norm(x, self.ema, self.var, training=True))",
+             f'{EMA}; self.register_buffer("var", torch.ones(m))'),
+        "self.var",
+    ),
+    "input_in_place": (text("x.add_(1); return torch.relu(x * 2)"), "x.add_(1)"),
+    "input_is_the_output": (text("y = torch.relu(x); x.mul_(y); return x"), "return x"),
+    "column_of_an_input": (text("y = torch.exp(x); x[:, 0] = 0; return y * x"), "x"),
+    "view_of_an_input": (text("x.view(-1)[1:3].mul_(5); return torch.relu(x)"), "x"),
+    "counter": (text("self.count += 1; return torch.relu(x) * self.count", COUNT), "self.count.add_(1)"),
+    "no_argument": (
+        text("y = torch.relu(x); state = x.mean(0) if state is None else state; self.ema.copy_(state); return y", EMA)
+        .replace("def forward(self, x)", "def forward(self, x, state=None)"),
+        "self.ema.copy_(",
+    ),
+    "rebound_buffer": (text("self.h = torch.tanh(x + self.h); return self.h * 2", STATE), "self.h = "),
+    "copied_and_returned": (text("h = torch.tanh(x + self.h); self.h.copy_(h); return h", STATE), "self.h.copy_("),
+    "swapped": (
+        text("old = self.h.clone(); self.h.copy_(self.g); self.g.copy_(old); return torch.relu(x) + self.h",
+             f'{STATE}; self.register_buffer("g", torch.zeros(n, m))'),
+        "self.g",
+    ),
+    "shifted": (
+        text("self.h.copy_(self.g); self.g.copy_(torch.relu(x)); return x - self.h",
+             f'{STATE}; self.register_buffer("g", torch.zeros(n, m))'),
+        "self.g",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def problems() -> dict[str, str | None]:
+    ways = [["lower"], ["lower", "fuse"]]
+    return interpret([{"name": name, "source": source, "ways": ways} for name, (source, _) in REFERENCES.items()])
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+def test_kernels_leave_behind_what_torch_does(problems: dict[str, str | None], name: str) -> None:
+    assert problems[name] is None
