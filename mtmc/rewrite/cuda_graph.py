@@ -129,6 +129,8 @@ class GraphedForward:
 
 def fits_cuda_graph(graph: Graph, inputs: Mapping[str, str]) -> bool:
     """Whether the text of this module fits a forward. inputs: the expression of each of the graph's inputs."""
+    if graph.mutations:
+        return False
     return bool(inputs) and all(text.isidentifier() for text in inputs.values()) and bool(_copied(graph))
 
 

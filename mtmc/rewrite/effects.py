@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from torch.fx import Node
     from torch.nn import Module
 
-_FORM = frozenset(
-    "resize_ resize_as_ set_ t_ transpose_ swapaxes_ swapdims_ squeeze_ unsqueeze_ as_strided_ detach_".split()
-)
+_FORM = ("resize_", "resize_as_", "set_", "t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_",
+         "as_strided_")  # fmt: skip
 """Ops that change what memory a tensor shows, and how, instead of the values in it."""
 _SET_DATA = "aten._has_compatible_shallow_copy_type.default"
 """What an assignment to a tensor's `.data` leaves in an export: the assignment itself is lost."""
@@ -62,7 +61,10 @@ def refuse_what_is_not_followed(program: ExportedProgram) -> None:
         for changed in _changed(node):
             root = _root(changed)
             if changed.name in constants:
-                raise TaskError(f"forward{line_of(node)} changes a tensor through .data: change the tensor itself")
+                raise TaskError(
+                    f"forward{line_of(node)} changes a tensor through .data, or one that is no buffer: change the tensor "
+                    "itself, and keep it with register_buffer"
+                )
             if root.op == "placeholder" and name.split(".")[1] in _FORM:
                 raise TaskError(
                     f"forward{line_of(node)} changes the form of {_called(root, signature)} ({name}), not only its "

@@ -91,8 +91,8 @@ def _export(
                     part.training = not part.training
             open_ = None if open_dimensions is None else _each(model, inputs, open_dimensions)
             exported = torch.export.export(model, inputs, dynamic_shapes=open_, strict=False)
+            refuse_what_is_not_followed(exported)
             if any(_mutates(node) for node in exported.graph.nodes):
-                refuse_what_is_not_followed(exported)
                 exported = exported.run_decompositions({})
             _refuse_state(exported, plain)
             if not changed_placeholders(exported):

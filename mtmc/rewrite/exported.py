@@ -171,7 +171,7 @@ class Merger:
             elif node.op == "call_function":
                 self._call(nodes)
             elif node.op == "output":
-                self._results([list(each.args[0]) for each in nodes])
+                self._results([_listed(each.args[0]) for each in nodes])
         return Graph(
             inputs=tuple(inputs),
             argument_of=inputs,
@@ -291,6 +291,10 @@ class Merger:
         if isinstance(first, (int, float)):
             return Varying(tuple(column))
         raise _NotAlike(f"argument {first!r} differs")
+
+
+def _listed(items: Any) -> list[Any]:
+    return list(items)
 
 
 def _line(node: Node) -> int | None:

@@ -144,11 +144,10 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
 
 
 class _ForwardPrinter:
-    """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed. left: what is left behind."""
+    """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed. left: how what the reference
+    changes is left behind."""
 
-    def __init__(
-        self, task: Task, graph: Graph, cuda_graph: bool = False, left: WriteBack | None = None
-    ) -> None:
+    def __init__(self, task: Task, graph: Graph, cuda_graph: bool = False, left: WriteBack | None = None) -> None:
         self.graph, self._left = graph, left or WriteBack()
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)

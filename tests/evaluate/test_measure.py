@@ -365,3 +365,109 @@ def test_items_are_made_ahead_as_far_as_there_is_room_for_them():
     assert [coming.take() for _ in range(3)] == [1, 2, 3]
     assert coming.prepare() and not coming.prepare()  # that there are no more is known once
     assert coming.take() is None is coming.take()
+
+
+def mutating(forward: str, init: str) -> Task:
+    """A task whose reference changes something."""
+    return Task(
+        "mutating",
+        MUTATING.replace("INIT", init).replace("FORWARD", forward.replace("; ", "\n        ")),
+        Variant("full", (("rows", 8), ("cols", 64))),
+        Variant("small", (("rows", 4), ("cols", 12))),
+    )
+
+
+MUTATING = """
+import torch
+
+rows, cols = 32, 64
+
+
+class Model(torch.nn.Module):
+    def __init__(self, cols):
+        super().__init__()
+        INIT
+
+    def forward(self, x):
+        FORWARD
+
+
+def get_inputs():
+    return [torch.randn(rows, cols)]
+
+
+def get_init_inputs():
+    return [cols]
+"""
+
+
+AVERAGED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def averaged(ema, mean, out, n, BLOCK: tl.constexpr):
+    index = tl.arange(0, BLOCK)
+    old = tl.load(ema + index, index < n, other=0.0)
+    new = tl.load(mean + index, index < n, other=0.0)
+    tl.store(out + index, old * 0.9 + new * 0.1, index < n)
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, cols):
+        super().__init__()
+        self.register_buffer("ema", torch.zeros(cols))
+
+    def forward(self, x):
+        BODY
+"""
+AVERAGE = "new = torch.empty_like(self.ema); averaged[(1,)](self.ema, x.mean(0), new, x.shape[1], BLOCK=128); "
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (f"{AVERAGE}self.ema.copy_(new); return x - new", ""),
+        (f"{AVERAGE}return x - new", "WrongValues"),
+        (
+            f"{AVERAGE}self.calls += 1; self.ema.copy_(new if self.calls < 14 else self.ema); return x - new",
+            "WrongValues",
+        ),
+    ],
+)
+def test_the_gpu_evaluator_compares_buffers_in_checks_and_in_timed_calls(
+    evaluator: GpuEvaluator, body: str, kind: str
+) -> None:
+    source = AVERAGED.replace("BODY", body.replace("; ", "\n        "))
+    if "calls" in body:
+        source = source.replace("    def forward", "        self.calls = 0\n\n    def forward")
+    task = mutating(
+        "self.ema.mul_(0.9).add_(x.mean(0), alpha=0.1); return x - self.ema",
+        'self.register_buffer("ema", torch.zeros(cols))',
+    )
+    outcome = found(evaluator, source, task=task)
+    if not kind:
+        assert outcome.ok and outcome.metrics["eager_ms"] > 0, outcome
+        return
+    assert outcome.diagnosis is not None and outcome.diagnosis.kind == kind, outcome
+    assert "buffer 'ema' after the call" in outcome.diagnosis.message
+    assert outcome.diagnosis.stage == ("time" if "calls" in body else "check")
+
+
+def test_the_gpu_evaluator_compares_changed_inputs(evaluator: GpuEvaluator) -> None:
+    task = mutating("x.add_(1); return x * 2", "pass")
+    add = "out = torch.empty_like(x); added[(1,)](x, out, x.numel(), BLOCK=2048); "
+    kernel = (
+        AVERAGED.replace("averaged(ema, mean, out, n", "added(x, out, n")
+        .replace("    old = tl.load(ema + index, index < n, other=0.0)\n", "")
+        .replace("tl.load(mean", "tl.load(x")
+        .replace("old * 0.9 + new * 0.1", "new + 1.0")
+    )
+    for body, right in ((f"{add}x.copy_(out); return out * 2", True), (f"{add}return out * 2", False)):
+        source = kernel.replace("BODY", body.replace("; ", "\n        "))
+        outcome = found(evaluator, source, task=task)
+        assert outcome.ok == right, outcome
+        if not right:
+            assert outcome.diagnosis is not None and "input 0 after the call" in outcome.diagnosis.message

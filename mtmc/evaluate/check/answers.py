@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from mtmc.outcome import Diagnosis
 
+MISSING = "missing"
+"""What is said of something that the reference's model keeps and the candidate's does not have."""
+
 
 @dataclass(frozen=True)
 class Text:
@@ -27,13 +30,16 @@ class Packed:
 class Result:
     """A forward's result. outputs: its leaves. structure: see `flatten`.
 
-    changed_inputs: positions of those that are other tensors now. changed_parameters: their names.
+    changed_inputs: positions of those that are other tensors now. changed_parameters: their names. changed_buffers: of those
+    that the reference leaves alone. state: what is kept under the paths that were asked for; follows the outputs.
     """
 
     outputs: tuple[Packed | Text, ...]
     structure: str
     changed_inputs: tuple[int, ...]
     changed_parameters: tuple[str, ...]
+    changed_buffers: tuple[str, ...] = ()
+    state: tuple[Packed | Text, ...] = ()
 
 
 @dataclass(frozen=True)

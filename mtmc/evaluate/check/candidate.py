@@ -14,21 +14,22 @@ import os
 import pickle
 import socket
 import traceback
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from mtmc.evaluate.audit.diagnosis import diagnose_exception
-from mtmc.evaluate.check.answers import OutOfMemory, Packed, Raised, Result, Text
+from mtmc.evaluate.check.answers import MISSING, OutOfMemory, Packed, Raised, Result, Text
 from mtmc.evaluate.check.shared_input import SharedInputBuffer, tensors_of
 from mtmc.evaluate.interpreter.bounds import bounded_memory
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
 from mtmc.evaluate.reference.blocks import differ
 from mtmc.evaluate.reference.compare import describe, flatten
+from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, values
 from mtmc.evaluate.sandbox.lockdown import lock_down
 from mtmc.task.seeding import seed_torch
 
@@ -42,6 +43,8 @@ class Case:
     model_seed, forward_seed: set before construction and before the forward. state: see `Task.state`.
     inputs: as `SharedInputBuffer.put` returns them.
     moved: whether its degenerate weights are moved, see `construct`.
+    kept: paths of what the reference changes and untouched: of what it does not, see `ExpectedOutputs`.
+    first: whether what is kept is to be what it was when the model was constructed.
     """
 
     variant: int
@@ -52,6 +55,9 @@ class Case:
     forward_seed: int
     inputs: list[Any]
     moved: bool = False
+    kept: tuple[str, ...] = ()
+    untouched: tuple[str, ...] = ()
+    first: bool = True
 
 
 @dataclass(frozen=True)
@@ -61,19 +67,24 @@ class Answer:
     outputs: leaves of its result; a tensor, or the text of what is no plain tensor. structure: see `flatten`.
     changed_inputs: positions of tensors among the inputs that it changed. changed_parameters: their names.
     The candidate's process says of its inputs only which are other tensors now; the check adds what has changed in memory.
+    changed_buffers: of those that the reference leaves alone. state: what is kept under the paths that were asked for.
+    left_inputs: what lies now in the memory of the inputs that the reference changes, by position.
     """
 
     outputs: list[torch.Tensor | str]
     structure: str
     changed_inputs: list[int]
     changed_parameters: list[str]
+    changed_buffers: list[str] = field(default_factory=list)
+    state: list[torch.Tensor | str] = field(default_factory=list)
+    left_inputs: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 
 def serve(connection: socket.socket, source: str, buffer: SharedInputBuffer) -> None:
     """In the forked process: answer cases until the other side closes. Never returns."""
     try:
         lock_down("candidate", [Path.cwd()])
-        models: dict[int, Any] = {}
+        models: dict[int, tuple[Any, Remembered]] = {}
         while True:
             case = pickle.loads(read_message(connection))
             said, body = _answer(case, source, models, buffer)
@@ -88,7 +99,7 @@ def serve(connection: socket.socket, source: str, buffer: SharedInputBuffer) -> 
 
 
 def _answer(
-    case: Case, source: str, models: dict[int, Any], buffer: SharedInputBuffer
+    case: Case, source: str, models: dict[int, tuple[Any, Remembered]], buffer: SharedInputBuffer
 ) -> tuple[Result | Raised | OutOfMemory, bytes]:
     path = Path.cwd() / f"mtmc_candidate_{case.variant}.py"
     text = source
@@ -96,10 +107,12 @@ def _answer(
         if case.variant not in models:
             text = candidate_text(source, case.constants)
             module = load_module(text, path)
-            models[case.variant] = construct(
-                module, "ModelNew", case.arguments, case.model_seed, case.state, moved=case.moved
-            )
-        return _forward(models[case.variant], buffer.take(case.inputs), case.forward_seed)
+            model = construct(module, "ModelNew", case.arguments, case.model_seed, case.state, moved=case.moved)
+            models[case.variant] = model, Remembered(model)
+        model, remembered = models[case.variant]
+        if case.first:
+            remembered.restore(case.kept)
+        return _forward(model, buffer.take(case.inputs), case)
     except Exception as error:
         if out_of_memory(error):
             return OutOfMemory(str(error)[:2000]), b""
@@ -107,19 +120,28 @@ def _answer(
         return Raised(diagnosis), b""
 
 
-def _forward(model: Any, inputs: list[Any], seed: int) -> tuple[Result, bytes]:
+def _forward(model: Any, inputs: list[Any], case: Case) -> tuple[Result, bytes]:
     tensors = tensors_of(inputs)
     shown = [_shown(tensor) for tensor in tensors]
     parameters = {name: (value, value.detach().clone()) for name, value in model.named_parameters()}
-    seed_torch(seed)
+    buffers = values(model, case.untouched)
+    seed_torch(case.forward_seed)
     with torch.no_grad(), poisoned_memory(), bounded_memory():
         result = model(*inputs)
     outputs, structure = flatten(result)
     packed = [_pack(output) for output in outputs]
+    kept = [_pack(found) if (found := find(model, path)) is not None else (Text(MISSING), b"") for path in case.kept]
     others = [at for at, (tensor, before) in enumerate(zip(tensors, shown, strict=True)) if _shown(tensor) != before]
     changed = [name for name, (now, before) in parameters.items() if differ(now.detach(), before)]
-    result = Result(tuple(header for header, _ in packed), structure, tuple(others), tuple(changed))
-    return result, b"".join(body for _, body in packed)
+    said = Result(
+        tuple(header for header, _ in packed),
+        structure,
+        tuple(others),
+        tuple(changed),
+        changed_buffers(model, buffers),
+        tuple(header for header, _ in kept),
+    )
+    return said, b"".join(body for _, body in (*packed, *kept))
 
 
 @contextlib.contextmanager
@@ -150,15 +172,17 @@ def _pack(output: Any) -> tuple[Packed | Text, bytes]:
 
 def unpack(result: Result, body: bytes) -> Answer:
     """Inverse of what `serve` sends. Raises: AttributeError, TypeError, ValueError or RuntimeError on a forged result."""
-    outputs: list[torch.Tensor | str] = []
+    found: list[torch.Tensor | str] = []
     at = 0
-    for item in result.outputs:
+    for item in (*result.outputs, *result.state):
         if isinstance(item, Text):
-            outputs.append(item.text)
+            found.append(item.text)
             continue
         dtype = getattr(torch, item.dtype)
         data = bytearray(body[at : at + item.bytes])
         at += item.bytes
         flat = torch.frombuffer(data, dtype=dtype) if item.bytes else torch.empty(0, dtype=dtype)
-        outputs.append(flat.reshape(item.shape))
-    return Answer(outputs, result.structure, list(result.changed_inputs), list(result.changed_parameters))
+        found.append(flat.reshape(item.shape))
+    count = len(result.outputs)
+    changed = list(result.changed_inputs), list(result.changed_parameters), list(result.changed_buffers)
+    return Answer(found[:count], result.structure, *changed, found[count:])

@@ -57,6 +57,11 @@ class Checked:
         return {"error": self.error, "cases": float(self.cases), "float64_oracle": float(self.exact)}
 
 
+def call_name(where: str, at: int, calls: int) -> str:
+    """Which call a message is about: the only one of a case, or one of several in a row."""
+    return where if calls == 1 else f"{where}, call {at + 1} of {calls} in a row"
+
+
 def plan(task: Task, depth: Depth, check_variants: int) -> Plan:
     """What a depth of evaluation checks.
 

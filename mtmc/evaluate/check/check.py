@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import TaskError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.answers import OutOfMemory, Raised, Result
-from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, plan
+from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name, plan
 from mtmc.evaluate.plain import from_plain
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.outcome import Diagnosis
@@ -31,7 +31,7 @@ from mtmc.task import Task
 
 if TYPE_CHECKING:
     from mtmc.evaluate.check.candidate import Answer
-    from mtmc.evaluate.reference.reference import Reference
+    from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 
 SEED_STEP = 7919
 """Between the seeds of a run's cases: a prime, so that cases of neighbouring run seeds do not share inputs."""
@@ -92,18 +92,21 @@ def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> Ch
         if case.serial != serial:
             reference, serial = _reference(task, case, seed), case.serial
         case_seed = seed + SEED_STEP * (number + 1)
-        expected = reference.expected(case.distribution, case_seed) if reference is not None else None  # type: ignore[arg-type]
-        if reference is None or expected is None:
+        calls = reference.expected(case.distribution, case_seed) if reference is not None else None  # type: ignore[arg-type]
+        if reference is None or calls is None:
             continue
-        answer = candidate.ask(task, case, reference.arguments, expected.inputs, seed, case_seed)
-        if isinstance(answer, Failure):
-            message = f"{answer.diagnosis.message} ({case.where})"
-            return Failure(answer.status, replace(answer.diagnosis, message=message))
-        error, diagnosis = judge(answer, expected, case.where)
-        if diagnosis is not None:
-            return Failure("wrong_result", diagnosis)
-        worst, cases = max(worst, error), cases + 1
-        exact = exact and expected.exact
+        for at, expected in enumerate(calls):
+            where = call_name(case.where, at, len(calls))
+            answer = candidate.ask(task, case, reference.arguments, expected, seed, case_seed)
+            if isinstance(answer, Failure):
+                message = f"{answer.diagnosis.message} ({where})"
+                return Failure(answer.status, replace(answer.diagnosis, message=message))
+            error, diagnosis = judge(answer, expected, where)
+            if diagnosis is not None:
+                return Failure("wrong_result", diagnosis)
+            worst = max(worst, error)
+            exact = exact and expected.exact
+        cases += 1
     return Checked(worst, cases, exact)
 
 
@@ -164,7 +167,7 @@ class _Candidate:
         task: Task,
         planned: PlannedCase,
         arguments: list[Any],
-        inputs: list[Any],
+        expected: ExpectedOutputs,
         model_seed: int,
         forward_seed: int,
     ) -> Answer | Failure:
@@ -172,8 +175,20 @@ class _Candidate:
         from mtmc.evaluate.check.candidate import Case, unpack
 
         constants = planned.variant.constants
-        placed = self._buffer.put(inputs)
-        case = Case(planned.serial, constants, arguments, task.state, model_seed, forward_seed, placed, planned.moved)
+        placed = self._buffer.put(expected.inputs)
+        case = Case(
+            planned.serial,
+            constants,
+            arguments,
+            task.state,
+            model_seed,
+            forward_seed,
+            placed,
+            planned.moved,
+            tuple(expected.left_state),
+            expected.untouched,
+            expected.first,
+        )
         try:
             write_message(self._socket, pickle.dumps(case))
             said = from_plain(Result | Raised | OutOfMemory, json.loads(read_message(self._socket).decode()))
@@ -184,13 +199,15 @@ class _Candidate:
                 message = f"the candidate ran out of memory: {said.message}"
                 return Failure("out_of_memory", Diagnosis("check", "MemoryError", message))
             answer = unpack(said, body)
+            if len(answer.state) != len(expected.left_state):
+                raise ValueError(f"{len(answer.state)} tensors of its state")
         except (EOFError, OSError):
             return self._death()
         except (AttributeError, ValueError, TypeError, RuntimeError) as error:
             message = f"the candidate's process answered nonsense: {error}"
             return Failure("crash", Diagnosis("check", "BadAnswer", message))
-        changed = sorted({*answer.changed_inputs, *self._buffer.changed(inputs)})
-        return replace(answer, changed_inputs=changed)
+        changed = sorted({*answer.changed_inputs, *self._buffer.changed(expected.inputs)})
+        return replace(answer, changed_inputs=changed, left_inputs=self._buffer.left(expected.left_inputs))
 
     def _death(self) -> Failure:
         _, self._status = os.waitpid(self._pid, 0)

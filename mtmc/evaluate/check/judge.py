@@ -1,9 +1,11 @@
-"""One answer of a candidate beside what it should be: inputs and weights unchanged, every output right."""
+"""One answer of a candidate beside what it should be: every output right, and left behind what the reference leaves."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+from mtmc.evaluate.check.answers import MISSING
 from mtmc.evaluate.check.candidate import Answer
 from mtmc.evaluate.reference.compare import check_output
 from mtmc.evaluate.reference.reference import ExpectedOutputs
@@ -23,13 +25,19 @@ def judge(
         return 0.0, wrong("InputMutated", f"the forward changed its input {mutated[0]} in place")
     if answer.changed_parameters:
         return 0.0, wrong("ParameterMutated", f"the forward changed parameter {answer.changed_parameters[0]}")
+    if answer.changed_buffers:
+        message = f"the forward changed buffer {answer.changed_buffers[0]!r}, which the reference leaves as it is"
+        return 0.0, wrong("BufferMutated", message)
     if answer.structure != expected.structure:
         message = f"the forward returns {answer.structure}, the reference {expected.structure}"
         return 0.0, wrong("Structure", message)
     worst = 0.0
-    for at, (got, want) in enumerate(zip(answer.outputs, expected.outputs, strict=True)):
-        name = "the output" if len(expected.outputs) == 1 else f"output {at}"
+    for name, got, want in _pairs(answer, expected):
         if isinstance(got, str) or isinstance(want, str):
+            if got == MISSING:
+                return worst, wrong(
+                    "Buffer", f"{name} is missing: register it in __init__, and leave in it what the reference does"
+                )
             if got != want:
                 return worst, wrong("Type", f"{name} is {_kind(got)}, the reference's is {_kind(want)}")
             continue
@@ -38,6 +46,17 @@ def judge(
             return worst, wrong(mismatch.kind, mismatch.message)
         worst = max(worst, error)
     return worst, None
+
+
+def _pairs(answer: Answer, expected: ExpectedOutputs) -> Iterator[tuple[str, Any, Any]]:
+    """What to compare: its name, what there is, and what is expected. What is left behind comes first: an output that is
+    wrong since the call before left something wrong behind says less."""
+    for at, want in expected.left_inputs.items():
+        yield f"input {at} after the call (the reference changes it)", answer.left_inputs[at], want
+    for (path, want), got in zip(expected.left_state.items(), answer.state, strict=True):
+        yield f"buffer {path!r} after the call (the reference changes it)", got, want
+    for at, (got, output) in enumerate(zip(answer.outputs, expected.outputs, strict=True)):
+        yield "the output" if len(expected.outputs) == 1 else f"output {at}", got, output
 
 
 def _kind(value: Any) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,10 @@ class SharedInputBuffer:
         """Positions of the tensors among the inputs of the last `put` whose memory is no longer what was put there."""
         pairs = enumerate(zip(self._places, tensors_of(inputs), strict=True))
         return [at for at, (spot, tensor) in pairs if not same_bits(self._flat(spot), _flattened(tensor))]
+
+    def left(self, positions: Iterable[int]) -> dict[int, torch.Tensor]:
+        """Copies of what lies now where some tensors of the last `put` were put, by position."""
+        return {at: self._tensor(self._places[at]).clone() for at in positions}
 
     def _tensor(self, spot: Place) -> torch.Tensor:
         return view(self._bytes(spot), replace(spot, offset=0))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase
+from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation
@@ -45,7 +45,8 @@ class Samples:
 
     ahead: whether the calls were enqueued behind the gate. flushes: the oracle's own work while the gate was closed, of the
     same calls; none where they were not enqueued.
-    output_bytes, outputs: bytes and number of a call's outputs. input_bytes: of its inputs.
+    output_bytes, outputs: bytes and number of a call's outputs, with what it leaves in the model. kept: number of the
+    latter, which is put back before each call. input_bytes: of its inputs.
     """
 
     stated: list[float] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Samples:
     ahead: bool = True
     output_bytes: int = 0
     outputs: int = 0
+    kept: int = 0
     input_bytes: int = 0
 
 
@@ -126,23 +128,25 @@ class Examination:
         variant = state.variants.index(first.variant)
         numbers = {first.serial: self.load(state, variant, source, first.moved, meanwhile=coming.prepare)}
         while (found := coming.take()) is not None:
-            case, variant, expected = found
+            case, variant, expected, at, calls = found
             if case.serial not in numbers:
                 loaded = self.load(state, variant, source, case.moved, meanwhile=coming.prepare)
                 numbers[case.serial] = loaded
             number = numbers[case.serial]
-            worst = max(worst, self.ask_for(expected, number, case.where, check=True, meanwhile=coming.prepare))
-            cases += 1
+            where = call_name(case.where, at, calls)
+            worst = max(worst, self.ask_for(expected, number, where, check=True, meanwhile=coming.prepare))
+            cases += at == 0
             exact = exact and expected.exact
         return Checked(worst, cases, exact)
 
-    def _cases(self, state: ReferenceState, plan: Plan) -> Iterator[tuple[PlannedCase, int, ExpectedOutputs]]:
-        """Each case of a plan that the reference takes, with the index of its shapes and what it should give."""
+    def _cases(self, state: ReferenceState, plan: Plan) -> Iterator[tuple[PlannedCase, int, ExpectedOutputs, int, int]]:
+        """Each call of each case of a plan that the reference takes: the case, the index of its shapes, what the call should
+        give, which call of the case it is and of how many."""
         for case in plan.cases:
             variant = state.variants.index(case.variant)
-            expected = state.expected(variant, case.moved, case.distribution, self._draw_seed())
-            if expected is not None:
-                yield case, variant, expected
+            calls = state.expected(variant, case.moved, case.distribution, self._draw_seed()) or []
+            for at, expected in enumerate(calls):
+                yield case, variant, expected, at, len(calls)
 
     def ask_for(
         self,
@@ -156,7 +160,9 @@ class Examination:
         self._asked.where = where
         places = self._buffer.write(expected)
         self._backend.synchronize()
-        said = self._asked.ask(Call(number, places, self._draw_seed(), 0, False, check), Returned, meanwhile)
+        request = self._call(expected, number, places, 0, gated=False)
+        request = replace(request, check=check, untouched=expected.untouched if check else ())
+        said = self._asked.ask(request, Returned, meanwhile)
         return self._buffer.compare(said, expected, self._asked.stage, where)
 
     # -- time ----------------------------------------------------------------------------------------------------
@@ -186,6 +192,7 @@ class Examination:
                 samples.walls.append(call.wall)
                 samples.flushes += [] if call.flush is None else [call.flush]
             samples.output_bytes, samples.outputs = _size_of(expected)
+            samples.kept = len(expected.left_state)
             samples.input_bytes = sum(t.numel() * t.element_size() for t in tensors_of(expected.inputs))
             del expected  # before the next one is drawn: two of them may be more than the device has
         return samples
@@ -200,7 +207,7 @@ class Examination:
         serial = int(self._words[GATE]) + 1
         places, tensors = self._buffer.places(expected)
         if ahead:
-            self._asked.send(Call(number, places, self._draw_seed(), serial, True))
+            self._asked.send(self._call(expected, number, places, serial))
             ahead = self._asked.enqueued(serial)
         if not ahead:
             return self._open_call(expected, number, serial, where)
@@ -229,21 +236,34 @@ class Examination:
         self._backend.synchronize()
         self._words[GATE] = serial
         start = time.perf_counter()
-        self._asked.send(Call(number, places, self._draw_seed(), serial, True))
+        self._asked.send(self._call(expected, number, places, serial))
         wall = self._asked.await_done(serial, start)
         said = self._asked.hear(Returned)
         self._buffer.compare(said, expected, self._asked.stage, where)
         return _Times(wall, wall, None)
 
+    def _call(self, expected: ExpectedOutputs, number: int, places: Any, serial: int, gated: bool = True) -> Call:
+        return Call(
+            number,
+            places,
+            self._draw_seed(),
+            serial,
+            gated,
+            kept=tuple(expected.left_state),
+            first=expected.first,
+        )
+
     def profile(self, reference: Reference, number: int, calls: int) -> Profiled:
         """What the profiler sees."""
         self._asked.stage = "verify"
         self._asked.where = "profiled calls"
-        places = self._buffer.write(reference.timed(self._draw_seed()))
+        expected = reference.timed(self._draw_seed())
+        places, kept = self._buffer.write(expected), tuple(expected.left_state)
         self._backend.synchronize()
-        return self._asked.ask(Profile(number, places, self._draw_seed(), calls), Profiled)
+        return self._asked.ask(Profile(number, places, self._draw_seed(), calls, kept), Profiled)
 
 
 def _size_of(expected: ExpectedOutputs) -> tuple[int, int]:
-    tensors = [each.value for each in expected.outputs if not isinstance(each, str)]
+    given = [*expected.outputs, *expected.left_state.values()]
+    tensors = [each.value for each in given if not isinstance(each, str)]
     return sum(t.numel() * t.element_size() for t in tensors), len(tensors)

@@ -180,7 +180,7 @@ class Oracle:
         assert expected is not None
         examination.ask_for(expected, number, "full shapes, first call")
         checked = time.perf_counter()
-        eager = ReferenceClock(self._backend, self._flags, reference.model, state.gateable)
+        eager = ReferenceClock(self._backend, self._flags, reference.from_start, state.gateable)
         ahead = eager.enqueues(expected)
         del expected  # gigabytes, and the calls that follow draw their own
         assert self._overhead is not None

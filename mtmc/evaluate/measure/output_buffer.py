@@ -55,22 +55,39 @@ class OutputBuffer:
     def _answer(self, said: Returned, expected: ExpectedOutputs, stage: str) -> Answer:
         try:
             outputs: list[torch.Tensor | str] = []
-            stated = [_stand_in(item) for item in said.outputs]
+            if len(said.state) != len(expected.left_state):
+                raise ValueError(f"{len(said.state)} tensors of its state")
+            stated = [_stand_in(item) for item in (*said.outputs, *said.state)]
             places, size = dense_places(stated)
             if size > self.outputs.numel():
                 raise Failed("wrong_result", Diagnosis(stage, "Shape", f"the outputs take {size} bytes"))
-            for item, spot in zip(said.outputs, places, strict=True):
+            for item, spot in zip((*said.outputs, *said.state), places, strict=True):
                 if isinstance(item, Text) or spot is None:
                     outputs.append(item.text if isinstance(item, Text) else "")
                     continue
                 outputs.append(view(self.outputs, spot))
                 if item.device != self._backend.device.type:
-                    message = f"an output lies on {item.device!r}, not on {self._backend.device.type!r}"
+                    what = "an output" if len(outputs) <= len(said.outputs) else "a buffer"
+                    message = f"{what} lies on {item.device!r}, not on {self._backend.device.type!r}"
                     raise Failed("wrong_result", Diagnosis(stage, "Device", message))
-            return Answer(outputs, said.structure, self._changed_inputs(expected), list(said.changed_parameters))
+            count = len(said.outputs)
+            return Answer(
+                outputs[:count],
+                said.structure,
+                self._changed_inputs(expected),
+                list(said.changed_parameters),
+                list(said.changed_buffers),
+                outputs[count:],
+                self._left_inputs(expected),
+            )
         except (TypeError, ValueError, AttributeError, RuntimeError) as error:
             message = f"the candidate's process answered nonsense: {error}"
             raise Failed("crash", Diagnosis(stage, "BadAnswer", message)) from error
+
+    def _left_inputs(self, expected: ExpectedOutputs) -> dict[int, torch.Tensor]:
+        """What lies now where the inputs are that the reference changes."""
+        places, _ = place(tensors_of(expected.inputs))
+        return {at: view(self.inputs, places[at]) for at in expected.left_inputs}
 
     def _changed_inputs(self, expected: ExpectedOutputs) -> list[int]:
         """Which input tensors are no longer what was written."""

@@ -18,6 +18,7 @@ from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
 from mtmc.evaluate.reference.admission import Admission, admit
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import flatten
+from mtmc.evaluate.reference.effects import find
 from mtmc.evaluate.reference.memory import dense
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.hardware import Hardware, tensor_rate
@@ -89,8 +90,11 @@ class ReferenceState:
             self._references[key] = (made, seed)
         return self._references[key]
 
-    def expected(self, variant: int, moved: bool, distribution: str, seed: int) -> ExpectedOutputs | None:
-        """What a case should give; None where the reference refuses such inputs, or weights so moved. Raises: TaskError."""
+    def expected(self, variant: int, moved: bool, distribution: str, seed: int) -> list[ExpectedOutputs] | None:
+        """What the calls of a case should give; None where the reference refuses such inputs, or weights so moved.
+
+        Raises: TaskError.
+        """
         try:
             reference, _ = self.reference(variant, moved)
         except TaskError:
@@ -130,7 +134,8 @@ class ReferenceState:
             drawn = reference.draw(seed)  # no oracle: its float64 models are made while a candidate is at work
             results = flatten(reference.run(drawn, seed))[0]
             inputs = max(inputs, place(tensors_of(drawn))[1])
-            outputs = max(outputs, dense_places(results)[1])
+            kept = [find(reference.model, path) for path in self.admission.calibration.effects.state]
+            outputs = max(outputs, dense_places([*results, *kept])[1])
         return inputs + aligned(1), outputs + SPARE_OUTPUT
 
 
@@ -142,8 +147,9 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
 
 
 def output_bytes(expected: ExpectedOutputs) -> int:
-    """Bytes of the dense outputs of a case, as they lie in the arena."""
-    return dense_places([each if isinstance(each, str) else each.value for each in expected.outputs])[1]
+    """Bytes of the dense outputs of a case and of what is kept after it, as they lie in the arena."""
+    given = [*expected.outputs, *expected.left_state.values()]
+    return dense_places([each if isinstance(each, str) else each.value for each in given])[1]
 
 
 def check_memory(needed: int, free: int, what: str) -> None:

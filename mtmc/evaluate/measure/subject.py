@@ -24,7 +24,7 @@ from unittest import mock
 import torch
 
 from mtmc.evaluate.audit.diagnosis import diagnose, diagnose_exception
-from mtmc.evaluate.check.answers import OutOfMemory, Raised, Text
+from mtmc.evaluate.check.answers import MISSING, OutOfMemory, Raised, Text
 from mtmc.evaluate.check.candidate import poisoned_memory
 from mtmc.evaluate.check.layout import aligned, dense_places, memory_order, view
 from mtmc.evaluate.compiling.prebuilt import install, know, prime
@@ -52,6 +52,7 @@ from mtmc.evaluate.measure.wire import (
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.reference.blocks import different
 from mtmc.evaluate.reference.compare import describe, flatten
+from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, values
 from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
 from mtmc.task.seeding import seed_torch
 
@@ -162,6 +163,7 @@ class _Subject:
         self._inputs, self._outputs = arena.split([opened.inputs, opened.outputs])
         self._room = opened.outputs
         self._models: dict[int, Callable[..., Any]] = {}
+        self._remembered: dict[int, Remembered] = {}
         self._modules: dict[str, tuple[ModuleType, Path]] = {}  # by text: one at shapes that change no constant
         self._paths: dict[int, Path] = {}
 
@@ -193,6 +195,7 @@ class _Subject:
     def _forget(self, _: Forget) -> Ready:
         """As after `Open`, but for what the candidate did to this interpreter: only trusted ones come here twice."""
         self._models.clear()
+        self._remembered.clear()
         self._modules.clear()
         self._paths.clear()
         linecache.clearcache()  # the next one's text lies at the same path
@@ -205,6 +208,7 @@ class _Subject:
             self._models[request.model] = torch.clone
         else:
             self._models[request.model] = self._construct(request)
+        self._remembered[request.model] = Remembered(self._models[request.model])
         return READY
 
     def _construct(self, request: Load) -> Callable[..., Any]:
@@ -231,6 +235,10 @@ class _Subject:
 
     def _call(self, request: Call) -> Returned:
         model = self._models[request.model]
+        if request.first:  # before the gate, so that it takes none of the candidate's time
+            self._remembered[request.model].restore(request.kept)
+            if request.kept:  # nor is it at work when the oracle looks whether the device is idle
+                self._backend.synchronize()
         if request.check:
             return self._checked_call(model, request)
         ahead = request.gated and self._backend.asynchronous
@@ -242,7 +250,7 @@ class _Subject:
         first = self._backend.mark()
         result = model(*self._arguments(request.inputs))
         last = self._backend.mark()
-        said = self._hand_over(result)
+        said = self._hand_over(result, model, request.kept)
         self._backend.signal(DONE, request.serial)
         if ahead:
             self._line.say(Enqueued(request.serial))
@@ -252,22 +260,26 @@ class _Subject:
     def _checked_call(self, model: Any, request: Call) -> Returned:
         named = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
         before = [value.detach().clone() for value in named.values()]
+        untouched = values(model, request.untouched)
         seed_torch(request.seed)
         with poisoned_memory():
             result = model(*self._arguments(request.inputs))
-        said = self._hand_over(result)
+        said = self._hand_over(result, model, request.kept)
         self._backend.synchronize()
         changed = different([value.detach() for value in named.values()], before)
-        return replace(said, changed_parameters=tuple(list(named)[at] for at in changed[:8]))
+        parameters = tuple(list(named)[at] for at in changed[:8])
+        return replace(said, changed_parameters=parameters, changed_buffers=changed_buffers(model, untouched))
 
     def _arguments(self, inputs: Any) -> Any:
         return [_viewed(self._inputs, item) for item in inputs]
 
-    def _hand_over(self, result: Any) -> Returned:
-        """Copy the outputs into the arena, and say what they are. Only plain tensors are tensors: a subclass could compute
-        while it is looked at."""
+    def _hand_over(self, result: Any, model: Any, kept: tuple[str, ...]) -> Returned:
+        """Copy the outputs and what the model keeps under some paths into the arena, and say what they are. Only plain
+        tensors are tensors: a subclass could compute while it is looked at."""
         leaves, structure = flatten(result)
         plain: list[Any] = [leaf if type(leaf) in PLAIN else describe(leaf) for leaf in leaves]
+        for found in [find(model, path) for path in kept]:
+            plain.append(found if type(found) in PLAIN else MISSING if found is None else describe(found))
         places, size = dense_places(plain)
         said: list[Output | Text] = []
         for leaf, spot in zip(plain, places, strict=True):
@@ -277,14 +289,15 @@ class _Subject:
             said.append(Output(spot.dtype, tuple(spot.shape), memory_order(leaf), leaf.device.type))
             if aligned(size) <= aligned(self._room):
                 _copy(view(self._outputs, spot), leaf)
-        return Returned(tuple(said), structure)
+        return Returned(tuple(said[: len(leaves)]), structure, state=tuple(said[len(leaves) :]))
 
     def _profile(self, request: Profile) -> Profiled:
         model = self._models[request.model]
 
         def forward() -> None:
+            self._remembered[request.model].restore(request.kept)
             seed_torch(request.seed)
-            self._hand_over(model(*self._arguments(request.inputs)))
+            self._hand_over(model(*self._arguments(request.inputs)), model, request.kept)
             self._backend.synchronize()
 
         return kernels_of(forward, request.calls)

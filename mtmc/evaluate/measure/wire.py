@@ -70,7 +70,8 @@ class Call:
     """One forward. inputs: pickled nested arguments in which `Place`s stand for tensors.
 
     serial: above all earlier ones. gated: whether its work waits for the gate. check: whether fresh memory is poisoned and
-    changed parameters are looked for.
+    changed parameters are looked for. kept, untouched, first: see `mtmc.evaluate.check.candidate.Case`; what is untouched
+    is looked at in a check only.
     """
 
     model: int
@@ -79,16 +80,21 @@ class Call:
     serial: int
     gated: bool
     check: bool = False
+    kept: tuple[str, ...] = ()
+    untouched: tuple[str, ...] = ()
+    first: bool = True
 
 
 @dataclass(frozen=True)
 class Profile:
-    """Profile `calls` forwards on what lies in the arena now."""
+    """Profile `calls` forwards on what lies in the arena now. kept: paths of what the model changes: each starts from what
+    it kept at first."""
 
     model: int
     inputs: Any
     seed: int
     calls: int
+    kept: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,12 +129,15 @@ class Output:
 @dataclass(frozen=True)
 class Returned:
     """A forward's result. outputs: its leaves. structure: see `flatten`. ms: by the device's events, of a call without
-    check. changed_parameters: names of the first that were changed, of one with."""
+    check. changed_parameters: names of the first that were changed, of one with; changed_buffers: of those that the
+    reference leaves alone. state: what is kept under the paths that were asked for, in the arena after the outputs."""
 
     outputs: tuple[Output | Text, ...]
     structure: str
     ms: float = 0.0
     changed_parameters: tuple[str, ...] = ()
+    changed_buffers: tuple[str, ...] = ()
+    state: tuple[Output | Text, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from mtmc.evaluate.reference.blocks import block_size, blocks, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import Precision, describe, error_bound, flatten
 from mtmc.evaluate.reference.distance import distance, tolerance, within_tolerance
+from mtmc.evaluate.reference.effects import Effects, find, kept_tensors
 from mtmc.evaluate.reference.memory import Footprint, Gauge, dense, estimate, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.task import Task, Variant
@@ -30,6 +31,8 @@ SEEDS = (11, 23)
 """Of weights and inputs, and of the others that they are compared with."""
 FIXED_BYTES = 3 * 2**29
 """What two processes on a GPU take besides tensors of the task: their contexts, and the blocks of a comparison."""
+KEPT_COPIES = 4
+"""Of what a reference's model keeps and changes: as it was at first, in both processes, as expected, and as it is shared."""
 SAME = 1e-6
 """Relative spread of an output's elements below which it is one value."""
 
@@ -60,6 +63,7 @@ def admit(task: Task, device: str, folder: Path) -> Admission:
     reference, outputs, needed = _first_run(task, variant, device, folder, where)
     _refuse_not_a_number(outputs, where)
     calibration = reference.calibrate(SEEDS[0])
+    needed += KEPT_COPIES * held([find(reference.model, path) for path in calibration.effects.state])
     _refuse_other_result(reference, outputs, calibration, where)
     warnings = (*_degenerate(outputs), *_blind(reference, outputs))
     del reference, outputs
@@ -124,7 +128,22 @@ def _too_large(footprint: Footprint, device: str, where: str) -> TaskError:
 
 
 def _outputs(reference: Reference, seed: int, inputs: list[Any], model: Any = None) -> list[Any]:
-    return flatten(reference.run(inputs, seed, model))[0]
+    """Leaves of the result of a model, from what it keeps at first; copies of those that a later call could change."""
+    if model is None and reference.calibration is not None:  # before that it was not called
+        reference.restart(reference.calibration.effects)
+    outputs = flatten(reference.run(inputs, seed, model))[0]
+    kept = kept_tensors(reference.model if model is None else model).values()
+    memory = {tensor.untyped_storage()._cdata for tensor in kept}
+    return [
+        leaf.clone() if isinstance(leaf, torch.Tensor) and leaf.untyped_storage()._cdata in memory else leaf
+        for leaf in outputs
+    ]
+
+
+def _outputs_and_left(reference: Reference, seed: int, effects: Effects) -> list[Any]:
+    """Leaves of the result, with copies of what is left behind after them, for the inputs of the first seed."""
+    inputs = reference.draw(SEEDS[0])
+    return [*_outputs(reference, seed, inputs), *reference.left(reference.model, inputs, effects)]
 
 
 def _refuse_not_a_number(outputs: list[Any], where: str) -> None:
@@ -147,7 +166,11 @@ def _refuse_other_result(reference: Reference, outputs: list[Any], calibration: 
 
     Raises: TaskError if the result differs by more than sums in another order do.
     """
-    again = _outputs(reference, SEEDS[1], reference.draw(SEEDS[0]))
+    if calibration.effects:  # what is left behind may differ too
+        outputs = _outputs_and_left(reference, SEEDS[0], calibration.effects)
+        again = _outputs_and_left(reference, SEEDS[1], calibration.effects)
+    else:
+        again = _outputs(reference, SEEDS[1], reference.draw(SEEDS[0]))
     reason = "dropout in training mode, random numbers in forward, or a state that it keeps from call to call"
     hint = f"a version could not be compared with it: make it deterministic ({reason})"
     if len(again) != len(outputs):

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.loading.modules import map_tensors
-from mtmc.evaluate.reference.compare import Precision, calibrated, flatten
+from mtmc.evaluate.reference.compare import Precision, calibrated
+from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.tf32 import library_precision
@@ -28,10 +29,12 @@ _log = logging.getLogger(__name__)
 class Calibration:
     """What float64 says of a reference at one set of shapes, good for any weights and inputs drawn there.
 
-    precisions: one per leaf of its result, None for one that is no floating tensor; all None without an fp64 reference.
+    precisions: one per leaf of its result, and after them one for each tensor that it changes; None for what is no floating
+    tensor; all None without an fp64 reference. effects: what it changes.
     """
 
     precisions: tuple[Precision | None, ...]
+    effects: Effects = field(default_factory=Effects)
 
     @property
     def error(self) -> float | None:
@@ -52,16 +55,18 @@ class WideReference(Protocol):
         """Inputs."""
         ...
 
-    def run(self, inputs: list[Any], seed: int, model: Any = None) -> Any:
-        """A model's result."""
-        ...
-
     def widened(self, rounded: bool, wide: torch.dtype) -> Any:
         """A new model in a wider dtype. rounded: each weight off by a rounding of its own dtype."""
         ...
 
-    def run_wide(self, model: Any, inputs: list[Any], seed: int, wide: torch.dtype) -> list[Any]:
-        """The leaves of such a model's result."""
+    def observed(self, model: Any, inputs: list[Any], seed: int) -> tuple[list[Any], Effects]:
+        """The leaves of a model's result, with what it leaves behind after them, and what that is."""
+        ...
+
+    def run_wide(
+        self, model: Any, inputs: list[Any], seed: int, wide: torch.dtype, effects: Effects = ...
+    ) -> list[Any]:
+        """The leaves of the result of a model in a wider dtype, with what it leaves behind after them."""
         ...
 
     def rounded(self, inputs: list[Any], seed: int, wide: torch.dtype) -> list[Any]:
@@ -74,7 +79,7 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
     so that a reference that counts its calls is where it was. where: for messages. Raises: TaskError."""
     gauge = Gauge(reference.device)
     model, inputs = reference.construct(), reference.draw(seed)
-    own = flatten(reference.run(inputs, seed, model))[0]
+    own, effects = reference.observed(model, inputs, seed)
     weights = list(model.parameters())
     narrowest = narrowest_bytes([inputs, weights])
     taken, kept = gauge.peak([inputs, weights, own]) + held(own), held(inputs) + held(own)
@@ -86,7 +91,7 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
             _log.warning("%s: %s would need about %s", where, wide, in_units(needed))
             continue
         try:
-            return _asked(reference, seed, own, wide, narrowest)
+            return _asked(reference, seed, own, effects, wide, narrowest)
         except (TaskError, torch.OutOfMemoryError) as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
         except _AnotherFunction as error:
@@ -94,22 +99,24 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
             break
         release(reference.device)  # not before the error is gone, whose frames hold what it had
     _log.warning("%s: only small shapes have an oracle", where)
-    return Calibration((None,) * len(own))
+    return Calibration((None,) * len(own), effects)
 
 
 class _AnotherFunction(Exception):
     """The wider dtype gives another result."""
 
 
-def _asked(reference: WideReference, seed: int, own: list[Any], wide: torch.dtype, narrowest: int) -> Calibration:
+def _asked(
+    reference: WideReference, seed: int, own: list[Any], effects: Effects, wide: torch.dtype, narrowest: int
+) -> Calibration:
     """Raises: TaskError, torch.OutOfMemoryError or _AnotherFunction where a wider dtype tells nothing."""
 
     def rounded() -> list[Any]:
         model = reference.widened(True, wide)
-        return reference.run_wide(model, reference.rounded(reference.draw(seed), seed, wide), seed, wide)
+        return reference.run_wide(model, reference.rounded(reference.draw(seed), seed, wide), seed, wide, effects)
 
     inputs = map_tensors(reference.draw(seed), lambda tensor: widen(tensor, wide))
-    exact = reference.run_wide(reference.widened(False, wide), inputs, seed, wide)
+    exact = reference.run_wide(reference.widened(False, wide), inputs, seed, wide, effects)
     del inputs
     found = measured(own, exact, rounded())
     if not all(same for same, _ in found):
@@ -117,7 +124,7 @@ def _asked(reference: WideReference, seed: int, own: list[Any], wide: torch.dtyp
         with library_precision(reference.device, narrowest):
             if not all(same for same, _ in measured(own, exact, rounded())):
                 raise _AnotherFunction("it gives another result there")
-    return Calibration(tuple(precision for _, precision in found))
+    return Calibration(tuple(precision for _, precision in found), effects)
 
 
 def measured(own: Sequence[Any], exact: Sequence[Any], rounded: Sequence[Any]) -> list[tuple[bool, Precision | None]]:

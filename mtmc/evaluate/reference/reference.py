@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from mtmc.evaluate.reference.blocks import different, fingerprint
 from mtmc.evaluate.reference.calibrating import Calibration, calibrate, measured, narrowest_bytes
 from mtmc.evaluate.reference.compare import Calibrated, Expected, describe, flatten
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
+from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
 from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.tf32 import library_precision
@@ -42,17 +43,29 @@ class ExpectedOutputs:
 
     inputs: to hand to the candidate. outputs: one per leaf of the reference's result; text stands for a leaf that is no
     tensor. structure: see `flatten`. changed_inputs: positions of input tensors that the reference itself changes.
+    left_inputs, left_state: what it leaves in its inputs, by position, and in what its model keeps, by path.
+    untouched: paths of what its model keeps and it does not change.
+    first: whether the model is as it was constructed before this call, instead of as the call before has left it.
     """
 
     inputs: list[Any]
     outputs: list[Expected | Calibrated | str]
     structure: str
     changed_inputs: list[int]
+    left_inputs: Mapping[int, Expected | Calibrated] = field(default_factory=dict)
+    left_state: Mapping[str, Expected | Calibrated] = field(default_factory=dict)
+    untouched: tuple[str, ...] = ()
+    first: bool = True
 
     @property
     def exact(self) -> bool:
         """Whether a float64 oracle stands behind the outputs."""
-        return all(output.exact for output in self.outputs if not isinstance(output, str))
+        return all(output.exact for output in self.everything if not isinstance(output, str))
+
+    @property
+    def everything(self) -> list[Expected | Calibrated | str]:
+        """The outputs, and all that is left behind."""
+        return [*self.outputs, *self.left_inputs.values(), *self.left_state.values()]
 
 
 class Reference:
@@ -84,7 +97,9 @@ class Reference:
         self.calibration = calibration
         self._fp64: tuple[Any, Any] | None = None
         self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
-        self._changed_inputs: list[int] | None = None
+        self._effects = Effects()  # of calls with an oracle
+        self._untouched: tuple[str, ...] | None = None
+        self._initial: dict[torch.dtype | None, dict[str, torch.Tensor]] = {}  # what models keep, by their dtype
 
     def draw(self, seed: int) -> list[Any]:
         """Inputs as the task draws them, on the device. Raises: TaskError."""
@@ -105,45 +120,90 @@ class Reference:
                 f"{type(error).__name__}: {error}"
             ) from error
 
-    def expected(self, distribution: Distribution, seed: int) -> ExpectedOutputs | None:
-        """Inputs drawn with `seed`, and what they give, each output with a float64 oracle where there can be one.
+    def expected(self, distribution: Distribution, seed: int) -> list[ExpectedOutputs] | None:
+        """Inputs drawn with `seed`, and what they give, each output with a float64 oracle where there can be one: of one
+        call, or of some in a row where the reference changes its inputs, or what its model keeps.
 
         None if the reference cannot take inputs so distributed, or weights so moved, or if "wide" inputs, for which
         KernelBench's tolerance is not made, have no oracle.
         Raises: TaskError if it cannot take its own inputs.
         """
-        inputs = self.draw(seed)
         if distribution == "drawn" and not self._moved:
-            return self._expected_outputs(inputs, seed, distribution)
+            return self._each_call(distribution, seed)
         try:
-            expected = self._expected_outputs(redistributed(inputs, distribution, seed), seed, distribution)
+            calls = self._each_call(distribution, seed)
         except TaskError:
             return None  # the reference asserts something about its inputs (probabilities, say)
-        if distribution == "wide" and not expected.exact:
+        if distribution == "wide" and not all(expected.exact for expected in calls):
             return None
-        return expected if all(_is_finite(output) for output in expected.outputs) else None
+        return calls if all(_is_finite(each) for expected in calls for each in expected.everything) else None
 
     def timed(self, seed: int, clock: Clock | None = None) -> ExpectedOutputs:
         """Inputs drawn with `seed`, and what the reference makes of them, without an oracle: the memory of inputs and
         outputs and of one forward, and no more time. Its first call calibrates, unless that is done.
 
         An output may share memory with the inputs or with the model, where the reference returns such a thing: it holds
-        until the next call. clock: times the forward, of a reference that leaves its inputs as they are (not the first
-        one, which finds that out). Raises: TaskError.
+        until the next call. clock: times the forward, of a reference that leaves its inputs as they are. Raises: TaskError.
         """
-        precisions = self.calibrate(seed).precisions
+        calibration = self.calibrate(seed)
+        effects = calibration.effects
+        self.restart(effects)
         inputs = self.draw(seed)
-        if self._changed_inputs is None:
-            outputs, structure, inputs = self._watched(inputs, seed)
-        else:
-            clock = None if self._changed_inputs else clock
-            outputs, structure = flatten(self.run(inputs, seed, clock=clock))
-            inputs = self.draw(seed) if self._changed_inputs else inputs
+        outputs, structure = flatten(self.run(inputs, seed, clock=None if effects.inputs else clock))
+        left = self.left(self.model, inputs, effects)
+        inputs = self.draw(seed) if effects.inputs else inputs
         expected: list[Expected | Calibrated | str] = [
             Calibrated(value.detach(), precision) if isinstance(value, torch.Tensor) else describe(value)
-            for value, precision in zip(outputs, precisions, strict=True)
+            for value, precision in zip([*outputs, *left], calibration.precisions, strict=True)
         ]
-        return ExpectedOutputs(inputs, expected, structure, self._changed_inputs or [])
+        return self._as_expected(inputs, expected, structure, effects)
+
+    def restart(self, effects: Effects | None = None, model: Any = None, wide: torch.dtype | None = None) -> None:
+        """Let the model (or `model`, which was made in the dtype `wide`) keep what it kept when it was constructed.
+
+        effects: what may have changed; everything if left out. Raises: TaskError.
+        """
+        if effects is not None and not effects.state:
+            return
+        model = self.model if model is None else model
+        if effects is None and not kept_tensors(model):
+            return
+        if not {*(effects.state if effects else ())} <= {*self._initial.get(wide, {})} or wide not in self._initial:
+            fresh = self.construct() if wide is None else self.widened(False, wide)
+            self._initial[wide] = values(fresh, None if effects is None else effects.state)
+        put(model, self._initial[wide])
+
+    def from_start(self, *inputs: Any) -> Any:
+        """The model's result from what it keeps at first, of a reference that is calibrated."""
+        self.restart(None if self.calibration is None else self.calibration.effects)
+        return self.model(*inputs)
+
+    def observed(self, model: Any, inputs: list[Any], seed: int) -> tuple[list[Any], Effects]:
+        """Leaves of a model's result, with copies of what it leaves behind after them, and what that is.
+
+        Raises: TaskError if it changes inputs, and a second draw with the same seed gives others.
+        """
+        key = secrets.randbits(62)
+        kept = {path: fingerprint(tensor, key) for path, tensor in kept_tensors(model).items()}
+        before = [fingerprint(tensor, key) for tensor in _tensors(inputs)] + list(kept.values())
+        outputs = flatten(self.run(inputs, seed, model))[0]
+        drawn, now = _tensors(inputs), kept_tensors(model)
+        after = [fingerprint(tensor, key) for tensor in drawn]
+        after += [fingerprint(now[path], key) if path in now else was for path, was in kept.items()]
+        changed = [at for at, (a, b) in enumerate(zip(before, after, strict=True)) if bool(a != b)]
+        paths = list(kept)
+        effects = Effects(
+            tuple(at for at in changed if at < len(drawn)),
+            tuple(paths[at - len(drawn)] for at in changed if at >= len(drawn)),
+        )
+        if effects.inputs:
+            again = [fingerprint(tensor, key) for tensor in _tensors(self.draw(seed))]
+            if any(bool(a != b) for a, b in zip(before, again, strict=False)):
+                raise TaskError(
+                    f"task {self._task.name}: {self._variant.inputs}() gives other inputs after torch.manual_seed, and "
+                    "the reference changes them in place: draw them with torch, or leave them unchanged"
+                )
+        return [*outputs, *self.left(model, inputs, effects)], effects
 
     def calibrate(self, seed: int) -> Calibration:
         """The precision of the reference at these shapes, from one run in each precision; found once and kept.
@@ -174,10 +234,21 @@ class Reference:
         widen_model(model, wide)
         return model
 
-    def run_wide(self, model: Any, inputs: list[Any], seed: int, wide: torch.dtype = torch.float64) -> list[Any]:
-        """Leaves of what a model in a wider dtype makes of inputs in that dtype. Raises: TaskError."""
+    def run_wide(
+        self,
+        model: Any,
+        inputs: list[Any],
+        seed: int,
+        wide: torch.dtype = torch.float64,
+        effects: Effects = Effects(),  # noqa: B008 - frozen
+    ) -> list[Any]:
+        """Leaves of what a model in a wider dtype makes of inputs in that dtype, with copies of what it leaves behind after
+        them. Raises: TaskError."""
         with computing_in(wide):
-            return flatten(self.run(inputs, seed, model))[0]
+            outputs = flatten(self.run(inputs, seed, model))[0]
+        if not effects:
+            return outputs
+        return [*map_tensors(outputs, torch.clone), *self.left(model, inputs, effects)]
 
     def rounded(self, inputs: list[Any], seed: int, wide: torch.dtype = torch.float64) -> list[Any]:
         """Inputs in a wider dtype, each moved by up to half a unit in its last place."""
@@ -185,36 +256,78 @@ class Reference:
         moved: list[Any] = map_tensors(inputs, lambda tensor: widen(round_randomly(tensor, generator), wide))
         return moved
 
-    def _expected_outputs(self, inputs: list[Any], seed: int, distribution: Distribution) -> ExpectedOutputs:
-        own_inputs = map_tensors(inputs, torch.clone)
+    def _each_call(self, distribution: Distribution, seed: int) -> list[ExpectedOutputs]:
+        """One call, or where the reference changes something, some in a row from what its model keeps at first."""
+        drawn = redistributed(self.draw(seed), distribution, seed)
+        outputs, structure, found = self._first_call(drawn, seed)
+        self._effects |= found
+        effects = self._effects
+        if not effects:
+            expected = self._each_expected(drawn, seed, outputs, distribution, effects)
+            return [self._as_expected(drawn, expected, structure, effects)]
+        others = redistributed(self.draw(seed + 1), distribution, seed + 1)
+        calls = []
+        self.restart(effects)
+        for number in range(CALLS):
+            inputs = drawn if number + 1 < CALLS else others
+            own_inputs = map_tensors(inputs, torch.clone)
+            outputs, structure = flatten(self.run(own_inputs, seed))
+            own = [*map_tensors(outputs, torch.clone), *self.left(self.model, own_inputs, effects)]
+            expected = self._each_expected(inputs, seed, own, distribution, effects, first=number == 0)
+            calls.append(self._as_expected(inputs, expected, structure, effects, first=number == 0))
+        return calls
+
+    def _first_call(self, inputs: list[Any], seed: int) -> tuple[list[Any], str, Effects]:
+        """Leaves and structure of the result of a call on copies of these inputs, and what it changes."""
+        own_inputs, before = map_tensors(inputs, torch.clone), values(self.model)
         outputs, structure = flatten(self.run(own_inputs, seed))
-        changed = different(_tensors(own_inputs), _tensors(inputs))
-        return ExpectedOutputs(inputs, self._each_expected(inputs, seed, outputs, distribution), structure, changed)
+        now = kept_tensors(self.model)
+        paths = [path for path in before if path in now]
+        changed = different([now[path] for path in paths], [before[path] for path in paths])
+        positions = different(_tensors(own_inputs), _tensors(inputs))
+        return outputs, structure, Effects(tuple(positions), tuple(paths[at] for at in changed))
 
-    def _watched(self, inputs: list[Any], seed: int) -> tuple[list[Any], str, list[Any]]:
-        """Leaves and structure of the result, and the inputs as they were; notes which of them the reference changes.
+    def left(self, model: Any, inputs: list[Any], effects: Effects) -> list[torch.Tensor]:
+        """Copies of what a call has left behind."""
+        tensors = _tensors(inputs) if effects.inputs else []
+        kept = values(model, effects.state)
+        return [tensors[at].clone() for at in effects.inputs] + [kept[path] for path in effects.state]
 
-        Raises: TaskError if it changes some, and a second draw with the same seed gives others.
-        """
-        key = secrets.randbits(62)
-        before = [fingerprint(tensor, key) for tensor in _tensors(inputs)]
-        outputs, structure = flatten(self.run(inputs, seed))
-        after = [fingerprint(tensor, key) for tensor in _tensors(inputs)]
-        self._changed_inputs = [at for at, (a, b) in enumerate(zip(before, after, strict=True)) if bool(a != b)]
-        if self._changed_inputs:
-            inputs = self.draw(seed)
-            again = [fingerprint(tensor, key) for tensor in _tensors(inputs)]
-            if any(bool(a != b) for a, b in zip(before, again, strict=True)):
-                raise TaskError(
-                    f"task {self._task.name}: {self._variant.inputs}() gives other inputs after torch.manual_seed, and "
-                    "the reference changes them in place: draw them with torch, or leave them unchanged"
-                )
-        return outputs, structure, inputs
+    def _as_expected(
+        self,
+        inputs: list[Any],
+        expected: list[Expected | Calibrated | str],
+        structure: str,
+        effects: Effects,
+        first: bool = True,
+    ) -> ExpectedOutputs:
+        """expected: of the outputs, and of what is left behind after them."""
+        if self._untouched is None:
+            self._untouched = tuple(kept_tensors(self.model))
+        count = len(expected) - len(effects.inputs) - len(effects.state)
+        left: list[Any] = expected[count:]
+        changed = list(effects.inputs)
+        return ExpectedOutputs(
+            inputs,
+            expected[:count],
+            structure,
+            changed,
+            dict(zip(changed, left[: len(changed)], strict=True)),
+            dict(zip(effects.state, left[len(changed) :], strict=True)),
+            tuple(path for path in self._untouched if path not in effects.state),
+            first,
+        )
 
     def _each_expected(
-        self, inputs: list[Any], seed: int, own: list[Any], distribution: Distribution
+        self,
+        inputs: list[Any],
+        seed: int,
+        own: list[Any],
+        distribution: Distribution,
+        effects: Effects,
+        first: bool = True,
     ) -> list[Expected | Calibrated | str]:
-        oracle = self._oracle(inputs, seed)
+        oracle = self._oracle(inputs, seed, effects, first)
         if distribution not in self._exact:
             self._exact[distribution] = oracle is not None and all(same for same, _ in measured(own, *oracle))
         exact = self._exact[distribution]
@@ -228,18 +341,23 @@ class Reference:
             for value, o, r in zip(own, *results, strict=True)
         ]
 
-    def _oracle(self, inputs: list[Any], seed: int) -> tuple[list[Any], list[Any]] | None:
-        """Leaves of the float64 results, for the inputs and for the inputs moved by half a unit in the last place (and
-        in convolutions by what the library may, see `library_precision`).
+    def _oracle(
+        self, inputs: list[Any], seed: int, effects: Effects, first: bool
+    ) -> tuple[list[Any], list[Any]] | None:
+        """Leaves of the float64 results and what is left behind, for the inputs and for the inputs moved by half a unit in
+        the last place (and in convolutions by what the library may, see `library_precision`).
 
         None for a reference that mixes in tensors of a fixed dtype, and so cannot run in float64.
         """
         if self._fp64 is None:
             self._fp64 = self.widened(rounded=False), self.widened(rounded=True)
+        if first:
+            for model in self._fp64:
+                self.restart(effects, model, torch.float64)
         try:
-            exact = self.run_wide(self._fp64[0], map_tensors(inputs, widen), seed)
+            exact = self.run_wide(self._fp64[0], map_tensors(inputs, widen), seed, effects=effects)
             with library_precision(self.device, narrowest_bytes([inputs, list(self.model.parameters())])):
-                rounded = self.run_wide(self._fp64[1], self.rounded(inputs, seed), seed)
+                rounded = self.run_wide(self._fp64[1], self.rounded(inputs, seed), seed, effects=effects)
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
             return None
