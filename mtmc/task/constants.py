@@ -129,7 +129,10 @@ def _find(tree: ast.Module) -> Iterator[_Constant]:
 
 
 def _in_calls(node: ast.AST, inside: bool = False) -> Iterator[ast.expr]:
-    """Integers among the arguments of calls (keywords aside), also in lists of them, in the order of the text."""
+    """Integers among the arguments of calls (keywords aside), also in lists of them, in the order of the text.
+
+    Those of functions defined inside are no sizes.
+    """
     if inside and isinstance(node, ast.expr) and _evaluate(node) is not None:
         yield node
     elif isinstance(node, ast.Call):
@@ -138,6 +141,8 @@ def _in_calls(node: ast.AST, inside: bool = False) -> Iterator[ast.expr]:
             yield from _in_calls(argument, True)
     else:
         for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef):
+                continue
             yield from _in_calls(child, inside and isinstance(node, ast.Tuple | ast.List | ast.Starred))
 
 

@@ -20,6 +20,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from mtmc.errors import TaskError
+from mtmc.task.live_attention import ATTENTION, mask_for_gpus
 from mtmc.task.live_examples import print_inputs
 from mtmc.task.live_names import argument_names, flat_names, free_name, refused_names
 from mtmc.task.live_sizes import conditions
@@ -247,6 +248,8 @@ class _Printer:
             return f"{_FUNCTIONS[node.target]}({', '.join(args)})"
         if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in ("aten", "prims"):
             raise self._unprintable(node, node.target)
+        if str(node.target) == ATTENTION:
+            args = mask_for_gpus(node, args)
         return spell(str(node.target), args, kwargs)
 
     def _inline(self, node: torch.fx.Node) -> None:
