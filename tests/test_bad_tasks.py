@@ -7,14 +7,16 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from mtmc.cli import main
 from mtmc.errors import TaskError
-from mtmc.task import first_run, task_from_source
+from mtmc.task import first_run, task_from_module, task_from_source
 from mtmc.task.child import Allow, ChildDied, run_in_child
 
 NOT_FOUND = "No such file or directory; relative paths start from"
@@ -290,3 +292,69 @@ def test_ctrl_c_while_a_task_is_loaded_ends_its_process_and_leaves_nothing(
     with pytest.raises(ProcessLookupError):
         os.kill(int(Path("pid").read_text()), 0)
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["bad.py", "pid"]
+
+
+class Live(torch.nn.Module):
+    """A module whose forward is given."""
+
+    def __init__(self, function: Callable[[torch.Tensor], object]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> object:
+        return self.function(x)
+
+
+def leave(x: torch.Tensor) -> object:
+    sys.exit(0)
+
+
+def branch(x: torch.Tensor) -> object:
+    return x * x.sum().item() if x.sum().item() > 0 else x
+
+
+def through_numpy(x: torch.Tensor) -> object:
+    return torch.from_numpy(x.numpy())
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "said"),
+    [
+        (
+            leave,
+            torch.rand(4),
+            r"fails on its example inputs: test_bad_tasks.py, line \d+, `sys.exit\(0\)`: SystemExit: 0$",
+        ),
+        (branch, torch.rand(4), r"cannot be exported: test_bad_tasks.py, line \d+, `return x \* x.sum\(\).item\(\)"),
+        (through_numpy, torch.rand(4), r"cannot be exported: test_bad_tasks.py, line \d+, `return torch.from_numpy"),
+        (torch.relu, (torch.rand(4),) * 2, r"the example inputs do not fit forward of Live: too many positional arg"),
+        (torch.relu, torch.rand(4, device="meta"), r"on the meta device: use dense real tensors that hold data"),
+        (
+            torch.relu,
+            None,
+            r"^the example inputs are a NoneType: give the list of forward's arguments, a dict as example_kw",
+        ),
+        (torch.relu, {"x": torch.rand(4)}, r"^the example inputs are a dict: give the list of forward's arguments"),
+        (torch.relu, "x", r"^the example inputs are a str: give the list"),
+    ],
+)
+def test_live_modules_and_example_inputs_that_do_not_go_together(
+    function: Callable[[torch.Tensor], object], inputs: Any, said: str
+) -> None:
+    with pytest.raises(TaskError, match=said):
+        task_from_module(Live(function), inputs)
+
+
+def test_what_exits_in_a_command_is_bad_input_not_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("leaving.py").write_text("import sys\n\nsys.exit(0)\n")
+    assert main(["optimize", "leaving:model", "--inputs", "leaving:inputs"]) == 2
+    said, error = capfd.readouterr()
+    assert said == ""
+    assert (
+        error == "mtmc: what mtmc optimize runs exits by itself at leaving.py, line 3 (SystemExit: 0): take that out\n"
+    )
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["leaving.py"]

@@ -13,13 +13,15 @@ import difflib
 import logging
 import os
 import sys
+import sysconfig
+import types
 from collections.abc import Sequence
 from typing import NoReturn
 
 from mtmc import __version__
 from mtmc.cli import bench, cache, collect, examine, look, optimize, search, train
 from mtmc.cli.command import Command, Interrupted
-from mtmc.errors import ConfigError, MtmcError
+from mtmc.errors import ConfigError, MtmcError, TaskError
 
 COMMANDS: dict[str, Command] = {
     "search": search.SEARCH,
@@ -78,7 +80,24 @@ def _run(argv: list[str]) -> int:
         if text.startswith("-") or not command.overrides:
             raise ConfigError(f"mtmc {arguments.command} does not know {text!r}: see mtmc {arguments.command} --help")
     _set_up_logging(arguments.level)
-    return command.run(arguments, rest)
+    try:
+        return command.run(arguments, rest)
+    except SystemExit as error:  # the command line was read, so this is of what it names
+        where = _of_the_user(error.__traceback__)
+        raise TaskError(
+            f"what mtmc {arguments.command} runs exits by itself{where} (SystemExit: {error.code}): take that out"
+        ) from error
+
+
+def _of_the_user(trace: types.TracebackType | None) -> str:
+    """The innermost line that is not Python's own, as " at FILE, line N"."""
+    where = ""
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith(("<frozen ", sysconfig.get_path("stdlib") + os.sep)):
+            where = f" at {os.path.basename(name)}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return where
 
 
 def make_parser(chosen: str | None = None) -> argparse.ArgumentParser:

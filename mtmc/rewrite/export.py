@@ -58,7 +58,7 @@ def export_reference(task: Task, variant: Variant) -> Export:
             return _export(task, variant, fake=False)
     except TaskError as error:
         raise TaskError(f"task {task.name!r}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TaskError(_why(task, variant, error)) from error
 
 
@@ -210,7 +210,7 @@ def _mutates(node: Node) -> bool:
     return schema is not None and bool(schema.is_mutable)
 
 
-def _why(task: Task, variant: Variant, error: Exception) -> str:
+def _why(task: Task, variant: Variant, error: BaseException) -> str:
     lines = [frame.tb_lineno for frame in _frames(error) if frame.tb_frame.f_code.co_filename == REFERENCE_FILE]
     lines += [int(number) for number in FRAME.findall(str(error))]
     where = f" at line {lines[-1]} of the reference" if lines else ""

@@ -33,7 +33,7 @@ from mtmc.errors import TaskError
 from mtmc.task.base import Task, Variant
 from mtmc.task.capture import Capture, KnownShapes, Shapes, resolve
 from mtmc.task.exporting import export_failure, quiet_export
-from mtmc.task.live_call import Call, bind_call, flatten, leaves, slotted
+from mtmc.task.live_call import Call, bind_call, flatten, leaves, positional, slotted
 from mtmc.task.live_export import export_module, refuse_objects, refuse_random, refuse_tensors, with_own_objects
 from mtmc.task.live_names import plain_name
 from mtmc.task.live_source import PREFIX, PrintedModule, print_module
@@ -58,8 +58,7 @@ def build_capture(
     """
     if not isinstance(module, torch.nn.Module):
         raise TaskError(f"a {type(module).__name__} is no torch.nn.Module: wrap it in one whose forward calls it")
-    args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
-    call = bind_call(module, args, example_kwargs)
+    call = bind_call(module, positional(example_inputs), example_kwargs)
     title = type(module).__name__
     name = name or plain_name(title, "Module")
     refuse_tensors(module, call, name)
@@ -106,7 +105,7 @@ def _result(module: torch.nn.Module, call: Call, name: str) -> Any:
                 with unchanged(module, but_new=True):
                     own = with_own_objects(call.with_tensors([tensor.clone() for tensor in call.tensors]))
                     output = module(*own.args, **own.kwargs)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise TaskError(f"module {name} fails on its example inputs: {export_failure(error)}") from error
     for argument, value in own.arguments():
         refuse_objects(value, f"module {name}: after the call, argument {argument}")

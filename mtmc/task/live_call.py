@@ -55,6 +55,19 @@ class Call:
         return self.names[index] if index < len(self.names) else f"argument_{index}"
 
 
+def positional(example_inputs: Sequence[Any] | torch.Tensor) -> tuple[Any, ...]:
+    """The positional arguments that example inputs are: a tensor is the only one.
+
+    Raises: TaskError if they are no sequence.
+    """
+    if isinstance(example_inputs, torch.Tensor):
+        return (example_inputs,)
+    if isinstance(example_inputs, Sequence) and not isinstance(example_inputs, str | bytes):
+        return tuple(example_inputs)
+    kind = type(example_inputs).__name__
+    raise TaskError(f"the example inputs are a {kind}: give the list of forward's arguments, a dict as example_kwargs")
+
+
 def bind_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
     """A call's arguments in the order of forward's signature, however they were passed.
 

@@ -24,6 +24,7 @@ from mtmc.files import write_whole
 from mtmc.hardware import hardware
 from mtmc.protocols import Evaluator
 from mtmc.search import Budget, components, search
+from mtmc.task.live_call import positional
 from mtmc.whole.calls import CallTree, unchanged
 from mtmc.whole.campaign import Campaign
 from mtmc.whole.examples import Example, examples
@@ -143,7 +144,7 @@ def optimize(
     Raises: TaskError where the model does not run on the example inputs; ConfigError, RunError, EvaluatorError as
         `mtmc.search.search` does.
     """
-    args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs)
+    args = positional(example_inputs)
     if whole is False:
         return optimize_module(module, args, example_kwargs, **settings)
     asked = whole_settings or WholeSettings()
