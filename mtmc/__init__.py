@@ -16,13 +16,18 @@ from mtmc.task import Task, load_task
 from mtmc.tree import Tree
 
 if TYPE_CHECKING:
+    from mtmc.dropin import load
     from mtmc.whole import optimize
 
 __version__ = "0.1.0"
-__all__ = ["MtmcError", "Task", "Tree", "__version__", "load_task", "optimize"]
+__all__ = ["MtmcError", "Task", "Tree", "__version__", "load", "load_task", "optimize"]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "load":
+        from mtmc.dropin import load
+
+        return load
     if name == "optimize":
         from mtmc.whole import optimize
 

@@ -93,6 +93,14 @@ def warm_pools() -> Iterator[WarmPools]:
     pools.close()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests neither find nor leave anything in the user's cache folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MTMC_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _fresh_logger() -> Iterator[None]:
     logger = logging.getLogger("mtmc")

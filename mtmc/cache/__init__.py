@@ -13,7 +13,7 @@ from __future__ import annotations
 from mtmc.cache.folder import private_folder, source_file
 from mtmc.cache.key import Key, mtmc_digest
 from mtmc.cache.lookup import Asked, Lookup
-from mtmc.cache.winners import Cleared, Entry, Listed, Winner, WinnerCache
+from mtmc.cache.winners import Cleared, Entry, Listed, WinnerCache
 
 __all__ = [
     "Asked",
@@ -22,7 +22,6 @@ __all__ = [
     "Key",
     "Listed",
     "Lookup",
-    "Winner",
     "WinnerCache",
     "mtmc_digest",
     "private_folder",

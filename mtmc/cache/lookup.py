@@ -10,7 +10,7 @@ import inspect
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from mtmc.cache.key import Key, mtmc_digest
@@ -72,9 +72,11 @@ class Asked:
 class Lookup:
     """One question. key, entry: known once `shapes` was asked; entry is None where the cache has none that serves."""
 
-    def __init__(self, asked: Asked, cache: WinnerCache) -> None:
-        self._asked = asked
+    def __init__(self, asked: Asked, cache: WinnerCache, reads: bool = True) -> None:
+        """reads: whether an entry is wanted; without it the cache only keeps what is found."""
+        self.asked = asked
         self._cache = cache
+        self._reads = reads
         self.key: Key | None = None
         self.entry: Entry | None = None
 
@@ -86,7 +88,7 @@ class Lookup:
         """
         used = versions()
         stands_on = ", ".join(f"{name} {used[name]}" for name in _VERSIONED if name in used)
-        asked = self._asked
+        asked = self.asked
         example = _example(call, tensors)
         key = Key(
             _without_inputs(source),
@@ -97,13 +99,13 @@ class Lookup:
             f"{stands_on}, files {mtmc_digest()}",
         )
         self.key = key
-        self.entry = self._cache.find(key, asked.budget)
+        self.entry = self._cache.find(key, asked.budget) if self._reads else None
         return None if self.entry is None else (self.entry.small, self.entry.held_out)
 
     def keep(self, entry: Entry) -> bool:
-        """Keep what a search has found instead; whether that could be done. Its budget is what was asked."""
+        """Keep what a search has found instead; whether that could be done."""
         assert self.key is not None, "there is no key before the module is printed"
-        return self._cache.add(self.key, replace(entry, budget=self._asked.budget))
+        return self._cache.add(self.key, entry)
 
     def refuse(self, reason: str) -> None:
         """The entry does not hold for the live module after all: forget it."""

@@ -34,30 +34,23 @@ LIMIT_BYTES = 500 * 2**20
 
 
 @dataclass(frozen=True)
-class Winner:
-    """A version as it is handed out, with its guards. speedup: over the root. runtime_ms: of one forward at the full shapes.
-    runtime_kind: "measured" or "estimated"."""
-
-    source: str
-    speedup: float
-    runtime_ms: float
-    runtime_kind: str
-
-
-@dataclass(frozen=True)
 class Entry:
     """What a search has found.
 
-    task: its name. hardware: of the GPU that runtimes are for. winners: fastest first; none where nothing was faster.
-    reason: why there is no winner, in words; empty where there is one. budget: what the search might spend. evaluations:
-    what it spent. complete: whether nothing was left to try. made: when, in UTC, "2026-01-31 12:00". run: the name of the
-    run's folder, empty where it was not kept. small, held_out: the shapes of its task besides the full ones.
+    task: its name. hardware: of the GPU that runtimes are for. sources: versions as they are handed out, with their guards,
+    the fastest first; none where nothing was faster. reason: why there is none, in words, else "". speedup: of the best
+    version over the root. runtime_ms: of one forward of it at the full shapes. runtime_kind: "measured" or "estimated".
+    budget: what the search might spend. evaluations: what it spent. complete: whether nothing was left to try. made: when,
+    in UTC, "2026-01-31 12:00". run: the run's folder, "" where it was not kept. small, held_out: the task's other shapes.
     """
 
     task: str
     hardware: str
-    winners: tuple[Winner, ...]
+    sources: tuple[str, ...]
     reason: str
+    speedup: float | None
+    runtime_ms: float | None
+    runtime_kind: str | None
     budget: Budget
     evaluations: int
     complete: bool
@@ -164,7 +157,7 @@ class WinnerCache:
             if not chosen:
                 known = ", ".join(sorted({each.entry.task for each in listed})) or "nothing"
                 raise RunError(f"the cache has no winner of a task {task!r}: it has {known}")
-            names = {source_name(winner.source) for each in chosen for winner in each.entry.winners}
+            names = {source_name(source) for each in chosen for source in each.entry.sources}
             sources = [path for path in (self.folder.parent / SOURCES).glob("*.py") if path.name in names]
             return _removed(len(chosen), [*(self._path(each.digest) for each in chosen), *sources])
 
@@ -226,7 +219,7 @@ def _entry(content: bytes) -> Entry:
         if whole["sha256"] != _digest(_canonical(fields)):
             raise Unusable("its content is not what was written")
         made = {
-            "winners": tuple(Winner(**each) for each in fields["winners"]),
+            "sources": tuple(fields["sources"]),
             "budget": Budget(**fields["budget"]),
             "small": variant_from_json(fields["small"]),
             "held_out": tuple(variant_from_json(each) for each in fields["held_out"]),

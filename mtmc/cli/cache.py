@@ -47,8 +47,7 @@ def _row(listed: Listed) -> tuple[str, ...]:
     from mtmc.export.text import factor, quantity
 
     entry = listed.entry
-    best = max(entry.winners, key=lambda winner: winner.speedup, default=None)
-    gain = "none" if best is None else f"{factor(best.speedup)} {best.runtime_kind}"
+    gain = "none" if not entry.sources or entry.speedup is None else f"{factor(entry.speedup)} {entry.runtime_kind}"
     return entry.task, entry.hardware, gain, str(entry.evaluations), entry.made, quantity("bytes", listed.size)
 
 

@@ -1,6 +1,8 @@
 """dropin: a live nn.Module in, the same module with faster kernels out.
 
-optimize.py       optimize(): capture, search, drop_in
+optimize.py       optimize(): capture, search or cache, drop_in
+load.py           load(): the same from a run's folder; binding.py: what a run keeps for that
+found.py          what was found in short, by a search or in the cache
 drop_in.py        drop_in(): from a module, its capture and versions to a drop-in; which modules cannot be one
 optimized.py      the object: the original in everything but forward; its copies
 record.py         what `.mtmc` tells; kernels or the original, at each call
@@ -14,8 +16,10 @@ operator.py       a version as a custom operator, for torch.compile
 from __future__ import annotations
 
 from mtmc.dropin.drop_in import drop_in
+from mtmc.dropin.found import Found
+from mtmc.dropin.load import load
 from mtmc.dropin.optimize import optimize
 from mtmc.dropin.optimized import OptimizedModule
 from mtmc.dropin.record import Record
 
-__all__ = ["OptimizedModule", "Record", "drop_in", "optimize"]
+__all__ = ["Found", "OptimizedModule", "Record", "drop_in", "load", "optimize"]

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
+from mtmc.cache import Lookup
+from mtmc.dropin.binding import bound
 from mtmc.dropin.drop_in import drop_in, refuse_module
+from mtmc.dropin.found import entry_of, found_by, found_in, lookup_for
 from mtmc.export.no_gain import why_no_gain
 from mtmc.search import search
-from mtmc.task import capture_module
-from mtmc.tree import ROOT_ID
+from mtmc.task import Capture, capture_module
 
 _log = logging.getLogger(__name__)
 
@@ -21,6 +23,8 @@ def optimize(
     module: torch.nn.Module,
     example_inputs: Sequence[Any] | torch.Tensor,
     example_kwargs: Mapping[str, Any] | None = None,
+    *,
+    cache: bool = True,
     **settings: Any,
 ) -> Any:
     """Search for faster kernels of `module` and return a module that is the same but for its forward, which runs them.
@@ -31,15 +35,44 @@ def optimize(
 
     example_inputs: the positional arguments of one call (or the only one, a tensor); example_kwargs: its keyword
     arguments. settings: those of `mtmc.search.search` (budget, strategy, policy, coder, evaluator, seed, out, ...).
+    cache: whether what was found before for such a module, whatever its weights, is used instead of a search with the same
+    settings and no larger budget, and what is found now is kept (`mtmc cache`). With `out` there is always a search.
 
     Raises: TaskError where the module cannot be exported, naming the op, or no drop-in can be made of it; ConfigError,
-        RunError, EvaluatorError as `mtmc.search.search` does.
+        RunError, EvaluatorError as `mtmc.search.search` does; RunError if others may write to the cache's folder.
     """
     refuse_module(module)
-    capture = capture_module(module, example_inputs, example_kwargs)
-    result = search(capture.task, **settings)
-    if result.best.node_id != ROOT_ID:
-        return drop_in(module, capture, [result.best.source], result=result)
+    lookup = lookup_for(settings) if cache else None
+    capture = capture_module(module, example_inputs, example_kwargs, known=None if lookup is None else lookup.shapes)
+    if lookup is not None and lookup.entry is not None:
+        made = _from_cache(module, capture, lookup)
+        if made is not None:
+            return made
+    result = search(bound(capture), **settings)
     reason = why_no_gain(result.tree)
-    _log.warning("%s: %s", capture.task.name, reason)
-    return drop_in(module, capture, [], result=result, reason=reason)
+    if reason:
+        _log.warning("%s: %s", capture.task.name, reason)
+    sources = [] if reason else [result.best_file]
+    made = drop_in(module, capture, sources, result=result, reason=reason or None)
+    made.mtmc.found = found_by(result, str(settings.get("out") or ""))
+    if lookup is not None:
+        used = [source for source in sources if source in made.mtmc.versions]
+        if sources and not used:
+            reason = made.mtmc.reason or "its version was not right on the module"
+        lookup.keep(entry_of(lookup.asked, capture.task, result, made.mtmc.found, used, reason))
+    return made
+
+
+def _from_cache(module: torch.nn.Module, capture: Capture, lookup: Lookup) -> Any:
+    """The drop-in of what the cache has; None where that is not right on the module."""
+    entry = lookup.entry
+    assert entry is not None
+    found = found_in(entry)
+    reason = f"{entry.reason} (from the cache of {entry.made})" if entry.reason else None
+    made = drop_in(module, capture, entry.sources, reason=reason)
+    if entry.sources and not set(entry.sources) & set(made.mtmc.versions):
+        lookup.refuse(made.mtmc.reason or "it was not right on the module")
+        return None
+    made.mtmc.found = found
+    _log.warning("%s is not searched again: %s (cache=False searches it)", capture.task.name, reason or found)
+    return made

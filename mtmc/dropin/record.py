@@ -18,6 +18,7 @@ from mtmc.dropin.verify import why_not_right
 from mtmc.dropin.winner import NOT_HERE, Winner
 
 if TYPE_CHECKING:
+    from mtmc.dropin.found import Found
     from mtmc.search import SearchResult
 
 _log = logging.getLogger(__name__)
@@ -28,9 +29,10 @@ _MOST_WARNINGS = 20
 class Record:
     """What is known of a drop-in, as its attribute `mtmc`.
 
-    original: the module that was given. result: the search, None where there was none in this process. kernel_calls,
-    original_calls: how often each has run. reasons: why the original ran, and how often. plain: an object of the original's
-    class, for copies (`mtmc.dropin.optimized`). All of it is to be read, not to be set.
+    original: the module that was given. result: the search, None where there was none in this process. found: what that
+    has found in short, from the cache too; None for a copy. kernel_calls, original_calls: how often each has run. reasons:
+    why the original ran, and how often. plain: an object of the original's class, for copies (`mtmc.dropin.optimized`). All
+    of it is to be read, not to be set.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Record:
         """forward: the original's as a function of the drop-in and the call's arguments."""
         self.original = original
         self.result = result
+        self.found: Found | None = None
         self.kernel_calls = 0
         self.original_calls = 0
         self.reasons: Counter[str] = Counter()
@@ -54,7 +57,8 @@ class Record:
 
     def __repr__(self) -> str:
         used = f"the original: {self.reason}" if self.reason else f"kernels of {len(self._winners)} versions"
-        return f"<mtmc: {used}; {self.kernel_calls} calls of kernels, {self.original_calls} of the original>"
+        found = "" if self.found is None else f"{self.found}; "
+        return f"<mtmc: {found}{used}; {self.kernel_calls} calls of kernels, {self.original_calls} of the original>"
 
     @property
     def reason(self) -> str | None:
