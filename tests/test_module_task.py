@@ -264,13 +264,9 @@ class Branches(nn.Module):
 
 class Random(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + torch.rand_like(x)
-
-
-class Autocast(nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            return x @ x.T
+        with torch.no_grad():
+            noise = torch.rand_like(x)
+        return x + noise
 
 
 class Size(nn.Module):
@@ -284,7 +280,12 @@ class Size(nn.Module):
         (Branches(), r"cannot be exported: test_module_task.py, line \d+, `if x.sum\(\) > 0:`: .*torch.where"),
         (Random(), r"random numbers \(aten.rand_like.default at test_module_task.py, line \d+\): call its eval"),
         (nn.Sequential(nn.Linear(8, 8), nn.Dropout()), r"random numbers \(aten.dropout.default\): call its eval\(\)"),
-        (Autocast(), "uses wrap_with_autocast.*as a file"),
+        (
+            torch.compile(nn.Linear(8, 8)),
+            r"compiled by torch.compile: give the one that it was made of \(its _orig_mod\)",
+        ),
+        (torch.jit.script(nn.Linear(8, 8)), "compiled by torch.jit: give the module that it was made of"),
+        (nn.DataParallel(nn.Linear(8, 8)), r"on several devices: give that module \(its .module\)"),
         (Size(), r"returns a size that depends on its inputs \(output\[1\]\): return tensors only"),
         (nn.Linear(8, 8, device="meta"), "on the meta device: use dense real tensors"),
         (nn.Linear(8, 8, dtype=torch.complex64), "complex64: use dense real"),

@@ -15,8 +15,8 @@ calls in place are printed as they are, and what forward binds anew is written i
 is printed as assertions on them (`mtmc.task.live_sizes`).
 
 Refused, with the reason: modules that do not export, that draw random numbers (dropout in training mode), that keep
-Python values or tensors of varying shapes from call to call, that switch autocast, objects that hold tensors (caches of
-transformers), outputs that are sizes, and tensors that are sparse or complex.
+Python values or tensors of varying shapes from call to call, objects that hold tensors (caches of transformers), outputs
+that are sizes, tensors that are sparse or complex, and modules that another compiler made.
 """
 
 from __future__ import annotations
@@ -34,10 +34,17 @@ from mtmc.task.base import Task, Variant
 from mtmc.task.capture import Capture, KnownShapes, Shapes, resolve
 from mtmc.task.exporting import export_failure, quiet_export
 from mtmc.task.live_call import Call, bind_call, flatten, leaves, positional, slotted
-from mtmc.task.live_export import export_module, refuse_objects, refuse_random, refuse_tensors, with_own_objects
+from mtmc.task.live_export import (
+    export_module,
+    refuse_modules,
+    refuse_objects,
+    refuse_random,
+    refuse_tensors,
+    with_own_objects,
+)
 from mtmc.task.live_names import plain_name
 from mtmc.task.live_source import PREFIX, PrintedModule, print_module
-from mtmc.task.live_state import unchanged
+from mtmc.task.live_state import same_values, unchanged
 from mtmc.task.reference import flat_tensors, instantiate
 from mtmc.task.shapes import derive_held_out, derive_small
 from mtmc.task.trials import Live
@@ -56,11 +63,13 @@ def build_capture(
 
     Raises: TaskError if the module cannot be exported or printed, naming the op and the line where they are known.
     """
-    if not isinstance(module, torch.nn.Module):
-        raise TaskError(f"a {type(module).__name__} is no torch.nn.Module: wrap it in one whose forward calls it")
+    refuse_modules(module)
     call = bind_call(module, positional(example_inputs), example_kwargs)
     title = type(module).__name__
     name = name or plain_name(title, "Module")
+    device = call.tensors[0].device.type
+    if torch.is_autocast_enabled(device):
+        raise TaskError(f"module {name} is captured under torch.autocast({device!r}): leave that region first")
     refuse_tensors(module, call, name)
     for argument, value in call.arguments():
         refuse_objects(value, f"module {name}: argument {argument}")
@@ -109,10 +118,25 @@ def _result(module: torch.nn.Module, call: Call, name: str) -> Any:
         raise TaskError(f"module {name} fails on its example inputs: {export_failure(error)}") from error
     for argument, value in own.arguments():
         refuse_objects(value, f"module {name}: after the call, argument {argument}")
+    _refuse_shared_changes(call.tensors, own.tensors, name)
     refuse_objects(output, f"module {name}: output")
     if not flatten(output):
         raise TaskError(f"module {name} gives no tensor for its example inputs, so there is nothing to make faster")
     return output
+
+
+def _refuse_shared_changes(before: Sequence[torch.Tensor], after: Sequence[torch.Tensor], name: str) -> None:
+    """Refuse a forward that changes an input whose memory is another's too: printed files take inputs of their own.
+
+    Raises: TaskError.
+    """
+    memory = [tensor.untyped_storage().data_ptr() for tensor in before]
+    for index, (was, now) in enumerate(zip(before, after, strict=True)):
+        if memory.count(memory[index]) > 1 and not same_values(was, now):
+            raise TaskError(
+                f"module {name} changes tensor {index} of its example inputs, which shares memory with another one: "
+                "give each its own memory"
+            )
 
 
 def _places(module: torch.nn.Module, printed: PrintedModule) -> dict[str, str]:
@@ -172,7 +196,7 @@ class _LiveModule:
         try:
             with quiet_export(), torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
                 printed, inputs = instantiate(source, variant, self.name, state)
-                inputs = [tensor.to(device) for tensor in inputs]
+                inputs = [tensor.to(like.device) for tensor, like in zip(inputs, self.call.tensors, strict=True)]
                 own = [tensor.clone() for tensor in inputs]
                 results = flat_tensors(printed.to(device)(*inputs))
                 with unchanged(self.module):

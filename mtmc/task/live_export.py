@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.export import Dim, ExportedProgram, export
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from mtmc.errors import TaskError
 from mtmc.task.exporting import export_failure, library_folders, quiet_export
@@ -65,7 +66,9 @@ def export_module(module: torch.nn.Module, call: Call, name: str) -> ExportedPro
         shapes = None if open_dimensions is None else {"tensors": open_dimensions}
         try:
             with quiet_export(), torch.no_grad(), _exportable(module), plain_tensors_as_buffers(module):
-                return export(_Flat(module, call), tuple(tensors), dynamic_shapes=shapes, strict=False)
+                program = export(_Flat(module, call), tuple(tensors), dynamic_shapes=shapes, strict=False)
+                # Only the functional form says which casts autocast makes.
+                return program.run_decompositions({}) if _switches_autocast(program) else program
         except TaskError as error:
             raise TaskError(f"module {name}: {error}") from error
         except Exception as error:
@@ -78,9 +81,27 @@ def export_module(module: torch.nn.Module, call: Call, name: str) -> ExportedPro
     ) from failure
 
 
+def refuse_modules(module: object) -> None:
+    """Refuse what is no module that can be traced. Raises: TaskError with what to give instead."""
+    kind = type(module).__name__
+    if not isinstance(module, torch.nn.Module):
+        raise TaskError(f"a {kind} is no torch.nn.Module: wrap it in one whose forward calls it")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise TaskError(f"a {kind} is compiled by torch.jit: give the module that it was made of")
+    if isinstance(getattr(module, "_orig_mod", None), torch.nn.Module):
+        raise TaskError("the module is compiled by torch.compile: give the one that it was made of (its _orig_mod)")
+    if isinstance(module, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+        raise TaskError(f"a {kind} runs its module on several devices: give that module (its .module)")
+
+
 def refuse_tensors(module: torch.nn.Module, call: Call, name: str) -> None:
-    """Refuse tensors that are sparse, complex, or hold no data. Raises: TaskError."""
+    """Refuse tensors that are sparse, complex, nested, of a class of their own, or hold no data. Raises: TaskError."""
     for tensor in (*call.tensors, *module.parameters(), *module.buffers()):
+        if tensor.is_nested or tensor.is_quantized or is_traceable_wrapper_subclass(tensor):
+            raise TaskError(
+                f"module {name} has a tensor of the class {type(tensor).__name__} (nested, quantized or distributed): "
+                "give it plain tensors"
+            )
         if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_meta:
             kind = "on the meta device" if tensor.is_meta else f"{tensor.layout}, {tensor.dtype}"
             raise TaskError(f"module {name} has a tensor that is {kind}: use dense real tensors that hold data")
@@ -96,9 +117,20 @@ def _exportable(module: torch.nn.Module) -> Iterator[None]:
         held.put_back()
 
 
+def _graphs(program: ExportedProgram) -> Iterator[torch.fx.Graph]:
+    """The graph and those of its parts that run in another mode."""
+    for each in program.graph_module.modules():
+        if isinstance(each, torch.fx.GraphModule):
+            yield each.graph
+
+
+def _switches_autocast(program: ExportedProgram) -> bool:
+    return any(str(node.target) == "wrap_with_autocast" for graph in _graphs(program) for node in graph.nodes)
+
+
 def refuse_random(program: ExportedProgram, name: str) -> None:
     """Refuse a module that draws random numbers: no version could be compared. Raises: TaskError with the line."""
-    for node in program.graph.nodes:
+    for node in (node for graph in _graphs(program) for node in graph.nodes):
         if isinstance(node.target, torch._ops.OpOverload) and _draws(node, node.target):
             raise TaskError(
                 f"module {name} draws random numbers ({node.target}{_stack_line(node)}): call its eval() first, or "

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from mtmc.errors import TaskError
 from mtmc.task.live_attention import ATTENTION, mask_for_gpus
@@ -211,7 +211,25 @@ class _Printer:
             elif node.op == "call_module" or (node.op == "get_attr" and node in live and _graph_module(node) is None):
                 raise self._unprintable(node, node.target)
         output = next(node for node in graph.nodes if node.op == "output")
-        return [self._value(item, node=output) for item in output.args[0] if item is not None]
+        items = list(output.args[0])
+        if graph is self.program.graph:
+            items = items[self._write_back(items) :]
+        return [self._value(item, node=output) for item in items if item is not None]
+
+    def _write_back(self, items: Sequence[Any]) -> int:
+        """Print what a functional graph gives besides its results: new values of inputs and buffers. Returns how many."""
+        specs = [each for each in self.program.graph_signature.output_specs if each.kind != OutputKind.USER_OUTPUT]
+        by_target = {str(spec.target): spec.arg.name for spec in self.program.graph_signature.input_specs}
+        nodes = {node.name: node for node in self.program.graph.nodes if node.op == "placeholder"}
+        writes = []
+        for spec, item in zip(specs, items, strict=False):
+            target = nodes[by_target.get(str(spec.target), str(spec.target))]
+            new = self._value(item, item)
+            if not new.isidentifier():  # another tensor's own memory, which may be written before it is read
+                new = f"{new}.clone()"
+            writes.append(f"{_INDENT}{self.texts[target]}.copy_({new})")
+        self.lines += writes
+        return len(specs)
 
     def _call(self, node: torch.fx.Node) -> None:
         if isinstance(node.target, torch._ops.HigherOrderOperator) and str(node.target) != _GRAD_MODE:
@@ -305,12 +323,19 @@ def _live(graph: torch.fx.Graph) -> set[torch.fx.Node]:
     live: set[torch.fx.Node] = set()
     for node in reversed(graph.nodes):
         schema = getattr(node.target, "_schema", None)
-        changes = schema is not None and schema.is_mutable
+        changes = (schema is not None and schema.is_mutable) or _changes_inside(node)
         name = str(node.target).removeprefix("aten.")
         if node.op == "output" or changes or (node in live and not name.startswith(_NO_MEANING)):
             live.add(node)
             live.update(node.all_input_nodes)
     return live
+
+
+def _changes_inside(node: torch.fx.Node) -> bool:
+    """Whether a call of a part of forward changes tensors in place there."""
+    parts = [_graph_module(item) for item in node.all_input_nodes if item.op == "get_attr"]
+    nodes = [each for part in parts if part is not None for each in part.graph.nodes]
+    return any(bool(getattr(getattr(each.target, "_schema", None), "is_mutable", False)) for each in nodes)
 
 
 def _graph_module(node: torch.fx.Node) -> torch.fx.GraphModule | None:

@@ -55,6 +55,7 @@ _METHODS = {
     "aten.sum.dim_IntList": ("sum", 3),
     "aten.amax.default": ("amax", 3),
     "aten.to.dtype": ("to", 2),
+    "aten._to_copy.default": ("to", 1),
     "aten.masked_fill.Scalar": ("masked_fill", 3),
     "aten.clone.default": ("clone", 1),
     "aten.item.default": ("item", 1),

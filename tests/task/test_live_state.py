@@ -35,6 +35,37 @@ class Average(nn.Module):
         return x * self.average * self.calls + self.plain + self.table
 
 
+class Cast(nn.Module):
+    """Casts that autocast makes, and a buffer changed where no gradient is wanted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.register_buffer("one", torch.ones(8))
+        self.register_buffer("other", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            one = self.one.clone()
+            self.one.copy_(self.other)
+            self.other.copy_(one)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.linear(x)
+            with torch.autocast("cpu", enabled=False):
+                return x @ self.linear.weight + y + self.one
+
+
+class Quiet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            self.sum += x.sum(0)
+        return x * 2
+
+
 class Cache(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -62,6 +93,8 @@ def batch_norm() -> nn.Module:
     [
         (Average, (torch.randn(6, 8),), ["average", "calls", "plain"]),
         (Cache, (torch.randn(4, 3, 8), torch.arange(3)), ["keys"]),
+        (Cast, (torch.randn(6, 8),), []),
+        (Quiet, (torch.randn(6, 8),), ["sum"]),
         (InPlace, (torch.randn(6, 8), torch.randn(6, 8)), []),
         (batch_norm, (torch.randn(6, 8),), ["1.num_batches_tracked", "1.running_mean", "1.running_var"]),
     ],
@@ -148,3 +181,14 @@ def test_what_no_file_can_keep_from_call_to_call_is_refused(module: nn.Module, m
     with pytest.raises(TaskError, match=message):
         capture_module(module, torch.randn(6, 8))
     assert getattr(module, "calls", 0) == 0 and getattr(module, "seen", []) == []
+
+
+def test_inputs_that_share_memory_and_are_changed_are_refused() -> None:
+    x = torch.randn(6, 8)
+    with pytest.raises(TaskError, match="changes tensor 0 of its example inputs, which shares memory with another"):
+        capture_module(InPlace(), (x, x))
+
+
+def test_a_capture_under_autocast_is_refused() -> None:
+    with torch.autocast("cpu"), pytest.raises(TaskError, match=r"captured under torch.autocast\('cpu'\): leave that"):
+        capture_module(nn.Linear(8, 8), torch.randn(6, 8))
