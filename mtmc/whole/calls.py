@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,16 +22,14 @@ class Place:
     signature: str
 
 
-class Watcher(Protocol):
-    """What is told of each call, between which the calls inside of it come."""
+class Watcher:
+    """Is told of each call, between which the calls inside of it come. This one does nothing with it."""
 
     def enter(self, place: Place, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A call begins."""
-        ...
 
     def leave(self, place: Place) -> None:
         """It has ended."""
-        ...
 
 
 class CallTree:

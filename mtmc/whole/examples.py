@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from mtmc.whole.calls import CallTree, Place
+from mtmc.whole.calls import CallTree, Place, Watcher
 from mtmc.whole.signature import map_tensors
 
 Example = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-class _Collector:
+class _Collector(Watcher):
     def __init__(self, wanted: Collection[int]) -> None:
         self.found: dict[int, Example] = {}
         self._wanted = wanted
@@ -21,9 +21,6 @@ class _Collector:
     def enter(self, place: Place, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if place.index in self._wanted and place.index not in self.found:
             self.found[place.index] = map_tensors((args, dict(kwargs)), _copy)
-
-    def leave(self, place: Place) -> None:
-        pass
 
 
 def _copy(tensor: torch.Tensor) -> torch.Tensor:

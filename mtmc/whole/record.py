@@ -69,7 +69,7 @@ class Record:
         """One table, as Markdown: the pieces, then the whole."""
         lines = ["| piece | share | places | evaluations | speedup | |", "|---|---:|---:|---:|---:|---|"]
         lines += [_line(row) for row in self.rows]
-        lines.append(f"| the rest | {self.rest:.1%} | | | | |")
+        lines.append(f"| in no piece | {self.rest:.1%} | | | | |")
         for name, ms in sorted(self.times_ms.items(), key=lambda each: -each[1]):
             told = f"{ms:.4g} ms {self.times_kind}" + (", handed back" if name == self.chosen else "")
             gain = f"{self.times_ms[EAGER] / ms:.2f}x"

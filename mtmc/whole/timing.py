@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from mtmc.whole.calls import CallTree, Place
+from mtmc.whole.calls import CallTree, Place, Watcher
 from mtmc.whole.site import Profile
 
 WARM_UPS = 3
@@ -21,7 +21,7 @@ ROUND_MS = 20.0
 """A round of a candidate takes so long at least, by calling it several times."""
 
 
-class _Events:
+class _Events(Watcher):
     """CUDA events around each call."""
 
     def __init__(self) -> None:

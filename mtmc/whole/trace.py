@@ -1,6 +1,6 @@
 """A model's operations, submodule call by submodule call, without its data: what they move, and which calls are equal.
 
-The model runs once on fake tensors (shapes, no memory), so that a model of any size is traced in seconds on any machine.
+The model runs on fake tensors (shapes, no memory), so that a model of any size is traced in seconds on any machine.
 Its operations are counted as those of a task's reference are (`mtmc.evaluate.counting`), and estimated for a GPU. Two
 calls are equal if their operations are the same, one after another, on tensors of the same shapes, types and strides, with
 the same numbers among their arguments, and if each reads the same results before it, and the same weights by their names
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
 from mtmc.evaluate.counting.storages import Storages
@@ -27,11 +28,14 @@ from mtmc.evaluate.counting.torch_ops import torch_modes
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.loading.fake import FakeMode
 from mtmc.hardware import Hardware
-from mtmc.whole.calls import CallTree, Place, unchanged
+from mtmc.whole.calls import CallTree, Place, Watcher, unchanged
 from mtmc.whole.signature import leaves, map_tensors, opaque
 from mtmc.whole.site import Profile, Site
 
 _log = logging.getLogger(__name__)
+
+
+_NUMBER = itertools.count()
 
 
 @dataclass
@@ -57,7 +61,9 @@ class _Operations(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         named = sorted((kwargs or {}).items())
         self._lifting = "lift_fresh" in str(func)  # the tensor it is given was made of numbers, in forward itself
-        self.log.append((str(func), self._plain(args), self._plain(named), self._plain(tree_leaves(result))))
+        given = self._plain(args), self._plain(named)
+        self._lifting = False
+        self.log.append((str(func), *given, self._plain(tree_leaves(result))))
         return result
 
     def _plain(self, value: Any) -> Any:
@@ -84,12 +90,13 @@ def _numbers(tensor: torch.Tensor) -> str:
     """A hash of the values of a tensor that was made of numbers."""
     known = getattr(tensor, "constant", None) if isinstance(tensor, FakeTensor) else tensor
     if known is None:
-        return f"unknown {id(tensor)}"  # equal to no other one
-    flat = known.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-    return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
+        return f"unknown {next(_NUMBER)}"  # equal to no other one
+    with _disable_current_modes():
+        flat = known.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
 
 
-class _Watcher:
+class _Tracer(Watcher):
     """Notes where the calls of each place begin and end among records and operations."""
 
     def __init__(self, names: Mapping[int, str], records: list[Record], operations: _Operations) -> None:
@@ -146,16 +153,25 @@ def trace(
 ) -> Profile:
     """The profile of one call of a model, with estimated times. The model is not changed, and what it is given neither.
 
+    tree: gets the places. A model that reads values, that cannot be copied, or that calls its submodules in another way
+    when it has no data is traced with its data, all of which is then in memory at once.
+
     Raises: whatever the model raises.
     """
+    given, named = map_tensors((tuple(args), dict(kwargs)), torch.clone)
+    with unchanged(model), torch.no_grad(), tree.watched(model, Watcher()):
+        model(*given, **named)
     try:
+        without_data = CallTree()
         with FakeMode(allow_non_fake_inputs=True) as mode:
             given, named = map_tensors((tuple(args), dict(kwargs)), mode.from_tensor)
-            return _trace(_hollow(model, mode), given, named, tree, gpu, fake=True)
-    except Exception as error:  # a model that reads values, or that cannot be copied
-        _log.info(
-            "the model is traced with its data, for it does not run without (%s: %s)", type(error).__name__, error
-        )
+            profile = _trace(_hollow(model, mode), given, named, without_data, gpu, fake=True)
+        if without_data.places == tree.places:
+            return profile
+        _log.info("the model is traced with its data, for without these it calls its submodules in another way")
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        _log.info("the model is traced with its data, for it does not run without (%s)", reason)
     tree.forget()
     given, named = map_tensors((tuple(args), dict(kwargs)), torch.clone)
     with unchanged(model):
@@ -184,7 +200,7 @@ def _trace(
                 names.setdefault(storages.number(value), f"{path}.{name}" if path else name)
     records: list[Record] = []
     operations = _Operations(storages)
-    watcher = _Watcher(names, records, operations)
+    watcher = _Tracer(names, records, operations)
     ops, calls = torch_modes(storages, records, [])
     with torch.no_grad(), tree.watched(model, watcher), ops, calls, operations:
         model(*args, **kwargs)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from mtmc.hardware import hardware
 from mtmc.whole.calls import CallTree
@@ -178,3 +179,20 @@ def test_a_compiled_copy_keeps_class_and_keys() -> None:
     new = compiled(model, backend="eager")
     assert type(new) is Net and list(new.state_dict()) == list(model.state_dict())
     assert torch.allclose(new(X), model(X)) and model._compiled_call_impl is None
+
+
+class Traced(nn.Module):
+    """Takes another way where it is given tensors without data, as models do that ask whether they are traced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = Block(0)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = torch.ones(16) if isinstance(x, FakeTensor) else None
+        return self.block(x, mask=mask)
+
+
+def test_the_calls_are_those_with_data() -> None:
+    profile = profiled(Traced(), X)
+    assert profile.sites[1].signature == "float32[4, 16] cpu, mask=None" and profile.sites[1].kernels == 6
