@@ -78,6 +78,7 @@ def refusal(source: str) -> str:
             text(forward="return torch.nn.functional.rule(x)"),
             "line 12: AttributeError: module 'torch.nn.functional' has",
         ),
+        (text("class Odd(Exception):\n    __str__ = None\nraise Odd"), "the file fails at line 4: Odd: no message"),
         (text("class Rows(KeyboardInterrupt): pass\nraise Rows('odd')"), "the file fails at line 3: Rows: odd"),
         (
             text("raise RuntimeError('no NVIDIA driver')"),
@@ -213,6 +214,13 @@ def test_what_fails_at_small_shapes_only_says_how_it_failed_first() -> None:
     assert said.startswith("task bad has no small inputs, and none were found by shrinking its integers (rows, ")
     assert "the first failure: task bad at its small shapes: line 12: AssertionError: few at {'rows': " in said
     assert "last tried: " in said and "get_small_inputs" in said
+
+
+def test_values_that_cannot_be_looked_at_are_no_fault_of_ours() -> None:
+    with pytest.raises(
+        TaskError, match=r"^task bad has no small inputs.*RuntimeError: Tensor.item\(\) cannot be called on meta"
+    ):
+        task_from_source(text("torch.set_default_device('meta')"), "bad")
 
 
 def test_no_trial_waits_for_threads_that_are_not_in_a_fork() -> None:

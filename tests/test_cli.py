@@ -27,6 +27,7 @@ from mtmc.cli import console, main
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate import EVALUATORS
 from mtmc.fakes import FakeCoder, FakeEvaluator, FakePolicy
+from mtmc.protocols import EvaluatorSettings
 from mtmc.search import Budget, load
 from mtmc.store import Store
 
@@ -391,7 +392,7 @@ class Opened(FakeEvaluator):
 
 
 @dataclass(frozen=True)
-class Openable:
+class Openable(EvaluatorSettings):
     """Settings of an evaluator that is opened."""
 
     gain: float = 0.5

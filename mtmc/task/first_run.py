@@ -181,7 +181,9 @@ def _step(file: _File, step: str, call: str = "", fit: str = "") -> Iterator[Non
 
 def _what(error: BaseException, step: str, where: str) -> str:
     """What a failed step did, and the fix. where: " at line 7"."""
-    text = next(iter(str(error).strip().splitlines()), "no message")
+    from mtmc.task.reference import first_line
+
+    text = first_line(error)
     if isinstance(error, SystemExit):
         return f"{step} exits{where} (SystemExit: {error.code}): take that out, or put it under `if __name__ == '__main__'`"
     if isinstance(error, ModuleNotFoundError) and error.name:

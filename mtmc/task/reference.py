@@ -14,7 +14,7 @@ import types
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -194,6 +194,9 @@ def weigh(
                 meter.largest = 0
                 with _Calls() as calls:
                     outputs = flat_tensors(model(*inputs))
+        floating = [out for out in outputs if out.is_floating_point()]
+        finite = device == "meta" or not any(bool(torch.isnan(out).any()) for out in floating)
+        constant = device != "meta" and _constant(outputs)
     except TooLargeError:
         raise
     except (Exception, SystemExit) as error:
@@ -202,11 +205,7 @@ def weigh(
         ) from error
     tensors = (*flat_tensors(inputs), *model.parameters(), *model.buffers(), *outputs)
     shapes = tuple(tuple(tensor.shape) for tensor in tensors)
-    footprint = Footprint(meter.elements, meter.macs, meter.ops, meter.largest, calls.count, shapes)
-    if device == "meta":
-        return footprint
-    finite = not any(bool(torch.isnan(out).any()) for out in outputs if out.is_floating_point())
-    return replace(footprint, finite=finite, constant=_constant(outputs))
+    return Footprint(meter.elements, meter.macs, meter.ops, meter.largest, calls.count, shapes, finite, constant)
 
 
 def own_error(source: str, variant: Variant, name: str, seed: int = 0) -> float:
@@ -260,9 +259,17 @@ def _without_data(source: str, variant: Variant, name: str, seed: int) -> tuple[
 def describe_failure(error: BaseException, name: str, source: str) -> str:
     """One line on an exception of a task's file: the line of the file it came from, its type and its first line."""
     line = line_of(error, name)
-    text = str(error).strip().splitlines()
     where = f"{place(source, line)}: " if line is not None else ""
-    return f"{where}{type(error).__name__}: {text[0] if text else 'no message'}"
+    return f"{where}{type(error).__name__}: {first_line(error)}"
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an exception says."""
+    try:
+        text = str(error).strip().splitlines()
+    except Exception:  # a user's own class may fail there too
+        text = []
+    return text[0] if text else "no message"
 
 
 def line_of(error: BaseException, name: str) -> int | None:
