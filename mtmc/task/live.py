@@ -67,10 +67,10 @@ def build_capture(
     call = bind_call(module, positional(example_inputs), example_kwargs)
     title = type(module).__name__
     name = name or plain_name(title, "Module")
+    refuse_tensors(module, call, name)
     device = call.tensors[0].device.type
     if torch.is_autocast_enabled(device):
         raise TaskError(f"module {name} is captured under torch.autocast({device!r}): leave that region first")
-    refuse_tensors(module, call, name)
     for argument, value in call.arguments():
         refuse_objects(value, f"module {name}: argument {argument}")
     output = _result(module, call, name)
