@@ -269,6 +269,15 @@ class Random(nn.Module):
         return x + noise
 
 
+class Unset(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.full((8,), float("nan")))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale
+
+
 class Size(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
         return x * 2, x.shape[0]
@@ -286,6 +295,7 @@ class Size(nn.Module):
         ),
         (torch.jit.script(nn.Linear(8, 8)), "compiled by torch.jit: give the module that it was made of"),
         (nn.DataParallel(nn.Linear(8, 8)), r"on several devices: give that module \(its .module\)"),
+        (Unset(), r"gives NaN for its example inputs, .* are all its weights set \(torch.empty"),
         (Size(), r"returns a size that depends on its inputs \(output\[1\]\): return tensors only"),
         (nn.Linear(8, 8, device="meta"), "on the meta device: use dense real tensors"),
         (nn.Linear(8, 8, dtype=torch.complex64), "complex64: use dense real"),

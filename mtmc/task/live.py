@@ -49,6 +49,8 @@ from mtmc.task.reference import flat_tensors, instantiate
 from mtmc.task.shapes import derive_held_out, derive_small
 from mtmc.task.trials import Live
 
+_NEAR, _ROUNDINGS = 1e-3, 8
+"""Relative difference of equal results at most; or as many roundings of a short dtype, where layers choose other paths."""
 _REGISTRIES = ("_parameters", "_buffers", "_modules")
 
 
@@ -122,6 +124,11 @@ def _result(module: torch.nn.Module, call: Call, name: str) -> Any:
     refuse_objects(output, f"module {name}: output")
     if not flatten(output):
         raise TaskError(f"module {name} gives no tensor for its example inputs, so there is nothing to make faster")
+    if any(tensor.is_floating_point() and bool(tensor.isnan().any()) for tensor in flatten(output)):
+        raise TaskError(
+            f"module {name} gives NaN for its example inputs, so no version could be compared: are all its weights set "
+            "(torch.empty leaves what was in memory), and is no row of a mask all minus infinity?"
+        )
     return output
 
 
@@ -219,7 +226,8 @@ def _first_difference(what: str, found: Sequence[torch.Tensor], expected: Sequen
         if got.shape != want.shape or got.dtype != want.dtype:
             return f"{what} {index} is {tuple(got.shape)} {got.dtype} instead of {tuple(want.shape)} {want.dtype}"
         scale = want.double().abs().nan_to_num(0.0, 0.0, 0.0).max().item() if want.numel() else 0.0
-        if not torch.allclose(got.double(), want.double(), rtol=1e-3, atol=1e-3 * scale, equal_nan=True):
+        near = max(_NEAR, _ROUNDINGS * torch.finfo(want.dtype).eps) if want.is_floating_point() else _NEAR
+        if not torch.allclose(got.double(), want.double(), rtol=near, atol=near * scale, equal_nan=True):
             return f"{what} {index} has other values"
     return None
 
