@@ -230,7 +230,7 @@ def _replaced(found: PieceSearch, module: nn.Module) -> nn.Module:
 
 def _checked(settings: Mapping[str, Any]) -> tuple[Budget, Path | None, dict[str, Any]]:
     """The whole budget, the folder, and what each search is given. Raises: ConfigError for a setting there is not."""
-    known = [name for name in inspect.signature(search).parameters if name != "task"]
+    known = [*(name for name in inspect.signature(search).parameters if name != "task"), "cache"]
     for name in settings:
         if name not in known:
             raise ConfigError(f"there is no setting {name!r} of a search: use {', '.join(known)}")
@@ -238,7 +238,7 @@ def _checked(settings: Mapping[str, Any]) -> tuple[Budget, Path | None, dict[str
     budget = budget if isinstance(budget, Budget) else Budget(evaluations=budget)
     check_budget(budget)
     out = settings.get("out")
-    rest = {name: value for name, value in settings.items() if name not in ("budget", "out", "evaluator")}
+    rest = {name: value for name, value in settings.items() if name not in ("budget", "out", "evaluator", "cache")}
     return budget, None if out is None else Path(out), rest
 
 

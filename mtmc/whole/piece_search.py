@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mtmc.dropin.binding import bound
 from mtmc.errors import ConfigError
 from mtmc.export.no_gain import why_no_gain
 from mtmc.protocols import Evaluator
@@ -76,13 +77,8 @@ class PieceSearch:
         """Search until the budget is spent. Raises: as `mtmc.search.search` does."""
         started = time.monotonic()
         if self.result is None:
-            self.result = search(
-                self.capture.task,
-                budget=budget,
-                evaluator=evaluator,
-                out=self.folder,
-                **{**self.settings, "dumps": False},
-            )
+            settings = {**self.settings, "dumps": False}
+            self.result = search(bound(self.capture), budget=budget, evaluator=evaluator, out=self.folder, **settings)
         else:
             parts = {name: self.settings[name] for name in _PARTS if name in self.settings}
             objects = {name: part for name, part in parts.items() if not isinstance(part, str)}
@@ -110,10 +106,10 @@ class PieceSearch:
 
     @property
     def source(self) -> str | None:
-        """The best version, None where none is faster than the original."""
+        """The file of the best version, with its guards; None where none is faster than the original."""
         if self.result is None or self.result.best.node_id == ROOT_ID:
             return None
-        return self.result.best.source
+        return self.result.best_file
 
     @property
     def beats_compiler(self) -> bool:

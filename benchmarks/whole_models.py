@@ -1,0 +1,265 @@
+"""Whole models on a GPU: kernels for the submodules that take the time, the whole beside eager and torch.compile.
+
+    PYTHONPATH=. python benchmarks/whole_models.py --seconds 500 --out results/whole_models
+
+Three models with random weights in bfloat16: a Hugging Face decoder (transformers), a vision transformer (timm; without it
+one of torch alone), a residual and attention block of a UNet (diffusers; without it one of torch alone). For each, its
+table: per piece its share of the time, speedup and places, then the whole. The time is divided among the models; a table is
+written as soon as it is there. What is not installed is named in the report.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.common import Report, parser, settings_of
+from mtmc.errors import MtmcError
+from mtmc.search import Budget
+from mtmc.whole import WholeSettings, optimize
+
+DTYPE = torch.bfloat16
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+COMPARE_S = 8.0
+"""Of one comparison of whole models."""
+RESERVE = 0.35
+"""Of a model's time, what is left for comparing the whole, compilers included."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """make: the model and the positional and keyword arguments of one call, on the CPU. note: what stands in for what."""
+
+    name: str
+    make: Callable[[], tuple[nn.Module, tuple[Any, ...], dict[str, Any]]]
+    note: str = ""
+
+
+def llama(layers: int) -> Model:
+    """A decoder of Llama's kind, 16 heads of 128, 1024 tokens."""
+
+    def make() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+        from transformers import LlamaConfig, LlamaForCausalLM
+
+        config = LlamaConfig(
+            hidden_size=2048, intermediate_size=5632, num_hidden_layers=layers, num_attention_heads=16,
+            num_key_value_heads=8, vocab_size=32000, max_position_embeddings=2048,
+        )  # fmt: skip
+        return LlamaForCausalLM(config), (), {"input_ids": torch.randint(0, 32000, (1, 1024)), "use_cache": False}
+
+    return Model(f"Llama, {layers} layers", make)
+
+
+class Block(nn.Module):
+    """A layer of a vision transformer, as timm writes it."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=1e-6), nn.LayerNorm(width, eps=1e-6)
+        self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.fc1, self.fc2 = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        batch, length, width = x.shape
+        qkv = self.qkv(self.norm1(x)).reshape(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(qkv[0], qkv[1], qkv[2])
+        x = x + self.proj(mixed.transpose(1, 2).reshape(batch, length, width))
+        return x + self.fc2(nn.functional.gelu(self.fc1(self.norm2(x))))
+
+
+class VisionTransformer(nn.Module):
+    """ViT-S/16 of torch alone."""
+
+    def __init__(self, width: int = 384, layers: int = 12, heads: int = 6) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 16, 16)
+        self.position = nn.Parameter(torch.randn(1, 196, width) * 0.02)
+        self.blocks = nn.ModuleList([Block(width, heads) for _ in range(layers)])
+        self.norm, self.head = nn.LayerNorm(width, eps=1e-6), nn.Linear(width, 1000)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2) + self.position
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x).mean(1))
+
+
+def vision() -> Model:
+    """timm's ViT-S/16 at 224, 32 images."""
+    images = (torch.randn(32, 3, 224, 224),)
+    if not installed("timm"):
+        return Model("ViT-S/16", lambda: (VisionTransformer(), images, {}), "timm is not installed: one of torch alone")
+
+    def make() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+        import timm
+
+        return timm.create_model("vit_small_patch16_224", pretrained=False), images, {}
+
+    return Model("timm ViT-S/16", make)
+
+
+class Residual(nn.Module):
+    """A residual block of a UNet."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.GroupNorm(32, channels), nn.GroupNorm(32, channels)
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.time = nn.Linear(1280, channels)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        y = self.conv1(nn.functional.silu(self.norm1(x)))
+        y = y + self.time(nn.functional.silu(time))[:, :, None, None]
+        return x + self.conv2(nn.functional.silu(self.norm2(y)))
+
+
+class UNetBlock(nn.Module):
+    """Residual and attention blocks in turn, as in the downward path of a UNet."""
+
+    def __init__(self, channels: int = 640, depth: int = 3) -> None:
+        super().__init__()
+        self.residuals = nn.ModuleList([Residual(channels) for _ in range(depth)])
+        self.attentions = nn.ModuleList([Block(channels, 10) for _ in range(depth)])
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        for residual, attention in zip(self.residuals, self.attentions, strict=True):
+            x = residual(x, time)
+            rows = x.flatten(2).transpose(1, 2)
+            x = attention(rows).transpose(1, 2).reshape(x.shape)
+        return x
+
+
+def unet() -> Model:
+    """A downward block with cross attention of Stable Diffusion's UNet, 640 channels at 32 x 32."""
+    if not installed("diffusers"):
+        inputs = (torch.randn(2, 640, 32, 32), torch.randn(2, 1280))
+        return Model("UNet block", lambda: (UNetBlock(), inputs, {}), "diffusers is not installed: one of torch alone")
+
+    def make() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+        from diffusers.models.unets.unet_2d_blocks import CrossAttnDownBlock2D
+
+        block = CrossAttnDownBlock2D(
+            in_channels=320, out_channels=640, temb_channels=1280, num_layers=2, num_attention_heads=10,
+            cross_attention_dim=768, resnet_groups=32, use_linear_projection=True,
+        )  # fmt: skip
+        inputs = {"hidden_states": torch.randn(2, 320, 64, 64), "temb": torch.randn(2, 1280)}
+        return block, (), {**inputs, "encoder_hidden_states": torch.randn(2, 77, 768)}
+
+    return Model("diffusers CrossAttnDownBlock2D", make)
+
+
+def installed(package: str) -> bool:
+    """Whether a package can be imported; one whose own packages are missing cannot."""
+    try:
+        __import__(package)
+    except Exception as error:
+        print(f"{package}: {type(error).__name__}: {error}", flush=True)
+        return False
+    return True
+
+
+def placed(value: Any) -> Any:
+    """Tensors on the GPU, floating ones in the benchmark's dtype."""
+    if isinstance(value, torch.Tensor):
+        return value.to(DEVICE, DTYPE) if value.is_floating_point() else value.to(DEVICE)
+    return value
+
+
+def run(model: Model, seconds: float, arguments: Any, report: Report) -> None:
+    """Optimize one model, and tell of it. seconds: for all of it."""
+    started = time.monotonic()
+    report.say(f"\n## {model.name}\n")
+    if model.note:
+        report.say(f"{model.note}.\n")
+    torch.manual_seed(0)
+    module, args, kwargs = model.make()
+    module = module.eval().to(DEVICE).to(DTYPE).requires_grad_(False)
+    given = tuple(map(placed, args)), {name: placed(value) for name, value in kwargs.items()}
+    evaluator = settings_of(arguments, baselines=("eager", "torch.compile"), reuse=arguments.reuse)
+    found = optimize(
+        module,
+        *given,
+        whole=True,
+        whole_settings=WholeSettings(modes=tuple(arguments.modes), compare_seconds=COMPARE_S),
+        evaluator=evaluator,
+        budget=Budget(arguments.evaluations, wall_seconds=(1 - RESERVE) * seconds),
+        batch=arguments.batch,
+        out=None if arguments.runs is None else f"{arguments.runs}/{model.name.replace(' ', '_').replace('/', '_')}",
+        dumps=False,
+    )
+    report.say(found.mtmc.text)
+    with torch.no_grad():
+        compare(found(*given[0], **given[1]), module(*given[0], **given[1]), report)
+    report.say(f"\n{time.monotonic() - started:.0f} s.")
+    report.data.setdefault("models", {})[model.name] = found.mtmc.plain()
+
+
+def compare(found: Any, expected: Any, report: Report) -> None:
+    """Say how far the result is from the original's."""
+    from mtmc.whole.signature import leaves
+
+    pairs = zip(leaves(found), leaves(expected), strict=True)
+    errors = [
+        ((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30)).item()
+        for a, b in pairs
+        if isinstance(b, torch.Tensor) and b.is_floating_point()
+    ]
+    report.say(f"\nNorm of the difference from eager over the norm: {max(errors):.2g}.")
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=500.0, help="wall seconds for all models together")
+    options.add_argument(
+        "--models", nargs="*", default=["llama", "vision", "unet"], choices=["llama", "vision", "unet"]
+    )
+    options.add_argument("--layers", type=int, default=4, help="of the decoder")
+    options.add_argument("--evaluations", type=int, default=96, help="of each model")
+    options.add_argument("--batch", type=int, default=8, help="trials at once")
+    options.add_argument("--reuse", type=int, default=4, help="versions that a process may screen, see GpuSettings")
+    options.add_argument("--modes", nargs="*", default=["torch.compile"], help="see mtmc.whole.judge.MODES")
+    options.add_argument("--runs", help="a folder for the runs")
+    arguments = options.parse_args()
+    end = time.monotonic() + arguments.seconds
+    made = {"llama": lambda: llama(arguments.layers), "vision": vision, "unet": unet}
+    failed = False
+    with Report("Whole models", arguments.out) as report:
+        packages = {name: version(name) for name in ("torch", "triton", "transformers", "timm", "diffusers")}
+        report.say(", ".join(f"{name} {found or 'absent'}" for name, found in packages.items()) + f"; {DTYPE}.")
+        for index, name in enumerate(arguments.models):
+            left = end - time.monotonic()
+            if left < 30:
+                report.say(f"\n{name}: no time left.")
+                continue
+            try:
+                run(made[name](), left / (len(arguments.models) - index), arguments, report)
+            except Exception as error:
+                failed = True
+                report.say(f"\n**{name}: {type(error).__name__}: {error}**")
+                if not isinstance(error, MtmcError):
+                    traceback.print_exc()
+            torch._dynamo.reset()
+            torch.cuda.empty_cache()
+    return int(failed)
+
+
+def version(package: str) -> str:
+    """Of an installed package, "" where it is not there."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
