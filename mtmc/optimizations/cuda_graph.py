@@ -115,7 +115,8 @@ def _launches(version: Version) -> int:
 def _gain_us(version: Version, launches: int) -> float:
     """What capturing is worth by the hardware table, microseconds: shorter ways between kernels, less the copies."""
     graph, gpu = version.graph, version.hardware
-    copied = [graph.values[value] for value in (*graph.inputs, *graph.results())]
+    changed = [each.target for each in graph.mutations if each.target in graph.inputs]  # are copied back
+    copied = [graph.values[value] for value in (*graph.inputs, *graph.returned, *changed)]
     moved = 2 * sum(tensor.numel() * _BYTES.get(tensor.dtype, 4) for tensor in copied)
     between = launches * (1 - GRAPHED_SHARE) * gpu.launch_us
     return between - (len(copied) + 1) * gpu.launch_us - moved / (gpu.dram_gbs * DRAM_EFFICIENCY) / 1e3

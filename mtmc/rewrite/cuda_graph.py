@@ -76,6 +76,26 @@ def layout(x):
     return x.shape, x.stride(), x.dtype, x.device
 '''
 
+_CHANGING = (
+    ("def replay(self, launches, inputs, held):", "def replay(self, launches, inputs, held, changed):"),
+    (
+        'the module that it reads."""',
+        'the module that it reads. changed: of these, what it changes."""',
+    ),
+    ("self.capture(launches, inputs)", "self.capture(launches, inputs, changed)"),
+    ("def capture(launches, inputs):", "def capture(launches, inputs, changed):"),
+    (
+        "own = [x.clone() for x in inputs]\n",
+        "own, kept = [x.clone() for x in inputs], [x.clone() for x in changed]\n",
+    ),
+    (
+        "wait_stream(side)\n        graph =",
+        "wait_stream(side)\n        for x, before in zip(changed, kept):\n"
+        "            x.copy_(before)  # the launches before the capture count for nothing\n        graph =",
+    ),
+)
+"""What is another text where forward changes what its module keeps, or its inputs."""
+
 _FORWARD = """\
 def forward(SIGNATURE):
     if not Graphs.fit(INPUTS):
@@ -96,6 +116,9 @@ class GraphedForward:
         if not fits_cuda_graph(graph, inputs):
             raise CoderError("only a forward of plain tensors that returns one, or a list of them, is captured")
         self._copied = _copied(graph)
+        changed = [each.target for each in graph.mutations]
+        self._changed_inputs = [at for at, value in enumerate(inputs) if value in changed]
+        self._changes = bool(changed)
         words = set(re.findall(r"\w+", task.source))
         self._names = {name: _free(name, words) for name in ("Graphs", "launches", "graphs", "layout")}
 
@@ -105,19 +128,27 @@ class GraphedForward:
 
     def helper(self) -> list[str]:
         """Lines of the class that keeps graphs."""
-        return self._named(_HELPER.replace("COPIED", self._copied)).splitlines()
+        text = _HELPER
+        for old, new in _CHANGING if self._changes else ():
+            text = text.replace(old, new)
+        back = "".join(f"        inputs[{at}].copy_(own[{at}])\n" for at in self._changed_inputs)
+        text = text.replace("        graph.replay()\n", f"        graph.replay()\n{back}")
+        return self._named(text.replace("COPIED", self._copied)).splitlines()
 
-    def forward(self, held: Sequence[str]) -> list[str]:
-        """Lines of the method `forward`. held: expressions of the module's tensors and numbers that are read."""
-        kept = f"({', '.join(held)}{',' * (len(held) == 1)})"
+    def forward(self, held: Sequence[str], changed: Sequence[str] = ()) -> list[str]:
+        """Lines of the method `forward`. held: expressions of the module's tensors and numbers that are read, or changed.
+        changed: of the module's tensors that forward changes."""
+        kept = _tuple(held)
         text = _FORWARD.replace("SIGNATURE", self._signature).replace("FIRST", self._inputs[0])
         single = text.replace("(INPUTS,)", "(INPUTS,)" if len(self._inputs) == 1 else "(INPUTS)")
         lines = self._named(single.replace("INPUTS", ", ".join(self._inputs))).splitlines()
-        last = lines[-1].replace("HELD", kept)
+        after = f", {_tuple(changed)}" if self._changes else ""
+        last = lines[-1].replace("HELD", kept + after)
         if len(last) <= 112:
             return [*lines[:-1], last]
-        parts = [f"{INDENT * 2}{text}," for text in held]
-        return [*lines[:-2], f"{INDENT}held = (", *parts, f"{INDENT})", lines[-2], lines[-1].replace("HELD", "held")]
+        before = _assigned("held", held) + (_assigned("changed", changed) if self._changes else [])
+        names = "held, changed" if self._changes else "held"
+        return [*lines[:-2], *before, lines[-2], lines[-1].replace("HELD", names)]
 
     def _named(self, text: str) -> str:
         """The text with the names that are free here; attributes of the class itself keep theirs."""
@@ -127,9 +158,18 @@ class GraphedForward:
         return text
 
 
+def _tuple(items: Sequence[str]) -> str:
+    return f"({', '.join(items)}{',' * (len(items) == 1)})"
+
+
+def _assigned(name: str, items: Sequence[str]) -> list[str]:
+    """A tuple, an item a line."""
+    return [f"{INDENT}{name} = (", *(f"{INDENT * 2}{text}," for text in items), f"{INDENT})"]
+
+
 def fits_cuda_graph(graph: Graph, inputs: Mapping[str, str]) -> bool:
     """Whether the text of this module fits a forward. inputs: the expression of each of the graph's inputs."""
-    if graph.mutations:
+    if any(each.rebound for each in graph.mutations):  # another tensor at each call: each would need a graph of its own
         return False
     return bool(inputs) and all(text.isidentifier() for text in inputs.values()) and bool(_copied(graph))
 

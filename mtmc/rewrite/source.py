@@ -244,9 +244,12 @@ class _ForwardPrinter:
         if self.cuda_graph is None:
             return
         body = "\n".join(line for _, line in self.lines)
-        read = [attribute_text(path) for value, path in self.graph.parameters.items() if self.graph.readers(value)]
+        targets = [each.target for each in self.graph.mutations if each.target in self.graph.parameters]
+        held = {value: attribute_text(path) for value, path in self.graph.parameters.items()}
+        read = [text for value, text in held.items() if self.graph.readers(value) or value in targets]
         read += [text for text in self.attributes if text in body]
-        self.lines += [(None, INDENT + line if line else line) for line in ["", *self.cuda_graph.forward(read)]]
+        forward = self.cuda_graph.forward(read, [held[value] for value in targets])
+        self.lines += [(None, INDENT + line if line else line) for line in ["", *forward]]
 
     def _write_back(self) -> None:
         """Leave behind what is not there yet. What lies in a changed tensor and is needed as it is, is copied before."""

@@ -115,12 +115,13 @@ class Played:
                 self.steps: list[Callable[[], None]] = []
 
             def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if func._schema.is_mutable:  # a capture does no work, and what stands elsewhere stays as it is
+                    self.steps.append(lambda: func(*args, **(kwargs or {})))
+                    return args[0] if func._schema.returns else None
                 result = func(*args, **(kwargs or {}))
                 given = {x.untyped_storage()._cdata for x in args if isinstance(x, torch.Tensor)}
                 view = isinstance(result, torch.Tensor) and result.untyped_storage()._cdata in given
-                if func._schema.is_mutable:
-                    self.steps.append(lambda: func(*args, **(kwargs or {})))
-                elif not view:
+                if not view:
                     self.steps.append(lambda: result.copy_(func(*args, **(kwargs or {}))))
                 return result
 
@@ -210,3 +211,39 @@ def test_gradients_and_many_forms_take_the_plain_way(played: Played, model_class
         for rows in range(1, 12):
             same(model, torch.randn(rows, 16), torch.randn(rows, 16))
     assert played.captures == 8 == played.replays
+
+
+KEEPING = DEEP.replace(
+    "for _ in range(4)])",
+    "for _ in range(4)])\n"
+    '        self.register_buffer("seen", torch.zeros(width))\n'
+    '        self.register_buffer("calls", torch.zeros((), dtype=torch.int64))',
+).replace(
+    "return x, x * 2",
+    "self.seen.lerp_(x.mean(0), 0.5)\n        y.add_(x)\n        self.calls += 1\n        return x, x * 2",
+)
+
+
+@pytest.fixture(scope="module")
+def keeping() -> str:
+    plan = captured(KEEPING)
+    assert plan is not None
+    assert captured(KEEPING.replace("self.seen.lerp_(x.mean(0), 0.5)", "self.seen = self.seen + x.mean(0)")) is None
+    task = task_from_source(KEEPING, "keeping")
+    return print_plan(task, export_graph(task), plan).source
+
+
+@torch.no_grad()
+def test_what_the_reference_changes_is_changed_once_a_call(keeping: str, played: Played) -> None:
+    assert "inputs[1].copy_(own[1])" in keeping and audit(keeping, KEEPING) is None
+    module: dict[str, Any] = {}
+    exec(keeping, module)
+    model = module["ModelNew"](16)
+    plain = copy.deepcopy(model)
+    for _ in range(3):
+        x, y = torch.randn(3, 16), torch.randn(3, 16)
+        other = y.clone()
+        results, wanted = model(x, y), plain.launches(x, other)
+        for found, expected in zip((*results, y, *model.buffers()), (*wanted, other, *plain.buffers()), strict=True):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert (played.captures, played.replays) == (1, 3)
