@@ -5,11 +5,70 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from mtmc.rewrite.guards import Guards, TensorGuard
+from mtmc.rewrite.guards import Guards, TensorGuard, renamed
 
 ADMITS = "admits"
 _STEP = "    "
-_OWN = "module form last known forms error reason admits why_not torch self"
+_OWN = ("module", "like", "wanting", "several", "numbers", "error", "reason")
+"""Variables of `admits`; `reason` is one of forward too."""
+_FORMS = '''\
+class Forms(list):
+    """The forms of tensors that forward has been called with, the latest first.
+
+    Of each: a function that says whether other tensors are like these in type, dtype, device, shape and strides; whether
+    one wants a gradient; whether there are several devices; the numbers of the module.
+    """
+
+    MOST = 64
+
+    def __reduce__(self):
+        return Forms, ()  # the copy of a module begins anew
+
+    def add(self, tensors, numbers):
+        wanting = any(tensor.requires_grad for tensor in tensors)
+        several = tensors[0].is_cuda and torch.cuda.device_count() > 1
+        self[:] = [(self.check(tensors), wanting, several, numbers), *self[: self.MOST - 1]]
+
+    @staticmethod
+    def check(tensors):
+        try:  # what torch.compile guards its own code with
+            from torch._C._dynamo.guards import TensorGuards
+
+            like = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+            if like(*tensors):
+                return like
+        except (ImportError, TypeError, RuntimeError):
+            pass  # another torch; or one tensor is given twice
+
+        def form(each):
+            modes = torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cuda" if each[0].is_cuda else "cpu")
+            return modes, [(type(x), x.shape, x.stride(), x.dtype, x.device, x.requires_grad) for x in each]
+
+        known = form(tensors)
+        return lambda *others: all(isinstance(x, torch.Tensor) for x in others) and form(others) == known
+'''
+_KNOWN = """\
+if not torch.compiler.is_compiling():
+    for like, wanting, several, numbers in module.__dict__.get("_known_forms", ()):
+        if like(TENSORS) and numbers == NUMBERS:
+            if wanting and torch.is_grad_enabled():
+                break
+            if several and FIRST.get_device() != torch.cuda.current_device():
+                break
+            return None
+reason = WHY_NOT(ASKED)
+if reason is not None:
+    return reason
+if torch.is_grad_enabled() and (WANTING):
+    return "gradients are wanted and its kernels have no backward: call it under torch.no_grad()"
+if torch.is_autocast_enabled("cuda" if FIRST.is_cuda else "cpu"):
+    return "torch.autocast is on, which this version does not follow"
+if FIRST.is_cuda and FIRST.get_device() != torch.cuda.current_device():
+    return f"its tensors are on {FIRST.device}, and cuda:{torch.cuda.current_device()} is the current device"
+if not torch.compiler.is_compiling():
+    module.__dict__.setdefault("_known_forms", Forms()).add((TENSORS,), NUMBERS)
+return None
+"""
 
 
 @dataclass(frozen=True)
@@ -46,9 +105,11 @@ class Functions:
     modules: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.why_not, self.admits = (_free(name, self.words) for name in ("why_not", ADMITS))
-        self.taken = set(_OWN.split()) | set(self.signature.names) | {self.signature.several or ""}
-        self.taken |= {self.why_not, self.admits}
+        self.why_not, self.admits, self.forms = (_free(name, self.words) for name in ("why_not", ADMITS, "Forms"))
+        self.taken = {"torch", *self.signature.names, self.signature.several or ""}
+        self.own = {name: _free(name, self.words if name == "reason" else self.taken) for name in _OWN}
+        self.taken |= set(self.own.values())
+        self.taken |= {self.why_not, self.admits, self.forms}
         own = [tensor.variable for tensor in self.guards.state] + [number.variable for number in self.guards.numbers]
         self.variables |= {variable: self._name(variable) for variable in own}
         for guard in self.guards.inputs:
@@ -69,10 +130,11 @@ class Functions:
 
     def check(self, self_name: str) -> list[str]:
         """What forward begins with."""
+        reason = self.own["reason"]
         return [
-            f"reason = {self.admits}({', '.join(part for part in (self_name, self.signature.passed) if part)})",
-            "if reason is not None:",
-            f'{_STEP}raise ValueError(f"this kernel version does not hold: {{reason}}")',
+            f"{reason} = {self.admits}({', '.join(part for part in (self_name, self.signature.passed) if part)})",
+            f"if {reason} is not None:",
+            f'{_STEP}raise ValueError(f"this kernel version does not hold: {{{reason}}}")',
         ]
 
     def wrapper(self) -> list[str]:
@@ -85,8 +147,9 @@ class Functions:
         ]
 
     def lines(self) -> list[str]:
-        """Both functions."""
-        return [*self._why_not(), "", "", *self._admits()]
+        """Both functions, and the class that keeps known forms."""
+        forms = [*renamed(_FORMS, {"Forms": self.forms}).splitlines(), "", ""] if self.guards.tensors else []
+        return [*forms, *self._why_not(), "", "", *self._admits()]
 
     def _why_not(self) -> list[str]:
         lines = [f"def {self.why_not}({', '.join(self.parameters.values())}):"]
@@ -142,10 +205,10 @@ class Functions:
         name, label = self.parameters[guard.variable], _inside(guard.label)
         said = f"{label} has the shape {{tuple({name}.shape)}} and the strides {{{name}.stride()}}"
         if guard.contiguous:
-            return f"not {name}.is_contiguous() or {name}.is_neg()", f'f"{said}, it must be contiguous"'
+            return f"not {name}.is_contiguous()", f'f"{said}, it must be contiguous"'
         if guard.order is None:
             return f"{name}.stride() != {guard.strides}", f'f"{said}, the strides must be {guard.strides}"'
-        condition = f"not {name}.permute({', '.join(map(str, guard.order))}).is_contiguous() or {name}.is_neg()"
+        condition = f"not {name}.permute({', '.join(map(str, guard.order))}).is_contiguous()"
         return condition, f'f"{said}, its dimensions must lie in the order {guard.order}"'
 
     def _together(self) -> Iterator[tuple[str, str]]:
@@ -159,63 +222,34 @@ class Functions:
 
     def _text(self, text: str) -> str:
         """An expression of the guards with the names of the parameters of `why_not`."""
-        return _renamed(text, self.parameters)
+        return renamed(text, self.parameters)
 
     def _admits(self) -> list[str]:
-        head = ", ".join(part for part in ("module", self.signature.text) if part)
-        step = _STEP
+        head = ", ".join(part for part in (self.own["module"], self.signature.text) if part)
+        found = self._state()
+        tensors = [self.variables[guard.variable] for guard in self.guards.tensors]
+        numbers = [self.variables[number.variable] for number in self.guards.numbers]
         lines = [
             f"def {self.admits}({head}):",
-            f'{step}"""What keeps the kernels from this call; None where they may run.',
+            f'{_STEP}"""What keeps the kernels from this call; None where they may run.',
             "",
-            f"{step}Each form of tensors is looked at once; the module keeps the forms that are known.",
-            f'{step}"""',
+            f"{_STEP}Each form of tensors is looked at once; the module keeps the forms that are known.",
+            f'{_STEP}"""',
         ]
-        lines += [f"{step}if {condition}:\n{step * 2}return {reason}" for condition, reason in self._arguments()]
-        found = self._state()
+        for condition, reason in self._arguments():
+            lines += [f"{_STEP}if {condition}:", f"{_STEP * 2}return {reason}"]
         if found:
-            lines += [f"{step}try:", *(step * 2 + line for line in found)]
-            lines += [f"{step}except (AttributeError, KeyError, TypeError) as error:"]
-            lines += [f'{step * 2}return f"the module does not keep its tensors where it did: {{error}}"']
-        tensors = [self.variables[guard.variable] for guard in self.guards.tensors]
-        asked = ", ".join(self.variables[variable] for variable in self.parameters)
+            lines += [f"{_STEP}try:", *(_STEP * 2 + line for line in found)]
+            lines += [f"{_STEP}except (AttributeError, KeyError, TypeError) as {self.own['error']}:"]
+            said = f"the module does not keep its tensors where it did: {{{self.own['error']}}}"
+            lines += [f'{_STEP * 2}return f"{said}"']
         if tensors:
-            lines += [f"{step}{line}" for line in self._modes(tensors, asked)]
-        lines += [
-            f"{step}if torch.compiler.is_compiling():",
-            f"{step * 2}return {self.why_not}({asked})",
-            f"{step}try:",
-            f"{step * 2}form = (",
-            *(f"{step * 3}type({t}), {t}.shape, {t}.stride(), {t}.dtype, {t}.device," for t in tensors),
-            *(f"{step * 3}{self.variables[number.variable]}," for number in self.guards.numbers),
-            f"{step * 2})",
-            f"{step}except AttributeError:  # no tensor",
-            f"{step * 2}return {self.why_not}({asked})",
-            f'{step}last, known = module.__dict__.get("_admitted_forms", (None, frozenset()))',
-            f"{step}if form != last:",
-            f"{step * 2}if form not in known:",
-            f"{step * 3}reason = {self.why_not}({asked})",
-            f"{step * 3}if reason is not None:",
-            f"{step * 4}return reason",
-            f'{step * 2}module.__dict__["_admitted_forms"] = form, known | {{form}}',
-            f"{step}return None",
-        ]
-        return [part for line in lines for part in line.split("\n")]
-
-    def _modes(self, tensors: list[str], asked: str) -> list[str]:
-        wanting = " or ".join(f"{tensor}.requires_grad" for tensor in tensors)
-        first = tensors[0]
-        return [
-            "try:",
-            f"{_STEP}if torch.is_grad_enabled() and ({wanting}):",
-            f'{_STEP * 2}return "gradients are wanted and its kernels have no backward: call it under torch.no_grad()"',
-            f'{_STEP}if torch.is_autocast_enabled("cuda" if {first}.is_cuda else "cpu"):',
-            f'{_STEP * 2}return "torch.autocast is on, which this version does not follow"',
-            f"{_STEP}if {first}.is_cuda and {first}.device.index != torch.cuda.current_device():",
-            f'{_STEP * 2}return f"{{{first}.device}} has its tensors, and cuda:{{torch.cuda.current_device()}} is current"',
-            "except AttributeError:  # no tensor",
-            f"{_STEP}return {self.why_not}({asked})",
-        ]
+            words = self.own | {"WHY_NOT": self.why_not, "Forms": self.forms, "FIRST": tensors[0]}
+            words |= {"TENSORS": ", ".join(tensors), "NUMBERS": f"({', '.join(numbers)}{',' * (len(numbers) == 1)})"}
+            words |= {"ASKED": ", ".join([*tensors, *numbers])}
+            words["WANTING"] = " or ".join(f"{tensor}.requires_grad" for tensor in tensors)
+            lines += [_STEP + line if line else line for line in renamed(_KNOWN, words).splitlines()]
+        return [*lines, f"{_STEP}return None"] if not tensors else lines
 
     def _arguments(self) -> Iterator[tuple[str, str]]:
         """Conditions on the arguments that are no tensors."""
@@ -270,19 +304,13 @@ class Functions:
     def _module(self, path: str, lines: list[str]) -> str:
         """The variable of a submodule, which is read where it is first needed."""
         if not path:
-            return "module"
+            return self.own["module"]
         if path not in self.modules:
             around, _, name = path.rpartition(".")
             owner = self._module(around, lines)
             self.modules[path] = self._name(path.replace(".", "_") + "_module")
             lines.append(f'{self.modules[path]} = {owner}._modules["{name}"]')
         return self.modules[path]
-
-
-def _renamed(text: str, names: dict[str, str]) -> str:
-    import re
-
-    return re.sub(r"\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text)
 
 
 def _inside(text: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -135,7 +135,7 @@ class Guards:
         """An expression with what a reader calls the tensors and numbers: "fc.weight.shape[0]" for "fc_weight.shape[0]"."""
         names = {tensor.variable: tensor.label for tensor in self.tensors}
         names |= {number.variable: number.path for number in self.numbers}
-        return re.sub(r"\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text)
+        return renamed(text, names)
 
     def sentences(self) -> Iterator[str]:
         """What the versions hold for, as a reader wants to know it: a line a tensor, then the conditions."""
@@ -162,6 +162,11 @@ class Guards:
         if dimension.kind == "listed":
             return "listed"
         return f"{dimension.low} or more" if dimension.high is None else f"{dimension.low} to {dimension.high}"
+
+
+def renamed(text: str, names: Mapping[str, str]) -> str:
+    """A text with other words for some of its words."""
+    return re.sub(r"\b[A-Za-z_]\w*", lambda word: names.get(word[0], word[0]), text)
 
 
 def _words(text: str) -> set[str]:

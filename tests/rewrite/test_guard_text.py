@@ -1,0 +1,288 @@
+"""The text that is handed out: a version of any coder with its guards, and what they cost a call."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import itertools
+import pickle
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import guard_cost
+from mtmc.errors import CoderError
+from mtmc.rewrite.guard_text import check_name, guarded
+from mtmc.rewrite.guards import Dimension, FixedGuard, Guards, NumberGuard, TensorGuard, guards_from_json
+
+FREE = Dimension("free", (4, 5, 6), low=2)
+X = TensorGuard("x", "x", (FREE, Dimension("constant", (8, 8, 8), value=8)), "float32", (0, 1), argument=0)
+GUARDS = Guards((X,), given=1)
+NUMBERS = itertools.count()
+
+PLAIN = '''"""A version.
+
+With two paragraphs.
+"""
+import torch
+from torch import nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        """What it gives."""
+        return x + 1
+'''
+
+
+@pytest.fixture
+def load() -> Iterator[Any]:
+    """Executes texts as modules that are found by name, as pickle needs it."""
+    names = []
+
+    def made(source: str) -> types.ModuleType:
+        name = f"handed_out_{next(NUMBERS)}"
+        module = types.ModuleType(name)
+        sys.modules[name] = module
+        names.append(name)
+        exec(compile(source, name, "exec"), module.__dict__)
+        return module
+
+    yield made
+    for name in names:
+        del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def test_forward_checks_and_the_rest_of_the_text_stays(load: Any) -> None:
+    text = guarded(PLAIN, GUARDS)
+    model = load(text).ModelNew()
+    assert torch.equal(model(torch.zeros(3, 8)), torch.ones(3, 8))
+    with pytest.raises(ValueError, match=r"does not hold: x.shape\[1\] is 9, it must be 8"):
+        model(torch.zeros(3, 9))
+    assert model.forward.__doc__ == "What it gives."
+    assert "With two paragraphs.\n\nHolds for the following alone" in text and "- x: float32 (2 or more, 8)" in text
+    assert [line for line in PLAIN.splitlines() if line not in text.splitlines()] == []
+
+
+HEAD = "import torch\nfrom torch import nn\n"
+WAYS = {
+    "one line": HEAD + "class ModelNew(nn.Module):\n    def forward(this, y): return y + 1\n",
+    "two statements": HEAD + "class ModelNew(nn.Module):\n  def forward(s, y, z=None):\n    é = 1; return y + é\n",
+    "inherited": HEAD
+    + """
+class Base(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+class ModelNew(Base):
+    pass
+""",
+    "names that are taken": HEAD
+    + """
+why_not = Forms = 0
+
+
+def admits(x):
+    return x
+
+
+@staticmethod
+def f():
+    pass
+
+
+class ModelNew(nn.Module):
+    @torch.no_grad()
+    def forward(self, *rest):
+        return admits(rest[0]) + 1
+""",
+    "names of its own": "# a comment\nfrom __future__ import annotations\n"
+    + HEAD
+    + """
+class ModelNew(nn.Module):
+    def forward(self, module: Y, *, reason=1):
+        def like():
+            return module + reason
+        return like()
+""",
+}
+
+
+@pytest.mark.parametrize("source", WAYS.values(), ids=WAYS)
+def test_any_way_to_write_a_forward(load: Any, source: str) -> None:
+    text = guarded(source, GUARDS)
+    module = load(text)
+    model = module.ModelNew()
+    assert torch.equal(model(torch.zeros(3, 8)), torch.ones(3, 8))
+    with pytest.raises(ValueError, match="has 3 dimensions"):
+        model(torch.zeros(3, 8, 8))
+    check = getattr(module, check_name(text))
+    assert check(model, torch.zeros(3, 8)) is None and "has 1 dim" in check(model, torch.zeros(8))
+    with pytest.raises((ValueError, TypeError), match=r"reason is 2|arguments in rest|z is 2|unexpected|positional"):
+        model(torch.zeros(3, 8), **({"reason": 2} if "reason" in source else {"z": 2} if "z=" in source else {"q": 2}))
+
+
+def test_a_text_without_a_forward_is_refused() -> None:
+    with pytest.raises(CoderError, match="no class ModelNew"):
+        guarded("class Model: pass", GUARDS)
+    with pytest.raises(CoderError, match="no forward"):
+        guarded("from torch import nn\nclass ModelNew(nn.Linear):\n    pass\n", GUARDS)
+
+
+def test_lists_and_arguments_that_are_no_tensors(load: Any) -> None:
+    items = tuple(replace(X, variable=f"xs_{at}", label=f"xs[{at}]", item=at) for at in range(2))
+    fixed = (FixedGuard(1, "3"), FixedGuard(2, "inf"), FixedGuard(3, "None"))
+    source = PLAIN.replace("self, x)", "self, xs, k, top, mask, more=True)").replace("x + 1", "xs[0] + xs[1] + k")
+    model = load(guarded(source, Guards(items, given=4, fixed=fixed))).ModelNew()
+    xs = [torch.zeros(3, 8), torch.ones(3, 8)]
+    assert torch.equal(model(xs, 3, float("inf"), None), torch.full((3, 8), 4.0))
+    for changed, reason in [
+        (([*xs, xs[0]], 3, float("inf"), None), "xs has 3 items"),
+        ((xs[:1], 3, float("inf"), None), "xs has 1 items"),
+        (([xs[0], xs[1][0]], 3, float("inf"), None), r"xs\[1\] has 1 dimensions"),
+        ((xs, 4, float("inf"), None), "k is 4"),
+        ((xs, True, float("inf"), None), "k is True"),
+        ((xs, 3, 1.0, None), "top is 1.0"),
+        ((xs, 3, float("inf"), xs[0]), "mask is"),
+        ((xs, 3, float("inf"), None, False), "more is False"),
+    ]:
+        with pytest.raises(ValueError, match=reason):
+            model(*changed)
+
+
+LAYER = PLAIN.replace(
+    "    def forward",
+    "    def __init__(self):\n        super().__init__()\n        self.fc = nn.Linear(8, 8)\n\n    def forward",
+)
+
+
+def layered() -> Guards:
+    """The guards of LAYER."""
+    eight = Dimension("tied", (8, 16, 24), text="width")
+    weight = TensorGuard("fc_weight", "fc.weight", (eight, eight), "float32", (0, 1), held_as="parameter")
+    number = NumberGuard("width", "fc.in_features")
+    return Guards((X, weight), given=1, numbers=(number,))
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["torch's check", "in Python"])
+def test_what_is_remembered_of_a_call_is_no_more_than_it_was(
+    load: Any, monkeypatch: pytest.MonkeyPatch, compiled: bool
+) -> None:
+    """After a call that it holds for, each of these changes is seen, and one back to what it was."""
+    if not compiled:
+        monkeypatch.setitem(sys.modules, "torch._C._dynamo.guards", None)
+    module = load(guarded(LAYER, layered()))
+    x = torch.zeros(3, 8)
+    changes = {
+        "double": lambda m: m.double(),
+        "half after double": lambda m: m.double().half(),
+        "turned in place": lambda m: setattr(m.fc.weight, "data", m.fc.weight.data.t()),
+        "cut in place": lambda m: setattr(m.fc.weight, "data", m.fc.weight.data[:4]),
+        "widened in place": lambda m: setattr(m.fc.weight, "data", torch.zeros(9, 9)),
+        "replaced": lambda m: setattr(m.fc, "weight", torch.nn.Parameter(torch.zeros(8, 9))),
+        "assigned": lambda m: (
+            m.load_state_dict({"fc.weight": torch.ones(8, 8).t(), "fc.bias": m.fc.bias}, assign=True)
+            and setattr(m.fc.weight, "data", torch.zeros(16, 16)[::2, ::2])
+        ),
+        "another layer": lambda m: setattr(m, "fc", torch.nn.Identity()),
+        "another number": lambda m: setattr(m.fc, "in_features", 9),
+        "moved": lambda m: m.to("meta"),
+    }
+    for name, change in changes.items():
+        model = module.ModelNew()
+        assert module.admits(model, x) is None and module.admits(model, x) is None
+        change(model)
+        assert module.admits(model, x) is not None, name
+    model = module.ModelNew()
+    for given in (x, torch.zeros(5, 8), x, torch.zeros(3, 8)):
+        assert module.admits(model, given) is None
+    assert "gradients" in with_gradients(module, model, x) and module.admits(model.requires_grad_(False), x) is None
+    assert with_gradients(module, model, x) is None and "gradients" in with_gradients(
+        module, model, x.clone().requires_grad_()
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        assert "autocast" in module.admits(model, x)
+    with torch.inference_mode():
+        assert module.admits(model, x) is None and module.admits(model, torch.zeros(3, 8)) is None
+    assert module.admits(model, x.double()) is not None and module.admits(model, None) is not None
+
+
+def with_gradients(module: Any, model: Any, x: torch.Tensor) -> Any:
+    """What is found where gradients are recorded."""
+    with torch.enable_grad():
+        return module.admits(model, x)
+
+
+def test_one_tensor_that_is_given_twice(load: Any) -> None:
+    both = (X, replace(X, variable="y", label="y", argument=1))
+    source = PLAIN.replace("self, x)", "self, x, y)")
+    model = load(guarded(source, Guards(both, given=2))).ModelNew()
+    x = torch.zeros(3, 8)
+    for _ in range(3):
+        model(x, x)
+        model(x, torch.zeros(3, 8))
+    with pytest.raises(ValueError, match="y has 1 dim"):
+        model(x, x[0])
+
+
+def test_a_module_with_guards_is_copied_and_pickled(load: Any) -> None:
+    module = load(guarded(LAYER, layered()))
+    model = module.ModelNew()
+    assert model(torch.zeros(3, 8)) is not None
+    for other in (copy.deepcopy(model), copy.copy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(other(torch.zeros(3, 8)), torch.ones(3, 8))
+        assert list(other.state_dict()) == list(model.state_dict())
+        with pytest.raises(ValueError):
+            other(torch.zeros(3, 9))
+
+
+def test_torch_compile_goes_through_the_guards(load: Any) -> None:
+    module = load(guarded(LAYER, layered()))
+    model = module.ModelNew()
+    compiled = torch.compile(model, fullgraph=True, backend="eager", dynamic=True)
+    for rows in (3, 5, 9):
+        assert torch.equal(compiled(torch.zeros(rows, 8)), torch.ones(rows, 8))
+    with pytest.raises(Exception, match=r"x.shape\[1\] is 9"):
+        compiled(torch.zeros(3, 9))
+
+
+def test_sizes_that_are_tied_to_the_module_are_as_captured_for_a_version_that_keeps_it_otherwise(load: Any) -> None:
+    tied = Dimension("tied", (8, 16, 24), text="fc_weight.shape[1]")
+    ours = replace(
+        layered(), tensors=(replace(X, dimensions=(FREE, tied)), layered().tensors[1]), conditions=("width > 3",)
+    )
+    text = guarded(PLAIN, ours.of_inputs())
+    model = load(text).ModelNew()
+    assert "fc" not in text
+    model(torch.zeros(5, 16))
+    for shape in ((5, 8), (7, 8)):  # the sizes of different variants; one that was none's
+        with pytest.raises(ValueError, match=r"it must be one of \(\(4, 8\), \(5, 16\), \(6, 24\)\)"):
+            model(torch.zeros(*shape))
+
+
+def test_guards_are_the_same_from_their_json() -> None:
+    turned = replace(X, order=(1, 0), strides=(1, 4))
+    for guards in (
+        GUARDS,
+        layered(),
+        Guards((turned,), 1, listed=(("x.shape[0]",), ((3,), (4,))), modes=(("", True),)),
+    ):
+        assert guards_from_json(guards.to_json()) == guards
+
+
+def test_a_call_of_a_known_form_costs_a_few_microseconds() -> None:
+    """The figure is the benchmark's to print, on a machine of its own; here it is only shown to be small and to be read."""
+    assert guard_cost.cost(12, "cpu") < 50
+    assert ast.parse(guard_cost.text(3))
