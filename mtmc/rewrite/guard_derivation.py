@@ -7,6 +7,7 @@ captured sets of sizes.
 
 from __future__ import annotations
 
+import ast
 import logging
 import math
 import re
@@ -16,6 +17,7 @@ from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from mtmc.errors import TaskError
 from mtmc.rewrite.export import export_open
 from mtmc.rewrite.exported import LOCK, export_graph
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor
@@ -118,6 +120,7 @@ class _Deriver:
             listed=(tuple(self.listed), rows),
             conditions=tuple(conditions),
             modes=modes,
+            changed=tuple(mutation.target for mutation in self.graph.mutations),
         )
 
     def _scope(self) -> Scope:
@@ -138,8 +141,7 @@ class _Deriver:
         return self._tensor(value, TensorGuard(value, path, (), "", None, held_as=kind))  # type: ignore[arg-type]
 
     def _input(self, value: str) -> TensorGuard:
-        argument, item = _place(self.task, self.graph.argument_of[value])
-        label = self.graph.argument_of[value] if item is None else _names(self.task)[argument] + f"[{item}]"
+        argument, item, label = _place(self.task, self.graph.argument_of[value])
         return self._tensor(value, TensorGuard(value, label, (), "", None, argument=argument, item=item))
 
     def _tensor(self, value: str, guard: TensorGuard) -> TensorGuard:
@@ -296,7 +298,7 @@ class _Deriver:
         return text.partition(".shape")[0] in self.graph.parameters
 
     def _fixed(self, argument: str, values: tuple[Any, ...]) -> FixedGuard:
-        place, item = _place(self.task, argument)
+        place, item, _ = _place(self.task, argument)
         return FixedGuard(place, repr(values[0]), item)
 
 
@@ -319,14 +321,18 @@ def _order(tensor: Tensor) -> tuple[int, ...] | None:
     return order
 
 
-def _names(task: Task) -> tuple[str, ...]:
-    return forward_signature(task.source)[1]
+def _place(task: Task, argument: str) -> tuple[int, int | None, str]:
+    """Which argument of forward a graph's argument is, which item of a list, and what it is called.
 
-
-def _place(task: Task, argument: str) -> tuple[int, int | None]:
-    """Which argument of forward a graph's argument is, and which item of a list."""
-    names = _names(task)
+    Raises: TaskError for one that stands deeper in a structure.
+    """
+    signature, names = forward_signature(task.source)
     if argument in names:
-        return names.index(argument), None
+        return names.index(argument), None, argument
     base, _, index = argument.rpartition("_")
-    return names.index(base), int(index)
+    if index.isdigit() and base in names:
+        return names.index(base), int(index), f"{base}[{index}]"
+    arguments = ast.parse(f"def forward({signature}): ...").body[0].args  # type: ignore[attr-defined]
+    if index.isdigit() and arguments.vararg is not None and arguments.vararg.arg == base:
+        return len(arguments.posonlyargs) + len(arguments.args) - 1 + int(index), None, f"{base}[{index}]"
+    raise TaskError(f"forward's argument {argument!r} is a structure; pass tensors or flat lists of tensors")

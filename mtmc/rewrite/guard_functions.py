@@ -30,6 +30,11 @@ class Forms(list):
         self[:] = [(self.check(tensors), wanting, several, numbers), *self[: self.MOST - 1]]
 
     @staticmethod
+    def share(one, other):
+        both = isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor)
+        return both and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+    @staticmethod
     def check(tensors):
         try:  # what torch.compile guards its own code with
             from torch._C._dynamo.guards import TensorGuards
@@ -248,8 +253,25 @@ class Functions:
             words |= {"TENSORS": ", ".join(tensors), "NUMBERS": f"({', '.join(numbers)}{',' * (len(numbers) == 1)})"}
             words |= {"ASKED": ", ".join([*tensors, *numbers])}
             words["WANTING"] = " or ".join(f"{tensor}.requires_grad" for tensor in tensors)
-            lines += [_STEP + line if line else line for line in renamed(_KNOWN, words).splitlines()]
+            known = renamed(_KNOWN, words).splitlines()
+            known[1:1] = [_STEP + line for line in self._memory()]
+            lines += [_STEP + line for line in known]
         return [*lines, f"{_STEP}return None"] if not tensors else lines
+
+    def _memory(self) -> list[str]:
+        """Checks that what forward changes lies in memory of its own, which is seen by no form."""
+        lines = []
+        for changed in self.guards.changed:
+            others = [guard for guard in self.guards.tensors if guard.variable != changed]
+            if not others:
+                continue
+            own = next(guard for guard in self.guards.tensors if guard.variable == changed)
+            name = self.variables[changed]
+            for other in others:
+                said = f"{_inside(own.label)} is changed and shares memory with {_inside(other.label)}"
+                lines.append(f"if {self.forms}.share({name}, {self.variables[other.variable]}):")
+                lines.append(f'{_STEP}return "{said}"')
+        return lines
 
     def _arguments(self) -> Iterator[tuple[str, str]]:
         """Conditions on the arguments that are no tensors."""

@@ -88,6 +88,7 @@ class Guards:
     listed: expressions of sizes, and the tuples of values that they may have together.
     conditions: Python expressions over the tensors' variables and the numbers'.
     modes: module paths ("" for the module itself) -> training mode; empty where forward does not depend on it.
+    changed: variables of the tensors that forward changes, which may share memory with none of the others.
     """
 
     tensors: tuple[TensorGuard, ...]
@@ -97,6 +98,7 @@ class Guards:
     listed: tuple[tuple[str, ...], tuple[tuple[int, ...], ...]] = ((), ())
     conditions: tuple[str, ...] = ()
     modes: tuple[tuple[str, bool], ...] = ()
+    changed: tuple[str, ...] = ()
 
     @property
     def inputs(self) -> tuple[TensorGuard, ...]:
@@ -129,7 +131,15 @@ class Guards:
                 dimensions.append(Dimension("listed", dimension.captured))
             inputs.append(replace(tensor, dimensions=tuple(dimensions)))
         rows = tuple(dict.fromkeys(zip(*listed.values(), strict=True)))
-        return replace(self, tensors=tuple(inputs), numbers=(), listed=(tuple(listed), rows), conditions=conditions)
+        changed = tuple(variable for variable in self.changed if variable not in mine)
+        return replace(
+            self,
+            tensors=tuple(inputs),
+            numbers=(),
+            listed=(tuple(listed), rows),
+            conditions=conditions,
+            changed=changed,
+        )
 
     def spoken(self, text: str) -> str:
         """An expression with what a reader calls the tensors and numbers: "fc.weight.shape[0]" for "fc_weight.shape[0]"."""
@@ -150,6 +160,8 @@ class Guards:
         if names:
             yield f"({', '.join(map(self.spoken, names))}) is one of {', '.join(map(str, rows))}"
         yield from map(self.spoken, self.conditions)
+        if self.changed:
+            yield f"{', '.join(map(self.spoken, self.changed))}: changed, and in memory of its own"
         if self.modes:
             yield f"{'training' if self.modes[0][1] else 'evaluation'} mode"
 
@@ -196,4 +208,5 @@ def guards_from_json(text: str) -> Guards:
         listed=(tuple(names), tuple(tuple(row) for row in rows)),
         conditions=tuple(data["conditions"]),
         modes=tuple((path, mode) for path, mode in data["modes"]),
+        changed=tuple(data["changed"]),
     )

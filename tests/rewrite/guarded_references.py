@@ -139,6 +139,14 @@ CASES: dict[str, dict[str, Any]] = {
             "strided": ("", "[torch.randn(8, 3).t(), torch.randn(3, 8)]", "refused"),
         },
     },
+    "changed": {
+        "source": file("x.mul_(2)\nreturn torch.relu(x) + y", "torch.randn(n, m), torch.randn(n, m)"),
+        "calls": {
+            "as it was": ("", "[torch.randn(3, 8), torch.randn(3, 8)]", "right"),
+            "one tensor twice": ("", "[x[:3], x[:3]]", "refused: .* x is changed and shares memory with y"),
+            "parts of one": ("", "[x[:3], x[1:4]]", "refused: .* shares memory"),
+        },
+    },
     "branch": {
         "source": file("if x.shape[1] > 15:\n    x = x * 2\nreturn torch.relu(x) + 1", variants=LONG),
         "calls": {
