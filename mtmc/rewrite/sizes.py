@@ -2,13 +2,14 @@
 
 A number known at several variants is looked for, in this order, among: the dimensions of the tensors at hand, constants,
 numbers kept on the module, products and quotients of these. The first expression that is right at every exported variant
-is taken; where none is, the number cannot be written for other shapes and the caller is told so.
+is taken; where none is, what a symbolic export says of the number (`mtmc.rewrite.exact_numbers`); where that says nothing
+either, the number cannot be written for other shapes and the caller is told so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mtmc.rewrite.graph import Size, Tensor, Varying, is_one, product
@@ -23,10 +24,12 @@ class Scope:
     """What a number may be expressed by.
 
     tensors: (expression, what is known of it), the likeliest first. numbers: expression -> value at every variant.
+    exact: asked last, for a size or number by its values: its expression, or None.
     """
 
     tensors: tuple[tuple[str, Tensor], ...]
     numbers: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    exact: Callable[[tuple[float, ...]], str | None] | None = field(default=None, repr=False, compare=False)
     _found: dict[Size, str | None] = field(default_factory=dict, repr=False, compare=False)
 
     def size(self, size: Size) -> str:
@@ -49,7 +52,7 @@ class Scope:
         for expression, values in self._compound():
             if values == size:
                 return expression
-        return None
+        return self.exact(size) if self.exact is not None else None
 
     def shape(self, shape: Sequence[Size]) -> str:
         """Expression of a shape as a tuple. Raises: NoExpression."""
@@ -66,7 +69,10 @@ class Scope:
                 return expression
         for expression in self.functions_of_sizes(values):
             return expression
-        raise NoExpression(f"no expression for the number {values}")
+        exact = self.exact(values) if self.exact is not None else None
+        if exact is None:
+            raise NoExpression(f"no expression for the number {values}")
+        return exact
 
     def expressions(self) -> Iterator[tuple[str, Size]]:
         """All that a size may be expressed by, and what it was at every variant."""
@@ -100,8 +106,6 @@ class Scope:
         yield from self._near()
         yield from self._with_numbers()
         yield from self._stretched()
-        yield from self._rounded()
-        yield from self._together()
 
     def _near(self) -> Iterator[tuple[str, Size]]:
         """One or two less or more than a dimension: what slices leave, or differences of neighbours."""
@@ -117,22 +121,6 @@ class Scope:
                 for more in (1, 2, 3):
                     yield f"{factor} * {text} + {more}", tuple(factor * value + more for value in size)
                     yield f"{factor} * {text} - {more}", tuple(factor * value - more for value in size)
-
-    def _rounded(self) -> Iterator[tuple[str, Size]]:
-        """A share of a dimension, rounded down or up: where a tensor is cut in two, or windows are padded."""
-        for text, size in self._candidates():
-            for part in (2, 3, 4, 8):
-                yield f"{text} // {part}", tuple(value // part for value in size)
-                yield f"({text} + {part - 1}) // {part}", tuple(-(-value // part) for value in size)
-
-    def _together(self) -> Iterator[tuple[str, Size]]:
-        """The sum or difference of two dimensions: of tensors that are joined, or cut off one another."""
-        varying = [(text, size) for text, size in self._candidates() if len(set(size)) > 1]
-        for at, (text, size) in enumerate(varying):
-            for other, more in varying[at + 1 :]:
-                yield f"{text} + {other}", tuple(a + b for a, b in zip(size, more, strict=True))
-                yield f"{text} - {other}", tuple(a - b for a, b in zip(size, more, strict=True))
-                yield f"{other} - {text}", tuple(b - a for a, b in zip(size, more, strict=True))
 
     def _with_numbers(self) -> Iterator[tuple[str, Size]]:
         """A dimension times a number of the module (rows of a group norm), and what such rows leave of a tensor."""

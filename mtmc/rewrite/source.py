@@ -7,6 +7,7 @@ ModelNew, so that a seeded construction gives the same weights. The forward is p
 from __future__ import annotations
 
 import keyword
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from mtmc.action import Region
 from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered, build
 from mtmc.rewrite.cuda_graph import GraphedForward
+from mtmc.rewrite.exact_numbers import exact_numbers
 from mtmc.rewrite.folding import INDENT, LONGEST, folded
 from mtmc.rewrite.graph import CONSTANT, Current, Graph, Op, Ref
 from mtmc.rewrite.ops import table
@@ -148,7 +150,7 @@ class _ForwardPrinter:
     changes is left behind."""
 
     def __init__(self, task: Task, graph: Graph, cuda_graph: bool = False, left: WriteBack | None = None) -> None:
-        self.graph, self._left = graph, left or WriteBack()
+        self.task, self.graph, self._left = task, graph, left or WriteBack()
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)
         self.expressions = dict(expressions)
@@ -170,7 +172,14 @@ class _ForwardPrinter:
             for name in names
             if name in self.expressions and name in self.graph.values
         ]
-        return Scope(tuple(tensors), self.attributes)
+        return Scope(tuple(tensors), self.attributes, self._exact)
+
+    def _exact(self, values: tuple[float, ...]) -> str | None:
+        """A number as the symbolic export has it, None where that says nothing."""
+        text = exact_numbers(self.task).get(values)
+        for value in self.graph.inputs if text is not None else ():
+            text = re.sub(rf"\b{re.escape(value)}\.shape", f"{self.expressions[value]}.shape", text)
+        return text
 
     def name(self, value: str) -> str:
         """A variable for a value."""

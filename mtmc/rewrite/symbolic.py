@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.rewrite.export import export_open
 from mtmc.rewrite.exported import Merger
-from mtmc.rewrite.graph import CONSTANT, Graph, Tensor, Varying
+from mtmc.rewrite.graph import CONSTANT, Graph, Op, Tensor, Varying
 from mtmc.task import Task
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_SLICE = (None, 0, 0, 2**63 - 1, 1)
+"""Of a tensor: dimension, start, stop and step where they are left out."""
 Expression = Any
 """A sympy expression of the symbols of input dimensions, or a plain number."""
 
@@ -155,7 +157,7 @@ def _beside(graph: Graph, other: Graph) -> tuple[dict[str, tuple[Expression, ...
     for op, twin in zip(graph.ops, other.ops, strict=True):
         pairs += [(a, b) for a, b in zip(op.outputs, twin.outputs, strict=True) if a in graph.values]
         if op.target != CONSTANT:
-            numbers += _numbers((op.args, tuple(op.kwargs.values())), (twin.args, tuple(twin.kwargs.values())), graph)
+            numbers += _numbers((_said(op), tuple(op.kwargs.values())), (_said(twin), tuple(twin.kwargs.values())), graph)
     sizes = {}
     for value, twin_value in pairs:
         expressions = tuple(size[0] for size in other.values[twin_value].shape)
@@ -163,6 +165,14 @@ def _beside(graph: Graph, other: Graph) -> tuple[dict[str, tuple[Expression, ...
             raise _Differs(f"{value} has another rank")
         sizes[value] = expressions
     return sizes, numbers
+
+
+def _said(op: Op) -> tuple[Any, ...]:
+    """An op's arguments, of a slice with what it may leave out: one export does where the other says it."""
+    if op.target != "aten.slice.Tensor":
+        return op.args
+    given = (*op.args, *(None,) * (len(_SLICE) - len(op.args)))
+    return tuple(default if item is None else item for item, default in zip(given, _SLICE, strict=True))
 
 
 def _numbers(item: Any, twin: Any, graph: Graph) -> Iterator[tuple[Any, Expression]]:

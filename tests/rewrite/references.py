@@ -219,6 +219,10 @@ BROADCAST = {
     "ends": reference("x + y", "torch.randn(n, k, m), torch.randn(n, 1, m)"),
     "transposed": reference("x.t() * 2 + y", "torch.randn(n, m), torch.randn(m, n)"),
     "sliced": reference("torch.relu(x[:, ::2]) + 1"),
+    # Numbers that only the symbolic export knows: to a multiple, half of what may be odd, what two sizes leave.
+    "padded_to_a_multiple": reference("torch.relu(F.pad(x, (0, -x.shape[1] % 8))) + 1"),
+    "cut_in_halves": reference("torch.cat((x[:, x.shape[1] // 2 :], -x[:, : x.shape[1] // 2]), 1) * 2"),
+    "cut_by_another": reference("torch.relu(y[x.shape[0] - 3 :]) + 1", "torch.randn(n, m), torch.randn(n + m, k)"),
     "scaled_by_size": reference("x / math.sqrt(x.shape[-1])"),
     "reshaped_between": reference("torch.relu(torch.sigmoid(x).reshape(-1) * 2)"),
     "constant_tensors": reference("torch.minimum(x, torch.tensor(0.3)) + 1"),

@@ -25,13 +25,19 @@ def test_products_quotients_and_numbers_of_the_module() -> None:
     assert even.size((64 * 4, 16)) == "x.shape[0] * self.heads"
 
 
-def test_shares_that_are_rounded_and_what_two_dimensions_make_together() -> None:
-    uneven = Scope((("x", Tensor(((65, 8, 5), (32, 12, 7)), "float32", True)),), {})
-    assert uneven.size((32, 4, 2)) == "x.shape[0] // 2"
-    assert uneven.size((33, 4, 3)) == "(x.shape[0] + 1) // 2"
-    assert uneven.size((97, 20, 12)) == "x.shape[0] + x.shape[1]"
-    assert uneven.size((33, -4, -2)) == "x.shape[0] - x.shape[1]"
-    assert uneven.size((-33, 4, 2)) == "x.shape[1] - x.shape[0]"
+def test_what_no_simple_expression_gives_is_asked_last() -> None:
+    asked = []
+
+    def exact(values: tuple[float, ...]) -> str | None:
+        asked.append(values)
+        return "-x.shape[0] % 16" if values == (0, 8, 11) else None
+
+    scope = Scope((("x", X),), {}, exact)
+    assert scope.size((0, 8, 11)) == "-x.shape[0] % 16"
+    assert scope.size((64, 8, 5)) == "x.shape[0]"
+    with pytest.raises(NoExpression):
+        scope.number(Varying((0.1, 0.7, 0.31)))
+    assert asked == [(0, 8, 11), (0.1, 0.7, 0.31)]
 
 
 def test_one_and_the_empty_product() -> None:
