@@ -23,6 +23,11 @@ class Example:
         args, kwargs = pytree.tree_map(lambda leaf: _converted(leaf, dtype), (self.args, dict(self.kwargs)))
         return Example(self.module.to(dtype), args, kwargs)
 
+    def on(self, device: str) -> Example:
+        """The same on another device. The module itself is moved."""
+        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda x: x.to(device), (self.args, dict(self.kwargs)))
+        return Example(self.module.to(device), args, kwargs)
+
 
 Builder = Callable[[], Example]
 

@@ -48,7 +48,7 @@ def positions(rotary: torch.nn.Module) -> tuple[torch.Tensor, torch.Tensor]:
 
 def llama() -> Any:
     """A small Llama."""
-    return configured(hf.LlamaConfig(**DECODER))
+    return configured(hf.LlamaConfig(**DECODER, bos_token_id=1, eos_token_id=2))
 
 
 def llama_layer() -> Example:
@@ -146,10 +146,21 @@ def gemma2_layer() -> Example:
 
 
 def mixtral_experts() -> Example:
-    """A sparse mixture of experts."""
+    """A sparse mixture of experts, as models are made: products for all tokens and their experts at once."""
     from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
-    return example(MixtralSparseMoeBlock(hf.MixtralConfig(**DECODER, num_local_experts=4)), tokens())
+    config = hf.MixtralConfig(**DECODER, num_local_experts=4)
+    config._experts_implementation = "batched_mm"
+    return example(MixtralSparseMoeBlock(config), tokens())
+
+
+def mixtral_loop() -> Example:
+    """The same in a loop over the experts that any token has chosen: which, only values tell."""
+    from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
+
+    config = hf.MixtralConfig(**DECODER, num_local_experts=4)
+    config._experts_implementation = "eager"
+    return example(MixtralSparseMoeBlock(config), tokens())
 
 
 def gpt2_block() -> Example:
@@ -319,7 +330,10 @@ def rwkv_feed_forward() -> Example:
     """A channel mix with a shift in time."""
     from transformers.models.rwkv.modeling_rwkv import RwkvFeedForward
 
-    return example(RwkvFeedForward(hf.RwkvConfig(hidden_size=WIDTH, num_hidden_layers=2)), tokens())
+    module = RwkvFeedForward(hf.RwkvConfig(hidden_size=WIDTH, num_hidden_layers=2))
+    for parameter in module.parameters():  # Its mixtures are made without values.
+        torch.nn.init.normal_(parameter, std=0.1)
+    return example(module, tokens())
 
 
 BUILDERS: dict[str, Builder] = {
@@ -335,6 +349,7 @@ BUILDERS: dict[str, Builder] = {
     "Phi3DecoderLayer": phi3_layer,
     "Gemma2DecoderLayer": gemma2_layer,
     "MixtralSparseMoeBlock": mixtral_experts,
+    "MixtralSparseMoeBlock eager": mixtral_loop,
     "GPT2Block": gpt2_block,
     "GPTNeoXLayer": neox_layer,
     "FalconDecoderLayer": falcon_layer,

@@ -100,13 +100,18 @@ def _end(worker: _Worker) -> None:
 def _serve(pipe: Connection, work: Work) -> None:
     """A worker's life: rows in, the same rows with what was found out."""
     os.setpgid(0, 0)
+    if work.evaluator != "gpu":
+        os.environ["TRITON_INTERPRET"] = "1"  # of the drop-in's kernels; the evaluator's processes have their own
     import torch
 
     from mtmc.evaluate import EVALUATORS
+    from mtmc.evaluate.interpreter.interpreter import prepare
     from tests.zoo.probe import probe
     from tests.zoo.registry import entries
 
     torch.set_num_threads(1)
+    if work.evaluator != "gpu":
+        prepare()
     evaluator: Any = None
     try:
         while True:
