@@ -322,3 +322,10 @@ def test_example_inputs_that_do_not_fit_are_refused() -> None:
 def test_a_module_in_training_mode_that_does_nothing_else_there_is_taken() -> None:
     task = task_from_module(nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.0), nn.GELU()).train(), torch.randn(6, 8))
     assert len(task.held_out) == 3
+
+
+def test_a_layer_that_rounds_less_often_inside_is_printed_in_half_precision_too() -> None:
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, norm_first=True).eval().bfloat16()
+    task = task_from_module(layer, torch.randn(2, 16, 64, dtype=torch.bfloat16), name="layer")
+    assert "scaled_dot_product_attention" in task.source

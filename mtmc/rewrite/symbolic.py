@@ -157,7 +157,9 @@ def _beside(graph: Graph, other: Graph) -> tuple[dict[str, tuple[Expression, ...
     for op, twin in zip(graph.ops, other.ops, strict=True):
         pairs += [(a, b) for a, b in zip(op.outputs, twin.outputs, strict=True) if a in graph.values]
         if op.target != CONSTANT:
-            numbers += _numbers((_said(op), tuple(op.kwargs.values())), (_said(twin), tuple(twin.kwargs.values())), graph)
+            numbers += _numbers(
+                (_said(op), tuple(op.kwargs.values())), (_said(twin), tuple(twin.kwargs.values())), graph
+            )
     sizes = {}
     for value, twin_value in pairs:
         expressions = tuple(size[0] for size in other.values[twin_value].shape)
