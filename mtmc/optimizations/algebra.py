@@ -27,7 +27,8 @@ product becomes a product with the summed operand (M K multiply-adds instead of 
 pool; a batch norm in evaluation goes into the weights before it; what changes nothing (the maximum of one element,
 dropout that drops nothing, the same call twice) goes; fp32 attention with heads wider than 256 becomes two products
 and a softmax, since one kernel would work out its scores several times. The bias of a library convolution becomes an
-addition that the kernel behind it takes up: the library adds it in a pass over the whole result. Weights are summed or
+addition that the kernel behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or a
+GRU becomes two products and elementwise work, which is one kernel. Weights are summed or
 scaled in each call, so a version is right for any weights.
 
 ## When it pays

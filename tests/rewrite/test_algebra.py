@@ -91,6 +91,17 @@ FITS = {
         "constants",
         reference("y = x.amax(1, keepdim=True); return F.gelu(y - y.mean(1, keepdim=True))"),
     ),
+    "a step of a GRU": (
+        "cells",
+        reference("return self.cell(x, self.linear(x))", layers=f"{LINEAR}; self.cell = nn.GRUCell(cols, outs)"),
+    ),
+    "a step of an LSTM": (
+        "cells",
+        reference(
+            "h = self.linear(x); y, c = self.cell(x, (h, h - 1)); return y * 2 + c",
+            layers=f"{LINEAR}; self.cell = nn.LSTMCell(cols, outs, bias=False)",
+        ),
+    ),
     "softmax of one": ("constants", reference("return x.amax(1, keepdim=True).softmax(1) + 1")),
     "attention with wide heads": (
         "attention",

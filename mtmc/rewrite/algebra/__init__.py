@@ -6,6 +6,7 @@ pools.py       a pool of a pool; the mean of neighbouring features of a linear l
 norms.py       a batch norm in evaluation, in the weights of the layer before
 attention.py   attention with wide heads as two products and a softmax
 biases.py      the bias of a library convolution, added by the kernel behind it
+cells.py       one step of an LSTM or a GRU as two products and elementwise work
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 
@@ -21,6 +22,7 @@ from functools import lru_cache, reduce
 from mtmc.errors import CoderError
 from mtmc.rewrite.algebra.attention import ATTENTION
 from mtmc.rewrite.algebra.biases import BIASES
+from mtmc.rewrite.algebra.cells import CELLS
 from mtmc.rewrite.algebra.constants import CONSTANTS
 from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.identities import IDENTITIES
@@ -37,6 +39,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "attention": ATTENTION,
     "biases": BIASES,
     "constants": CONSTANTS,
+    "cells": CELLS,
 }
 _MOST = 200
 """Times that rules are applied, one after the other."""

@@ -35,9 +35,15 @@ class Editor:
         return self._values.get(item.name) or self.graph.values[item.name]
 
     def add(
-        self, target: str, args: tuple[Any, ...], shape: Shape, hint: str, kwargs: Mapping[str, Any] | None = None
+        self,
+        target: str,
+        args: tuple[Any, ...],
+        shape: Shape,
+        hint: str,
+        kwargs: Mapping[str, Any] | None = None,
+        strides: Shape = (),
     ) -> Ref:
-        """Add an op and return its (contiguous) result, which has the dtype of the replaced one."""
+        """Add an op and return its result, which has the dtype of the replaced one. strides: () where it is contiguous."""
         taken = {*self.graph.by_name, *self.graph.values, *self._values}
         base = name = f"{self.op.name}_{hint}"
         number = 1
@@ -45,7 +51,7 @@ class Editor:
             number += 1
             name = f"{base}{number}"
         self._ops.append(Op(name, target, args, dict(kwargs or {}), (name,), self.op.line))
-        self._values[name] = Tensor(shape, self.graph.values[self.op.outputs[0]].dtype, True)
+        self._values[name] = Tensor(shape, self.graph.values[self.op.outputs[0]].dtype, not strides, strides)
         return Ref(name)
 
     def shaped(self, item: Ref, shape: Shape) -> Ref:
@@ -54,38 +60,42 @@ class Editor:
             return item
         return self.add("aten.reshape.default", (item, sizes(shape)), shape, "shaped")
 
-    def finish(self, sentence: str, ops: tuple[str, ...], by: Ref) -> Finding | None:
-        """The graph with the op's first result replaced; None where that would not be the same tensor."""
-        old = self.op.outputs[0]
-        before, after = self.graph.values[old], self.tensor(by)
-        if (before.shape, before.dtype, before.contiguous) != (after.shape, after.dtype, after.contiguous):
+    def finish(self, sentence: str, ops: tuple[str, ...], by: Ref, *others: Ref) -> Finding | None:
+        """The graph with the op's first results replaced, by as many; None where these would not be the same tensors."""
+        pairs = dict(zip(self.op.outputs, (by, *others), strict=False))
+        if not all(self._fits(old, new) for old, new in pairs.items()):
             return None
-        if old in self.graph.results() and by.name not in self._values and by.name not in self.graph.producer:
-            return None  # forward would return one of its own inputs
-        rest = [value for value in self.op.outputs[1:] if self.graph.readers(value) or value in self.graph.results()]
-        if rest:
+        rest = self.op.outputs[len(pairs) :]
+        if any(self.graph.readers(value) or value in self.graph.results() for value in rest):
             return None
         listed: list[Op] = []
         for op in self.graph.ops:
             if op.name == self.op.name:
                 listed += self._ops
             else:
-                args, kwargs = _exchanged(op.args, old, by), _exchanged(dict(op.kwargs), old, by)
+                args, kwargs = _exchanged(op.args, pairs), _exchanged(dict(op.kwargs), pairs)
                 listed.append(replace(op, args=args, kwargs=kwargs))
-        output = _exchanged(self.graph.output, old, by)
-        mutations = tuple(
-            replace(each, value=by.name if each.value == old else each.value) for each in self.graph.mutations
-        )
+        output = _exchanged(self.graph.output, pairs)
+        names = {old: new.name for old, new in pairs.items()}
+        mutations = tuple(replace(each, value=names.get(each.value, each.value)) for each in self.graph.mutations)
         made = replace(
             self.graph,
             ops=_live(listed, (output, tuple(Ref(each.value) for each in mutations))),
             output=output,
             mutations=mutations,
-            shared=frozenset(by.name if value == old else value for value in self.graph.shared),
+            shared=frozenset(names.get(value, value) for value in self.graph.shared),
             values={**self.graph.values, **self._values},
             found=(*self.graph.found, sentence),
         )
         return Finding(sentence, ops, made)
+
+    def _fits(self, old: str, by: Ref) -> bool:
+        """Whether a value is the same tensor as an old one, as far as those know that read it."""
+        before, after = self.graph.values[old], self.tensor(by)
+        if (before.shape, before.dtype, before.contiguous) != (after.shape, after.dtype, after.contiguous):
+            return False
+        # else forward would return one of its own inputs
+        return old not in self.graph.results() or by.name in self._values or by.name in self.graph.producer
 
 
 def sizes(shape: Shape) -> tuple[Any, ...]:
@@ -110,13 +120,13 @@ def same_elsewhere(shape: Shape, other: Shape, dims: tuple[int, ...]) -> bool:
     )
 
 
-def _exchanged(item: Any, old: str, by: Ref) -> Any:
+def _exchanged(item: Any, pairs: Mapping[str, Ref]) -> Any:
     if isinstance(item, Ref):
-        return by if item.name == old else item
+        return pairs.get(item.name, item)
     if isinstance(item, dict):
-        return {key: _exchanged(part, old, by) for key, part in item.items()}
+        return {key: _exchanged(part, pairs) for key, part in item.items()}
     if isinstance(item, (tuple, list)):
-        return type(item)(_exchanged(part, old, by) for part in item)
+        return type(item)(_exchanged(part, pairs) for part in item)
     return item
 
 
