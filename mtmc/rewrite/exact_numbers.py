@@ -60,7 +60,7 @@ def _text(expression: Expression, places: Mapping[Expression, str]) -> str | Non
     import sympy
     from torch.utils._sympy.printers import PythonPrinter
 
-    symbols = getattr(expression, "free_symbols", set())
+    symbols: set[Any] = getattr(expression, "free_symbols", set())
     if not symbols or not symbols <= places.keys():
         return None
     named = {symbol: sympy.Symbol(places[symbol], integer=True, positive=True) for symbol in symbols}

@@ -177,7 +177,9 @@ class _ForwardPrinter:
     def _exact(self, values: tuple[float, ...]) -> str | None:
         """A number as the symbolic export has it, None where that says nothing."""
         text = exact_numbers(self.task).get(values)
-        for value in self.graph.inputs if text is not None else ():
+        if text is None:
+            return None
+        for value in self.graph.inputs:
             text = re.sub(rf"\b{re.escape(value)}\.shape", f"{self.expressions[value]}.shape", text)
         return text
 
