@@ -7,10 +7,10 @@ drop_in.py        drop_in(): from a module, its capture and versions to a drop-i
 optimized.py      the object: the original in everything but forward; its copies
 record.py         what `.mtmc` tells; kernels or the original, at each call
 modes.py  module_state.py  call_form.py  holds_for.py    when kernels must not run: modes, module, call, tensors
-winner.py  places.py  loaded.py  results.py    a version bound to the tensors of a live module
+winner.py  recent.py  places.py  loaded.py  results.py    a version bound to the tensors of a live module
 recipe.py  reference.py    a version without the module; what its printed reference tells
 verify.py         a version beside the live module, before it is used
-operator.py       a version as a custom operator, for torch.compile
+operator.py  traced.py    a version as a custom operator; what torch.compile sees of a drop-in
 """
 
 from __future__ import annotations

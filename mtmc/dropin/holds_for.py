@@ -35,9 +35,10 @@ class HoldsFor:
                 return "it holds a tensor that is not dense memory (sparse, quantized, negated or conjugated)"
             if x.device != inputs[0].device:
                 return "its tensors are on several devices"
-        return self._other_form(inputs) or self._other_tensors(tensors)
+        return self._other_tensors(tensors)
 
-    def _other_form(self, inputs: Sequence[torch.Tensor]) -> str | None:
+    def other_form(self, inputs: Sequence[torch.Tensor]) -> str | None:
+        """How inputs differ from the example's, but for sizes that vary among the task's sets of shapes."""
         for index, (x, example, free) in enumerate(zip(inputs, self._examples, self._open, strict=True)):
             if x.dtype != example.dtype:
                 return f"input {index} is {x.dtype}, not {example.dtype} as the example's"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import inspect
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -15,11 +16,15 @@ import torch
 
 from mtmc.cache import source_file
 from mtmc.errors import TaskError
+from mtmc.rewrite.guard_text import check_name, is_guarded
 
 
 def launchable(device: torch.device) -> bool:
     """Whether kernels can be launched on tensors of this device: a GPU, or the CPU where Triton interprets."""
     return device.type == "cuda" or (device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1")
+
+
+_CHECK = "_mtmc_check"
 
 
 @functools.lru_cache(maxsize=256)
@@ -34,7 +39,26 @@ def load_source(source: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
+    if is_guarded(source):
+        # Asked once for each form of tensors here, not once more by each forward.
+        check = check_name(source)
+        setattr(module, _CHECK, getattr(module, check))
+        setattr(module, check, lambda *_, **__: None)
     return module
+
+
+def guards_of(source: str) -> tuple[Callable[..., str | None], tuple[str, ...]] | None:
+    """The function of a source that says by tensors what it does not hold for, and the names of forward's arguments.
+
+    None where the source has no guards.
+    """
+    module = load_source(source)
+    if _CHECK not in vars(module):
+        return None
+    names = tuple(inspect.signature(module.ModelNew.forward).parameters)[1:]
+    check = vars(module)[_CHECK]
+    named = next(name for name in check.__code__.co_names if name.rstrip("_") == "why_not")
+    return getattr(module, named), names
 
 
 class Instance:
@@ -50,13 +74,13 @@ class Instance:
         names: Sequence[str],
         constants: Mapping[str, torch.Tensor],
         device: torch.device,
-        training: bool,
     ) -> None:
         """kind: the class. constants: values of the tensors that are not among `names`.
 
         Raises: TaskError if the class has other tensors than these.
         """
-        self.module = _made(getattr(load_source(source), kind), device).train(training)
+        loaded = load_source(source)
+        self.module = _made(getattr(loaded, kind), device)
         slots = _slots(self.module)
         odd = sorted(slots.keys() ^ {*names, *constants})
         if odd:
@@ -66,13 +90,30 @@ class Instance:
             owner[key] = value.to(device)
         self._slots = [slots[name] for name in names]
         self._forward = self.module.forward
+        self._check = vars(loaded).get(_CHECK)
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the source says what it holds for."""
+        return self._check is not None
+
+    def why_not(self, inputs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> str | None:
+        """Why the source's own guards refuse a call, None where they do not or there are none."""
+        if self._check is None:
+            return None
+        self._hold(tensors)
+        reason: str | None = self._check(self.module, *inputs)
+        return reason
 
     def run(self, inputs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> Any:
         """What forward returns. Raises: whatever it raises."""
+        self._hold(tensors)
+        return self._forward(*inputs)
+
+    def _hold(self, tensors: Sequence[torch.Tensor]) -> None:
         for (owner, key), tensor in zip(self._slots, tensors, strict=True):
             if owner[key] is not tensor:
                 owner[key] = tensor
-        return self._forward(*inputs)
 
     def own_tensors(self) -> list[torch.Tensor]:
         """Those that are held now; until the first run what the constructor made."""

@@ -43,7 +43,8 @@ class ModuleState:
     def retake(self) -> None:
         """Take the module as it is now."""
         self._classes: list[Any] = list(map(type, self._modules))
-        self._forwards = {kind: kind.forward for kind in set(self._classes)}
+        self._kinds = list(dict.fromkeys(self._classes))
+        self._forwards = [kind.forward for kind in self._kinds]
         self._snapshots = [_snapshot(attributes) for attributes in self._dicts]
         self._child_snapshots = [dict(children) for children in self._children]
 
@@ -55,7 +56,7 @@ class ModuleState:
                 and self._children == self._child_snapshots
                 and not any(self._hooks)
                 and list(map(type, self._modules)) == self._classes
-                and all(kind.forward is forward for kind, forward in self._forwards.items())
+                and [kind.forward for kind in self._kinds] == self._forwards
             ):
                 return None
         except Exception:  # values without an order or a truth, as tensors are: they have been replaced
@@ -63,8 +64,9 @@ class ModuleState:
         return self._difference()
 
     def _difference(self) -> str | None:
+        forwards = dict(zip(self._kinds, self._forwards, strict=True))
         for path, module, kind in zip(self._named, self._modules, self._classes, strict=True):
-            if type(module) is not kind or kind.forward is not self._forwards[kind]:
+            if type(module) is not kind or kind.forward is not forwards[kind]:
                 return f"{path or 'the module'} has another class or forward than at capture"
         for path, module in list(self._named.items())[1:]:
             if module._forward_hooks or module._forward_pre_hooks:

@@ -109,7 +109,10 @@ def _class(kind: type[torch.nn.Module]) -> type[torch.nn.Module]:
 
     @functools.wraps(kind.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return vars(self)[ATTRIBUTE].call(self, args, kwargs)
+        record: Record = self.mtmc
+        if torch.compiler.is_dynamo_compiling():
+            return record.compiled(self, args, kwargs)
+        return record.call(self, args, kwargs)
 
     def new(cls: Any, *args: Any, **kwargs: Any) -> Any:
         # Containers make others of their class (a slice of a Sequential): these are no drop-ins.

@@ -14,6 +14,7 @@ from mtmc.dropin.loaded import launchable
 from mtmc.dropin.modes import why_not_now
 from mtmc.dropin.module_state import ModuleState
 from mtmc.dropin.recipe import Recipe
+from mtmc.dropin.traced import traced_call
 from mtmc.dropin.verify import why_not_right
 from mtmc.dropin.winner import NOT_HERE, Winner
 
@@ -111,7 +112,7 @@ class Record:
         winner.verified = reason is None
         if reason is None:
             return None
-        self._winners.remove(winner)
+        self._winners = [each for each in self._winners if each is not winner]
         return self._refuse(reason)
 
     def _held(self) -> set[tuple[int, Any]]:
@@ -129,7 +130,7 @@ class Record:
         if self._winners and self._state is not None:
             reason = why_not_now() or self._state.why_not() or ""
             if not reason:
-                for winner in tuple(self._winners):
+                for winner in self._winners:
                     admitted = winner.admit(args, kwargs)
                     if not isinstance(admitted, str) and not winner.verified:
                         admitted = self._verify(winner, module) or admitted
@@ -148,6 +149,16 @@ class Record:
                     self.kernel_calls += 1
                     return result
         self._tell(reason)
+        return self._forward(module, *args, **kwargs)
+
+    def compiled(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The same as the compiler sees it, which counts no calls."""
+        if not torch.compiler.is_exporting():
+            for winner in self._winners:
+                if winner.traced is not None and winner.verified:
+                    held, result = traced_call(winner.traced, module, args, kwargs)
+                    if held:
+                        return result
         return self._forward(module, *args, **kwargs)
 
     def _tell(self, reason: str) -> None:

@@ -37,7 +37,7 @@ def open_sizes(recipe: Recipe) -> list[frozenset[int]]:
 def changed_by_reference(recipe: Recipe) -> tuple[int, ...]:
     """Which of the tensors (the inputs, then the module's) forward changes in place, found without values."""
     task = recipe.task
-    model = Instance(task.source, "Model", list(recipe.places), recipe.constants, _META, False)
+    model = Instance(task.source, "Model", list(recipe.places), recipe.constants, _META)
     inputs = draw_inputs(recipe, task.full, _META)
     tensors = model.own_tensors()
     flat: Sequence[torch.Tensor] = (*inputs, *tensors)

@@ -12,13 +12,17 @@ from mtmc.dropin.call_form import CallForm
 from mtmc.dropin.holds_for import HoldsFor
 from mtmc.dropin.loaded import Instance, launchable
 from mtmc.dropin.places import holder
+from mtmc.dropin.recent import Recent
 from mtmc.dropin.recipe import Recipe
 from mtmc.dropin.results import Result
+from mtmc.dropin.traced import Traced
 
 _MOST = 4096
 """Signatures that are remembered."""
 
 NOT_HERE = "its tensors are on the CPU, and its kernels need a GPU"
+
+WANTS_GRAD = "gradients are wanted, and its kernels have no backward: call it under torch.no_grad()"
 
 _grad_enabled = torch.is_grad_enabled
 _set_grad = torch._C._set_grad_enabled
@@ -27,14 +31,15 @@ _set_grad = torch._C._set_grad_enabled
 class Verdict:
     """What is known of one signature. instance: the kernels, None where `reason` says why they are not for it.
 
-    launched: whether they have run on it once.
+    launched: whether they have run on it once. wants_grad: whether a tensor requires grad.
     """
 
-    __slots__ = ("device", "instance", "launched", "reason")
+    __slots__ = ("device", "instance", "is_cuda", "launched", "reason", "wants_grad")
 
     def __init__(self, instance: Instance | None, reason: str, device: torch.device) -> None:
         self.instance, self.reason, self.device = instance, reason, device
-        self.launched = False
+        self.is_cuda = device.type == "cuda"
+        self.launched = self.wants_grad = False
 
 
 class Admitted(NamedTuple):
@@ -59,10 +64,13 @@ class Winner:
         self.mutated = self.holds_for.mutated
         self._form = CallForm(forward, recipe.call)
         self.verified = False
-        self._training = module.training
         self._instances: dict[torch.device, Instance] = {}
         self._verdicts: dict[tuple[Any, ...], Verdict] = {}
+        self._recent = Recent()
         self._restore = Result(recipe.output).restore
+        self.traced: Traced | None = None
+        with contextlib.suppress(TypeError):  # the compiler cannot follow such a call, and gets the original
+            self.traced = Traced(recipe, module, forward, self.mutated)
 
     def admit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Admitted | str:
         """The tensors of a call that the kernels hold for, or why they do not."""
@@ -70,31 +78,38 @@ class Winner:
         if isinstance(found, str):
             return found
         inputs: Sequence[Any] = found
-        key: list[Any] = []
-        wants_grad = False
-        tensors = []
+        tensors: list[Any] = []
         try:
             tensors = [owner[name] for owner, name in self.places]
-            for x in (*inputs, *tensors):
-                key += (type(x), x.shape, x.stride(), x.dtype, x.device)
-            if _grad_enabled():
-                wants_grad = any(x.requires_grad for x in inputs) or any(x.requires_grad for x in tensors)
-            signature = tuple(key)
-            verdict = self._verdicts.get(signature)
-        except Exception as error:  # no tensor, a sparse one, a removed one
-            return self._odd(inputs, tensors, error)
-        if wants_grad:
-            return "gradients are wanted, and its kernels have no backward: call it under torch.no_grad()"
-        if verdict is None:
-            verdict = self._judge(inputs, tensors)
-            if len(self._verdicts) == _MOST:
-                self._verdicts.clear()
-            self._verdicts[signature] = verdict
+            every = (*inputs, *tensors)
+            verdict: Verdict | None = self._recent.find(every)
+            if verdict is None:
+                verdict = self._known(every, inputs, tensors)
+            if verdict.wants_grad and _grad_enabled():
+                return WANTS_GRAD
+        except (AttributeError, KeyError, TypeError, RuntimeError):  # no tensor, a sparse one, a removed one
+            return self._odd(inputs, tensors)
         if verdict.instance is None:
             return verdict.reason
         if self.mutated and self.holds_for.overlap(inputs, tensors):
             return "tensors that it changes share memory with others"
         return Admitted(verdict, inputs, tensors)
+
+    def _known(self, every: Sequence[Any], inputs: Sequence[Any], tensors: Sequence[torch.Tensor]) -> Verdict:
+        """What is known of tensors of this form; a new form is judged once."""
+        key: list[Any] = []
+        for x in every:
+            key += (type(x), x.shape, x.stride(), x.dtype, x.device, x.requires_grad, x.is_neg())
+        signature = tuple(key)
+        verdict = self._verdicts.get(signature)
+        if verdict is None:
+            verdict = self._judge(inputs, tensors)
+            verdict.wants_grad = any(x.requires_grad for x in every)
+            if len(self._verdicts) == _MOST:
+                self._verdicts.clear()
+            self._verdicts[signature] = verdict
+        self._recent.keep(every, verdict)
+        return verdict
 
     def run(self, call: Admitted) -> Any:
         """What the module returns for an admitted call.
@@ -111,17 +126,16 @@ class Winner:
 
     def _launch(self, verdict: Verdict, inputs: Sequence[torch.Tensor], tensors: list[torch.Tensor]) -> Any:
         assert verdict.instance is not None
-        grad = _grad_enabled()
-        if grad:
+        if _grad_enabled():
             _set_grad(False)
-        try:
-            if verdict.device.type == "cuda" and verdict.device.index != torch.cuda.current_device():
-                with torch.cuda.device(verdict.device):  # Triton launches on the current one
-                    return self._restore(verdict.instance.run(inputs, tensors))
-            return self._restore(verdict.instance.run(inputs, tensors))
-        finally:
-            if grad:
+            try:
+                return self._launch(verdict, inputs, tensors)
+            finally:
                 _set_grad(True)
+        if verdict.is_cuda and verdict.device.index != torch.cuda.current_device():
+            with torch.cuda.device(verdict.device):  # Triton launches on the current one
+                return self._restore(verdict.instance.run(inputs, tensors))
+        return self._restore(verdict.instance.run(inputs, tensors))
 
     def _first(self, verdict: Verdict, inputs: Sequence[torch.Tensor], tensors: list[torch.Tensor]) -> Any:
         """A first launch, which may fail in its middle: what it changes is put back before the error goes on."""
@@ -160,16 +174,28 @@ class Winner:
             recipe = self.recipe
             try:
                 self._instances[device] = Instance(
-                    recipe.source, "ModelNew", list(recipe.places), recipe.constants, device, self._training
+                    recipe.source, "ModelNew", list(recipe.places), recipe.constants, device
                 )
             except Exception as error:  # the source is a program: whatever it raises
                 return Verdict(None, f"its kernels cannot be loaded: {type(error).__name__}: {error}", device)
-        return Verdict(self._instances[device], "", device)
+        instance = self._instances[device]
+        reason = self._refusal(instance, inputs, tensors)
+        return Verdict(instance if reason is None else None, reason or "", device)
 
-    def _odd(self, inputs: Sequence[Any], tensors: Sequence[Any], error: Exception) -> str:
+    def _refusal(
+        self, instance: Instance, inputs: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]
+    ) -> str | None:
+        """What the version's guards say, or where it has none whether inputs are of the example's form."""
+        if not instance.is_guarded:
+            return self.holds_for.other_form(inputs)
+        around = torch.cuda.device(inputs[0].device) if inputs[0].is_cuda else contextlib.nullcontext()
+        with around, torch.no_grad():
+            return instance.why_not(inputs, tensors)
+
+    def _odd(self, inputs: Sequence[Any], tensors: Sequence[Any]) -> str:
         if len(tensors) < len(self.places) or not all(isinstance(x, torch.Tensor) for x in tensors):
             return "the module lacks a tensor that it had at capture"
         wrong = [x for x in inputs if not isinstance(x, torch.Tensor)]
         if wrong:
             return f"the call holds a {type(wrong[0]).__name__} where the example's holds a tensor"
-        return f"a tensor of the call is none with strides: {type(error).__name__}"
+        return "a tensor of the call or the module has no strides"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mtmc.rewrite.guards import Guards, TensorGuard, renamed
 
 ADMITS = "admits"
+REFUSAL = "this kernel version does not hold: "
 _STEP = "    "
 _OWN = ("module", "like", "wanting", "several", "numbers", "error", "reason")
 """Variables of `admits`; `reason` is one of forward too."""
@@ -139,7 +140,7 @@ class Functions:
         return [
             f"{reason} = {self.admits}({', '.join(part for part in (self_name, self.signature.passed) if part)})",
             f"if {reason} is not None:",
-            f'{_STEP}raise ValueError(f"this kernel version does not hold: {{{reason}}}")',
+            f'{_STEP}raise ValueError(f"{REFUSAL}{{{reason}}}")',
         ]
 
     def wrapper(self) -> list[str]:

@@ -10,7 +10,7 @@ import ast
 import re
 
 from mtmc.errors import CoderError
-from mtmc.rewrite.guard_functions import ADMITS, Functions, Signature
+from mtmc.rewrite.guard_functions import ADMITS, REFUSAL, Functions, Signature
 from mtmc.rewrite.guards import Guards
 from mtmc.syntax import parse
 
@@ -43,6 +43,11 @@ def guarded(source: str, guards: Guards) -> str:
     lines[first:first] = [*functions.lines(), "", ""]
     _document(lines, tree, guards)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def is_guarded(source: str) -> bool:
+    """Whether a text is one that `guarded` wrote."""
+    return REFUSAL in source
 
 
 def check_name(source: str) -> str:

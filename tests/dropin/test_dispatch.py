@@ -277,6 +277,20 @@ def test_tensors_that_share_memory_with_one_that_is_changed_run_the_original(cou
     by_original(optimized, "share memory", lambda: optimized(x, x[0, :4]))
 
 
+def test_a_tensor_that_is_given_twice_runs_kernels() -> None:
+    class Twice(Block):
+        def forward(self, x: torch.Tensor, add: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + add
+
+    source = BLOCK.replace("def forward(self, x)", "def forward(self, x, add)").replace("return y", "return y + add")
+    module = Twice().eval()
+    optimized = made(module, capture_module(module, (X, X + 1)), source)
+    for x, add in ((X, X), (X, X + 1), (X, X)):
+        with torch.no_grad():
+            assert torch.allclose(optimized(x, add), Twice.forward(optimized, x, add), atol=1e-6)
+    assert (optimized.mtmc.kernel_calls, optimized.mtmc.original_calls) == (3, 0), dict(optimized.mtmc.reasons)
+
+
 def test_reasons_are_counted_and_told_once(block: Block) -> None:
     with torch.no_grad(), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
