@@ -10,7 +10,7 @@ import inspect
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mtmc.cache.key import Key, mtmc_digest
@@ -67,6 +67,13 @@ class Asked:
         budget = given["budget"] if isinstance(given["budget"], Budget) else Budget(given["budget"])
         name = str(described.get("name", described.get("object")))
         return cls(known, name, json.dumps(how, sort_keys=True), budget)
+
+    def inside_of(self, whole: str) -> Asked:
+        """The same for a piece of a whole, whose budget is the whole's: what a piece gets of it depends on the others.
+
+        whole: tells models apart.
+        """
+        return replace(self, search=f"{self.search} as a piece of {whole}")
 
 
 class Lookup:

@@ -42,6 +42,7 @@ class Entry:
     version over the root. runtime_ms: of one forward of it at the full shapes. runtime_kind: "measured" or "estimated".
     budget: what the search might spend. evaluations: what it spent. complete: whether nothing was left to try. made: when,
     in UTC, "2026-01-31 12:00". run: the run's folder, "" where it was not kept. small, held_out: the task's other shapes.
+    baselines_ms: runtimes of what the reference is compared with besides itself, by name.
     """
 
     task: str
@@ -58,6 +59,7 @@ class Entry:
     run: str
     small: Variant
     held_out: tuple[Variant, ...]
+    baselines_ms: Mapping[str, float]
 
     def serves(self, budget: Budget) -> bool:
         """Whether it stands for a search with that budget: it might spend as much, or has tried all there was to try."""

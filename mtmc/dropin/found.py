@@ -88,4 +88,5 @@ def entry_of(
         run=found.run,
         small=task.small,
         held_out=task.held_out,
+        baselines_ms={name: each.runtime_ms for name, each in result.baselines.items() if each.runtime_ms is not None},
     )

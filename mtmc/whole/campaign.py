@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from mtmc.cache import Asked, Lookup, WinnerCache
 from mtmc.dropin.drop_in import refuse_module
 from mtmc.errors import TaskError
 from mtmc.protocols import Evaluator
@@ -33,7 +34,8 @@ class Campaign:
     """What is searched of a model, and how far it has come.
 
     take: see `Take`. folder: where each search gets a folder. settings: those of `mtmc.search.search` besides budget,
-    evaluator and folder. refused: why calls cannot be searched, by their key, as far as that came out.
+    evaluator and folder. asked: of the cache, for each piece; None: it is not used. reads_cache: whether what it has is
+    wanted, else it only keeps what is found. refused: why calls cannot be searched, by their key, as far as that came out.
     """
 
     model: nn.Module
@@ -44,6 +46,8 @@ class Campaign:
     folder: Path
     settings: Mapping[str, Any]
     limits: Limits = field(default_factory=Limits)
+    asked: Asked | None = None
+    reads_cache: bool = True
     refused: dict[str, str] = field(default_factory=dict)
     searches: dict[str, PieceSearch] = field(default_factory=dict)
     prospects: dict[str, Prospect] = field(default_factory=dict)
@@ -85,6 +89,13 @@ class Campaign:
         before = self.prospects[piece.key]
         try:
             found = self.searches.get(piece.key) or self._begin(piece)
+            if self.asked is not None and found.entry is not None:
+                # What was spent on it then counts, so that the rest of the budget goes to the same pieces as then.
+                found.spent = Spent(found.entry.evaluations)
+                self.searches[piece.key] = found
+                self.prospects[piece.key] = before.after(found.spent.evaluations, found.speedup, finished=True)
+                _log.warning("%s is not searched again: %.2fx, from the cache", piece.name, found.speedup)
+                return
             budget = slice_budget(self.budget, self.spent, found.spent, size)
             found.advance(budget, self.evaluator)
         except TaskError as error:
@@ -103,9 +114,12 @@ class Campaign:
         module = self.model.get_submodule(site.path)
         refuse_module(module)
         args, kwargs = self.take(piece)
-        capture = capture_module(module, args, kwargs, _task_name(piece))
+        lookup = None if self.asked is None else Lookup(self.asked, WinnerCache(), self.reads_cache)
+        known: dict[str, Any] = {} if lookup is None else {"known": lookup.shapes}
+        capture = capture_module(module, args, kwargs, _task_name(piece), **known)
         name = f"{len(self.searches) + len(self.refused) + 1:02d}-{_task_name(piece)}"
-        return PieceSearch(piece, capture, self.folder / name, self.settings)
+        given: dict[str, Any] = {} if lookup is None else {"lookup": lookup}
+        return PieceSearch(piece, capture, self.folder / name, self.settings, **given)
 
 
 def _task_name(piece: Piece) -> str:

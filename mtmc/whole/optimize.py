@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mtmc.cache import Asked, WinnerCache
 from mtmc.dropin import drop_in
 from mtmc.dropin import optimize as optimize_module
 from mtmc.dropin.drop_in import refuse_module
@@ -127,6 +128,7 @@ def optimize(
     *,
     whole: bool | None = None,
     whole_settings: WholeSettings | None = None,
+    cache: bool = True,
     **settings: Any,
 ) -> Any:
     """Search for faster kernels for a module or a whole network, and return it with those that make it faster.
@@ -139,6 +141,7 @@ def optimize(
 
     example_inputs: the positional arguments of one call (or the only one, a tensor); example_kwargs: its keyword
     arguments. whole: whether it is treated as a whole network; None: where it is too large for one search.
+    cache: as of `mtmc.dropin.optimize`; a piece of a whole network is not searched again in the same network.
     settings: those of `mtmc.search.search`; `budget` is for all searches together, `out` a folder for all of them.
 
     Raises: TaskError where the model does not run on the example inputs; ConfigError, RunError, EvaluatorError as
@@ -146,17 +149,17 @@ def optimize(
     """
     args = positional(example_inputs)
     if whole is False:
-        return optimize_module(module, args, example_kwargs, **settings)
+        return optimize_module(module, args, example_kwargs, cache=cache, **settings)
     asked = whole_settings or WholeSettings()
     module = _without_record(module)
     refuse_module(module)
     live = _Model(module, args, dict(example_kwargs or {}))
     if whole is None and not _is_large(live, asked.limits):
-        return optimize_module(module, args, example_kwargs, **settings)
+        return optimize_module(module, args, example_kwargs, cache=cache, **settings)
     given = components.resolve("evaluator", settings.get("evaluator", "lab"))
     evaluator = components.opened(given)
     try:
-        return _optimized(live, live.profile(evaluator.hardware), asked, settings, evaluator)
+        return _optimized(live, live.profile(evaluator.hardware), asked, settings, evaluator, cache)
     finally:
         if evaluator is not given:
             evaluator.close()
@@ -185,14 +188,19 @@ def _without_record(module: Any) -> Any:
 
 
 def _optimized(
-    live: _Model, profile: Profile, asked: WholeSettings, settings: Mapping[str, Any], evaluator: Evaluator
+    live: _Model, profile: Profile, asked: WholeSettings, settings: Mapping[str, Any], evaluator: Evaluator, cache: bool
 ) -> nn.Module:
-    """The model with its winners. settings: those of a search; the evaluator among them is not looked at."""
+    """The model with its winners. settings: those of a search."""
     budget, out, rest = _checked(settings)
+    of_cache = _asked(profile, budget, settings) if cache else None
     with _folder(out) as folder, unchanged(live.model):
         pieces = folder / PIECES
-        campaign = Campaign(live.model, profile, live.take, evaluator, budget, pieces, rest, asked.limits)
+        campaign = Campaign(
+            live.model, profile, live.take, evaluator, budget, pieces, rest, asked.limits, of_cache, out is None
+        )
         campaign.run()
+        for each in campaign.searches.values() if of_cache is not None else ():
+            each.keep()
         modes = {name: MODES[name] for name in asked.modes}
         judge = asked.judge or (
             Measured(live.call, live.anew, partial(compare_on_gpu, seconds=asked.compare_seconds), modes)
@@ -207,6 +215,19 @@ def _optimized(
     made = shallow(made) if record.chosen == EAGER else made
     made.__dict__[ATTRIBUTE] = record
     return made
+
+
+def _asked(profile: Profile, budget: Budget, settings: Mapping[str, Any]) -> Asked | None:
+    """What the cache is asked for each piece, None where nothing can be kept of such searches.
+
+    Raises: RunError if others may write to the cache's folder.
+    """
+    found = Asked.of({**settings, "budget": budget})
+    if isinstance(found, str):
+        _log.info("the cache is not used: %s", found)
+        return None
+    WinnerCache().check()
+    return found.inside_of(profile.sites[ROOT].key)
 
 
 def _patches(campaign: Campaign) -> dict[str, Patch]:
@@ -225,7 +246,11 @@ def _replaced(found: PieceSearch, module: nn.Module) -> nn.Module:
     """A drop-in of a submodule; the submodule itself where the winner is not right on it."""
     assert found.source is not None
     made: Any = drop_in(module, found.capture, [found.source])
-    return made if made.mtmc.versions else module
+    if made.mtmc.versions:
+        return made
+    if found.lookup is not None and found.entry is not None:
+        found.lookup.refuse(made.mtmc.reason or "it was not right on the module")
+    return module
 
 
 def _checked(settings: Mapping[str, Any]) -> tuple[Budget, Path | None, dict[str, Any]]:

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mtmc.cache import Entry, Lookup
 from mtmc.dropin.binding import bound
+from mtmc.dropin.found import entry_of, found_by
 from mtmc.errors import ConfigError
 from mtmc.export.no_gain import why_no_gain
 from mtmc.protocols import Evaluator
@@ -62,13 +64,15 @@ def slice_budget(whole: Budget, all_spent: Spent, own: Spent, evaluations: int) 
 class PieceSearch:
     """A piece, its capture at one of its places, and how far its search has come.
 
-    settings: those of `mtmc.search.search`, without budget, evaluator and folder.
+    settings: those of `mtmc.search.search`, without budget, evaluator and folder. lookup: what the cache knows of the
+    piece: where it has an entry there is no search.
     """
 
     piece: Piece
     capture: Capture
     folder: Path
     settings: Mapping[str, Any]
+    lookup: Lookup | None = None
     result: SearchResult | None = None
     spent: Spent = field(default_factory=Spent)
     _seconds: float = 0.0
@@ -99,14 +103,32 @@ class PieceSearch:
         return Spent(self.result.evaluations, self._seconds, cost.usd, cost.tokens_in + cost.tokens_out, cost.calls)
 
     @property
+    def entry(self) -> Entry | None:
+        """What the cache has instead of a search."""
+        return None if self.lookup is None else self.lookup.entry
+
+    def keep(self) -> None:
+        """Keep what the search has found in the cache."""
+        if self.lookup is not None and self.result is not None:
+            sources = [] if self.source is None else [self.source]
+            found = found_by(self.result, "")
+            self.lookup.keep(
+                entry_of(self.lookup.asked, self.capture.task, self.result, found, sources, self.no_gain or "")
+            )
+
+    @property
     def speedup(self) -> float:
         """Of the best version over the original, at least 1."""
+        if self.entry is not None:
+            return max(1.0, self.entry.speedup or 1.0)
         found = self.result.best.speedup if self.result is not None else None
         return max(1.0, found or 1.0)
 
     @property
     def source(self) -> str | None:
         """The file of the best version, with its guards; None where none is faster than the original."""
+        if self.entry is not None:
+            return self.entry.sources[0] if self.entry.sources else None
         if self.result is None or self.result.best.node_id == ROOT_ID:
             return None
         return self.result.best_file
@@ -114,15 +136,19 @@ class PieceSearch:
     @property
     def beats_compiler(self) -> bool:
         """Whether its best version is faster than torch.compile of the piece alone; True where that was not measured."""
-        assert self.result is not None
-        baseline, best = self.result.baselines.get(COMPILED), self.result.best.runtime_ms
-        if baseline is None or baseline.runtime_ms is None or best is None:
-            return True
-        return best < baseline.runtime_ms
+        if self.entry is not None:
+            baseline_ms, best_ms = self.entry.baselines_ms.get(COMPILED), self.entry.runtime_ms
+        else:
+            assert self.result is not None
+            baseline = self.result.baselines.get(COMPILED)
+            baseline_ms, best_ms = None if baseline is None else baseline.runtime_ms, self.result.best.runtime_ms
+        return baseline_ms is None or best_ms is None or best_ms < baseline_ms
 
     @property
     def no_gain(self) -> str | None:
         """Why no version is faster than the original, None where one is."""
+        if self.entry is not None:
+            return None if self.entry.sources else f"{self.entry.reason} (from the cache of {self.entry.made})"
         if self.result is None or self.source is not None:
             return None
         return why_no_gain(self.result.tree)

@@ -16,7 +16,9 @@ def record_of(campaign: Campaign, judged: Judged, device: str, folder: str | Non
     kept = kept_in(chosen, judged)
     rows = [_row(campaign, judged, piece, chosen, piece.key in kept) for piece in choice.pieces]
     rows += [Row(each.name, each.share, each.places, note=each.reason) for each in choice.passed_over]
-    notes = (_verdict(chosen, judged), *judged.notes)
+    again = sum(found.entry is not None for found in campaign.searches.values())
+    cached = [f"Not searched again: {again} of the pieces, of which the cache has what was found."] if again else []
+    notes = (_verdict(chosen, judged), *judged.notes, *cached)
     return Record(
         tuple(sorted(rows, key=lambda row: -row.share)),
         rest_share(choice),
@@ -40,7 +42,7 @@ def _row(campaign: Campaign, judged: Judged, piece: Piece, chosen: str, kept: bo
     found = campaign.searches.get(piece.key)
     if found is None:
         return Row(piece.name, piece.share, len(piece.paths), note="not searched: it promises too little")
-    speedup = found.speedup if found.result is not None else None
+    speedup = found.speedup if found.result is not None or found.entry is not None else None
     return Row(
         piece.name, piece.share, len(piece.paths), found.spent.evaluations, speedup, kept,
         "" if kept else _why_not(found.no_gain, judged, piece, chosen),

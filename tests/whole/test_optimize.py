@@ -84,6 +84,21 @@ def test_the_table_has_the_pieces_and_the_whole(optimized: tuple[nn.Module, nn.M
     assert (out / "table.md").read_text().startswith(record.table) and "measure it on a GPU" in record.notes[-1]
 
 
+def test_pieces_are_not_searched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MTMC_CACHE", str(tmp_path / "cache"))
+    parts: dict[str, Any] = {**FAST, "whole": True, "budget": 8}
+    first = optimize(decoder(layers=2), inputs(), out=tmp_path / "runs", **parts)
+    monkeypatch.setattr("mtmc.whole.piece_search.search", None)
+    second = optimize(decoder(layers=2), inputs(), **parts)
+    assert first.mtmc.rows == second.mtmc.rows and first.mtmc.evaluations == 8
+    assert "Not searched again: 1 of the pieces" in second.mtmc.text and "again" not in first.mtmc.text
+    for other in ({"cache": False}, {"budget": 9}, {"seed": 1}):
+        with pytest.raises(TypeError, match="not callable"):
+            optimize(decoder(layers=2), inputs(), **{**parts, **other})
+    with pytest.raises(TypeError, match="not callable"):
+        optimize(decoder(layers=3), inputs(), **parts)
+
+
 def test_a_small_module_is_one_search_and_a_bad_setting_is_refused(tmp_path: Path) -> None:
     single = optimize(Layer(16, 0).eval(), torch.randn(4, 16), budget=2, **FAST)
     assert not isinstance(single.mtmc, Record) and single.mtmc.result.evaluations == 2
