@@ -23,7 +23,7 @@ from mtmc.rewrite.exported import LOCK, export_graph
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor
 from mtmc.rewrite.guard_sizes import Relations
 from mtmc.rewrite.guards import Dimension, FixedGuard, Guards, NumberGuard, TensorGuard
-from mtmc.rewrite.reference_text import forward_signature
+from mtmc.rewrite.reference_text import forward_signature, kept_lines
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.symbolic import Expression, read_symbolic
 from mtmc.task import Task
@@ -85,6 +85,7 @@ class _Deriver:
     listed: dict[str, Size] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.numbers_of_file = _varies_outside_of_inputs(self.task)
         self.attributes = {}
         taken = set(self.graph.values)
         for path, values in self.graph.attributes.items():
@@ -112,6 +113,7 @@ class _Deriver:
             conditions = self._conditions()
         fixed = [self._fixed(argument, values) for argument, values in self.graph.fixed.items()]
         rows = tuple(dict.fromkeys(zip(*self.listed.values(), strict=True))) if self.listed else ()
+        rows = rows[:1] if self.numbers_of_file else rows
         return Guards(
             tensors=(*inputs, *state),
             given=1 + max([each.argument or 0 for each in inputs] + [each.argument for each in fixed], default=-1),
@@ -176,7 +178,7 @@ class _Deriver:
         """A dimension by what it was at the captured variants and is in the symbolic export."""
         if len(set(size)) == 1:
             return self._constant(size, symbol)
-        if size in self.sizes:
+        if size in self.sizes and not (of_module and self.numbers_of_file):
             self._settle(symbol, self.meanings[size])
             return Dimension("tied", size, text=self.sizes[size])
         number = next((name for name, values in self.varying.items() if values == size), None)
@@ -207,6 +209,8 @@ class _Deriver:
 
     def _of_module(self, text: str, size: Size) -> Dimension:
         """A dimension of a tensor of the module, of whose sizes a symbolic export says nothing."""
+        if self.numbers_of_file:
+            return self._constant(size, None)
         try:
             return self._written(Scope(self._known(text.partition(".shape")[0])), size)
         except NoExpression:
@@ -336,3 +340,12 @@ def _place(task: Task, argument: str) -> tuple[int, int | None, str]:
     if index.isdigit() and arguments.vararg is not None and arguments.vararg.arg == base:
         return len(arguments.posonlyargs) + len(arguments.args) - 1 + int(index), None, f"{base}[{index}]"
     raise TaskError(f"forward's argument {argument!r} is a structure; pass tensors or flat lists of tensors")
+
+
+def _varies_outside_of_inputs(task: Task) -> bool:
+    """Whether an integer that differs between the task's sets of shapes is read by more than its input functions: what is
+    handed out has it as it is at the full shapes."""
+    varied = {word for variant in task.variants for name, _ in variant.constants for word in _words(name)}
+    body = ast.parse("\n".join(kept_lines(task.source, drop_model=False))).body
+    numbers = [node for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)]
+    return any(varied & _words(ast.unparse(node)) for node in body if node not in numbers)

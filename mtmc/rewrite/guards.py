@@ -115,31 +115,21 @@ class Guards:
         return json.dumps(asdict(self), sort_keys=True)
 
     def of_inputs(self) -> Guards:
-        """What is left for a version that keeps the module's tensors in a way of its own: sizes that are tied to these have
-        to be as at one of the captured variants."""
+        """What is left for a version that keeps the module's tensors in a way of its own: sizes that depend on these have to
+        be as at the full shapes."""
         mine = {tensor.variable for tensor in self.state} | {number.variable for number in self.numbers}
         conditions = tuple(text for text in self.conditions if not mine & _words(text))
-        listed, inputs = dict[str, tuple[int, ...]](), []
-        for tensor in self.inputs:
-            dimensions = []
-            for at, dimension in enumerate(tensor.dimensions):
-                own = dimension.kind != "tied" or not mine & _words(dimension.text)
-                if dimension.kind != "listed" and own and conditions == self.conditions:
-                    dimensions.append(dimension)
-                    continue
-                listed[f"{tensor.variable}.shape[{at}]"] = dimension.captured
-                dimensions.append(Dimension("listed", dimension.captured))
-            inputs.append(replace(tensor, dimensions=tuple(dimensions)))
-        rows = tuple(dict.fromkeys(zip(*listed.values(), strict=True)))
+        fixed = conditions != self.conditions or any(mine & _words(name) for name in self.listed[0])
+
+        def own(dimension: Dimension) -> Dimension:
+            if dimension.kind == "constant" or not (fixed or mine & _words(dimension.text)):
+                return dimension
+            return Dimension("constant", dimension.captured, dimension.captured[0])
+
+        inputs = tuple(replace(each, dimensions=tuple(map(own, each.dimensions))) for each in self.inputs)
+        listed = ((), ()) if fixed else self.listed
         changed = tuple(variable for variable in self.changed if variable not in mine)
-        return replace(
-            self,
-            tensors=tuple(inputs),
-            numbers=(),
-            listed=(tuple(listed), rows),
-            conditions=conditions,
-            changed=changed,
-        )
+        return replace(self, tensors=inputs, numbers=(), listed=listed, conditions=conditions, changed=changed)
 
     def spoken(self, text: str) -> str:
         """An expression with what a reader calls the tensors and numbers: "fc.weight.shape[0]" for "fc_weight.shape[0]"."""

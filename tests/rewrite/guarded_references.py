@@ -188,6 +188,40 @@ CASES: dict[str, dict[str, Any]] = {
             "both": ("m.heads = 7", "[torch.randn(7, 28)]", "right|refused"),
         },
     },
+    "two_sizes": {
+        "source": file("return torch.relu(x) + 1", variants=FREE.replace('"n": 5', '"n": 6').replace("17", "12")),
+        "calls": {
+            "as it was": ("", "[torch.randn(12, 20)]", "right"),
+            "the other": ("", "[torch.randn(6, 10)]", "right"),
+            "a third": ("", "[torch.randn(7, 10)]", r"refused: .*x.shape.0.. is .7,., it must be one of ..12,., .6,.."),
+        },
+    },
+    "two_sizes_of_a_number": {
+        "source": file(
+            "return torch.relu(x) + HEADS",
+            "torch.randn(HEADS, m)",
+            variants=HEADS.replace('"HEADS": 3', '"HEADS": 2').replace('"HEADS": 5', '"HEADS": 4'),
+        ),
+        "calls": {
+            "as it was": ("", "[torch.randn(4, 20)]", "right"),
+            "the other": ("", "[torch.randn(2, 10)]", "refused: .*x.shape.0. is 2|refused: .*one of ..4,"),
+        },
+    },
+    "number_of_the_file": {
+        "source": file(
+            "return torch.relu(x @ self.w) * HEADS",
+            init="self.w = nn.Parameter(torch.randn(m, HEADS), False)",
+            variants=HEADS.replace("{", '{"n": 7, ').replace('{"n": 7, "small"', '{"small"'),
+        ),
+        "calls": {
+            "as it was": ("", "[torch.randn(12, 20)]", "right"),
+            "another width": (
+                "m.w.data = torch.randn(20, 5)",
+                "[torch.randn(12, 20)]",
+                "refused: .* w.shape.1. is 5, it must be 4",
+            ),
+        },
+    },
     "scalar": {
         "source": file("return torch.relu(x * k) + 1", "torch.randn(n, m), 3", inputs="x, k, mask=None"),
         "calls": {

@@ -258,18 +258,19 @@ def test_torch_compile_goes_through_the_guards(load: Any) -> None:
         compiled(torch.zeros(3, 9))
 
 
-def test_sizes_that_are_tied_to_the_module_are_as_captured_for_a_version_that_keeps_it_otherwise(load: Any) -> None:
+def test_sizes_that_depend_on_the_module_are_the_full_ones_for_a_version_that_keeps_it_otherwise(load: Any) -> None:
     tied = Dimension("tied", (8, 16, 24), text="fc_weight.shape[1]")
-    ours = replace(
-        layered(), tensors=(replace(X, dimensions=(FREE, tied)), layered().tensors[1]), conditions=("width > 3",)
-    )
+    ours = replace(layered(), tensors=(replace(X, dimensions=(FREE, tied)), layered().tensors[1]))
     text = guarded(PLAIN, ours.of_inputs())
     model = load(text).ModelNew()
     assert "fc" not in text
-    model(torch.zeros(5, 16))
-    for shape in ((5, 8), (7, 8)):  # the sizes of different variants; one that was none's
-        with pytest.raises(ValueError, match=r"it must be one of \(\(4, 8\), \(5, 16\), \(6, 24\)\)"):
-            model(torch.zeros(*shape))
+    model(torch.zeros(7, 8))
+    with pytest.raises(ValueError, match=r"x.shape\[1\] is 16, it must be 8"):
+        model(torch.zeros(5, 16))
+    model = load(guarded(PLAIN, replace(ours, conditions=("x.shape[0] > fc_weight.shape[0]",)).of_inputs())).ModelNew()
+    model(torch.zeros(4, 8))
+    with pytest.raises(ValueError, match=r"x.shape\[0\] is 7, it must be 4"):
+        model(torch.zeros(7, 8))
 
 
 def test_guards_are_the_same_from_their_json() -> None:
