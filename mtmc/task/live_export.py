@@ -7,7 +7,7 @@ import enum
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +24,8 @@ _log = logging.getLogger(__name__)
 
 _MODE_ARGUMENTS = ("train", "training")
 _PROBABILITY_ARGUMENTS = ("dropout_p", "dropout", "p")
+_TRIED = 4
+"""Sizes that are closed by turns where not all can be open."""
 _DEEP = 4
 """How far inside of an object tensors are looked for."""
 
@@ -59,26 +61,65 @@ def export_module(module: torch.nn.Module, call: Call, name: str) -> ExportedPro
     tensors = call.tensors
     # One tensor passed twice would be traced as one input, and the graph be wrong for two.
     tensors = [t.clone() if any(t is other for other in tensors[:i]) else t for i, t in enumerate(tensors)]
-    every = tuple(dict.fromkeys(range(tensor.dim()), Dim.AUTO) for tensor in tensors)
-    first = tuple({0: Dim.AUTO} if tensor.dim() else {} for tensor in tensors)
-    failure: Exception | None = None
-    for open_dimensions in (every, first, None):
-        shapes = None if open_dimensions is None else {"tensors": open_dimensions}
+    try:
+        return _exported(module, call, tensors, frozenset())
+    except TaskError as error:
+        raise TaskError(f"module {name}: {error}") from error
+    except Exception as error:
+        _log.debug("module %s does not export with all sizes open: %s", name, error)
+    try:
+        program = _exported(module, call, tensors, None)  # Where not even this goes, no choice of open sizes helps.
+    except Exception as error:
+        raise TaskError(
+            f"module {name} cannot be exported: {export_failure(error)}; torch.export has to trace forward without the "
+            "tensors' values: use tensor operations (torch.where) there, and no .item(), .numpy() or value-dependent if"
+        ) from error
+    sizes = sorted({size for tensor in tensors for size in tensor.shape[1:] if size > 1}, reverse=True)
+    for closed in [*({size} for size in sizes[:_TRIED]), sizes]:
         try:
-            with quiet_export(), torch.no_grad(), _exportable(module), plain_tensors_as_buffers(module):
-                program = export(_Flat(module, call), tuple(tensors), dynamic_shapes=shapes, strict=False)
-                # Only the functional form says which casts autocast makes.
-                return program.run_decompositions({}) if _switches_autocast(program) else program
-        except TaskError as error:
-            raise TaskError(f"module {name}: {error}") from error
+            return _exported(module, call, tensors, frozenset(closed))
         except Exception as error:
-            failure = error
-            _log.debug("module %s does not export with %s open: %s", name, open_dimensions, error)
-    assert failure is not None
-    raise TaskError(
-        f"module {name} cannot be exported: {export_failure(failure)}; torch.export has to trace forward without the "
-        "tensors' values: use tensor operations (torch.where) there, and no .item(), .numpy() or value-dependent if"
-    ) from failure
+            _log.debug("module %s does not export with all but %s open: %s", name, closed, error)
+    return program
+
+
+def _exported(
+    module: torch.nn.Module, call: Call, tensors: Sequence[torch.Tensor], closed: frozenset[int] | None
+) -> ExportedProgram:
+    """An export with the sizes of the inputs open; of the later dimensions but those in `closed`. None: all are closed.
+
+    Raises: whatever torch.export raises.
+    """
+    dims = tuple(
+        {
+            dim: Dim.AUTO
+            for dim, size in enumerate(tensor.shape)
+            if closed is not None and (not dim or size not in closed)
+        }
+        for tensor in tensors
+    )
+    with quiet_export(), torch.no_grad(), _exportable(module), plain_tensors_as_buffers(module), _plain_flags():
+        program = export(_Flat(module, call), tuple(tensors), dynamic_shapes={"tensors": dims}, strict=False)
+        # Only the functional form says which casts autocast makes.
+        return program.run_decompositions({}) if _switches_autocast(program) else program
+
+
+@contextmanager
+def _plain_flags() -> Iterator[None]:
+    """Let attention take `is_causal=length > 1` where the length is open, which torch.export refuses."""
+    functional = torch.nn.functional
+    original = functional.scaled_dot_product_attention
+
+    def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
+        flags = {key: bool(value) for key, value in kwargs.items() if isinstance(value, torch.SymBool)}
+        plain: list[Any] = [bool(value) if isinstance(value, torch.SymBool) else value for value in args]
+        return original(*plain, **{**kwargs, **flags})
+
+    functional.scaled_dot_product_attention = attention
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = original
 
 
 def refuse_modules(module: object) -> None:

@@ -61,3 +61,16 @@ def test_what_operators_ask_of_sizes_is_no_assertion() -> None:
 def test_a_size_that_has_to_be_one_number_is_written_as_that_number() -> None:
     task = capture_module(Branch("t == 24"), (torch.randn(4, 24, 10), torch.randn(40))).task
     assert "x = torch.randn((size0, 24, size1))" in task.source and "assert" not in task.source
+
+
+class Refuses(nn.Module):
+    """What torch.export cannot trace with this dimension open, and a flag that depends on another."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scale = x.sum(-1, keepdim=x.shape[2] > 1)  # a flag that torch.export takes of a closed size alone
+        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=x.shape[1] > 1) * scale
+
+
+def test_one_dimension_that_does_not_export_open_leaves_the_others_open() -> None:
+    task = capture_module(Refuses(), torch.randn(4, 24, 10)).task
+    assert "x = torch.randn((size0, size1, 10))" in task.source
