@@ -9,8 +9,14 @@ import torch
 from evaluate_sources import HONEST, TASK, changed
 
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
+from mtmc.hardware import hardware
+from mtmc.optimizations import Version, legal_moves
 from mtmc.outcome import Outcome
 from mtmc.protocols import Depth, EvaluationRequest
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import Plan, graph_of, root_plan
+from mtmc.rewrite.source import print_plan, root_source
+from mtmc.task import Task, task_from_source
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -66,3 +72,132 @@ def test_no_memory_stays_behind(evaluator: GpuEvaluator) -> None:
     for _ in range(5):
         found(evaluator, HONEST)
     assert torch.cuda.mem_get_info()[0] > before - (1 << 30)
+
+
+MUTATING = """
+import torch
+from torch import nn
+
+rows, cols = 512, 384
+VARIANTS = {"small": {"rows": 6, "cols": 20}, "odd1": {"rows": 5, "cols": 33}}
+
+
+class Model(nn.Module):
+    def __init__(self, cols):
+        super().__init__()
+        INIT
+
+    def forward(self, ARGUMENTS):
+        FORWARD
+
+
+def get_inputs():
+    return [INPUTS]
+
+
+def get_init_inputs():
+    return [cols]
+"""
+X = "torch.randn(rows, cols)"
+KEEPING = {
+    "ema": (
+        "self.ema.mul_(0.9).add_(x.mean(0), alpha=0.1); return torch.relu(x - self.ema)",
+        'self.register_buffer("ema", torch.zeros(cols))',
+        "x",
+        X,
+    ),
+    "batch_norm": ("return torch.relu(self.norm(x)) + 1", "self.norm = nn.BatchNorm1d(cols)", "x", X),
+    "position": (
+        "self.at += 1; self.cache.index_copy_(0, self.at, x.mean(0, True)); return torch.relu(x) + self.cache.sum(0)",
+        'self.register_buffer("at", torch.zeros(1, dtype=torch.int64)); '
+        'self.register_buffer("cache", torch.zeros(8, cols))',  # a call too many from one state would be out of bounds
+        "x",
+        X,
+    ),
+    "argument": (
+        "cache.index_copy_(0, at, x); return torch.relu(cache) @ x.t()",
+        "pass",
+        "x, cache, at",
+        "torch.randn(2, cols), torch.randn(rows, cols), torch.randint(0, 2, (1,)) + torch.arange(2)",
+    ),
+    "deep": (
+        "for _ in range(6):; x = torch.tanh(self.norm(x) * 2); return x".replace("; x =", ";     x ="),
+        "self.norm = nn.BatchNorm1d(cols)",
+        "x",
+        X,
+    ),
+    "rebound": (
+        "self.h = torch.tanh(x + self.h); return self.h * 2",
+        'self.register_buffer("h", torch.zeros(rows, cols))',
+        "x",
+        X,
+    ),
+}
+
+
+def keeping(name: str) -> Task:
+    words = dict(zip(("FORWARD", "INIT", "ARGUMENTS", "INPUTS"), KEEPING[name], strict=True))
+    text = MUTATING
+    for word, part in words.items():
+        text = text.replace(word, part.replace("; ", "\n        "))
+    return task_from_source(text, name)
+
+
+def made(task: Task, kinds: tuple[str, ...]) -> str:
+    """The text after every legal action of these kinds."""
+    plan: Plan = root_plan(export_graph(task))
+    for kind in kinds:
+        for _ in range(20):
+            moves = [m for m in legal_moves(Version.of(task, plan, hardware("H100"))) if m.action.kind == kind]
+            if not moves or moves[0].child is None:
+                break
+            plan = moves[0].child
+    assert plan.cuda_graph or "cuda_graph" not in kinds
+    return print_plan(task, graph_of(export_graph(task), plan), plan).source
+
+
+@pytest.mark.parametrize("depth", ["screen", "verify"])
+@pytest.mark.parametrize("name", KEEPING)
+def test_versions_that_leave_behind_what_the_reference_does_are_timed(
+    evaluator: GpuEvaluator, name: str, depth: Depth
+) -> None:
+    task = keeping(name)
+    for source in (root_source(task), made(task, ()), made(task, ("lower", "fuse"))):
+        [outcome] = evaluator.evaluate([EvaluationRequest(task, source, 0, depth)])
+        assert outcome.ok, outcome
+        assert outcome.metrics.get("eager_ms", 1.0) > 0
+
+
+def test_a_cuda_graph_changes_a_buffer_once_a_call(evaluator: GpuEvaluator) -> None:
+    task = keeping("deep")
+    source = made(task, ("cuda_graph",))
+    [outcome] = evaluator.evaluate([EvaluationRequest(task, source, 0, "verify")])
+    assert outcome.ok, outcome
+    twice = source.replace("x.copy_(before)", "x.copy_(x)")
+    assert twice != source
+    [outcome] = evaluator.evaluate([EvaluationRequest(task, twice, 0, "screen")])
+    assert outcome.diagnosis is not None and "buffer 'norm." in outcome.diagnosis.message, outcome
+
+
+@pytest.mark.parametrize("name", ["ema", "batch_norm", "argument"])
+def test_a_version_that_loses_what_the_reference_keeps_is_wrong(evaluator: GpuEvaluator, name: str) -> None:
+    task = keeping(name)
+    source = made(task, ("lower", "fuse"))
+    lines = [line for line in source.splitlines() if "copy_(" not in line or "index_copy_" in line]
+    lost = "\n".join(lines).replace("cache.index_copy_(0, at, x)", "cache = cache.index_copy(0, at, x)")
+    assert lost != source.rstrip("\n")
+    [outcome] = evaluator.evaluate([EvaluationRequest(task, lost, 0, "screen")])
+    assert outcome.status == "wrong_result", outcome
+    assert outcome.diagnosis is not None and "after the call (the reference changes it)" in outcome.diagnosis.message
+
+
+def test_what_is_lost_only_when_calls_are_timed_is_seen(evaluator: GpuEvaluator) -> None:
+    task = keeping("ema")
+    source = made(task, ("lower", "fuse"))
+    assert "        self.ema.copy_(add)\n" in source
+    lazy = source.replace(
+        "        self.ema.copy_(add)\n", "        if x.shape[0] < 100:\n            self.ema.copy_(add)\n"
+    )
+    [outcome] = evaluator.evaluate([EvaluationRequest(task, lazy, 0, "screen")])
+    assert outcome.status == "wrong_result" and outcome.diagnosis is not None, outcome
+    assert "buffer 'ema' after the call" in outcome.diagnosis.message and "full shapes" in outcome.diagnosis.message
