@@ -29,7 +29,7 @@ from mtmc.rewrite.templates.channels_copy import LAUNCHER, TEXT
 from mtmc.rewrite.templates.channels_last import FORMATS, is_channels_last
 from mtmc.rewrite.templates.writer import Printed
 from mtmc.rewrite.torch_call import call_text, gives_one
-from mtmc.rewrite.write_back import NORM, WriteBack, grouped, write_back
+from mtmc.rewrite.write_back import NORM, WriteBack, counted, grouped, write_back
 from mtmc.task import Task
 
 
@@ -207,7 +207,8 @@ class _ForwardPrinter:
             ) from error
         self.expressions |= {op.outputs[made]: self.expressions[value] for _, made, value in changed}
         if changed and op.target != NORM:
-            self._add(stage, text)
+            if op.name not in {name for name, _, _ in self._left.raised}:
+                self._add(stage, text)
             return
         if changed or gives_one(op, self.graph.used):
             target = self.name(op.outputs[0])
@@ -276,7 +277,11 @@ class _ForwardPrinter:
                 rebound.append(f"{texts[0]} = {texts[1]}")
             else:
                 copies.append((*texts, self.graph.values[target].dtype))
-        for text in (*grouped(copies), *rebound):
+        sums = [
+            (self.expressions[op_target], self.graph.values[op_target].dtype, number)
+            for _, op_target, number in self._left.raised
+        ]
+        for text in (*grouped(copies), *counted(sums), *rebound):
             self._line(text)
 
     def _line(self, text: str) -> None:

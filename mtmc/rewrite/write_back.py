@@ -15,6 +15,7 @@ from mtmc.rewrite.plan import Plan
 
 NORM = "aten._native_batch_norm_legit_functional.default"
 """A batch norm in training whose new running statistics are results 3 and 4."""
+_ADD = "aten.add.Tensor"
 _SCATTERED = {
     "aten.select_scatter.default": "select",
     "aten.slice_scatter.default": "slice",
@@ -34,11 +35,14 @@ class WriteBack:
     in_place: op -> (place of its argument, place of its result, the changed tensor) for each that it changes where it lies.
     copied: mutations that are left to do at the end: (changed tensor, value, whether it is another tensor then).
     cloned: values that must be copied before anything is changed at the end, since they may lie in what is changed.
+    raised: ops that add a number to a tensor and that nothing reads: (op, changed tensor, number). They are left for the
+    end, where one launch does for the counters of all norms.
     """
 
     in_place: Mapping[str, tuple[tuple[int, int, str], ...]] = field(default_factory=dict)
     copied: tuple[tuple[str, str, bool], ...] = ()
     cloned: frozenset[str] = frozenset()
+    raised: tuple[tuple[str, str, int | float], ...] = ()
 
 
 def write_back(graph: Graph, plan: Plan) -> WriteBack:
@@ -70,6 +74,7 @@ class _Placing:
         self._whole = {target: target for target in self._targets}  # value -> the changed tensor that it is now
         self._memory = {target: frozenset([target]) for target in self._targets}  # value -> what it may lie in
         self._in_place: dict[str, tuple[tuple[int, int, str], ...]] = {}
+        self._raised: list[tuple[str, str, int | float]] = []
 
     def found(self) -> WriteBack:
         for at, stage in enumerate(self._plan.stages):
@@ -78,6 +83,8 @@ class _Placing:
             op = self._graph.by_name[stage.ops[0]]
             pairs = self._pairs(op)
             if pairs and all(self._allowed(op, pair, at) for pair in pairs):
+                if self._counts(op):
+                    self._raised.append((op.name, pairs[0][2], op.args[1]))
                 self._in_place[op.name] = tuple(pairs)
                 for _, made, target in pairs:
                     self._whole[op.outputs[made]] = target
@@ -98,7 +105,13 @@ class _Placing:
         }
         kept = {value for _, value, _ in left} | (self._graph.returned - self._graph.shared)
         cloned = frozenset(value for value in kept if self._memory.get(value, frozenset()) & written)
-        return WriteBack(self._in_place, tuple(left), cloned)
+        return WriteBack(self._in_place, tuple(left), cloned, tuple(self._raised))
+
+    def _counts(self, op: Op) -> bool:
+        """Whether an op adds a number, and nothing but the changed tensor has to do with the sum."""
+        number = len(op.args) == 2 and isinstance(op.args[1], (int, float)) and not op.kwargs
+        result = op.outputs[0]
+        return op.target == _ADD and number and not self._graph.readers(result) and result not in self._graph.returned
 
     def _pairs(self, op: Op) -> list[tuple[int, int, str]]:
         """What an op would change where it lies: place of the argument, place of the result, and the tensor."""
@@ -172,6 +185,19 @@ def _has_in_place(op: Op) -> bool:
         return False
     wanted, given = ([argument.name for argument in each._schema.arguments] for each in (own, other))
     return bool(given) and wanted == given
+
+
+def counted(sums: Sequence[tuple[str, str, int | float]]) -> list[str]:
+    """Statements that add numbers to tensors, one call for all of a dtype and number. sums: (tensor's text, dtype, number)."""
+    alike: dict[tuple[str, int | float], list[str]] = {}
+    for target, dtype, number in sums:
+        alike.setdefault((dtype, number), []).append(target)
+    return [
+        f"{targets[0]}.add_({number!r})"
+        if len(targets) == 1
+        else f"torch._foreach_add_([{', '.join(targets)}], {number!r})"
+        for (_, number), targets in alike.items()
+    ]
 
 
 def grouped(copies: Sequence[tuple[str, str, str]]) -> list[str]:
