@@ -188,7 +188,7 @@ def _has_in_place(op: Op) -> bool:
 
 
 def counted(sums: Sequence[tuple[str, str, int | float]]) -> list[str]:
-    """Statements that add numbers to tensors, one call for all of a dtype and number. sums: (tensor's text, dtype, number)."""
+    """Statements that add numbers to tensors, one call for all of a dtype and number. sums: (tensor, dtype, number)."""
     alike: dict[tuple[str, int | float], list[str]] = {}
     for target, dtype, number in sums:
         alike.setdefault((dtype, number), []).append(target)
