@@ -197,6 +197,15 @@ def test_a_run_that_found_nothing_gives_the_original_back(tmp_path: Path) -> Non
     assert not made.mtmc.versions and made.mtmc.reason.startswith("no version is faster")
 
 
+def test_a_run_that_was_resumed_gives_its_module_back(tmp_path: Path) -> None:
+    run = tmp_path / "pieces" / "01-Block"
+    assert not optimized(Times(), out=run, budget=1, cache=False).mtmc.versions
+    mtmc.search.resume(run, policy=FakePolicy(), coder=OneVersion(), evaluator=Times(), budget=4)
+    assert same(mtmc.load(run, Block().eval()))
+    with pytest.raises(RunError, match="holds the runs of several modules"):
+        mtmc.load(tmp_path)
+
+
 def test_a_run_of_a_file_gives_a_module_of_its_own(tmp_path: Path) -> None:
     parts: dict[str, Any] = {"policy": FakePolicy(), "coder": OneVersion(SCALE), "evaluator": Times(), "budget": 4}
     mtmc.search.search(FILE, out=tmp_path / "run", **parts)
