@@ -1,6 +1,7 @@
 """A whole network: kernels for the submodules that take its time, kept only where the whole gets faster.
 
-optimize.py          optimize(): the way in, for a single module too
+optimize.py          optimize(): the way in, for a single module too; settings.py, live.py: what it is given
+backend.py, regions.py    the backend "mtmc" of torch.compile: the same for a captured graph
 site.py, calls.py    the tree of calls of a model, and where its time goes
 signature.py         what a call is apart from the values of its tensors
 trace.py, timing.py  the same without a GPU, estimated, and on one, measured
@@ -15,7 +16,8 @@ record.py, summary.py    what came of it, as data and as a table
 
 from __future__ import annotations
 
-from mtmc.whole.optimize import WholeSettings, optimize
+from mtmc.whole.optimize import optimize
 from mtmc.whole.record import Record, Row
+from mtmc.whole.settings import WholeSettings
 
 __all__ = ["Record", "Row", "WholeSettings", "optimize"]

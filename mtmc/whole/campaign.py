@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,6 +52,7 @@ class Campaign:
     refused: dict[str, str] = field(default_factory=dict)
     searches: dict[str, PieceSearch] = field(default_factory=dict)
     prospects: dict[str, Prospect] = field(default_factory=dict)
+    started: float | None = None
 
     @property
     def choice(self) -> Choice:
@@ -59,11 +61,13 @@ class Campaign:
 
     @property
     def spent(self) -> Spent:
-        """By all searches together."""
-        return sum((each.spent for each in self.searches.values()), Spent())
+        """By all searches together; of wall time all since the beginning, captures included."""
+        total = sum((each.spent for each in self.searches.values()), Spent())
+        return replace(total, wall_seconds=time.monotonic() - self.started) if self.started is not None else total
 
     def run(self) -> None:
         """Spend the budget. Raises: ConfigError, RunError or EvaluatorError as `mtmc.search.search` does."""
+        self.started = time.monotonic()
         while True:
             pieces = self.choice.pieces
             for piece in pieces:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,105 +18,29 @@ from mtmc.cache import Asked, WinnerCache
 from mtmc.dropin import drop_in
 from mtmc.dropin import optimize as optimize_module
 from mtmc.dropin.drop_in import refuse_module
-from mtmc.errors import ConfigError, MtmcError, RunError, TaskError
+from mtmc.errors import RunError
 from mtmc.files import write_whole
-from mtmc.hardware import hardware
 from mtmc.protocols import Evaluator
-from mtmc.search import Budget, components, search
+from mtmc.search import components
 from mtmc.task.live_call import positional
-from mtmc.whole.calls import CallTree, unchanged
+from mtmc.whole.calls import unchanged
 from mtmc.whole.campaign import Campaign
-from mtmc.whole.examples import Example, examples
-from mtmc.whole.judge import MODES, Estimated, Judge, Measured, Patch
+from mtmc.whole.judge import MODES, Estimated, Measured, Patch
+from mtmc.whole.live import LiveModel
 from mtmc.whole.patch import shallow
-from mtmc.whole.piece_search import PieceSearch, check_budget
-from mtmc.whole.pieces import Limits, Piece
+from mtmc.whole.piece_search import PieceSearch
+from mtmc.whole.pieces import Limits
 from mtmc.whole.record import Record
+from mtmc.whole.settings import WholeSettings, checked
 from mtmc.whole.settle import EAGER
-from mtmc.whole.signature import leaves, map_tensors
 from mtmc.whole.site import ROOT, Profile
 from mtmc.whole.summary import record_of
-from mtmc.whole.timing import compare_on_gpu, measured
-from mtmc.whole.trace import trace
+from mtmc.whole.timing import compare_on_gpu
 
 _log = logging.getLogger(__name__)
 
-DEFAULT_BUDGET = 64
-"""Evaluations, of all pieces together."""
 SUMMARY, TABLE, PIECES = "summary.json", "table.md", "pieces"
 ATTRIBUTE = "mtmc"
-
-
-@dataclass(frozen=True)
-class WholeSettings:
-    """What a whole model takes besides what a search takes.
-
-    limits: of a piece. modes: of torch.compile that the whole is compared with, see `judge.MODES`. compare_seconds: wall
-    time of one comparison of whole models on a GPU. judge: instead of the one that fits the machine.
-    """
-
-    limits: Limits = field(default_factory=Limits)
-    modes: tuple[str, ...] = tuple(MODES)
-    compare_seconds: float = 20.0
-    judge: Judge | None = None
-
-    def __post_init__(self) -> None:
-        """Raises: ConfigError for a mode that does not exist."""
-        for mode in self.modes:
-            if mode not in MODES:
-                raise ConfigError(f"there is no {mode!r} to compare a whole model with: use {', '.join(MODES)}")
-
-
-@dataclass(frozen=True)
-class _Model:
-    """A live model with its example call, and the tree of calls that was read off it."""
-
-    model: nn.Module
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    tree: CallTree = field(default_factory=CallTree)
-
-    def call(self, model: nn.Module) -> Any:
-        """What a model returns for the example inputs themselves."""
-        return model(*self.args, **self.kwargs)
-
-    def anew(self, model: nn.Module) -> Any:
-        """What a model returns for copies of the example inputs; all buffers are then as they were."""
-        args, kwargs = map_tensors((self.args, dict(self.kwargs)), torch.clone)
-        with unchanged(self.model):
-            return model(*args, **kwargs)
-
-    @property
-    def on_gpu(self) -> bool:
-        """Whether the example inputs are on a GPU."""
-        found = [leaf for leaf in leaves((*self.args, *self.kwargs.values())) if isinstance(leaf, torch.Tensor)]
-        return any(tensor.is_cuda for tensor in found)
-
-    def estimated(self, gpu: str) -> Profile:
-        """Where the time of the call goes, estimated. gpu: name in the hardware table.
-
-        Raises: TaskError if the model does not run on its example inputs.
-        """
-        try:
-            return trace(self.model, self.args, self.kwargs, self.tree, hardware(gpu))
-        except MtmcError:
-            raise
-        except Exception as error:
-            name = type(self.model).__name__
-            raise TaskError(f"{name} does not run on its example inputs: {type(error).__name__}: {error}") from error
-
-    def profile(self, gpu: str) -> Profile:
-        """The same, measured where the model is on a GPU. Raises: TaskError likewise."""
-        profile = self.estimated(gpu)
-        return measured(profile, self.tree, self.model, partial(self.call, self.model)) if self.on_gpu else profile
-
-    def take(self, piece: Piece) -> Example:
-        """See `campaign.Take`."""
-        index = piece.sites[0].index
-        found = examples(self.tree, self.model, partial(self.anew, self.model), [index])
-        if index not in found:
-            raise TaskError(f"{piece.sites[0].path} is not called in the same way when the model runs with its data")
-        return found[index]
 
 
 def optimize(
@@ -153,7 +75,7 @@ def optimize(
     asked = whole_settings or WholeSettings()
     module = _without_record(module)
     refuse_module(module)
-    live = _Model(module, args, dict(example_kwargs or {}))
+    live = LiveModel(module, args, dict(example_kwargs or {}))
     if whole is None and not _is_large(live, asked.limits):
         return optimize_module(module, args, example_kwargs, cache=cache, **settings)
     given = components.resolve("evaluator", settings.get("evaluator", "lab"))
@@ -165,7 +87,7 @@ def optimize(
             evaluator.close()
 
 
-def _is_large(live: _Model, limits: Limits) -> bool:
+def _is_large(live: LiveModel, limits: Limits) -> bool:
     """Whether a model is too large for one search. One that does not even run is not: it is refused there."""
     try:
         size = live.estimated("H100").sites[ROOT].kernels  # the same for every GPU
@@ -188,10 +110,15 @@ def _without_record(module: Any) -> Any:
 
 
 def _optimized(
-    live: _Model, profile: Profile, asked: WholeSettings, settings: Mapping[str, Any], evaluator: Evaluator, cache: bool
+    live: LiveModel,
+    profile: Profile,
+    asked: WholeSettings,
+    settings: Mapping[str, Any],
+    evaluator: Evaluator,
+    cache: bool,
 ) -> nn.Module:
     """The model with its winners. settings: those of a search."""
-    budget, out, rest = _checked(settings)
+    budget, out, rest = checked(settings)
     of_cache = _asked(profile, budget, settings) if cache else None
     with _folder(out) as folder, unchanged(live.model):
         pieces = folder / PIECES
@@ -253,20 +180,6 @@ def _replaced(found: PieceSearch, module: nn.Module) -> nn.Module:
     return module
 
 
-def _checked(settings: Mapping[str, Any]) -> tuple[Budget, Path | None, dict[str, Any]]:
-    """The whole budget, the folder, and what each search is given. Raises: ConfigError for a setting there is not."""
-    known = [*(name for name in inspect.signature(search).parameters if name != "task"), "cache"]
-    for name in settings:
-        if name not in known:
-            raise ConfigError(f"there is no setting {name!r} of a search: use {', '.join(known)}")
-    budget = settings.get("budget", DEFAULT_BUDGET)
-    budget = budget if isinstance(budget, Budget) else Budget(evaluations=budget)
-    check_budget(budget)
-    out = settings.get("out")
-    rest = {name: value for name, value in settings.items() if name not in ("budget", "out", "evaluator", "cache")}
-    return budget, None if out is None else Path(out), rest
-
-
 @contextmanager
 def _folder(out: Path | None) -> Iterator[Path]:
     """The folder for all runs. Raises: RunError if it holds something already."""
@@ -279,7 +192,7 @@ def _folder(out: Path | None) -> Iterator[Path]:
     yield out
 
 
-def _device(live: _Model, profile: Profile) -> str:
+def _device(live: LiveModel, profile: Profile) -> str:
     return torch.cuda.get_device_name() if live.on_gpu else profile.hardware
 
 

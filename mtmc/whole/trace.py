@@ -29,6 +29,7 @@ from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.loading.fake import FakeMode
 from mtmc.hardware import Hardware
 from mtmc.whole.calls import CallTree, Place, Watcher, unchanged
+from mtmc.whole.regions import compile_now
 from mtmc.whole.signature import leaves, map_tensors, opaque
 from mtmc.whole.site import Profile, Site
 
@@ -181,7 +182,9 @@ def trace(
 def _hollow(model: torch.nn.Module, mode: FakeMode) -> torch.nn.Module:
     """A copy of a model with fake tensors: what a forward keeps in its attributes is kept in the copy."""
     fake = {id(tensor): mode.from_tensor(tensor) for module in model.modules() for tensor in _tensors(module)}
-    return copy.deepcopy(model, dict(fake))
+    made = copy.deepcopy(model, dict(fake))
+    compile_now(made)
+    return made
 
 
 def _tensors(module: torch.nn.Module) -> list[torch.Tensor]:

@@ -1,0 +1,73 @@
+"""LiveModel: a model with one example call of it, and what is read off that call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from mtmc.errors import MtmcError, TaskError
+from mtmc.hardware import hardware
+from mtmc.whole.calls import CallTree, unchanged
+from mtmc.whole.examples import Example, examples
+from mtmc.whole.pieces import Piece
+from mtmc.whole.signature import leaves, map_tensors
+from mtmc.whole.site import Profile
+from mtmc.whole.timing import measured
+from mtmc.whole.trace import trace
+
+
+@dataclass(frozen=True)
+class LiveModel:
+    """A live model with its example call, and the tree of calls that was read off it."""
+
+    model: nn.Module
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    tree: CallTree = field(default_factory=CallTree)
+
+    def call(self, model: nn.Module) -> Any:
+        """What a model returns for the example inputs themselves."""
+        return model(*self.args, **self.kwargs)
+
+    def anew(self, model: nn.Module) -> Any:
+        """What a model returns for copies of the example inputs; all buffers are then as they were."""
+        args, kwargs = map_tensors((self.args, dict(self.kwargs)), torch.clone)
+        with unchanged(self.model):
+            return model(*args, **kwargs)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the example inputs are on a GPU."""
+        found = [leaf for leaf in leaves((*self.args, *self.kwargs.values())) if isinstance(leaf, torch.Tensor)]
+        return any(tensor.is_cuda for tensor in found)
+
+    def estimated(self, gpu: str) -> Profile:
+        """Where the time of the call goes, estimated. gpu: name in the hardware table.
+
+        Raises: TaskError if the model does not run on its example inputs.
+        """
+        try:
+            return trace(self.model, self.args, self.kwargs, self.tree, hardware(gpu))
+        except MtmcError:
+            raise
+        except Exception as error:
+            name = type(self.model).__name__
+            raise TaskError(f"{name} does not run on its example inputs: {type(error).__name__}: {error}") from error
+
+    def profile(self, gpu: str) -> Profile:
+        """The same, measured where the model is on a GPU. Raises: TaskError likewise."""
+        profile = self.estimated(gpu)
+        return measured(profile, self.tree, self.model, partial(self.call, self.model)) if self.on_gpu else profile
+
+    def take(self, piece: Piece) -> Example:
+        """See `campaign.Take`."""
+        index = piece.sites[0].index
+        found = examples(self.tree, self.model, partial(self.anew, self.model), [index])
+        if index not in found:
+            raise TaskError(f"{piece.sites[0].path} is not called in the same way when the model runs with its data")
+        return found[index]
