@@ -86,8 +86,8 @@ def with_weights(graph: GraphModule, weights: Mapping[str, torch.Tensor]) -> dic
 
 
 def compile_now(model: nn.Module) -> None:
-    """Make the code of all graphs inside of a model. A graph that does it at its first call calls itself then, with its hooks
-    a second time."""
+    """Make the code of all graphs inside of a model. One that does it at its first call calls itself then, with its hooks a
+    second time."""
     for module in model.modules():
         if isinstance(module, GraphModule):
             _LazyGraphModule.force_recompile(module)
