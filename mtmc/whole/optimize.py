@@ -21,7 +21,7 @@ from mtmc.dropin.drop_in import refuse_module
 from mtmc.errors import RunError
 from mtmc.files import write_whole
 from mtmc.protocols import Evaluator
-from mtmc.search import components
+from mtmc.search import Budget, components
 from mtmc.task.live_call import positional
 from mtmc.whole.calls import unchanged
 from mtmc.whole.campaign import Campaign
