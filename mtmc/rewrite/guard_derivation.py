@@ -11,6 +11,7 @@ import ast
 import logging
 import math
 import re
+import symtable
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -346,6 +347,14 @@ def _varies_outside_of_inputs(task: Task) -> bool:
     """Whether an integer that differs between the task's sets of shapes is read by more than its input functions: what is
     handed out has it as it is at the full shapes."""
     varied = {word for variant in task.variants for name, _ in variant.constants for word in _words(name)}
-    body = ast.parse("\n".join(kept_lines(task.source, drop_model=False))).body
-    numbers = [node for node in body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)]
-    return any(varied & _words(ast.unparse(node)) for node in body if node not in numbers)
+    table = symtable.symtable("\n".join(kept_lines(task.source, drop_model=False)), "<task>", "exec")
+    return bool(varied & _globals_read(table))
+
+
+def _globals_read(table: symtable.SymbolTable) -> set[str]:
+    """Names of the module that a scope and those in it read."""
+    outermost = table.get_type() == "module"
+    found = {
+        each.get_name() for each in table.get_symbols() if each.is_referenced() and (outermost or each.is_global())
+    }
+    return found.union(*map(_globals_read, table.get_children()))
