@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MOST_WARNINGS = 20
+_MOST_REASONS = 500
+OTHER_REASONS = "other reasons"
+"""Stands for those after the first `_MOST_REASONS`: guards tell sizes, and these may be others at each call."""
 
 
 class Record:
@@ -164,6 +167,8 @@ class Record:
     def _tell(self, reason: str) -> None:
         """Count a call of the original, and warn of a reason that is new."""
         self.original_calls += 1
+        if len(self.reasons) >= _MOST_REASONS and reason not in self.reasons:
+            reason = OTHER_REASONS
         known = reason in self.reasons
         self.reasons[reason] += 1
         if not known and len(self.reasons) <= _MOST_WARNINGS and self._winners:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.dropin.loaded import Instance, load_source
 from mtmc.dropin.recipe import Recipe
@@ -41,7 +43,30 @@ def changed_by_reference(recipe: Recipe) -> tuple[int, ...]:
     inputs = draw_inputs(recipe, task.full, _META)
     tensors = model.own_tensors()
     flat: Sequence[torch.Tensor] = (*inputs, *tensors)
-    before = [tensor._version for tensor in flat]
-    with torch.no_grad():
+    with torch.no_grad(), _Writes() as writes:
         model.run(inputs, tensors)
-    return tuple(index for index, tensor in enumerate(flat) if tensor._version != before[index])
+    return tuple(index for index, tensor in enumerate(flat) if _storage(tensor) in writes.storages)
+
+
+class _Writes(TorchDispatchMode):
+    """The storages that ops write to, by their schemas, and the running statistics of normalization, which write to theirs
+    without saying so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.storages: set[int] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        arguments = func._schema.arguments
+        given = {**dict(zip((each.name for each in arguments), args, strict=False)), **(kwargs or {})}
+        written = {each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write}
+        if given.get("training") or given.get("train") or given.get("use_input_stats"):
+            written |= {"running_mean", "running_var"}
+        self.storages |= {_storage(given[name]) for name in written if isinstance(given.get(name), torch.Tensor)}
+        return func(*args, **(kwargs or {}))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)

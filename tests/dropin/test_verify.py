@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from mtmc.dropin import drop_in
-from mtmc.task import Capture
+from mtmc.task import Capture, capture_module
 from tests.dropin.modules import BLOCK, COUNTER, Block, Counter
 
 X = torch.linspace(-2, 2, 48).reshape(6, 8)
@@ -45,6 +45,20 @@ def test_a_change_that_a_version_loses_is_found(counted: Capture) -> None:
             optimized = drop_in(Counter(), counted, [COUNTER.replace(f"        {line}\n", "")])
         assert not optimized.mtmc.versions
         assert torch.equal(optimized.total, torch.zeros(8))
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.InstanceNorm1d])
+def test_running_statistics_are_known_to_change(kind: Any) -> None:
+    norm = kind(8, track_running_stats=True, affine=False).requires_grad_(False)
+    x = torch.randn(5, 8, 3)
+    capture = capture_module(norm, x)
+    optimized = drop_in(norm, capture, [capture.task.source.replace("class Model(", "class ModelNew(")])
+    paths = ("", *capture.places.values())
+    assert {"running_mean", "running_var"} <= {paths[index] for index in optimized.mtmc._winners[0].mutated}
+    other = kind(8, track_running_stats=True, affine=False)
+    with torch.no_grad():
+        assert torch.allclose(optimized(x), other(x)) and torch.allclose(optimized.running_var, other.running_var)
+    assert optimized.mtmc.kernel_calls == 1
 
 
 def test_a_weight_that_lies_otherwise_than_the_version_thinks_is_found(captured: Capture) -> None:
