@@ -2,6 +2,7 @@
 
 graph.py     what was exported: ops, values and their sizes at several shapes
 export.py    a reference through torch.export, without data
+effects.py   what a reference changes: its inputs, its module's buffers; what of that cannot be followed
 exported.py  Task -> Graph
 sizes.py     an exported number -> the Python expression that gives it at other shapes
 guards.py    what a task's versions hold for: guard_derivation.py finds it (symbolic.py, guard_sizes.py), and guard_text.py
@@ -15,5 +16,6 @@ plan.py      Plan: an ordered list of stages, each a torch call or a kernel of a
 templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, attention: what each may cover and how it
              prints; channels_last.py: of tensors whose channels are innermost
 source.py    Plan -> the text of a kernel version
+write_back.py how a version leaves behind what the reference changes
 cuda_graph.py the text of a forward that is replayed as one CUDA graph
 """
