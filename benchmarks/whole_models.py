@@ -97,7 +97,9 @@ def vision() -> Model:
     """timm's ViT-S/16 at 224, 32 images."""
     images = (torch.randn(32, 3, 224, 224),)
     if not installed("timm"):
-        return Model("ViT-S/16", lambda: (VisionTransformer(), images, {}), "timm is not installed: one of torch alone")
+        return Model(
+            "ViT-S/16", lambda: (VisionTransformer(), images, {}), "timm cannot be imported: one of torch alone"
+        )
 
     def make() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
         import timm
@@ -143,7 +145,9 @@ def unet() -> Model:
     """A downward block with cross attention of Stable Diffusion's UNet, 640 channels at 32 x 32."""
     if not installed("diffusers"):
         inputs = (torch.randn(2, 640, 32, 32), torch.randn(2, 1280))
-        return Model("UNet block", lambda: (UNetBlock(), inputs, {}), "diffusers is not installed: one of torch alone")
+        return Model(
+            "UNet block", lambda: (UNetBlock(), inputs, {}), "diffusers cannot be imported: one of torch alone"
+        )
 
     def make() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
         from diffusers.models.unets.unet_2d_blocks import CrossAttnDownBlock2D

@@ -29,7 +29,7 @@ from mtmc.whole.campaign import Campaign
 from mtmc.whole.live import LiveModel
 from mtmc.whole.pieces import Limits
 from mtmc.whole.regions import Region, Slot, compile_now, replace_region, unsafe, weight_inputs, with_weights, wrapped
-from mtmc.whole.settings import checked
+from mtmc.whole.settings import checked, hardware_of
 from mtmc.whole.settle import MARGIN
 from mtmc.whole.timing import compare_on_gpu
 
@@ -111,21 +111,16 @@ def _with_kernels(graph: GraphModule, inputs: Sequence[Any], options: Mapping[st
     settings = dict(options)
     limits = Limits(most_kernels=settings.pop("most_kernels", Limits.most_kernels))
     budget, out, rest = checked(settings)
-    asked = components.resolve("evaluator", options.get("evaluator", "lab"))
-    evaluator = components.opened(asked)
+    evaluator = components.resolve("evaluator", options.get("evaluator", "lab"))
     try:
-        profile = live.profile(evaluator.hardware)
+        profile = live.profile(hardware_of(evaluator))
         with tempfile.TemporaryDirectory(prefix="mtmc-") as temporary:
-            folder = out or Path(temporary)
-            campaign = Campaign(model, profile, live.take, evaluator, budget, folder, rest, limits)
+            campaign = Campaign(model, profile, live.take, evaluator, budget, out or Path(temporary), rest, limits)
             campaign.run()
             return _replaced(graph, campaign, slots)
     except TaskError as error:
         _log.warning("a graph is left to the inner backend: %s", error)
         return None
-    finally:
-        if evaluator is not asked:
-            evaluator.close()
 
 
 def _is_weight(node: Node, given: Mapping[str, Any]) -> bool:

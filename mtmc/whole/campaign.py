@@ -15,8 +15,8 @@ from torch import nn
 from mtmc.cache import Asked, Lookup, WinnerCache
 from mtmc.dropin.drop_in import refuse_module
 from mtmc.errors import TaskError
-from mtmc.protocols import Evaluator
-from mtmc.search import Budget
+from mtmc.protocols import Evaluator, EvaluatorSettings
+from mtmc.search import Budget, components
 from mtmc.task import capture_module
 from mtmc.whole.allocate import Prospect, next_slice, slice_size
 from mtmc.whole.examples import Example
@@ -42,7 +42,7 @@ class Campaign:
     model: nn.Module
     profile: Profile
     take: Take
-    evaluator: Evaluator
+    evaluator: Evaluator | EvaluatorSettings
     budget: Budget
     folder: Path
     settings: Mapping[str, Any]
@@ -66,8 +66,20 @@ class Campaign:
         return replace(total, wall_seconds=time.monotonic() - self.started) if self.started is not None else total
 
     def run(self) -> None:
-        """Spend the budget. Raises: ConfigError, RunError or EvaluatorError as `mtmc.search.search` does."""
+        """Spend the budget. An evaluator that is opened here is closed at the end: its processes would be in the way of what
+        is timed on the GPU afterwards.
+
+        Raises: ConfigError, RunError or EvaluatorError as `mtmc.search.search` does.
+        """
         self.started = time.monotonic()
+        evaluator = components.opened(self.evaluator)
+        try:
+            self._run(evaluator)
+        finally:
+            if evaluator is not self.evaluator:
+                evaluator.close()
+
+    def _run(self, evaluator: Evaluator) -> None:
         while True:
             pieces = self.choice.pieces
             for piece in pieces:
@@ -78,7 +90,7 @@ class Campaign:
             chosen = next_slice([self.prospects[piece.key] for piece in pieces], size)
             if chosen is None or self._exhausted():
                 return
-            self._advance(pieces[chosen], size)
+            self._advance(pieces[chosen], size, evaluator)
 
     def _exhausted(self) -> bool:
         """Whether a limit besides that of evaluations is reached."""
@@ -88,7 +100,7 @@ class Campaign:
         ]
         return any(limit is not None and used >= limit for limit, used in limits)
 
-    def _advance(self, piece: Piece, size: int) -> None:
+    def _advance(self, piece: Piece, size: int, evaluator: Evaluator) -> None:
         """Give a piece a slice; where it turns out that it cannot be searched, it is refused."""
         before = self.prospects[piece.key]
         try:
@@ -101,7 +113,7 @@ class Campaign:
                 _log.warning("%s is not searched again: %.2fx, from the cache", piece.name, found.speedup)
                 return
             budget = slice_budget(self.budget, self.spent, found.spent, size)
-            found.advance(budget, self.evaluator)
+            found.advance(budget, evaluator)
         except TaskError as error:
             _log.info("%s is not searched: %s", piece.name, error)
             self.refused[piece.key] = " ".join(str(error).split())

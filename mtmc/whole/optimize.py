@@ -20,7 +20,6 @@ from mtmc.dropin import optimize as optimize_module
 from mtmc.dropin.drop_in import refuse_module
 from mtmc.errors import RunError
 from mtmc.files import write_whole
-from mtmc.protocols import Evaluator
 from mtmc.search import Budget, components
 from mtmc.task.live_call import positional
 from mtmc.whole.calls import unchanged
@@ -31,7 +30,7 @@ from mtmc.whole.patch import shallow
 from mtmc.whole.piece_search import PieceSearch
 from mtmc.whole.pieces import Limits
 from mtmc.whole.record import Record
-from mtmc.whole.settings import WholeSettings, checked
+from mtmc.whole.settings import WholeSettings, checked, hardware_of
 from mtmc.whole.settle import EAGER
 from mtmc.whole.site import ROOT, Profile
 from mtmc.whole.summary import record_of
@@ -78,13 +77,7 @@ def optimize(
     live = LiveModel(module, args, dict(example_kwargs or {}))
     if whole is None and not _is_large(live, asked.limits):
         return optimize_module(module, args, example_kwargs, cache=cache, **settings)
-    given = components.resolve("evaluator", settings.get("evaluator", "lab"))
-    evaluator = components.opened(given)
-    try:
-        return _optimized(live, live.profile(evaluator.hardware), asked, settings, evaluator, cache)
-    finally:
-        if evaluator is not given:
-            evaluator.close()
+    return _optimized(live, asked, settings, cache)
 
 
 def _is_large(live: LiveModel, limits: Limits) -> bool:
@@ -109,16 +102,11 @@ def _without_record(module: Any) -> Any:
     return made
 
 
-def _optimized(
-    live: LiveModel,
-    profile: Profile,
-    asked: WholeSettings,
-    settings: Mapping[str, Any],
-    evaluator: Evaluator,
-    cache: bool,
-) -> nn.Module:
+def _optimized(live: LiveModel, asked: WholeSettings, settings: Mapping[str, Any], cache: bool) -> nn.Module:
     """The model with its winners. settings: those of a search."""
     budget, out, rest = checked(settings)
+    evaluator = components.resolve("evaluator", settings.get("evaluator", "lab"))
+    profile = live.profile(hardware_of(evaluator))
     of_cache = _asked(profile, budget, settings) if cache else None
     with _folder(out) as folder, unchanged(live.model):
         pieces = folder / PIECES

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import ConfigError
+from mtmc.protocols import Evaluator, EvaluatorSettings
 from mtmc.search import Budget, search
 from mtmc.whole.judge import MODES, Judge
 from mtmc.whole.piece_search import check_budget
@@ -36,6 +37,19 @@ class WholeSettings:
         for mode in self.modes:
             if mode not in MODES:
                 raise ConfigError(f"there is no {mode!r} to compare a whole model with: use {', '.join(MODES)}")
+
+
+def hardware_of(evaluator: Evaluator | EvaluatorSettings) -> str:
+    """Name of the GPU that an evaluator's runtimes are for. Raises: EvaluatorError or ConfigError where it cannot be opened,
+    which is done where its settings alone do not tell."""
+    if not isinstance(evaluator, EvaluatorSettings):
+        return evaluator.hardware
+    known = evaluator.known_hardware()
+    if known:
+        return known
+    opened = evaluator.open()
+    opened.close()
+    return opened.hardware
 
 
 def checked(settings: Mapping[str, Any]) -> tuple[Budget, Path | None, dict[str, Any]]:
