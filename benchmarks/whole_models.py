@@ -94,19 +94,27 @@ class VisionTransformer(nn.Module):
 
 
 def vision() -> Model:
-    """timm's ViT-S/16 at 224, 32 images."""
-    images = (torch.randn(32, 3, 224, 224),)
-    if not installed("timm"):
-        return Model(
-            "ViT-S/16", lambda: (VisionTransformer(), images, {}), "timm cannot be imported: one of torch alone"
-        )
+    """timm's ViT-S/16 at 224, 32 images; else that of transformers, else one of torch alone."""
+    images = torch.randn(32, 3, 224, 224)
 
-    def make() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    def of_timm() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
         import timm
 
-        return timm.create_model("vit_small_patch16_224", pretrained=False), images, {}
+        return timm.create_model("vit_small_patch16_224", pretrained=False), (images,), {}
 
-    return Model("timm ViT-S/16", make)
+    def of_transformers() -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+        from transformers import ViTConfig, ViTForImageClassification
+
+        config = ViTConfig(hidden_size=384, num_hidden_layers=12, num_attention_heads=6, intermediate_size=1536)
+        return ViTForImageClassification(config), (), {"pixel_values": images}
+
+    if installed("timm"):
+        return Model("timm ViT-S/16", of_timm)
+    if installed("transformers"):
+        return Model("transformers ViT-S/16", of_transformers, "timm cannot be imported: the one of transformers")
+    return Model(
+        "ViT-S/16", lambda: (VisionTransformer(), (images,), {}), "timm cannot be imported: one of torch alone"
+    )
 
 
 class Residual(nn.Module):

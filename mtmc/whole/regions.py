@@ -181,7 +181,7 @@ REGIONS: list[Region] = []
 """All regions of this process: compiled code names them by number."""
 
 
-@torch.library.custom_op("mtmc::region", mutates_args=())
+@torch.library.custom_op("mtmc::region", mutates_args=(), schema="(Tensor[] values, int number) -> Tensor[]")
 def region(values: Sequence[torch.Tensor], number: int) -> list[torch.Tensor]:
     """Kernels in the place of a part of a graph."""
     return REGIONS[number].run(values)
