@@ -21,7 +21,7 @@ WORK = Work(335_000_000, 0, 1000, 0, "float32")  # 0.1 ms to read at 3350 GB/s
 
 def samples(stated: float, wall: float, flush: float = 0.06, ahead: bool = True) -> Samples:
     flushes = [flush] * 12 if ahead else []
-    return Samples([stated] * 12, [wall] * 12, flushes, ahead, 1000, 1, WORK.input_bytes)
+    return Samples([stated] * 12, [wall] * 12, flushes, ahead, 1000, 1, input_bytes=WORK.input_bytes)
 
 
 def judged(given: Samples, eager: list[float] | None = None) -> dict[str, float]:
