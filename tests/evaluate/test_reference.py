@@ -179,12 +179,24 @@ def test_an_fp64_reference_repeats_the_heads_of_grouped_queries_and_float32_does
     assert exact.error is not None and nearly.error == pytest.approx(exact.error, rel=1e-3)
 
 
-def test_random_numbers_and_fixed_dtypes_have_no_precision(tmp_path: Path) -> None:
-    for forward in (
-        "return inputs[0] + torch.randn(cols)",
+def test_random_numbers_have_no_precision(tmp_path: Path) -> None:
+    assert not reference(tmp_path, "return inputs[0] + torch.randn(cols)").timed(1).exact
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
         "return inputs[0] @ torch.ones(cols, 3, dtype=torch.float32)",
-    ):
-        assert not reference(tmp_path, forward).timed(1).exact
+        "x = inputs[0].bfloat16(); return x.float().softmax(-1).to(torch.bfloat16) @ x.t()",
+        "x = inputs[0].half(); return torch.ops.aten.softmax.int(x, -1, torch.float32).to(torch.float16) @ x.t()",
+        "x = inputs[0].bfloat16(); return x.sum(-1, dtype=torch.float32).type_as(x) * torch.arange(rows, dtype=x.dtype)",
+    ],
+)
+def test_casts_between_floating_dtypes_are_roundings_that_float64_is_free_of(tmp_path: Path, forward: str) -> None:
+    value = only(reference(tmp_path, forward).timed(1))
+    assert isinstance(value, Calibrated) and value.precision is not None
+    low = value.value.dtype in (torch.bfloat16, torch.float16)
+    assert (value.precision.own > 1e-5) == low  # the reference's own roundings are all seen
 
 
 def test_a_network_that_makes_much_of_the_librarys_rounding_has_a_precision(
@@ -252,8 +264,8 @@ def test_wide_inputs_show_what_is_right_for_easy_ones_only(tmp_path: Path) -> No
 
 
 def test_wide_inputs_are_not_asked_for_without_an_oracle(tmp_path: Path) -> None:
-    fixed = reference(tmp_path, "return inputs[0] @ torch.ones(cols, 3, dtype=torch.float32)")
-    assert fixed.expected("drawn", 1) is not None and fixed.expected("wide", 1) is None
+    random = reference(tmp_path, "return inputs[0] * torch.randn(cols)")
+    assert random.expected("drawn", 1) is not None and random.expected("wide", 1) is None
 
 
 def test_shifting_keeps_constants_and_integers() -> None:

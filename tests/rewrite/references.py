@@ -219,6 +219,12 @@ BROADCAST = {
     "ends": reference("x + y", "torch.randn(n, k, m), torch.randn(n, 1, m)"),
     "transposed": reference("x.t() * 2 + y", "torch.randn(n, m), torch.randn(m, n)"),
     "sliced": reference("torch.relu(x[:, ::2]) + 1"),
+    # Results that are other views of what the kernel goes on with: elementwise, and over rows.
+    "view_that_is_returned": reference("(t := (x + 1).reshape(-1)), torch.relu(t) * 2"),
+    "view_of_rows_that_is_returned": reference("(t := (x * 2).reshape(1, x.shape[0], -1)), F.softmax(t, -1)"),
+    "view_of_long_rows": reference("(t := (x * 2).reshape(1, x.shape[0], -1)), t - t.mean(-1, keepdim=True)").replace(
+        "m = 96", "m = 600000"
+    ),
     # Numbers that only the symbolic export knows: to a multiple, half of what may be odd, what two sizes leave.
     "padded_to_a_multiple": reference("torch.relu(F.pad(x, (0, -x.shape[1] % 8))) + 1"),
     "cut_in_halves": reference("torch.cat((x[:, x.shape[1] // 2 :], -x[:, : x.shape[1] // 2]), 1) * 2"),

@@ -145,13 +145,20 @@ def gemma2_layer() -> Example:
     return example(m.Gemma2DecoderLayer(config, 0), tokens(), position_embeddings=where, attention_mask=causal())
 
 
+def drawn(module: torch.nn.Module) -> torch.nn.Module:
+    """The module with all parameters drawn: layers leave some as they find the memory, since a whole model draws them."""
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    return module
+
+
 def mixtral_experts() -> Example:
     """A sparse mixture of experts, as models are made: products for all tokens and their experts at once."""
     from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
     config = hf.MixtralConfig(**DECODER, num_local_experts=4)
     config._experts_implementation = "batched_mm"
-    return example(MixtralSparseMoeBlock(config), tokens())
+    return example(drawn(MixtralSparseMoeBlock(config)), tokens())
 
 
 def mixtral_loop() -> Example:
@@ -160,7 +167,7 @@ def mixtral_loop() -> Example:
 
     config = hf.MixtralConfig(**DECODER, num_local_experts=4)
     config._experts_implementation = "eager"
-    return example(MixtralSparseMoeBlock(config), tokens())
+    return example(drawn(MixtralSparseMoeBlock(config)), tokens())
 
 
 def gpt2_block() -> Example:
@@ -330,10 +337,7 @@ def rwkv_feed_forward() -> Example:
     """A channel mix with a shift in time."""
     from transformers.models.rwkv.modeling_rwkv import RwkvFeedForward
 
-    module = RwkvFeedForward(hf.RwkvConfig(hidden_size=WIDTH, num_hidden_layers=2))
-    for parameter in module.parameters():  # Its mixtures are made without values.
-        torch.nn.init.normal_(parameter, std=0.1)
-    return example(module, tokens())
+    return example(drawn(RwkvFeedForward(hf.RwkvConfig(hidden_size=WIDTH, num_hidden_layers=2))), tokens())
 
 
 BUILDERS: dict[str, Builder] = {

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 OTHER_FUNCTION = 0.05
 """Norm-wise difference of the reference from its fp64 reference that rounding does not make in a stable function."""
@@ -60,16 +61,35 @@ def round_randomly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Te
 
 @contextlib.contextmanager
 def computing_in(wide: torch.dtype) -> Iterator[None]:
-    """While open, torch makes floating tensors in this dtype, and convolutions keep all of its bits."""
+    """While open, torch makes floating tensors in this dtype, casts to narrower ones give it too, and convolutions keep all
+    of its bits."""
     before, tf32 = torch.get_default_dtype(), torch.backends.cudnn.allow_tf32
     torch.set_default_dtype(wide)
     torch.backends.cudnn.allow_tf32 = False
     try:
-        with _RepeatedHeads():
+        with _RepeatedHeads(), _WideCasts(wide):
             yield
     finally:
         torch.set_default_dtype(before)
         torch.backends.cudnn.allow_tf32 = tf32
+
+
+class _WideCasts(TorchDispatchMode):
+    """A cast to a narrower floating dtype, and a tensor made in one, are in the wide dtype: such a cast only rounds, and
+    what is asked for is the result without roundings. (Norms and softmaxes of models in bfloat16 go through float32.)"""
+
+    def __init__(self, wide: torch.dtype) -> None:
+        super().__init__()
+        self._wide = wide
+        self._narrower = {torch.bfloat16, torch.float16, torch.float32, torch.float64} - {wide, torch.float64}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        named = dict(kwargs or {})
+        if named.get("dtype") in self._narrower:
+            named["dtype"] = self._wide
+        return func(*args, **named)
 
 
 class _RepeatedHeads(TorchFunctionMode):

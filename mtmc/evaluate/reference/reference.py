@@ -347,7 +347,7 @@ class Reference:
         """Leaves of the float64 results and what is left behind, for the inputs and for the inputs moved by half a unit in
         the last place (and in convolutions by what the library may, see `library_precision`).
 
-        None for a reference that mixes in tensors of a fixed dtype, and so cannot run in float64.
+        None for a reference that cannot run in float64: one that keeps tensors of another dtype out of torch's sight, say.
         """
         if self._fp64 is None:
             self._fp64 = self.widened(rounded=False), self.widened(rounded=True)

@@ -46,9 +46,10 @@ class Pointwise:
         writer.line("    block = block.to(tl.int64)")
         writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
         writer.line(f"mask = offs < {count}")
-        write_maps(writer, [node.name for node in body.nodes], (group,), {})
+        variables: Variables = {}
+        write_maps(writer, [node.name for node in body.nodes], (group,), variables)
         for value in body.stores:
-            writer.store(value, value, "offs", "mask")
+            writer.store(value, variables[value], "offs", "mask")
         return _assemble(graph, body, stage, name, writer, space)
 
 

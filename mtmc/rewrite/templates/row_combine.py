@@ -46,7 +46,7 @@ def apply_split(kernel: RowKernel) -> Writer:
     kernel.open_loop(writer)
     write_maps(writer, names, groups, variables)
     for node in kernel.full_stores:
-        kernel.store_full(writer, node.name, groups)
+        kernel.store_full(writer, node.name, groups, variables)
     kernel.end_walk(writer)
     return writer
 

@@ -119,7 +119,7 @@ class RowKernel:
                 chosen = groups if place == "full" else self.row_groups(groups)
                 write_maps(self.writer, [node.name], chosen, self.variables)
             if place == "full" and node.name in self.body.stores:
-                self.store_full(self.writer, node.name, groups)
+                self.store_full(self.writer, node.name, groups, self.variables)
 
     def _pick(self, node: Node, groups: tuple[Group, ...]) -> None:
         cols = self.writer.size(self.layout.cols)
@@ -212,7 +212,7 @@ class RowKernel:
         for node in others:
             accumulate(writer, node, self._operand(node, groups, local), Pass(first, last))
         for node in results:
-            self.store_full(writer, node.name, groups)
+            self.store_full(writer, node.name, groups, local)
         self.end_walk(writer)
         for top, total in online.values():
             row_online.put_together(writer, top, total, f"{top.name}_acc", f"{total.name}_acc")
@@ -243,9 +243,9 @@ class RowKernel:
         return list(reversed(chosen))
 
     # -- results -------------------------------------------------------------------------------------------------
-    def store_full(self, writer: Writer, value: str, groups: tuple[Group, ...]) -> None:
-        """Store a result with an element for each row and column."""
-        writer.store(value, value, bare(flat(groups, writer.size).index), "mask")
+    def store_full(self, writer: Writer, value: str, groups: tuple[Group, ...], variables: Variables) -> None:
+        """Store a result with an element for each row and column; a view of another value stands in that one's variable."""
+        writer.store(value, variables[value], bare(flat(groups, writer.size).index), "mask")
 
     def _store_row_values(self, writer: Writer) -> None:
         for value in self.body.stores:
