@@ -100,7 +100,7 @@ class Estimated(Judge):
         times, models = {EAGER: self.total_ms}, {EAGER: model}
         if settled.kept:
             times[PATCHED], models[PATCHED] = settled.ms, Patcher(model, patches).model_with(settled.kept)
-        note = "The times of the whole are sums of estimates; torch.compile is not among them: measure it on a GPU."
+        note = "The times of the whole are sums of estimates, without torch.compile: with inputs on a GPU they are measured."
         return Judged(times, models, settled, frozenset(), "estimated", (note,))
 
 

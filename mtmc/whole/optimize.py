@@ -163,6 +163,7 @@ def _replaced(found: PieceSearch, module: nn.Module) -> nn.Module:
     made: Any = drop_in(module, found.capture, [found.source])
     if made.mtmc.versions:
         return made
+    found.not_right[id(module)] = made.mtmc.reason or "it was not right on the module"
     if found.lookup is not None and found.entry is not None:
         found.lookup.refuse(made.mtmc.reason or "it was not right on the module")
     return module

@@ -65,7 +65,7 @@ class PieceSearch:
     """A piece, its capture at one of its places, and how far its search has come.
 
     settings: those of `mtmc.search.search`, without budget, evaluator and folder. lookup: what the cache knows of the
-    piece: where it has an entry there is no search.
+    piece: where it has an entry there is no search. not_right: why its winner is not used in a place, by the submodule's id.
     """
 
     piece: Piece
@@ -75,6 +75,7 @@ class PieceSearch:
     lookup: Lookup | None = None
     result: SearchResult | None = None
     spent: Spent = field(default_factory=Spent)
+    not_right: dict[int, str] = field(default_factory=dict)
     _seconds: float = 0.0
 
     def advance(self, budget: Budget, evaluator: Evaluator) -> None:

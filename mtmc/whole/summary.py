@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mtmc.whole.campaign import Campaign
 from mtmc.whole.judge import Judged
 from mtmc.whole.pieces import Piece, rest_share
@@ -18,7 +20,7 @@ def record_of(campaign: Campaign, judged: Judged, device: str, folder: str | Non
     rows += [Row(each.name, each.share, each.places, note=each.reason) for each in choice.passed_over]
     again = sum(found.entry is not None for found in campaign.searches.values())
     cached = [f"Not searched again: {again} of the pieces, of which the cache has what was found."] if again else []
-    notes = (_verdict(chosen, judged), *judged.notes, *cached)
+    notes = (_verdict(chosen, judged), *judged.notes, *cached, *_places_without(campaign))
     return Record(
         tuple(sorted(rows, key=lambda row: -row.share)),
         rest_share(choice),
@@ -29,6 +31,14 @@ def record_of(campaign: Campaign, judged: Judged, device: str, folder: str | Non
         notes,
         folder,
     )
+
+
+def _places_without(campaign: Campaign) -> Iterator[str]:
+    """In which places a winner is not used although it is one, a sentence for each piece."""
+    for found in campaign.searches.values():
+        if found.not_right:
+            reason = next(iter(found.not_right.values()))
+            yield f"The winner of {found.piece.name} is not used in {len(found.not_right)} of its places: {reason}."
 
 
 def kept_in(chosen: str, judged: Judged) -> Keys:

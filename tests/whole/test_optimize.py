@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from mtmc.whole.calls import CallTree
 from mtmc.whole.campaign import Campaign
 from mtmc.whole.judge import Measured, Patch, difference
 from mtmc.whole.optimize import optimize
+from mtmc.whole.patch import shallow
 from mtmc.whole.piece_search import Spent, slice_budget
 from mtmc.whole.pieces import Piece
 from mtmc.whole.record import Record
@@ -81,7 +83,7 @@ def test_the_table_has_the_pieces_and_the_whole(optimized: tuple[nn.Module, nn.M
     share, gain = record.rows[0].share, record.rows[0].speedup
     assert record.speedup == pytest.approx(1 / (1 - share + share / gain), rel=1e-6)
     assert json.loads((out / "summary.json").read_text())["chosen"] == "patched"
-    assert (out / "table.md").read_text().startswith(record.table) and "measure it on a GPU" in record.notes[-1]
+    assert (out / "table.md").read_text().startswith(record.table) and "sums of estimates" in record.notes[-1]
 
 
 def test_pieces_are_not_searched_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -111,6 +113,22 @@ def test_a_small_module_is_one_search_and_a_bad_setting_is_refused(tmp_path: Pat
         optimize(decoder(1), inputs(), whole=True, out=tmp_path, **FAST)
     with pytest.raises(TaskError, match="Decoder does not run on its example inputs"):
         optimize(decoder(1), (torch.zeros(3, 8),), whole=True, **FAST)
+
+
+def test_a_winner_that_is_not_right_in_a_place_is_not_put_there_and_the_table_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def drop_in(module: nn.Module, capture: Any, sources: Sequence[str]) -> nn.Module:
+        new = shallow(module)
+        right = module.index != 1
+        new.__dict__["mtmc"] = SimpleNamespace(versions=tuple(sources) if right else (), reason="it differs")
+        return new
+
+    monkeypatch.setattr(sys.modules["mtmc.whole.optimize"], "drop_in", drop_in)
+    model = decoder(2)
+    new = optimize(model, inputs(), whole=True, budget=3, cache=False, **FAST)
+    assert new.layers[1] is model.layers[1] and new.layers[0] is not model.layers[0]
+    assert "The winner of Layer layers.* is not used in 1 of its places: it differs." in new.mtmc.notes
 
 
 class FakeSearch:
