@@ -16,6 +16,8 @@ from tests.zoo.row import Row
 
 START_S = 120.0
 """Seconds that a worker may take for its imports and its evaluator besides its first module."""
+_SETTINGS: dict[str, dict[str, Any]] = {"gpu": {"baselines": ("eager",), "reuse": 16}}
+"""Of evaluators: what a module is compared with here is itself, and its versions are the rewriter's."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,7 @@ def _serve(pipe: Connection, work: Work) -> None:
         while True:
             row: Row = pipe.recv()
             try:
-                evaluator = evaluator or EVALUATORS[work.evaluator]().open()
+                evaluator = evaluator or EVALUATORS[work.evaluator](**_SETTINGS.get(work.evaluator, {})).open()
                 entry = entries(row.library)[row.name]
                 found = probe(entry, row.dtype, evaluator, work.evaluator, work.evaluations)
             except Exception as error:  # Whatever it is, the other modules are still to be looked at.
