@@ -264,6 +264,18 @@ def test_a_child_gives_results_errors_and_what_it_logs(caplog: pytest.LogCapture
         run_in_child(wait, 60.0)
 
 
+def test_a_fork_is_tried_again_where_a_library_refuses_it_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork, refusals = os.fork, [RuntimeError("os.fork is unsafe while a lock changes hands")] * 2
+
+    def refusing() -> int:
+        if refusals:
+            raise refusals.pop()
+        return fork()
+
+    monkeypatch.setattr(os, "fork", refusing)
+    assert run_in_child(lambda allow: 7, 5.0) == 7
+
+
 def test_the_command_line_ends_with_status_2_and_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad.py").write_text(text("import sys; sys.exit(0)"))
     environment = {**os.environ, "PYTHONPATH": str(Path(first_run.__file__).parents[2])}

@@ -14,6 +14,7 @@ import resource
 import signal
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Callable
@@ -28,6 +29,9 @@ Allow = Callable[[float], None]
 
 _TIMEOUT = "Timeout ("
 """How faulthandler begins what it writes when the time is over."""
+_PAUSES_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+"""Before a fork is tried again."""
+_log = logging.getLogger(__name__)
 
 
 class ChildDied(Exception):
@@ -51,9 +55,7 @@ def run_in_child(function: Callable[[Allow], Result], seconds: float) -> Result:
     Raises: ChildDied; the MtmcError that the function raises; RuntimeError with the trace for any other error.
     """
     with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as stack:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12 where there are other threads
-            child = os.fork()
+        child = _fork()
         if child == 0:
             _be_child(function, seconds, report, stack)
         status = _wait(child)
@@ -71,6 +73,26 @@ def run_in_child(function: Callable[[Allow], Result], seconds: float) -> Result:
         raise value
     result: Result = value
     return result
+
+
+def _fork() -> int:
+    """`os.fork`, once no other thread is where forking is refused: filelock raises while one of its locks changes hands.
+
+    Raises: RuntimeError where that takes more than some seconds.
+    """
+    for pause in _PAUSES_S:
+        try:
+            return _quiet_fork()
+        except RuntimeError as error:
+            _log.debug("not forked yet: %s", error)
+            time.sleep(pause)
+    return _quiet_fork()
+
+
+def _quiet_fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12 where there are other threads
+        return os.fork()
 
 
 def _wait(child: int) -> int:

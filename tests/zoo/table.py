@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from statistics import geometric_mean
 
 from tests.zoo.row import Row
 
@@ -24,10 +25,11 @@ _REASON = 160
 
 def page(rows: Iterable[Row]) -> str:
     """The whole page: a summary, then a table for each library."""
-    estimated = [row for row in rows if row.evaluator == "lab"]
+    rows = list(rows)
     measured = {(row.name, row.dtype): row for row in rows if row.evaluator != "lab"}
-    libraries = list(dict.fromkeys(row.library for row in estimated))
-    parts = [_summary(estimated), *(_section(library, estimated, measured) for library in libraries)]
+    shown = list((measured | {(row.name, row.dtype): row for row in rows if row.evaluator == "lab"}).values())
+    sections = (_section(library, shown, measured) for library in dict.fromkeys(row.library for row in shown))
+    parts = [_summary(shown), _measurements(measured.values()), *sections]
     return "# The zoo\n\n" + _INTRODUCTION + "\n" + "\n".join(parts)
 
 
@@ -54,6 +56,20 @@ def _summary(rows: Sequence[Row]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _measurements(rows: Iterable[Row]) -> str:
+    """What was measured, in a sentence."""
+    of = list(rows)
+    speedups = [row.speedup for row in of if row.speedup is not None]
+    if not speedups:
+        return "Nothing was measured.\n"
+    captured, found = sum(row.captured for row in of), sum(row.found for row in of)
+    same = sum(speedup < 1.005 for speedup in speedups)
+    return (
+        f"Measured: {len(of)} modules, {captured} captured, {found} with a right Triton version. {len(speedups)} searches "
+        f"ended; their geometric mean is {geometric_mean(speedups):.2f}x over eager, and {same} found nothing faster.\n"
+    )
+
+
 def _section(library: str, rows: Sequence[Row], measured: dict[tuple[str, str], Row]) -> str:
     of = [row for row in rows if row.library == library]
     version = next((row.version for row in of if row.version), "")
@@ -70,7 +86,7 @@ def _line(row: Row, measured: Row | None) -> str:
         f"{row.capture_s:.1f} s" if row.captured else "no",
         f"{row.right} of {made}" if row.root == "ok" else row.root or "",
         f"{_number(row.kernels_before)} → {_number(row.kernels_after)}" if row.root == "ok" else "",
-        _times(row.speedup),
+        _times(row.speedup) if row.evaluator == "lab" else "",
         _times(measured.speedup) if measured is not None else "",
         row.drop_in,
         reason(row),

@@ -85,3 +85,5 @@ def test_the_page_counts_modules_and_joins_what_was_measured() -> None:
     (line,) = [line for line in text.splitlines() if line.startswith("| a |")]
     assert "1 of 1" in line and "1.50x" in line and "1.25x" in line
     assert "draws random numbers" in text and "2 timeout: check: slow" in text
+    (alone,) = [line for line in page([measured]).splitlines() if line.startswith("| a |")]
+    assert "1.25x" in alone and "1.50x" not in alone
