@@ -105,7 +105,7 @@ def _calls(
 ) -> _Calls:
     """Some calls in a row on the same copies of the inputs; the module's tensors are put back."""
     inputs = [_copied(tensor) for tensor in tensors]
-    call = winner.recipe.call.with_tensors(inputs)
+    args, kwargs = winner.recipe.call.with_tensors(inputs).passed
     own = [x for x in winner.tensors() if not isinstance(x, torch.nn.Parameter)]
     kept = [tensor.clone() for tensor in own]
     named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
@@ -113,7 +113,7 @@ def _calls(
     results = []
     try:
         for _ in range(_CALLS):
-            result = forward(*call.args, **call.kwargs)
+            result = forward(*args, **kwargs)
             results.append(restore(result, [tensor.clone() for tensor in flatten(result)]))
         after = [*inputs, *(tensor.clone() for tensor in own)]
         touched = [name for name, tensor in named.items() if tensor._version != before[name]]

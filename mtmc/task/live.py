@@ -115,7 +115,8 @@ def _result(module: torch.nn.Module, call: Call, name: str) -> Any:
             for _ in range(2):  # The first one may fill what the module keeps.
                 with unchanged(module, but_new=True):
                     own = with_own_objects(call.with_tensors([tensor.clone() for tensor in call.tensors]))
-                    output = module(*own.args, **own.kwargs)
+                    args, kwargs = own.passed
+                    output = module(*args, **kwargs)
     except (Exception, SystemExit) as error:
         raise TaskError(f"module {name} fails on its example inputs: {export_failure(error)}") from error
     for argument, value in own.arguments():
@@ -208,7 +209,8 @@ class _LiveModule:
                 results = flat_tensors(printed.to(device)(*inputs))
                 with unchanged(self.module):
                     call = with_own_objects(self.call.with_tensors(own))
-                    expected = flatten(self.module(*call.args, **call.kwargs))
+                    args, kwargs = call.passed
+                    expected = flatten(self.module(*args, **kwargs))
                     kept = {key: resolve(self.module, path) for key, path in self.places.items()}
                     reason = _first_difference("output", results, expected) or _first_difference("input", inputs, own)
                     buffers = [(key, kept[key]) for key, _ in printed.named_buffers() if key in kept]

@@ -11,7 +11,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,11 +28,22 @@ class Call:
     """One call of a module: its arguments in the order of forward's signature, defaults included.
 
     names: of the arguments `args`, for messages; those of a *args are counted on.
+    positions, keywords: how many arguments the caller gave by position, and which by name; None: all as they are here.
     """
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     names: tuple[str, ...] = ()
+    positions: int | None = None
+    keywords: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments as the caller gave them, which is what wrappers around a forward look at."""
+        if self.positions is None:
+            return self.args, dict(self.kwargs)
+        values = dict(self.arguments())
+        return self.args[: self.positions], {name: values[name] for name in self.keywords}
 
     @property
     def tensors(self) -> list[torch.Tensor]:
@@ -42,7 +53,7 @@ class Call:
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Call:
         """The same call with other tensors. Raises: ValueError if there are not as many."""
         args, kwargs = restore((self.args, dict(self.kwargs)), tensors)
-        return Call(args, kwargs, self.names)
+        return replace(self, args=args, kwargs=kwargs)
 
     def arguments(self) -> Iterator[tuple[str, Any]]:
         """Each argument with its name."""
@@ -78,7 +89,7 @@ def bind_call(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str,
     except TypeError as error:
         raise TaskError(f"the example inputs do not fit forward of {type(module).__name__}: {error}") from error
     bound.apply_defaults()
-    call = Call(bound.args, bound.kwargs, _positional_names(bound))
+    call = Call(bound.args, bound.kwargs, _positional_names(bound), len(args), tuple(kwargs))
     if not call.tensors:
         raise TaskError(f"the example inputs of {type(module).__name__} hold no tensor: give those of a real call")
     return call

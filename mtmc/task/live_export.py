@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import enum
 import logging
 import os
@@ -42,7 +43,8 @@ class _Flat(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         call = self._call.with_tensors(tensors)
         before = Held.by(self.module)
-        output = self.module(*call.args, **call.kwargs)
+        args, kwargs = call.passed
+        output = self.module(*args, **kwargs)
         write_into_the_old(before)
         for path, leaf in leaves(output):
             if isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool) and not leaf.node.expr.is_number:
@@ -200,7 +202,7 @@ def with_own_objects(call: Call) -> Call:
         return leaf if simple or leaf is None or not hasattr(leaf, "__dict__") else copy.deepcopy(leaf)
 
     args, kwargs = mapped((call.args, dict(call.kwargs)), own)
-    return Call(args, kwargs, call.names)
+    return dataclasses.replace(call, args=args, kwargs=kwargs)
 
 
 def _holds_tensors(item: Any, depth: int) -> bool:

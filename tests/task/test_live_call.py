@@ -181,3 +181,25 @@ def test_a_forward_bound_on_the_instance_and_hooks_are_what_is_captured() -> Non
     assert torch.allclose(model(x), x * 3 + 1)
     with pytest.raises(TaskError, match=r"a function is no torch\.nn\.Module: wrap it"):
         capture_module(lambda x: x, X)  # type: ignore[arg-type]
+
+
+class _Wrapped(nn.Module):
+    """Its forward is wrapped by one that sets an argument by name, as transformers wraps those of its models."""
+
+    def forward(self, x: torch.Tensor, scale: float | None = None, shift: torch.Tensor | None = None) -> torch.Tensor:
+        return x * (scale or 1.0) + (0.0 if shift is None else shift)
+
+    inner = forward
+
+    @functools.wraps(inner)
+    def forward(self, *args: object, **kwargs: object) -> torch.Tensor:  # type: ignore[no-redef]
+        kwargs["scale"] = kwargs.get("scale") or 3.0
+        return type(self).inner(self, *args, **kwargs)
+
+
+def test_a_forward_is_called_as_its_caller_does() -> None:
+    x = torch.randn(4, 8)
+    capture = capture_module(_Wrapped(), (), {"shift": torch.ones(8), "x": x})
+    model, _ = printed(capture.task)
+    assert torch.allclose(model(x, torch.ones(8)), 3 * x + 1)
+    assert capture_module(_Wrapped(), (x,), {"scale": 2.0}).call.passed[1] == {"scale": 2.0}
