@@ -6,8 +6,9 @@ a number; what stands here is true at all shapes that the symbolic export is for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
+from itertools import chain
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,18 +32,12 @@ def exact_numbers(task: Task) -> Mapping[tuple[float, ...], str]:
         return {}
     places = _places(graph, symbolic)
     found: dict[tuple[float, ...], str] = {}
-    for values, expression in _known(graph, symbolic):
+    for values, expression in chain(symbolic.numbers, symbolic.dimensions(graph)):
         if len(set(values)) > 1 and values not in found:
             text = _text(expression, places)
             if text is not None and _at_variants(text, graph) == values:
                 found[values] = text
     return found
-
-
-def _known(graph: Graph, symbolic: Symbolic) -> Iterator[tuple[tuple[float, ...], Expression]]:
-    yield from symbolic.numbers
-    for value, sizes in symbolic.sizes.items():
-        yield from zip(graph.values[value].shape, sizes, strict=True)
 
 
 def _places(graph: Graph, symbolic: Symbolic) -> dict[Expression, str]:

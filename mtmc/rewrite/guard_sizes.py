@@ -11,6 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from mtmc.rewrite.graph import Graph, Size
@@ -68,7 +69,7 @@ class Relations:
         if points is None:
             return False
         classes: dict[tuple[float, ...], list[Expression]] = {}
-        for values, expression in self._known(graph):
+        for values, expression in chain(self.symbolic.dimensions(graph), self.symbolic.numbers):
             settled, found = self.settle(expression), classes.setdefault(values, [])
             if settled not in found:
                 found.append(settled)
@@ -81,11 +82,6 @@ class Relations:
             self._same(varied[values], written(self._given(scope)), points)
             for values, written in _writings(scope, varied)
         )
-
-    def _known(self, graph: Graph) -> Iterator[tuple[tuple[float, ...], Expression]]:
-        for value, sizes in self.symbolic.sizes.items():
-            yield from zip(graph.values[value].shape, sizes, strict=True)
-        yield from self.symbolic.numbers
 
     def _given(self, scope: Scope) -> Mapping[str, Any]:
         """What the names in a text stand for. Numbers of the module are as at the full shapes."""

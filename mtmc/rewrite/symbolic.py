@@ -43,6 +43,11 @@ class Symbolic:
     low: Mapping[Expression, int]
     high: Mapping[Expression, int | None]
 
+    def dimensions(self, graph: Graph) -> Iterator[tuple[tuple[float, ...], Expression]]:
+        """Each dimension of each value: what it is at the captured variants, and its expression; as `numbers` has them."""
+        for value, sizes in self.sizes.items():
+            yield from zip(graph.values[value].shape, sizes, strict=True)
+
 
 def read_symbolic(task: Task, graph: Graph) -> Symbolic | None:
     """The symbolic export at the full shapes, beside `graph`; None where none is made of the same ops.
