@@ -59,6 +59,7 @@ _FUNCTIONS = {
 }
 _SAME = ("aten.dropout.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
 """Calls that give what they take: no gradient is wanted, and a dropout that does something was refused before."""
+_VIEWS = ("aten.view.default", "aten._unsafe_view.default")
 _GRAD_MODE = "wrap_with_set_grad_enabled"
 
 
@@ -268,7 +269,9 @@ class _Printer:
             raise self._unprintable(node, node.target)
         if str(node.target) == ATTENTION:
             args = mask_for_gpus(node, args)
-        return spell(str(node.target), args, kwargs)
+        # Strides hang on the library that made a tensor, and so on the device; only where a view is written it must be one.
+        again = str(node.target) in _VIEWS and not _written(node)
+        return spell("aten.reshape.default" if again else str(node.target), args, kwargs)
 
     def _inline(self, node: torch.fx.Node) -> None:
         """A part of forward under torch.no_grad(): as nothing here is differentiated, it is printed as it stands."""
@@ -329,6 +332,23 @@ def _live(graph: torch.fx.Graph) -> set[torch.fx.Node]:
             live.add(node)
             live.update(node.all_input_nodes)
     return live
+
+
+def _written(node: torch.fx.Node) -> bool:
+    """Whether a call may change what this one gives, or a view of it."""
+    for user in node.users:
+        schema = getattr(user.target, "_schema", None)
+        if schema is None:
+            # A part of a list is followed; what a part of forward does with it stands elsewhere.
+            if user.op != "output" and (user.target is not operator.getitem or _written(user)):
+                return True
+            continue
+        for at, argument in enumerate(schema.arguments):
+            given = user.args[at] if at < len(user.args) else user.kwargs.get(argument.name)
+            alias = argument.alias_info if given is node else None
+            if alias is not None and (alias.is_write or _written(user)):
+                return True
+    return False
 
 
 def _changes_inside(node: torch.fx.Node) -> bool:

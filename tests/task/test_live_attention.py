@@ -36,3 +36,36 @@ def test_masks_have_the_querys_dtype_and_a_value_for_each_key(mask: torch.Tensor
     for label in ("full", "odd1"):
         model, inputs = printed(task, label)
         assert torch.allclose(model(*inputs).float(), Attention()(*inputs).float(), atol=2e-2)
+
+
+class Joined(nn.Module):
+    """Attention whose heads are joined as torch's own encoder does it: a view, where the library's strides allow one."""
+
+    def forward(self, q: torch.Tensor) -> torch.Tensor:
+        heads = nn.functional.scaled_dot_product_attention(q, q, q)
+        return heads.permute(2, 0, 1, 3).view(12, 32)
+
+
+class Filled(nn.Module):
+    """A view that is written: a copy in its place would lose that."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        y.view(-1).unbind(0)[0].add_(1)
+        return y
+
+
+def test_other_strides_of_the_library_are_taken_and_a_view_that_is_written_stays_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    q = torch.randn(2, 4, 6, 8).permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3)
+    model, inputs = printed(capture_module(Joined(), (q,)).task)
+    wanted = model(*inputs)
+    attention = nn.functional.scaled_dot_product_attention
+
+    def elsewhere(*args: torch.Tensor, **kwargs: object) -> torch.Tensor:
+        return attention(*args, **kwargs).contiguous()
+
+    monkeypatch.setattr(nn.functional, "scaled_dot_product_attention", elsewhere)
+    assert torch.equal(model(*inputs), wanted)
+    assert ".view(" in capture_module(Filled(), (torch.randn(3, 4),)).task.source
