@@ -23,6 +23,7 @@ from mtmc.evaluate.check.check import check, weaknesses
 from mtmc.evaluate.check.check import warm as warm_check
 from mtmc.evaluate.compiling.build import Built, build
 from mtmc.evaluate.compiling.build import warm as warm_build
+from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.compiling.target import target
 from mtmc.evaluate.compiling.trace import Kernel
 from mtmc.evaluate.counting.count import Counted, count, count_small
@@ -255,13 +256,34 @@ class LabEvaluator(Evaluator):
 
 
 def _other_launches(built: Built, counted: Counted) -> Outcome | None:
-    """The outcome of a version that launches other kernels where they are counted than where they are compiled."""
-    names = [launch.kernel for launch in built.launches]
-    found = [record["kernel"] for record in counted.records if "kernel" in record]
-    if names == found and all(0 <= launch.compiled < len(built.kernels) for launch in built.launches):
+    """The outcome of a version that launches other things where they are counted than where they are compiled."""
+    compiled = [_told(launch, built) for launch in built.launches]
+    found = [_seen(record) for record in counted.records if "kernel" in record]
+    if compiled == found:
         return None
+    names = [[str(launch["kernel"]) for launch in launches] for launches in (compiled, found)]
+    if names[0] != names[1]:
+        parts = [", ".join(each) or "nothing" for each in names]
+    else:
+        first, second = next(pair for pair in zip(compiled, found, strict=True) if pair[0] != pair[1])
+        keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
+        parts = [
+            f"{first['kernel']} with {', '.join(f'{key} {each.get(key)}' for key in keys)}" for each in (first, second)
+        ]
     message = (
-        f"the forward launches {', '.join(names) or 'nothing'} when it is built and {', '.join(found) or 'nothing'} when it "
-        "is counted: what a version launches must hang on shapes alone"
+        f"the forward launches {parts[0]} when it is built and {parts[1]} when it is counted: what a version launches must "
+        "hang on shapes alone"
     )
     return Outcome("rejected", diagnosis=Diagnosis("estimate", "OtherLaunches", message[:1200]))
+
+
+def _told(launch: Launch, built: Built) -> dict[str, Any]:
+    """What a launch is by the process that compiled it, as plain texts and numbers."""
+    known = 0 <= launch.compiled < len(built.kernels)
+    warps = built.kernels[launch.compiled].num_warps if known else None
+    return {"kernel": launch.kernel, "grid": list(launch.grid), "num_warps": warps, **launch.texts}
+
+
+def _seen(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The same by the process that counted it."""
+    return {name: record[name] for name in ("kernel", "grid", "num_warps")} | record["arguments"]

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.compiling import build as compiling
 from mtmc.evaluate.compiling.build import Built
-from mtmc.evaluate.compiling.trace import Layout
+from mtmc.evaluate.compiling.launched import Layout
 from mtmc.evaluate.estimates.resources import read_resources
 from mtmc.evaluate.loading.fake import FakeMode, constructed
 from mtmc.evaluate.pool.worker import Pool

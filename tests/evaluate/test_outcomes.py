@@ -123,6 +123,13 @@ def test_other_launches_where_they_are_counted(lab: LabEvaluator) -> None:
     assert "launches scaled_softmax, scaled_softmax when it is built" in diagnosis.message
 
 
+def test_other_arguments_where_they_are_counted(lab: LabEvaluator) -> None:
+    compiled = "BLOCK=block * 2 if type(scaled_softmax).__name__ == 'JITFunction' else block"
+    diagnosis = failed(lab, "rejected", "BLOCK=block", compiled)
+    assert (diagnosis.stage, diagnosis.kind) == ("estimate", "OtherLaunches")
+    assert "scaled_softmax with BLOCK" in diagnosis.message
+
+
 def test_endless_loop_on_the_host(lab: LabEvaluator) -> None:
     diagnosis = failed(lab, "timeout", RETURN, "        while True:\n            pass\n")
     assert diagnosis.stage == "build" and f"{TIMEOUT_S:g} s" in diagnosis.message

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 from mtmc.evaluate.audit.audit import audit
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose, diagnose_exception
 from mtmc.evaluate.compiling.compiler import Compiler, launchers
+from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.compiling.prebuilt import fingerprint
 from mtmc.evaluate.compiling.target import install_driver, target
-from mtmc.evaluate.compiling.trace import Kernel, Launch, Trace
+from mtmc.evaluate.compiling.trace import Kernel, Trace
 from mtmc.evaluate.loading.modules import (
     candidate_text,
     construct,

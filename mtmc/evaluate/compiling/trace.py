@@ -14,6 +14,7 @@ from typing import Any
 
 from mtmc.evaluate.compiling.autotune import pin_autotuners, try_all
 from mtmc.evaluate.compiling.compiler import Compiler, Pending, tunable_failures
+from mtmc.evaluate.compiling.launched import Launch, described
 from mtmc.evaluate.compiling.prebuilt import know
 from mtmc.evaluate.compiling.target import Target
 
@@ -21,30 +22,6 @@ MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 """Of each axis of a grid (CUDA C++ programming guide, technical specifications per compute capability)."""
 _BASE_ADDRESS = 1 << 40
 """Pretended start of every storage: non-zero, and aligned to all that a compiler cares about."""
-
-
-@dataclass(frozen=True)
-class Layout:
-    """A tensor among the arguments of a launch, in elements. dtype: without "torch."."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-
-Argument = Layout | bool | int | float | str | None
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One launch. kernel: its name. compiled: index of what was compiled for it, see `Kernel`. grid: x, y, z."""
-
-    kernel: str
-    compiled: int
-    grid: tuple[int, int, int]
-    arguments: Mapping[str, Argument]
-    constexprs: Mapping[str, Argument]
 
 
 @dataclass(frozen=True)
@@ -255,8 +232,8 @@ class Trace:
             jitted.__name__,
             0,
             (x, y, z),
-            {n: _describe(v) for n, v in values.items() if n not in constexprs},
-            {n: _describe(v) for n, v in values.items() if n in constexprs},
+            {n: described(v) for n, v in values.items() if n not in constexprs},
+            {n: described(v) for n, v in values.items() if n in constexprs},
         )
 
     def _index(self, line: int | None, compiled: Any) -> int:
@@ -300,19 +277,6 @@ class Trace:
         threads = metadata.num_warps * self._target.warp_size
         if threads > self._target.max_threads:
             raise OutOfResources(threads, self._target.max_threads, "threads")
-
-
-def _describe(value: Any) -> Argument:
-    """An argument as plain data: numbers as they are, tensors by type and layout, the rest by name."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        name = str(value.dtype).removeprefix("torch.")
-        return Layout(name, tuple(value.shape), tuple(value.stride()), int(value.storage_offset()))
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    inner = getattr(value, "value", None)
-    return inner if isinstance(inner, bool | int | float | str) else str(value)
 
 
 def _check_grid(size: list[int]) -> None:

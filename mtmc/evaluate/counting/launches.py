@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.compiling.launched import as_text, described
 from mtmc.evaluate.counting.interpreter_parts import patched_language
 from mtmc.evaluate.counting.meter import Meter
 from mtmc.evaluate.counting.program import Program
@@ -104,6 +105,7 @@ class Launches:
             "constexprs": {n: _plain(v) for n, v in bound.items() if n in constexprs},
             "num_warps": int(kwargs.get("num_warps", 4)),
             "num_stages": int(kwargs.get("num_stages", 3)),
+            "arguments": {n: as_text(described(v)) for n, v in bound.items()},
         }
         for tensor in tensors_in([getattr(v, "base", v) if not _is_tensor(v) else v for v in bound.values()]):
             self.storages.number(tensor)

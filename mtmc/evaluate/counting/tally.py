@@ -64,6 +64,7 @@ class LaunchRecord(TypedDict):
     constexprs: dict[str, bool | int | float | str | None]
     num_warps: int
     num_stages: int
+    arguments: dict[str, str]
     sampled: int
     reads: list[tuple[int, int]]
     writes: list[tuple[int, int]]
