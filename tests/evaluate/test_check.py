@@ -64,22 +64,32 @@ def test_plan_of_both_depths() -> None:
     screen = plan(TASK, "screen", 1)
     assert [(case.variant.label, case.distribution, case.moved) for case in screen.cases] == [
         ("small", "drawn", False),
-        ("small", "shifted", False),
-        ("odd1", "drawn", False),
-        ("small", "drawn", True),
+        ("small", "sparse", False),  # there is one held-out shape only to show it at
+        ("odd1", "spiky", False),
+        ("small", "shifted", True),
     ]
     assert screen.variants == (TASK.small, TASK.held_out[0])
     verify = plan(TASK, "verify", 1).cases
     named = [(case.variant.label, case.distribution, case.moved) for case in verify]
-    assert len(named) == 8 and ("odd2", "shifted", False) in named
-    assert ("small", "wide", False) in named and ("small", "drawn", True) in named
+    assert len(named) == 14 and ("odd2", "sparse", False) in named
+    assert {("small", name, False) for name in ("spiky", "sparse", "wide", "huge")} <= {*named}
+    assert ("small", "drawn", True) in named and ("small", "shifted", True) in named
     assert verify[0].serial == verify[2].serial != verify[-1].serial  # the moved model is another one
+
+
+def test_a_case_that_a_reference_does_not_take_has_others_in_its_place() -> None:
+    by_name = {(case.variant.label, case.distribution): case.attempts for case in plan(TASK, "screen", 1).cases}
+    assert [len(attempts) for attempts in by_name.values()] == [1, 1, 2, 3]
+    assert [each.distribution for each in by_name["odd1", "spiky"]] == ["spiky", "drawn"]
+    weights = [(each.distribution, each.moved) for each in by_name["small", "shifted"]]
+    assert weights == [("shifted", True), ("drawn", True), ("shifted", False)]
+    assert all(len(case.attempts) == 1 for case in plan(TASK, "verify", 1).cases)
 
 
 def test_honest_version_passes_and_is_as_precise_as_the_reference(check_pool: Pool) -> None:
     metrics = check(check_pool, HONEST)
     assert metrics.cases == 4.0 and 1e-9 < metrics.error < 4e-7
-    assert check(check_pool, HONEST, depth="verify").cases == 7.0
+    assert check(check_pool, HONEST, depth="verify").cases == 14.0
     assert check(check_pool, HONEST) == check(check_pool, HONEST)
 
 
@@ -132,28 +142,34 @@ def norm_task() -> Task:
 def test_weights_of_ones_left_out_are_found(check_pool: Pool, depth: str) -> None:
     lazy = host("return nn.functional.layer_norm(inputs[0], (40,))")
     found = check(check_pool, lazy, norm_task(), depth).diagnosis
-    assert found.kind == "WrongValues" and "drawn inputs, weights of zeros and ones moved" in found.message
+    asked = {"screen": "shifted", "verify": "drawn"}[depth]
+    assert found.kind == "WrongValues" and f"{asked} inputs, weights moved" in found.message
     own = host("return nn.functional.layer_norm(inputs[0], (40,), self.gain, self.offset)").replace(
         "super().__init__()",
         "super().__init__()\n        self.offset = nn.Parameter(torch.zeros(40))\n"
         "        self.gain = nn.Parameter(torch.ones(40))",
     )
-    assert check(check_pool, own, norm_task(), depth).cases == {"screen": 3.0, "verify": 4.0}[depth]
+    found = check(check_pool, own, norm_task(), depth)
+    assert isinstance(found, Checked) and found.cases == {"screen": 4.0, "verify": 8.0}[depth], found
 
 
-def test_a_softmax_that_overflows_is_found_by_inputs_of_a_wide_range(check_pool: Pool) -> None:
+def test_a_softmax_that_overflows_is_found_by_inputs_that_stand_out(check_pool: Pool) -> None:
     task = small_task("return torch.softmax(inputs[0], -1)")
     naive = host("e = inputs[0].exp()\n        return e / e.sum(-1, keepdim=True)")
-    assert isinstance(check(check_pool, naive, task), Checked)
-    assert "small shapes, wide inputs" in check(check_pool, naive, task, depth="verify").diagnosis.message
+    assert "small shapes, spiky inputs" in wrong(check_pool, naive, task).message
 
 
 def test_inputs_outside_of_the_references_domain_are_not_asked_for(check_pool: Pool) -> None:
     logs = small_task("return torch.log(inputs[0] + 0.1)", "[torch.rand(rows, cols)]")
-    assert check(check_pool, host("return torch.log(inputs[0] + 0.1)"), logs).cases == 1.0
+    found = check(check_pool, host("return torch.log(inputs[0] + 0.1)"), logs)
+    assert found.cases == 3.0  # none are shifted; what stands out does so above zero
     body = "assert inputs[0].min() >= 0\n        return inputs[0] + 1"
     asserting = small_task(body, "[torch.rand(rows, cols)]")
-    assert check(check_pool, host(body), asserting).cases == 1.0
+    assert check(check_pool, host(body), asserting).cases == 3.0
+    narrow = (
+        "assert 0 <= inputs[0].min() and inputs[0].max() < 1 and inputs[0].std() > 0.2\n        return inputs[0] + 1"
+    )
+    assert check(check_pool, host(narrow), small_task(narrow, "[torch.rand(rows, cols)]")).cases == 1.0
 
 
 def test_half_precision_inside_a_float32_task_is_refused(check_pool: Pool) -> None:

@@ -15,11 +15,12 @@ from torch.overrides import TorchFunctionMode
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.loading.degenerate import move_degenerate, perturb
+from mtmc.evaluate.loading.heavy_tails import REST, HeavyTails
 from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
 from mtmc.evaluate.reference import calibrating
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output, flatten
-from mtmc.evaluate.reference.distributions import shift, widen_range
+from mtmc.evaluate.reference.distributions import redistributed
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.evaluate.reference.tf32 import Tf32Convolutions, library_precision
 from mtmc.task import Task, Variant
@@ -242,13 +243,12 @@ def test_inputs_that_the_reference_changes_are_handed_over_as_they_were(tmp_path
 
 def test_wide_inputs_are_scaled_by_sample_and_keep_signs() -> None:
     inputs = [torch.randn(13, 3, 2), torch.randint(5, (4,)), {"a": torch.rand(5)}, torch.tensor(2.0), 3]
-    wide = widen_range(inputs, 1)
+    wide = redistributed(inputs, "wide", 1)
     ratios = (wide[0] / inputs[0]).reshape(13, -1)
     assert torch.allclose(ratios, ratios[:, :1].expand(-1, 6))
     assert sorted(ratios[:, 0].log2().round().tolist()) == [float(n) for n in range(-6, 7)]
     assert torch.equal(wide[1], inputs[1]) and wide[3:] == inputs[3:]
     assert sorted((wide[2]["a"] / inputs[2]["a"]).tolist()) == pytest.approx([2**-6, 2**-3, 1, 2**3, 2**6])
-    assert torch.equal(widen_range(inputs, 1)[0], wide[0]) and not torch.equal(widen_range(inputs, 2)[0], wide[0])
 
 
 def test_wide_inputs_show_what_is_right_for_easy_ones_only(tmp_path: Path) -> None:
@@ -268,9 +268,51 @@ def test_wide_inputs_are_not_asked_for_without_an_oracle(tmp_path: Path) -> None
     assert random.expected("drawn", 1) is not None and random.expected("wide", 1) is None
 
 
+def test_what_stands_out_and_what_counts_for_nothing() -> None:
+    inputs = [torch.randn(40, 300), torch.randint(9, (40,)), torch.tensor(1e-5)]
+    spiky, same, eps = redistributed([each.clone() for each in inputs], "spiky", 1)
+    ratios = (spiky / inputs[0]).log2().round()
+    assert torch.equal(same, inputs[1]) and torch.equal(eps, inputs[2]) and bool((spiky * inputs[0] >= 0).all())
+    assert set(ratios.unique().tolist()) >= {0.0, 4.0, 6.0, 10.0} and 0.9 < float((ratios == 0).double().mean()) < 0.99
+    rows = torch.randn(400, 64)
+    sparse = redistributed([rows.clone()], "sparse", 1)[0]
+    counts = (sparse.abs() > 1e-2).sum(-1).double()
+    assert float((counts < 20).double().mean()) > 0.5 and bool((sparse != 0).all())
+    ordered = (sparse.diff(dim=-1) >= 0).all(-1)
+    assert 0.04 < float(ordered.double().mean()) < 0.2
+    for name in ("spiky", "sparse", "huge", "shifted", "wide"):
+        again, other = (redistributed([inputs[0]], name, seed)[0] for seed in (1, 2))
+        assert torch.equal(again, redistributed([inputs[0]], name, 1)[0]) and (
+            name in ("huge", "shifted") or not torch.equal(again, other)
+        )
+    assert torch.equal(redistributed([inputs[0]], "drawn", 1)[0], inputs[0])
+
+
+def test_what_is_the_same_in_every_draw_is_drawn_anew(tmp_path: Path) -> None:
+    made = reference(
+        tmp_path,
+        "return inputs[0] * inputs[1] + inputs[3]",
+        "[torch.randn(rows, cols), torch.ones(cols), torch.ones(rows, rows, dtype=torch.bool).tril(), torch.zeros(cols), "
+        "torch.arange(9), torch.tensor(1e-6), torch.full((4, 4), float('-inf')).triu(1)]",
+    )
+    first, other = made.draw(1), made.drawn("spiky", 1)
+    assert [torch.equal(a, b) for a, b in zip(first, made.drawn("drawn", 1), strict=True)] == [True] * 7
+    changed = [not torch.equal(a, b) for a, b in zip(first, other, strict=True)]
+    assert changed == [True, True, True, True, False, False, True]
+    assert other[2].dtype == torch.bool and int(torch.isinf(other[6]).sum()) == 6
+    assert bool((made.drawn("shifted", 2)[1] > 0.7).all()) and float(made.drawn("wide", 2)[3].abs().max()) > 0
+
+
+def test_what_tells_nothing_is_not_asked_for(tmp_path: Path) -> None:
+    noise = "x = inputs[0]\n        return (x - x.mean(-1, keepdim=True)).mean(-1)"
+    assert reference(tmp_path, noise).expected("drawn", 1) is not None
+    assert reference(tmp_path, noise).expected("spiky", 1) is None
+    assert reference(tmp_path, "return inputs[0].softmax(-1)").expected("spiky", 1) is not None
+
+
 def test_shifting_keeps_constants_and_integers() -> None:
     inputs = [torch.full((4,), 2.0), torch.arange(3), torch.randn(1000)]
-    constant, integers, shifted = shift(inputs)
+    constant, integers, shifted = redistributed(inputs, "shifted", 1)
     assert torch.equal(constant, inputs[0]) and torch.equal(integers, inputs[1])
     assert float(shifted.std() / inputs[2].std()) == pytest.approx(3.0)
     assert float(shifted.mean() / inputs[2].std()) == pytest.approx(0.5, abs=1e-4)
@@ -318,8 +360,34 @@ def test_moved_weights_are_the_same_however_they_are_made() -> None:
         assert mine is not None and other is not None and torch.equal(mine, other)
         off = (mine - plain).abs()
         assert 0 < float(off.detach().max()) <= 0.25 and mine.unique().numel() == mine.numel()
-    assert torch.equal(norms.layer.weight, usual.layer.weight)  # what is drawn stays
+    assert torch.equal(norms.layer.weight, renamed.layer.weight)  # what is drawn gets the same tails
+    ratios = (norms.layer.weight / usual.layer.weight).detach()
+    assert sorted(each for each in (REST, 4.0, 8.0) if torch.isclose(ratios, torch.tensor(each)).any())[0] == REST
     assert torch.equal(nn.LayerNorm(8).weight, torch.ones(8))  # and so do the initializers afterwards
+
+
+def test_drawn_weights_get_heavy_tails_whichever_way_they_are_drawn() -> None:
+    def drawn(make: Callable[[], torch.Tensor]) -> torch.Tensor:
+        torch.manual_seed(4)
+        with HeavyTails(7):
+            return make()
+
+    plain = torch.empty(64, 64)
+    torch.manual_seed(4)
+    nn.init.uniform_(plain, -1.0, 1.0)
+    ways: tuple[Callable[[], torch.Tensor], ...] = (
+        lambda: torch.empty(64, 64).uniform_(-1.0, 1.0),
+        lambda: nn.init.uniform_(torch.empty(4096), -1.0, 1.0).view(64, 64),
+    )
+    heavy = drawn(ways[0])
+    assert torch.equal(heavy, drawn(ways[1]))
+    ratios = heavy / plain
+    for factor, share in ((4.0, 1 / 64), (8.0, 1 / 256), (REST, 1 - 5 / 256)):
+        found = torch.isclose(ratios, torch.tensor(factor)).double().mean()
+        assert float(found) == pytest.approx(share, rel=0.5)
+    assert float(heavy.square().mean()) == pytest.approx(float(plain.square().mean()), rel=0.3)
+    truncated = drawn(lambda: nn.init.trunc_normal_(torch.empty(64, 64), std=0.02))
+    assert bool(torch.isfinite(truncated).all())
 
 
 def test_initializers_move_what_a_constructor_derives() -> None:
@@ -330,7 +398,7 @@ def test_initializers_move_what_a_constructor_derives() -> None:
 
     module: types.SimpleNamespace = types.SimpleNamespace(Turned=Turned)
     plain, moved = (construct(module, "Turned", [], 3, None, moved=flag) for flag in (False, True))  # type: ignore[arg-type]
-    ratio = moved.weight / plain.weight
+    ratio = moved.weight / plain.weight  # eight numbers are too few for tails
     assert torch.allclose(ratio, made("Renamed").get_parameter("weight").detach())
 
 

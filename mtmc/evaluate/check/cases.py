@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mtmc.protocols import Depth
 from mtmc.task import Task, Variant
+
+HARD = ("spiky", "sparse")
+"""Distributions that show what is right for easy inputs only."""
 
 
 @dataclass(frozen=True)
@@ -14,17 +17,26 @@ class PlannedCase:
 
     serial: number of the model it is asked of: one for each set of shapes, and one more where weights are moved.
     distribution: of the inputs, see `mtmc.evaluate.reference.distributions`. moved: see `loading.construct`.
+    otherwise: (distribution, moved) to fall back on, in order, for a reference that does not take such inputs or weights,
+    or for which they tell nothing. None: the other cases of its model stand for it.
     """
 
     serial: int
     variant: Variant
     distribution: str
     moved: bool = False
+    otherwise: tuple[tuple[str, bool], ...] = ()
+
+    @property
+    def attempts(self) -> tuple[PlannedCase, ...]:
+        """The case itself, and what takes its place."""
+        others = (replace(self, distribution=name, moved=moved) for name, moved in self.otherwise)
+        return self, *others
 
     @property
     def where(self) -> str:
         """For messages."""
-        weights = ", weights of zeros and ones moved" if self.moved else ""
+        weights = ", weights moved" if self.moved else ""
         return f"{self.variant.label} shapes, {self.distribution} inputs{weights}"
 
 
@@ -65,21 +77,30 @@ def call_name(where: str, at: int, calls: int) -> str:
 def plan(task: Task, depth: Depth, check_variants: int) -> Plan:
     """What a depth of evaluation checks.
 
-    "screen": the small shapes from two distributions, `check_variants` held-out shapes as the task draws them, and at the
-    small ones a model whose weights hide no work. "verify": all shapes from both, that model, and at the small shapes
-    inputs of a wide range.
+    "screen": the small shapes as the task draws them; inputs that stand out and inputs of which few count, at the first of
+    `check_variants` held-out shapes, or at the small ones where there are not enough; and at the small shapes a model whose
+    weights hide no work, on inputs that are not centred. "verify": every shape from each of these, and the small ones from
+    a wide range and from huge numbers.
     """
-    both = ("drawn", "shifted")
     if depth == "verify":
-        groups = [(task.small, (*both, "wide"), False), *((variant, both, False) for variant in task.held_out)]
+        groups = [(task.small, ("drawn", "shifted", *HARD, "wide", "huge"), False)]
+        groups += [(variant, ("drawn", "shifted", HARD[at % 2]), False) for at, variant in enumerate(task.held_out)]
     else:
         held_out = task.held_out[:check_variants]
-        groups = [(task.small, both, False), *((variant, both[:1], False) for variant in held_out)]
-    groups.append((task.small, both[:1], True))
+        groups = [(task.small, ("drawn", *HARD[len(held_out) :]), False)]
+        groups += [(variant, (HARD[at % 2],), False) for at, variant in enumerate(held_out)]
+    groups.append((task.small, ("drawn", "shifted") if depth == "verify" else ("shifted",), True))
     return Plan(
         tuple(
-            PlannedCase(serial, variant, name, moved)
+            PlannedCase(serial, variant, name, moved, _otherwise(names, moved))
             for serial, (variant, names, moved) in enumerate(groups)
             for name in names
         )
     )
+
+
+def _otherwise(names: tuple[str, ...], moved: bool) -> tuple[tuple[str, bool], ...]:
+    """What takes the place of a case of a model that is asked with these distributions."""
+    if "drawn" in names:
+        return ()
+    return (("drawn", True), *((name, False) for name in names)) if moved else (("drawn", False),)

@@ -85,16 +85,18 @@ def weaknesses(task: Task) -> tuple[str, ...]:
 def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> Checked | Failure:
     from mtmc.evaluate.check.judge import judge
 
-    reference: Reference | None = None
+    references: dict[bool, Reference | None] = {}  # of the present case's model, by whether its weights are moved
     serial = -1
     worst, cases, exact = 0.0, 0, True
-    for number, case in enumerate(todo.cases):
-        if case.serial != serial:
-            reference, serial = _reference(task, case, seed), case.serial
+    for number, planned in enumerate(todo.cases):
+        if planned.serial != serial:
+            references, serial = {}, planned.serial
         case_seed = seed + SEED_STEP * (number + 1)
-        calls = reference.expected(case.distribution, case_seed) if reference is not None else None  # type: ignore[arg-type]
-        if reference is None or calls is None:
+        case, calls = _expected(task, planned, references, seed, case_seed)
+        if calls is None:
             continue
+        reference = references[case.moved]
+        assert reference is not None
         for at, expected in enumerate(calls):
             where = call_name(case.where, at, len(calls))
             answer = candidate.ask(task, case, reference.arguments, expected, seed, case_seed)
@@ -108,6 +110,22 @@ def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> Ch
             exact = exact and expected.exact
         cases += 1
     return Checked(worst, cases, exact)
+
+
+def _expected(
+    task: Task, planned: PlannedCase, references: dict[bool, Reference | None], seed: int, case_seed: int
+) -> tuple[PlannedCase, list[ExpectedOutputs] | None]:
+    """The case, or the first that can take its place, and what its calls should give; None where there is none.
+
+    references: of its model, found once."""
+    for case in planned.attempts:
+        if case.moved not in references:
+            references[case.moved] = _reference(task, case, seed)
+        reference = references[case.moved]
+        calls = None if reference is None else reference.expected(case.distribution, case_seed)  # type: ignore[arg-type]
+        if calls is not None:
+            return case, calls
+    return planned, None
 
 
 def _reference(task: Task, case: PlannedCase, seed: int) -> Reference | None:

@@ -16,7 +16,9 @@ from typing import Any
 import torch
 
 SPREAD = 0.25
-"""Noise is uniform between minus and plus this, relative to the value, or absolute where the value is zero."""
+"""Noise is uniform between minus and plus this, relative to the value, or absolute where the value is next to zero."""
+SMALL = 0.05
+"""A value next to zero: a scale of 1e-6, which a constructor gives to a branch, hides it as zero does."""
 _INITIALIZERS = ("zeros_", "ones_", "constant_")
 
 
@@ -91,4 +93,7 @@ def _move(tensor: torch.Tensor, seed: int, value: float) -> None:
     noise = torch.rand(tensor.shape, generator=generator, device="cpu", dtype=torch.float32)
     noise = (2.0 * noise - 1.0) * SPREAD
     with torch.no_grad():
-        tensor.copy_(noise if value == 0.0 else value * (1.0 + noise))
+        if value != 0.0 and abs(value) < SMALL:
+            tensor.copy_(value + noise.abs() * (1.0 if value > 0.0 else -1.0))
+        else:
+            tensor.copy_(noise if value == 0.0 else value * (1.0 + noise))

@@ -97,7 +97,8 @@ def construct(
     Reference and candidate are made by this same call, so equal constructors give equal weights. As in KernelBench the
     module stays in the mode its constructor leaves it in.
     device: where it is made, by that device's own random numbers; what its constructor makes elsewhere is moved there.
-    moved: move what the constructor sets to one value throughout, see `mtmc.evaluate.loading.degenerate`.
+    moved: move what the constructor sets to one value throughout, see `mtmc.evaluate.loading.degenerate`, and give what it
+        draws heavy tails, see `mtmc.evaluate.loading.heavy_tails`.
     On fake tensors a constructor may read values, see `mtmc.evaluate.loading.fake`.
     Raises: whatever the constructor raises.
     """
@@ -105,9 +106,13 @@ def construct(
 
     from mtmc.evaluate.loading.degenerate import move_degenerate, moving_initializers
     from mtmc.evaluate.loading.fake import constructed
+    from mtmc.evaluate.loading.heavy_tails import HeavyTails, with_tails
 
     def make() -> Any:
-        with moving_initializers(seed) if moved else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if moved:
+                stack.enter_context(moving_initializers(seed))
+                stack.enter_context(HeavyTails(seed))
             return getattr(module, class_name)(*arguments)
 
     def make_real() -> Any:
@@ -116,7 +121,8 @@ def construct(
 
     model = constructed(lambda: _made_on(device, seed, make), make_real, device)
     if state is not None:
-        model.load_state_dict(torch.load(io.BytesIO(state), map_location=device, weights_only=True))
+        plain = None if moved else torch.load(io.BytesIO(state), map_location=device, weights_only=True)
+        model.load_state_dict(with_tails(state, seed, device) if plain is None else plain)
     if moved:
         move_degenerate(model, seed)
     return model if device == "cpu" else _move_model(model, device)

@@ -126,13 +126,13 @@ class Examination:
         # Of the first one it is certain that the reference takes it: the candidate need not wait to hear of it.
         first = plan.cases[0]
         variant = state.variants.index(first.variant)
-        numbers = {first.serial: self.load(state, variant, source, first.moved, meanwhile=coming.prepare)}
+        models = {(variant, first.moved): self.load(state, variant, source, first.moved, meanwhile=coming.prepare)}
         while (found := coming.take()) is not None:
             case, variant, expected, at, calls = found
-            if case.serial not in numbers:
+            if (variant, case.moved) not in models:
                 loaded = self.load(state, variant, source, case.moved, meanwhile=coming.prepare)
-                numbers[case.serial] = loaded
-            number = numbers[case.serial]
+                models[variant, case.moved] = loaded
+            number = models[variant, case.moved]
             where = call_name(case.where, at, calls)
             worst = max(worst, self.ask_for(expected, number, where, check=True, meanwhile=coming.prepare))
             cases += at == 0
@@ -142,11 +142,14 @@ class Examination:
     def _cases(self, state: ReferenceState, plan: Plan) -> Iterator[tuple[PlannedCase, int, ExpectedOutputs, int, int]]:
         """Each call of each case of a plan that the reference takes: the case, the index of its shapes, what the call should
         give, which call of the case it is and of how many."""
-        for case in plan.cases:
-            variant = state.variants.index(case.variant)
-            calls = state.expected(variant, case.moved, case.distribution, self._draw_seed()) or []
-            for at, expected in enumerate(calls):
-                yield case, variant, expected, at, len(calls)
+        for planned in plan.cases:
+            variant = state.variants.index(planned.variant)
+            for case in planned.attempts:
+                calls = state.expected(variant, case.moved, case.distribution, self._draw_seed())
+                if calls is not None:
+                    break
+            for at, expected in enumerate(calls or []):
+                yield case, variant, expected, at, len(calls or [])
 
     def ask_for(
         self,

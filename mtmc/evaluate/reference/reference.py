@@ -20,9 +20,9 @@ import torch
 from mtmc.errors import TaskError
 from mtmc.evaluate.loading.degenerate import perturb
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
-from mtmc.evaluate.reference.blocks import different, fingerprint
+from mtmc.evaluate.reference.blocks import different, fingerprint, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration, calibrate, measured, narrowest_bytes
-from mtmc.evaluate.reference.compare import Calibrated, Expected, describe, flatten
+from mtmc.evaluate.reference.compare import Calibrated, Expected, calibrated, describe, flatten
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
@@ -33,6 +33,11 @@ from mtmc.task.seeding import seed_torch
 
 _log = logging.getLogger(__name__)
 
+USUAL = ("drawn", "shifted")
+"""Distributions for which KernelBench's tolerance is made."""
+TELLS = 0.02
+"""Norm-wise error of the reference, or of rounding alone, above which a result is more noise than an answer: no honest
+kernel is held to it."""
 Clock = Callable[[Callable[[], Any]], Any]
 """Gives what a function gives, and times it."""
 
@@ -99,11 +104,22 @@ class Reference:
         self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
         self._effects = Effects()  # of calls with an oracle
         self._untouched: tuple[str, ...] | None = None
+        self._fixed: list[bool] | None = None  # which tensors among the inputs are the same in every draw
         self._initial: dict[torch.dtype | None, dict[str, torch.Tensor]] = {}  # what models keep, by their dtype
 
     def draw(self, seed: int) -> list[Any]:
         """Inputs as the task draws them, on the device. Raises: TaskError."""
         return draw_inputs(self._module, self._variant, seed, self.device)
+
+    def drawn(self, distribution: Distribution, seed: int) -> list[Any]:
+        """Inputs from a distribution, on the device. Raises: TaskError."""
+        inputs = self.draw(seed)
+        if distribution == "drawn":
+            return inputs
+        if self._fixed is None:
+            pairs = zip(_tensors(inputs), _tensors(self.draw(seed + 1)), strict=False)
+            self._fixed = [a.shape == b.shape and a.dtype == b.dtype and bool(same_bits(a, b)) for a, b in pairs]
+        return redistributed(inputs, distribution, seed, self._fixed)
 
     def run(self, inputs: list[Any], seed: int, model: Any = None, clock: Clock | None = None) -> Any:
         """The reference's result (or that of `model`), with random numbers from `seed`. clock: calls it, to time it.
@@ -124,8 +140,8 @@ class Reference:
         """Inputs drawn with `seed`, and what they give, each output with a float64 oracle where there can be one: of one
         call, or of some in a row where the reference changes its inputs, or what its model keeps.
 
-        None if the reference cannot take inputs so distributed, or weights so moved, or if "wide" inputs, for which
-        KernelBench's tolerance is not made, have no oracle.
+        None if the reference cannot take inputs so distributed, or weights so moved, or if they tell nothing: no oracle
+        stands behind inputs for which KernelBench's tolerance is not made, or rounding alone moves their result by `TELLS`.
         Raises: TaskError if it cannot take its own inputs.
         """
         if distribution == "drawn" and not self._moved:
@@ -134,9 +150,12 @@ class Reference:
             calls = self._each_call(distribution, seed)
         except TaskError:
             return None  # the reference asserts something about its inputs (probabilities, say)
-        if distribution == "wide" and not all(expected.exact for expected in calls):
+        if distribution not in USUAL and not all(expected.exact for expected in calls):
             return None
-        return calls if all(_is_finite(each) for expected in calls for each in expected.everything) else None
+        everything = [each for expected in calls for each in expected.everything]
+        if not all(map(_is_finite, everything)):
+            return None
+        return calls if distribution in USUAL or all(map(_tells, everything)) else None
 
     def timed(self, seed: int, clock: Clock | None = None) -> ExpectedOutputs:
         """Inputs drawn with `seed`, and what the reference makes of them, without an oracle: the memory of inputs and
@@ -258,14 +277,14 @@ class Reference:
 
     def _each_call(self, distribution: Distribution, seed: int) -> list[ExpectedOutputs]:
         """One call, or where the reference changes something, some in a row from what its model keeps at first."""
-        drawn = redistributed(self.draw(seed), distribution, seed)
+        drawn = self.drawn(distribution, seed)
         outputs, structure, found = self._first_call(drawn, seed)
         self._effects |= found
         effects = self._effects
         if not effects:
             expected = self._each_expected(drawn, seed, outputs, distribution, effects)
             return [self._as_expected(drawn, expected, structure, effects)]
-        others = redistributed(self.draw(seed + 1), distribution, seed + 1)
+        others = self.drawn(distribution, seed + 1)
         calls = []
         self.restart(effects)
         for number in range(CALLS):
@@ -366,6 +385,14 @@ class Reference:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def _tells(output: Expected | Calibrated | str) -> bool:
+    """Whether an output is more than noise of its own rounding."""
+    if not isinstance(output, Expected) or not output.value.is_floating_point() or not output.value.numel():
+        return True
+    found = calibrated(output.value, output.oracle, output.rounded)
+    return max(found.own, found.rounding) <= TELLS
 
 
 def _is_finite(output: Expected | Calibrated | str) -> bool:
