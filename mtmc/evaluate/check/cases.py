@@ -82,6 +82,7 @@ def plan(task: Task, depth: Depth, check_variants: int) -> Plan:
     weights hide no work, on inputs that are not centred. "verify": every shape from each of these, and the small ones from
     a wide range and from huge numbers.
     """
+    groups: list[tuple[Variant, tuple[str, ...], bool]]
     if depth == "verify":
         groups = [(task.small, ("drawn", "shifted", *HARD, "wide", "huge"), False)]
         groups += [(variant, ("drawn", "shifted", HARD[at % 2]), False) for at, variant in enumerate(task.held_out)]
