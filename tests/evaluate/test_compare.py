@@ -18,7 +18,6 @@ from mtmc.evaluate.reference.compare import (
     calibrated,
     check_output,
     error_bound,
-    flatten,
 )
 from mtmc.evaluate.reference.distance import apart, distance, norm_error, within_tolerance
 
@@ -125,12 +124,6 @@ def test_empty_and_scalar_outputs() -> None:
     assert kind_of(torch.empty(0, 3), expected(torch.empty(0, 3))) is None
     assert kind_of(torch.tensor(2.0), expected(torch.tensor(2.0))) is None
     assert kind_of(torch.tensor(3.0), expected(torch.tensor(2.0))) == "WrongValues"
-
-
-def test_flatten_keeps_order_and_structure() -> None:
-    leaves, structure = flatten((1, [2, {"b": 4, "a": 3}]))
-    assert leaves == [1, 2, 3, 4] and structure == "(*, [*, {a: *, b: *}])"
-    assert flatten((1,))[1] != flatten([1])[1]
 
 
 @pytest.mark.parametrize("sums", [torch.float32, torch.float64])

@@ -19,9 +19,10 @@ from mtmc.evaluate.loading.heavy_tails import REST, HeavyTails
 from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
 from mtmc.evaluate.reference import calibrating
 from mtmc.evaluate.reference.calibrating import Calibration
-from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output, flatten
+from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output
 from mtmc.evaluate.reference.distributions import redistributed
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.returned import flatten
 from mtmc.evaluate.reference.tf32 import Tf32Convolutions, library_precision
 from mtmc.task import Task, Variant
 

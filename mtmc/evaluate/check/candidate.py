@@ -28,8 +28,8 @@ from mtmc.evaluate.interpreter.bounds import bounded_memory
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
 from mtmc.evaluate.reference.blocks import differ
-from mtmc.evaluate.reference.compare import describe, flatten
 from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, values
+from mtmc.evaluate.reference.returned import TENSORS, describe, flatten, undisturbed
 from mtmc.evaluate.sandbox.lockdown import lock_down
 from mtmc.task.seeding import seed_torch
 
@@ -128,9 +128,10 @@ def _forward(model: Any, inputs: list[Any], case: Case) -> tuple[Result, bytes]:
     seed_torch(case.forward_seed)
     with torch.no_grad(), poisoned_memory(), bounded_memory():
         result = model(*inputs)
-    outputs, structure = flatten(result)
-    packed = [_pack(output) for output in outputs]
-    kept = [_pack(found) if (found := find(model, path)) is not None else (Text(MISSING), b"") for path in case.kept]
+    with undisturbed():
+        outputs, structure = flatten(result)
+        packed = [_pack(output) for output in outputs]
+        kept = [_pack(at) if (at := find(model, path)) is not None else (Text(MISSING), b"") for path in case.kept]
     others = [at for at, (tensor, before) in enumerate(zip(tensors, shown, strict=True)) if _shown(tensor) != before]
     changed = [name for name, (now, before) in parameters.items() if differ(now.detach(), before)]
     said = Result(
@@ -163,7 +164,7 @@ def _shown(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def _pack(output: Any) -> tuple[Packed | Text, bytes]:
     """Header and bytes of one output. Only plain tensors are tensors: a subclass could compute while it is compared."""
-    if type(output) not in (torch.Tensor, torch.nn.Parameter):
+    if type(output) not in TENSORS:
         return Text(describe(output)), b""
     plain = torch.Tensor.contiguous(torch.Tensor.detach(output)).reshape(-1)
     body = torch.Tensor.view(plain, torch.uint8).numpy().tobytes() if plain.numel() else b""

@@ -9,6 +9,7 @@ from mtmc.evaluate.check.answers import MISSING
 from mtmc.evaluate.check.candidate import Answer
 from mtmc.evaluate.reference.compare import check_output
 from mtmc.evaluate.reference.reference import ExpectedOutputs
+from mtmc.evaluate.reference.returned import fits
 from mtmc.outcome import Diagnosis
 
 
@@ -28,7 +29,7 @@ def judge(
     if answer.changed_buffers:
         message = f"the forward changed buffer {answer.changed_buffers[0]!r}, which the reference leaves as it is"
         return 0.0, wrong("BufferMutated", message)
-    if answer.structure != expected.structure:
+    if not fits(answer.structure, expected.structure):
         message = f"the forward returns {answer.structure}, the reference {expected.structure}"
         return 0.0, wrong("Structure", message)
     worst = 0.0

@@ -19,7 +19,7 @@ import torch
 from mtmc.errors import TaskError
 from mtmc.evaluate.check.layout import Place, extent, place, view
 from mtmc.evaluate.reference.blocks import same_bits
-from mtmc.evaluate.reference.compare import flatten
+from mtmc.evaluate.reference.returned import flatten
 
 
 class SharedInputBuffer:

@@ -17,10 +17,10 @@ from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
 from mtmc.evaluate.reference.admission import Admission, admit
 from mtmc.evaluate.reference.calibrating import Calibration
-from mtmc.evaluate.reference.compare import flatten
 from mtmc.evaluate.reference.effects import find
 from mtmc.evaluate.reference.memory import dense
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.returned import flatten
 from mtmc.hardware import Hardware, tensor_rate
 from mtmc.task import Task, Variant
 

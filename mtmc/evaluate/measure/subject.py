@@ -15,7 +15,7 @@ import pickle
 import socket
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,7 +26,7 @@ import torch
 from mtmc.evaluate.audit.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.check.answers import MISSING, OutOfMemory, Raised, Text
 from mtmc.evaluate.check.candidate import poisoned_memory
-from mtmc.evaluate.check.layout import aligned, dense_places, memory_order, view
+from mtmc.evaluate.check.layout import Place, aligned, dense_places, memory_order, view
 from mtmc.evaluate.compiling.prebuilt import install, know, prime
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure.backend import DeviceBackend, open_backend
@@ -51,13 +51,12 @@ from mtmc.evaluate.measure.wire import (
 )
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.reference.blocks import different
-from mtmc.evaluate.reference.compare import describe, flatten
 from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, values
+from mtmc.evaluate.reference.returned import TENSORS, describe, flatten, undisturbed
 from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
 from mtmc.task.seeding import seed_torch
 
 _copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
-PLAIN = (torch.Tensor, torch.nn.Parameter)
 TOKEN = 32
 """Characters by which the oracle knows which process a connection is from."""
 
@@ -150,6 +149,14 @@ def _ready_triton() -> list[str]:
     triton.runtime.driver.active.get_current_target()
     quick_autotune()
     return install()
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A result that was taken apart. said: what is told of it. copies: its tensors, and where in the arena they go."""
+
+    said: Returned
+    copies: list[tuple[Place, torch.Tensor]]
 
 
 class _Subject:
@@ -249,13 +256,14 @@ class _Subject:
             self._backend.wait(GATE, request.serial)
         first = self._backend.mark()
         result = model(*self._arguments(request.inputs))
+        taken = self._taken(result, model, request.kept)
         last = self._backend.mark()
-        said = self._hand_over(result, model, request.kept)
+        self._hand_over(taken)
         self._backend.signal(DONE, request.serial)
         if ahead:
             self._line.say(Enqueued(request.serial))
         self._backend.synchronize()
-        return replace(said, ms=self._backend.elapsed_ms(first, last))
+        return replace(taken.said, ms=self._backend.elapsed_ms(first, last))
 
     def _checked_call(self, model: Any, request: Call) -> Returned:
         named = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
@@ -264,32 +272,41 @@ class _Subject:
         seed_torch(request.seed)
         with poisoned_memory():
             result = model(*self._arguments(request.inputs))
-        said = self._hand_over(result, model, request.kept)
+        taken = self._taken(result, model, request.kept)
+        self._hand_over(taken)
         self._backend.synchronize()
         changed = different([value.detach() for value in named.values()], before)
         parameters = tuple(list(named)[at] for at in changed[:8])
-        return replace(said, changed_parameters=parameters, changed_buffers=changed_buffers(model, untouched))
+        return replace(taken.said, changed_parameters=parameters, changed_buffers=changed_buffers(model, untouched))
 
     def _arguments(self, inputs: Any) -> Any:
         return [_viewed(self._inputs, item) for item in inputs]
 
-    def _hand_over(self, result: Any, model: Any, kept: tuple[str, ...]) -> Returned:
-        """Copy the outputs and what the model keeps under some paths into the arena, and say what they are. Only plain
-        tensors are tensors: a subclass could compute while it is looked at."""
-        leaves, structure = flatten(result)
-        plain: list[Any] = [leaf if type(leaf) in PLAIN else describe(leaf) for leaf in leaves]
-        for found in [find(model, path) for path in kept]:
-            plain.append(found if type(found) in PLAIN else MISSING if found is None else describe(found))
-        places, size = dense_places(plain)
-        said: list[Output | Text] = []
-        for leaf, spot in zip(plain, places, strict=True):
-            if spot is None:
-                said.append(Text(leaf))
-                continue
-            said.append(Output(spot.dtype, tuple(spot.shape), memory_order(leaf), leaf.device.type))
-            if aligned(size) <= aligned(self._room):
+    def _taken(self, result: Any, model: Any, kept: tuple[str, ...]) -> _Taken:
+        """Take a result apart, with what the model keeps under some paths. Part of the call that is timed; afterwards no
+        code of the candidate's runs, see `flatten`."""
+        with undisturbed():
+            leaves, structure = flatten(result)
+            plain: list[Any] = [leaf if type(leaf) in TENSORS else describe(leaf) for leaf in leaves]
+            for found in [find(model, path) for path in kept]:
+                plain.append(found if type(found) in TENSORS else MISSING if found is None else describe(found))
+            places, size = dense_places(plain)
+            said: list[Output | Text] = []
+            copies: list[tuple[Place, torch.Tensor]] = []
+            for leaf, spot in zip(plain, places, strict=True):
+                if spot is None:
+                    said.append(Text(leaf))
+                    continue
+                said.append(Output(spot.dtype, tuple(spot.shape), memory_order(leaf), leaf.device.type))
+                if aligned(size) <= aligned(self._room):
+                    copies.append((spot, leaf))
+        return _Taken(Returned(tuple(said[: len(leaves)]), structure, state=tuple(said[len(leaves) :])), copies)
+
+    def _hand_over(self, taken: _Taken) -> None:
+        """Copy outputs into the arena."""
+        with undisturbed():
+            for spot, leaf in taken.copies:
                 _copy(view(self._outputs, spot), leaf)
-        return Returned(tuple(said[: len(leaves)]), structure, state=tuple(said[len(leaves) :]))
 
     def _profile(self, request: Profile) -> Profiled:
         model = self._models[request.model]
@@ -297,15 +314,13 @@ class _Subject:
         def forward() -> None:
             self._remembered[request.model].restore(request.kept)
             seed_torch(request.seed)
-            self._hand_over(model(*self._arguments(request.inputs)), model, request.kept)
+            self._hand_over(self._taken(model(*self._arguments(request.inputs)), model, request.kept))
             self._backend.synchronize()
 
         return kernels_of(forward, request.calls)
 
 
 def _viewed(memory: torch.Tensor, item: Any) -> Any:
-    from mtmc.evaluate.check.layout import Place
-
     if isinstance(item, Place):
         return view(memory, item)
     if isinstance(item, list | tuple):

@@ -19,11 +19,12 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.evaluate.reference.blocks import block_size, blocks, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration
-from mtmc.evaluate.reference.compare import Precision, describe, error_bound, flatten
+from mtmc.evaluate.reference.compare import Precision, error_bound
 from mtmc.evaluate.reference.distance import distance, tolerance, within_tolerance
 from mtmc.evaluate.reference.effects import Effects, find, kept_tensors
 from mtmc.evaluate.reference.memory import Footprint, Gauge, dense, estimate, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.reference import Reference
+from mtmc.evaluate.reference.returned import comparable, describe, flatten
 from mtmc.task import Task, Variant
 from mtmc.task.reference import flat_tensors
 
@@ -186,6 +187,8 @@ def _refuse_other_result(reference: Reference, outputs: list[Any], calibration: 
 def _unlike(one: Any, other: Any, precision: Precision | None) -> str | None:
     """How two results for the same inputs differ by more than rounding, None if they do not."""
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
+        if not comparable(one):
+            return f"is {describe(one)}"
         return None if describe(one) == describe(other) else "differs"
     if one.shape != other.shape or one.dtype != other.dtype:
         return "changes its shape or dtype"

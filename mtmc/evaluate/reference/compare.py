@@ -278,21 +278,3 @@ def _precision(got: torch.Tensor, want: Expected | Calibrated) -> tuple[float, P
         return error, None, math.inf
     known = calibrated(want.value, want.oracle, want.rounded)
     return error, known, error_bound(got.dtype, known.own, known.rounding)
-
-
-def describe(value: Any) -> str:
-    """Text by which two outputs that are no tensors are compared."""
-    return f"{type(value).__module__}.{type(value).__qualname__} {value!r}"[:200]
-
-
-def flatten(value: Any) -> tuple[list[Any], str]:
-    """Leaves of nested tuples, lists and dicts in order, and the structure as text ("(*, [*, *])")."""
-    if isinstance(value, tuple | list):
-        parts = [flatten(item) for item in value]
-        left, right = "()" if isinstance(value, tuple) else "[]"
-        return [leaf for leaves, _ in parts for leaf in leaves], left + ", ".join(text for _, text in parts) + right
-    if isinstance(value, dict):
-        parts = [flatten(value[key]) for key in sorted(value, key=str)]
-        names = [f"{key}: {text}" for key, (_, text) in zip(sorted(value, key=str), parts, strict=True)]
-        return [leaf for leaves, _ in parts for leaf in leaves], "{" + ", ".join(names) + "}"
-    return [value], "*"

@@ -22,11 +22,12 @@ from mtmc.evaluate.loading.degenerate import perturb
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
 from mtmc.evaluate.reference.blocks import different, fingerprint, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration, calibrate, measured, narrowest_bytes
-from mtmc.evaluate.reference.compare import Calibrated, Expected, calibrated, describe, flatten
+from mtmc.evaluate.reference.compare import Calibrated, Expected, calibrated
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
 from mtmc.evaluate.reference.memory import release
+from mtmc.evaluate.reference.returned import describe, flatten
 from mtmc.evaluate.reference.tf32 import library_precision
 from mtmc.task import Task, Variant
 from mtmc.task.seeding import seed_torch
