@@ -82,7 +82,7 @@ def _export(
     sys.modules[module.__name__] = module
     try:
         with quiet_export(), FakeTensorMode() if fake else nullcontext(), torch.no_grad(), _converting():
-            exec(compile(source, REFERENCE_FILE, "exec"), module.__dict__)
+            exec(compile(source, REFERENCE_FILE, "exec", dont_inherit=True), module.__dict__)
             model = module.Model(*getattr(module, variant.init_inputs)())
             plain = _as_buffers(model) if fake else set()
             inputs = tuple(getattr(module, variant.inputs)())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import RunError
 from mtmc.files import write_whole
 from mtmc.store import STORE_NAME
+from mtmc.syntax import canonical_text
 from mtmc.tree import ROOT_ID, KernelNode, Tree
 
 if TYPE_CHECKING:
@@ -30,18 +31,22 @@ def write_best(folder: Path, tree: Tree, guards: str | None) -> None:
 
 
 def handed_out(node: KernelNode, guards: str | None) -> str:
-    """A version's text as it is given to users: with its guards, where they are known.
+    """A version's text as it is given to users: the one that was audited and run, with its guards, where they are known.
 
     The root is the reference itself and needs none. A version without a plan may keep the module's tensors in a way of its
     own, so its guards are those of the inputs alone.
     """
+    try:
+        text = canonical_text(node.source)
+    except (SyntaxError, ValueError):  # accepted by an evaluator that reads no Python, one for tests say
+        text = node.source
     if guards is None or node.id == ROOT_ID:
-        return node.source
+        return text
     from mtmc.rewrite.guard_text import guarded
     from mtmc.rewrite.guards import guards_from_json
 
     found = guards_from_json(guards)
-    return guarded(node.source, found if node.plan is not None else found.of_inputs())
+    return guarded(text, found if node.plan is not None else found.of_inputs())
 
 
 def write_nodes(folder: Path, tree: Tree) -> None:

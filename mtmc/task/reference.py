@@ -147,7 +147,7 @@ def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:
 @functools.lru_cache(maxsize=16)
 def _compiled(source: str, constants: tuple[tuple[str, int], ...], name: str) -> types.CodeType:
     """A file's code; kept, since a long one takes longer to compile than to run at small shapes."""
-    return compile(apply_constants(source, constants), _filename(name), "exec")
+    return compile(apply_constants(source, constants), _filename(name), "exec", dont_inherit=True)
 
 
 def instantiate(

@@ -7,8 +7,10 @@ Refuses outright what no kernel needs: processes, network, files, ctypes, frames
     operator, abc, copy, warnings, numpy
 
 (numpy for its constants and shape arithmetic: references of KernelBench use it; its file and ctypes doors are shut),
-and whatever else the task's own reference imports, unless it is one of the doors above. Lines under
-`if __name__ == "__main__":` are never run and not read.
+and whatever else the task's own reference imports, unless it is one of the doors above.
+
+What is read is `mtmc.syntax.canonical_text`, all of it, and that is what runs. A text that others would read in another
+way, and names that the file does not define, are refused too (`.reading`).
 
 A value has no track in a text, so modules and the classes that others use too are refused where they become values
 (in containers, as arguments, under two names). What comes out of a value must not be used like a module all the same:
@@ -40,19 +42,24 @@ from mtmc.evaluate.audit.denylist import (
     FORBIDDEN_NAMES,
     FOREIGN,
     NOT_TO_DERIVE,
+    OF_KERNELS,
     is_module,
     is_patchable,
     leads_on,
+    may_bind,
+    may_define,
     may_name_forbidden,
     refused_attribute,
+    refused_format,
     refused_path,
     refused_text,
 )
 from mtmc.evaluate.audit.diagnosis import diagnose
 from mtmc.evaluate.audit.places import Places
+from mtmc.evaluate.audit.reading import STARRED, doubtful_beginnings, undefined
 from mtmc.evaluate.audit.tracking import Tracking, executed, imports
 from mtmc.outcome import Diagnosis, Outcome
-from mtmc.syntax import parse
+from mtmc.syntax import canonical_text, parse
 
 SOURCE_LIMIT = 1 << 20
 
@@ -62,15 +69,18 @@ _log = logging.getLogger(__name__)
 def audit(source: str, reference: str = "") -> Outcome | None:
     """What the text alone rules out; None where it may go on to the build.
 
-    reference: source of the task, whose own imports are allowed to the candidate too.
-    Returns: an outcome "build_error" (does not parse, defines no ModelNew) or "rejected" (asks for what no kernel
-    needs), with a diagnosis of stage "audit" and its line.
+    reference: source of the task, whose own imports, and names that it lacks, are allowed to the candidate too.
+    Returns: an outcome "build_error" (does not parse, defines no ModelNew, uses a name that it does not have) or
+    "rejected" (asks for what no kernel needs), with a diagnosis of stage "audit" and its line.
     """
     if len(source) > SOURCE_LIMIT:
         message = f"the file has {len(source)} characters; a kernel version may have {SOURCE_LIMIT}"
         return Outcome("rejected", diagnosis=Diagnosis("audit", "TooLong", message))
     try:
-        tree = parse(source)
+        text = canonical_text(source)
+        tree = parse(text)
+        missing = undefined(text, tree)
+        lacking = _lacking(reference) if missing else frozenset()
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         message = getattr(error, "msg", None) or str(error)
@@ -78,9 +88,15 @@ def audit(source: str, reference: str = "") -> Outcome | None:
     if not _defines(tree, "ModelNew"):
         message = "the file defines no class ModelNew at its top level; add `class ModelNew(torch.nn.Module)`"
         return Outcome("build_error", diagnosis=Diagnosis("audit", "MissingModelNew", message))
-    for line, what in _Refusals(ALLOWED_MODULES | _imported_roots(reference)).find(tree):
+    refused = _Refusals(ALLOWED_MODULES | _imported_roots(reference)).find(tree)
+    for line, what in sorted([*refused, *doubtful_beginnings(text, tree)]):
         message = f"{what}: no kernel needs it, so the version is refused without being run"
         return Outcome("rejected", diagnosis=diagnose("audit", "Forbidden", message, source, line))
+    for line, name in missing:
+        if name in lacking:
+            continue
+        message = f"name {name!r} is not defined in the file: import it or define it"
+        return Outcome("build_error", diagnosis=diagnose("audit", "NameError", message, source, line))
     return None
 
 
@@ -101,6 +117,14 @@ def _imported_roots(source: str) -> frozenset[str]:
         return frozenset()
     roots = {path.split(".")[0] for node in ast.walk(tree) for path, _ in imports(node)}
     return frozenset(roots - FORBIDDEN_MODULES)
+
+
+def _lacking(source: str) -> frozenset[str]:
+    """Names that the task's own file does without, in parts that nobody calls: its copies may do so too."""
+    try:
+        return frozenset(name for _, name in undefined(source, parse(source)))
+    except (SyntaxError, ValueError):
+        return frozenset()
 
 
 class _Refusals:
@@ -125,8 +149,10 @@ class _Refusals:
             root = path.split(".")[0]
             if root in FORBIDDEN_MODULES or root not in self._allowed:
                 yield f"import of {path.rstrip('.')}"
-            elif name == "*" and root not in ("math", "typing"):
+            elif name == "*" and path not in [f"{module}.*" for module in STARRED]:
                 yield f"import of {path} (names that the text does not show)"
+            elif not may_bind(name):
+                yield f"another meaning of {name}"
             elif not leads_on(path) and (reason := refused_path(path)):
                 yield reason
             else:
@@ -145,8 +171,10 @@ class _Refusals:
             return self._call(node, own)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             return refused_text(node.value)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name in FORBIDDEN_NAMES:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not may_define(node.name):
             return f"definition of {node.name}"
+        if isinstance(node, ast.arg) and not may_bind(node.arg):
+            return f"another meaning of {node.arg}"
         if isinstance(node, ast.ClassDef):
             paths = [self._names.path(base) for base in node.bases]
             return next((f"a subclass of {path}" for path in paths if path in NOT_TO_DERIVE), None)
@@ -157,7 +185,9 @@ class _Refusals:
     def _name(self, node: ast.Name, own: frozenset[str]) -> str | None:
         if node.id in FORBIDDEN_NAMES or (node.id in FORBIDDEN_BUILTINS and node.id not in own):
             return f"use of {node.id}"
-        if self._places.leads_on(node) or not isinstance(node.ctx, ast.Load):
+        if not isinstance(node.ctx, ast.Load):
+            return None if may_bind(node.id) else f"another meaning of {node.id}"
+        if self._places.leads_on(node):
             return None
         if node.id in own and node.id not in self._names.aliases:
             return None
@@ -165,7 +195,7 @@ class _Refusals:
             return f"use of {node.id} other than to call it"
         if self._places.is_seen(node):
             return None
-        if node.id == "type" and node.id not in self._names.bound:
+        if node.id == "type":
             return "use of type other than to call it"
         if node.id in self._modules:
             return f"use of the module {node.id} as a value"
@@ -194,6 +224,8 @@ class _Refusals:
             inherited = on_super and name in INHERITED
             honest = name in ALLOWED_DUNDERS or inherited or self._places.sets_own(node)
             return None if honest else f"use of .{name}"
+        if name in ("format", "format_map") and not (name in known.methods and known.is_own_object(node.value)):
+            return refused_format(known.texts(node.value))
         if known.is_own(node.value):
             return None
         if name in FOREIGN:
@@ -252,7 +284,7 @@ class _Refusals:
             return None
         if isinstance(owner, ast.Attribute) and owner.attr == "__class__":
             return "assignment to an attribute of another object's class"
-        if name in WRITABLE or name in self._names.fields - self._names.methods:
+        if name in WRITABLE or name in self._names.fields - self._names.methods - OF_KERNELS:
             return None
         return f"assignment to .{name or '(a computed name)'} of what is not the file's own"
 

@@ -9,7 +9,8 @@ path that starts at a module leads through another module's name (`REACHED`), no
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import string
+from collections.abc import Iterator, Sequence
 
 from mtmc.evaluate.audit.allowlist import ALLOWED_MODULES, ALLOWED_PATHS, PUBLIC_PRIVATE
 
@@ -174,7 +175,7 @@ FORBIDDEN_ATTRIBUTES = REACHED | _words(
     __array_interface__ __array_struct__ __cuda_array_interface__ __match_args__
     func_globals CodeType FunctionType
     f_back f_code f_globals f_locals f_builtins gi_frame gi_code cr_frame cr_code ag_frame ag_code tb_frame tb_next
-    get_capture_scope used_global_vals _unsafe_update_src
+    get_capture_scope used_global_vals _unsafe_update_src _src raw_src rewriter rewritten_fn device_caches
     tofile fromfile from_file memmap dump read_file write_file load_inline load_library
     _write_file _set_from_file _new_with_file _new_with_weak_ptr _new_shared _new_shared_cuda _new_shared_fd_cpu
     _new_shared_filename_cpu _new_using_fd_cpu _new_using_filename_cpu _share_cuda_ _share_fd_cpu_ _share_filename_cpu_
@@ -187,6 +188,15 @@ FORBIDDEN_ATTRIBUTES = REACHED | _words(
     register_module_parameter_registration_hook
     """
 )
+OF_KERNELS = _words("src fn base_fn hash params arg_names run configs pre_run_hooks signature kernel cache_key")
+"""Attributes of Triton's kernels: who assigns them makes another kernel of one that was read."""
+OWN_DUNDERS = _words(
+    """
+    __all__ __version__ __author__ __doc__ __slots__ __constants__ __hash__ __call__ __repr__ __str__ __eq__ __iter__
+    __len__ __getitem__
+    """
+)
+"""The only dunder names that may be assigned as plain names."""
 FOREIGN = (FORBIDDEN_MODULES | REACHED_BY_PATH | _words("torch triton np _utils obj")) - _words("select")
 """Refused as an attribute of anything that is not the file's own. (An AttributeError has its module as `obj`.)"""
 MODULES = re.compile(
@@ -271,6 +281,41 @@ def is_patchable(path: str) -> bool:
 def refused_attribute(name: str) -> str | None:
     """Why an attribute of anything is refused; None where it is not."""
     return f"use of .{name}" if name in FORBIDDEN_ATTRIBUTES else None
+
+
+def may_bind(name: str) -> bool:
+    """Whether a file may give a name a meaning: `super` and `object` are read as Python's own, and names like `__name__`
+    say what a module or class is."""
+    return name not in ("super", "object") and (_DUNDER.fullmatch(name) is None or name in OWN_DUNDERS)
+
+
+def may_define(name: str) -> bool:
+    """Whether a file may have a function or class of a name."""
+    dunder = _DUNDER.fullmatch(name) is not None
+    return name not in FORBIDDEN_NAMES and not (dunder and name in FORBIDDEN_ATTRIBUTES) and (dunder or may_bind(name))
+
+
+def refused_format(texts: Sequence[str] | None) -> str | None:
+    """Why `str.format` is refused: the fields of its text may lead to attributes, and so are read like these.
+
+    texts: what the text may be, None where the file does not show it.
+    """
+    if texts is None:
+        return "a format that does not stand in the file"
+    try:
+        names = {part for text in texts for field in _fields(text) for part in re.findall(r"\.\s*([^.\[]+)", field)}
+    except ValueError:
+        return None  # as it will raise where it is used
+    bad = next((name for name in sorted(names) if name.startswith("_") or name in FORBIDDEN_ATTRIBUTES | FOREIGN), None)
+    return None if bad is None else f"use of .{bad} in a format"
+
+
+def _fields(text: str) -> Iterator[str]:
+    """The fields of a format, also those inside of another's."""
+    for _, field, inner, _ in string.Formatter().parse(text):
+        if field is not None:
+            yield field
+            yield from _fields(inner or "")
 
 
 def refused_text(text: str) -> str | None:

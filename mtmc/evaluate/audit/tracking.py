@@ -61,11 +61,24 @@ class Tracking:
         while not isinstance(node, ast.Name):
             if isinstance(node, ast.Attribute) and node.attr in (*self._classes, "__class__"):
                 node = node.value
-            elif isinstance(node, ast.Call) and len(node.args) == 1 and _is_type(node.func):
+            elif (
+                isinstance(node, ast.Call) and len(node.args) == 1 and _is_type(node.func) and "type" not in self.bound
+            ):
                 node = node.args[0]
             else:
                 return False
         return node.id in self._own
+
+    def is_own_object(self, node: ast.AST) -> bool:
+        """Whether an expression is an object of the file's own, and no text or number that it keeps under a name."""
+        bindings = self._bindings.get(node.id, ()) if isinstance(node, ast.Name) else ()
+        return self.is_own(node) and not any(isinstance(value, ast.Constant) for value in bindings)
+
+    def texts(self, node: ast.AST) -> list[str] | None:
+        """The texts that an expression may be: one that stands there, or those that its name is bound to. None: others."""
+        bindings = self._bindings.get(node.id, []) if isinstance(node, ast.Name) else [node]
+        found = [value.value for value in bindings if isinstance(value, ast.Constant) and isinstance(value.value, str)]
+        return found if len(found) == len(bindings) and found else None
 
     def _alias(self, nodes: Sequence[ast.AST]) -> None:
         """Names that are bound to one path only stand for it, but in a class, where they are attributes as well."""
@@ -85,11 +98,15 @@ class Tracking:
 
     def _only(self, name: str, firsts: set[int]) -> bool:
         """Whether each binding of a name is to something of the file's own, or to a constant."""
-        return name not in self.paths and all(
-            value is not None
-            and (isinstance(value, Scope | ast.ClassDef | ast.Constant) or id(value) in firsts or self._makes(value))
-            for value in self._bindings[name]
-        )
+        return name not in self.paths and all(self._is_ours(value, firsts) for value in self._bindings[name])
+
+    def _is_ours(self, value: ast.AST | None, firsts: set[int]) -> bool:
+        if value is None:
+            return False
+        if isinstance(value, ast.FunctionDef | ast.AsyncFunctionDef):
+            return not value.decorator_list  # a kernel is an object of Triton's
+        plain = isinstance(value, ast.Lambda | ast.ClassDef | ast.Constant)
+        return plain or id(value) in firsts or self._makes(value)
 
     def _makes(self, value: ast.AST) -> bool:
         """Whether an expression makes an object of one of the file's classes, or of a class that nobody else uses."""
@@ -182,19 +199,19 @@ def imports(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def executed(tree: ast.Module) -> Iterator[tuple[ast.AST, frozenset[str]]]:
-    """All nodes but docstrings and what stands under `if __name__ == "__main__":`, which never runs here; with each the
-    names that the functions around it bind."""
+    """All nodes but docstrings; with each the names that the functions around it bind."""
     stack: list[tuple[ast.AST, frozenset[str]]] = [(tree, frozenset())]
     while stack:
         node, own = stack.pop()
-        if isinstance(node, ast.If) and _is_main_guard(node.test):
-            stack += [(child, own) for child in node.orelse]
-            continue
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             continue
         yield node, own
         outside = _outside(node) if isinstance(node, Scope) else ()
         inside = own | _bound(node) if isinstance(node, Scope) else own
+        if isinstance(node, Scope | ast.ClassDef):
+            inside -= _shared(node)  # these are the module's or Python's own, whatever the functions around bind
+        if isinstance(node, ast.ClassDef):
+            inside -= _stored_in(node)  # before a class binds such a name, it means the module's or Python's own
         stack += [(child, own if child in outside else inside) for child in _children(node)]
 
 
@@ -204,33 +221,35 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _outside(function: Scope) -> Sequence[ast.AST]:
-    """What of a function is computed outside of it."""
-    decorators = [] if isinstance(function, ast.Lambda) else function.decorator_list
-    return [*decorators, *function.args.defaults, *filter(None, function.args.kw_defaults)]
+    """What of a function is computed outside of it, as far as that is known: its arguments stand for their annotations."""
+    found = [*function.args.defaults, *function.args.kw_defaults, *arguments(function)]
+    if not isinstance(function, ast.Lambda):
+        found += [*function.decorator_list, function.returns, *getattr(function, "type_params", [])]
+    return list(filter(None, found))
 
 
 def _bound(function: Scope) -> frozenset[str]:
     """Names that a function binds: its arguments, and what it assigns but does not declare global."""
-    names, shared = {argument.arg for argument in arguments(function)}, set()
-    stack: list[ast.AST] = [] if isinstance(function, ast.Lambda) else [*function.body]
+    names = frozenset(argument.arg for argument in arguments(function))
+    return (names | _stored_in(function)) - _shared(function)
+
+
+def _stored_in(block: Scope | ast.ClassDef) -> frozenset[str]:
+    """Names that a function or class assigns."""
+    stored = (node for node in _block(block) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    return frozenset(node.id for node in stored)
+
+
+def _shared(block: Scope | ast.ClassDef) -> frozenset[str]:
+    """Names that a function or class declares global."""
+    return frozenset(name for node in _block(block) if isinstance(node, ast.Global) for name in node.names)
+
+
+def _block(block: Scope | ast.ClassDef) -> Iterator[ast.AST]:
+    """What stands in a function or class, without the functions, classes and comprehensions in it."""
+    stack: list[ast.AST] = [] if isinstance(block, ast.Lambda) else [*block.body]
     while stack:
         node = stack.pop()
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            names.add(node.id)
-        elif isinstance(node, ast.Global):
-            shared.update(node.names)
+        yield node
         if not isinstance(node, Scope | ast.ClassDef | _Comprehension):
             stack += ast.iter_child_nodes(node)
-    return frozenset(names - shared)
-
-
-def _is_main_guard(test: ast.expr) -> bool:
-    return (
-        isinstance(test, ast.Compare)
-        and isinstance(test.left, ast.Name)
-        and test.left.id == "__name__"
-        and len(test.ops) == 1
-        and isinstance(test.ops[0], ast.Eq)
-        and isinstance(test.comparators[0], ast.Constant)
-        and test.comparators[0].value == "__main__"
-    )

@@ -1,7 +1,7 @@
 """From (task, variant, candidate source) to modules and inputs: the same seeded way for reference and candidate.
 
-Texts are written to real files before they are executed, because Triton and `inspect` read them back. Runs in worker
-processes only.
+One text is executed and read back by Triton and `inspect`: `mtmc.syntax.canonical_text`, which the audit has read. Runs in
+worker processes only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mtmc.errors import TaskError
+from mtmc.evaluate.loading.same_text import remember
 from mtmc.evaluate.pool.server import out_of_memory
+from mtmc.syntax import canonical_text
 from mtmc.task import Task, Variant
 from mtmc.task.constants import apply_constants, integer_constants
 from mtmc.task.seeding import seed_torch
@@ -34,22 +36,30 @@ def candidate_text(source: str, constants: tuple[tuple[str, int], ...]) -> str:
 
     Module-level integers that the task's file replaces are replaced where the candidate has them too (it may be a copy
     of the reference); a candidate need not have any, and one that ties two of them together keeps its own.
+    Raises: SyntaxError as `canonical_text` does.
     """
-    known = integer_constants(source)
+    text = canonical_text(source)
+    known = integer_constants(text)
     try:
-        return apply_constants(source, [(name, value) for name, value in constants if name in known])
+        return apply_constants(text, [(name, value) for name, value in constants if name in known])
     except TaskError:
-        return source
+        return text
 
 
 def load_module(source: str, path: Path) -> types.ModuleType:
-    """Write a source to `path` and execute it as a module named like the file. Raises: whatever the source raises."""
-    path.write_text(source)
+    """Write a source's canonical text to `path` and execute it as a module named like the file.
+
+    Nothing of this file's own settings reaches it: what an import of the text would refuse is refused here.
+    Raises: whatever the source raises; SyntaxError as `canonical_text` does.
+    """
+    text = canonical_text(source)
+    path.write_bytes(text.encode())
+    remember(path, text)
     module = types.ModuleType(path.stem)
     module.__file__ = str(path)
     # dataclasses and Triton look the module of a class or kernel up by its name.
     sys.modules[path.stem] = module
-    exec(compile(source, str(path), "exec"), module.__dict__)
+    exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
     return module
 
 

@@ -3,7 +3,7 @@
 
 task: scaled_add
 status: build_error
-kind: CompilationError
+kind: NameError
 says: maks
 rules: misspelt
 """

@@ -3,7 +3,7 @@
 
 task: scaled_add
 status: build_error
-kind: CompilationError
+kind: NameError
 says: offset is not defined
 rules: misspelt
 """
