@@ -42,6 +42,7 @@ class Outcome:
     runtime_ms: median time of one forward at the full shapes in milliseconds; None unless status is "ok".
     runtime_low_ms, runtime_high_ms: 95% confidence interval of that median (measured), or None (estimated).
     trials: how many timed calls stand behind the median (0 for an estimate).
+    undecided: why the task's output tells no work from none, "" where it does: a runtime that earns no reward.
     metrics: numbers by name, where known: bytes_moved, bytes_min, flops, kernels, registers, spills, shared_memory,
         occupancy, roofline (fraction of the roofline reached, 0 to 1), error (norm-wise, against float64), ...
     """
@@ -54,6 +55,7 @@ class Outcome:
     runtime_kind: RuntimeKind | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
     diagnosis: Diagnosis | None = None
+    undecided: str = ""
 
     @property
     def ok(self) -> bool:
@@ -82,8 +84,9 @@ class Cost:
 
 
 def speedup(outcome: Outcome, baseline: Outcome) -> float | None:
-    """Baseline's runtime over this one's (above 1 is faster); None where either has no runtime."""
-    if outcome.runtime_ms is None or baseline.runtime_ms is None:
+    """Baseline's runtime over this one's (above 1 is faster); None where either has no runtime, or where results tell no
+    work from none (`Outcome.undecided`)."""
+    if outcome.runtime_ms is None or baseline.runtime_ms is None or outcome.undecided or baseline.undecided:
         return None
     return baseline.runtime_ms / outcome.runtime_ms
 
@@ -91,6 +94,8 @@ def speedup(outcome: Outcome, baseline: Outcome) -> float | None:
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
     """Plain JSON of an outcome; `outcome_from_json` is its inverse."""
     data = asdict(outcome)
+    if not outcome.undecided:  # as outcomes were written before there was such a thing
+        del data["undecided"]
     data["metrics"] = {name: float(outcome.metrics[name]) for name in sorted(outcome.metrics)}
     return data
 

@@ -9,7 +9,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +212,18 @@ def test_wall_seconds_end_the_search() -> None:
     result = fake(FakeEvaluator(seconds=0.02), budget=Budget(evaluations=1000, wall_seconds=1.0))
     assert result.finished == "1 seconds are spent"
     assert 2 <= result.evaluations <= 51  # of 0.02 s each
+
+
+def test_a_task_whose_output_tells_nothing_ends_with_its_root(tmp_path: Path) -> None:
+    class Blind(FakeEvaluator):
+        def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
+            reason = "its output says too little to tell work from none: output 0: zeros pass for it"
+            return [replace(outcome, undecided=reason) for outcome in super().evaluate(requests)]
+
+    result = fake(Blind(), budget=Budget(evaluations=9), out=tmp_path / "run", dumps=True)
+    assert len(result.tree) == 1 and result.finished == result.undecided != ""
+    assert result.best.speedup is None and result.undecided == load(tmp_path / "run").undecided
+    assert "No version of this task earns a reward" in (tmp_path / "run" / "report.md").read_text()
 
 
 def test_reaching_the_roofline_ends_the_search() -> None:

@@ -85,6 +85,7 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
         usd=cost.usd,
         steps=tuple(node.action.sentence for node in tree.path(best.id) if node.action is not None),
         finished=result.finished or "",
+        undecided=result.undecided,
     )
     versions = [(node.source, node.outcome) for node in tree if node is not tree.root]
     return replace(row, why=explained(row, versions, _library_steps(task, best) if exported else None))
@@ -140,7 +141,7 @@ def explained(
     versions: source and outcome of those that were made. steps: library ops that stay, and all steps of the best version.
     """
     baseline = row.better_baseline
-    if baseline is None or not row.best_ms or not row.correct:
+    if baseline is None or not row.best_ms or not row.correct or row.undecided:
         return None
     kernels = [outcome for source, outcome in versions if has_kernel(source)]
     right = [outcome.runtime_ms for outcome in kernels if outcome.ok and outcome.runtime_ms is not None]

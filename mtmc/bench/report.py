@@ -52,6 +52,7 @@ def markdown(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, An
         about(rows, left, settings),
         figures_table(rows),
         without_dissolved(rows),
+        left_out(rows),
         WORDS if rows else "",
         "![Sorted speedups](bench.png)" if picture else "",
         *(problems_section(level, [row for row in rows if row.level == level]) for level in _levels(rows)),
@@ -115,6 +116,15 @@ def without_dissolved(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def left_out(rows: Sequence[Row]) -> str:
+    """The problems without a speedup because results tell no work from none there."""
+    names = [row.id for row in rows if row.undecided]
+    if not names:
+        return ""
+    which = f"{', '.join(names)}: the output says too little to tell work from none"
+    return f"Left out of all means, and of fast_1 and fast_2 as if nothing were gained: {which}."
+
+
 def figures_column(figures: LevelFigures) -> dict[str, str]:
     """The figures of one level in words, by name."""
     over = {
@@ -166,6 +176,8 @@ def note(row: Row) -> str:
         return f"{spelled(row.failure.kind)}: {row.failure.message}"
     if not row.correct:
         return f"not right: {row.finished}"
+    if row.undecided:
+        return f"no reward: {row.undecided}"
     told = f"{spelled(row.why.kind)}: {row.why.text}" if row.why is not None else ""
     cut = row.finished if row.finished.startswith("cut off") else ""
     handed = "the reference itself" if row.is_reference else ""

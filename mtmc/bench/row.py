@@ -66,7 +66,8 @@ class Row:
     evaluations: versions evaluated, the root included. statuses: how many versions ended how.
     gpu_seconds: seconds that evaluations held a GPU, see `mtmc.bench.facts`. seconds: wall time of the problem.
     steps: sentences of the actions that led to the best version. finished: why the search ended.
-    candidate: file that was scored, "" for a search.
+    candidate: file that was scored, "" for a search. undecided: why results tell no work from none here, "" where they do:
+        such a problem has no speedup.
     """
 
     level: str
@@ -94,6 +95,7 @@ class Row:
     finished: str = ""
     candidate: str = ""
     why: Why | None = None
+    undecided: str = ""
 
     @property
     def id(self) -> str:
@@ -101,12 +103,13 @@ class Row:
         return f"{self.level}/{self.name}"
 
     def speedup(self, baseline: str = EAGER) -> float | None:
-        """Of what is handed back over a baseline; None where it is not right, or a runtime is not known.
+        """Of what is handed back over a baseline; None where it is not right, or a runtime is not known, or where results
+        tell no work from none.
 
         The reference itself is handed back at exactly 1 over eager, which it is.
         """
         other = self.baselines_ms.get(baseline)
-        return other / self.best_ms if self.correct and other and self.best_ms else None
+        return other / self.best_ms if self.correct and other and self.best_ms and not self.undecided else None
 
     @property
     def better_baseline(self) -> str | None:

@@ -93,6 +93,7 @@ def _scored(
         seconds=time.monotonic() - started,
         finished="" if best.outcome.ok else _told(best.outcome),
         candidate=best.path.name,
+        undecided=root.undecided,
     )
     return replace(row, why=explained(row, [(each.source, each.outcome) for each in judged]))
 

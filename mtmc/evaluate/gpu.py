@@ -31,6 +31,7 @@ from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.measure.questions import ENDED, Measured
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.evaluate.sandbox.lockdown import sandbox_mode
 from mtmc.evaluate.settings import require_numbers
 from mtmc.outcome import Outcome
@@ -201,7 +202,7 @@ class GpuEvaluator(Evaluator):
                 profile=self._settings.profile,
             )
         if isinstance(answer.found, Measured):
-            self._warn(request.task, answer.found.warnings)
+            self._warn(request.task, Weaknesses(answer.found.warnings, answer.found.undecided).sentences)
             return _measured(answer.found, {**metrics, "queued_s": queued})
         assert isinstance(answer.found, Failure)
         return _failed(answer.found, process)
@@ -264,6 +265,7 @@ def _measured(found: Measured, metrics: Mapping[str, float]) -> Outcome:
         trials=found.timing.trials,
         runtime_kind="measured",
         metrics={**found.metrics, **metrics},
+        undecided=found.undecided,
     )
 
 

@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,7 +96,7 @@ class LabEvaluator(Evaluator):
         self._check = Pool(self._pool_settings(warm_check, interpret, "keeper", sandbox))
         self._closed = False
         self._read: dict[str, Resources] = {}  # by hash of the compiled kernel
-        self._admitted: set[Task] = set()
+        self._admitted: dict[Task, str] = {}  # why a task is undecided, "" where it is not
         self._admission = threading.Lock()
         self._floors: dict[Task, Floor] = {}
         self._floors_lock = threading.Lock()
@@ -144,7 +144,7 @@ class LabEvaluator(Evaluator):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
-        self._admit(request.task)
+        undecided = self._admit(request.task)
         built = self._job(self._build, "build", build, request, {"target_name": self._settings.target})
         if isinstance(built, Outcome):
             return built
@@ -158,7 +158,7 @@ class LabEvaluator(Evaluator):
         if isinstance(counted, Outcome):
             return counted
         unsound = self._unearned(request, pinned, counted) or _other_launches(built, counted)
-        return unsound or self._estimate(built, checked.metrics, counted)
+        return unsound or replace(self._estimate(built, checked.metrics, counted), undecided=undecided)
 
     def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
         """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
@@ -187,18 +187,21 @@ class LabEvaluator(Evaluator):
         )
         return Outcome("rejected", diagnosis=Diagnosis("estimate", "LowPrecision", message))
 
-    def _admit(self, task: Task) -> None:
-        """Look a task over, once, and tell what is weak about it. Raises: TaskError if it cannot be searched."""
+    def _admit(self, task: Task) -> str:
+        """Look a task over, once, and tell what is weak about it. Returns: `Outcome.undecided` of its versions.
+
+        Raises: TaskError if it cannot be searched."""
         with self._admission:
             if task in self._admitted:
-                return
+                return self._admitted[task]
             result = self._check.run(weaknesses, {"task": task})
-            self._admitted.add(task)
+            undecided = self._admitted[task] = "" if result.value is None else result.value.undecided
         if result.value is None:
             _log.warning("task %s could not be looked over: %s", task.name, result.status)
-            return
-        for warning in result.value:
+            return undecided
+        for warning in result.value.sentences:
             _log.warning("task %s: %s", task.name, warning)
+        return undecided
 
     def _floor(self, task: Task) -> Floor:
         """See `mtmc.evaluate.counting.floor.floor`; found once for a task. Raises: TaskError, EvaluatorError."""

@@ -15,6 +15,8 @@ def why_no_gain(tree: Tree) -> str:
     """
     if tree.best.id != ROOT_ID:
         return ""
+    if tree.root.outcome.undecided:
+        return tree.root.outcome.undecided
     versions = [node for node in tree if node.id != ROOT_ID]
     if not versions:
         return "no version is faster: none was made"

@@ -72,7 +72,9 @@ def _result(record: RunRecord) -> str:
         over_root = speedup(outcome, tree.root.outcome)
         rows.append((name, "", runtime_text(outcome), "" if over_root is None else factor(over_root)))
     rows.append(("best", f"#{best.id}", runtime_text(best.outcome), _gain(tree, best.id)))
-    if best.id == tree.root.id:
+    if tree.root.outcome.undecided:
+        verdict = f"Nothing was tried: {cell(tree.root.outcome.undecided)}. No version of this task earns a reward."
+    elif best.id == tree.root.id:
         verdict = "No version was faster than the root."
     elif gain is None:
         verdict = f"The best version is #{best.id}; the root has no runtime, so no speedup is known."

@@ -90,6 +90,11 @@ class SearchResult:
         return RunTree(self.versions, lambda: self.record)
 
     @property
+    def undecided(self) -> str:
+        """Why the task's output tells no work from none, "" where it does: such a search ends with its root."""
+        return self.versions.root.outcome.undecided
+
+    @property
     def best(self) -> Version:
         """The fastest version that is right, the root where nothing is faster."""
         return _version(self.tree, self.tree.best)

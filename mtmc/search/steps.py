@@ -50,7 +50,7 @@ def select(run: Run) -> list[int]:
     if run.pending is not None:
         batch, run.pending = run.pending, None
     else:
-        run.finished = exhausted(run.settings.budget, run.spent)
+        run.finished = run.tree.root.outcome.undecided or exhausted(run.settings.budget, run.spent)
         if run.finished is not None:
             return []
         asked = batch_size(run.settings.budget, run.spent, run.settings.batch)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mtmc.bench.figures import by_level, fast_p, geometric_mean, level_figures, mean, speedups
-from mtmc.bench.report import without_dissolved
-from mtmc.bench.row import AUTOTUNE, COMPILE, EAGER, Failure
+from mtmc.bench.report import left_out, markdown, note, without_dissolved
+from mtmc.bench.row import AUTOTUNE, COMPILE, EAGER, Failure, row_from_json, row_to_json
 from tests.bench.faults import row
 
 ROWS = [
@@ -68,3 +68,23 @@ def test_means_without_the_problems_whose_work_dissolves_are_told_apart() -> Non
     told = without_dissolved(rows)
     assert told.startswith("level1 without constant, whose") and "geometric mean 1.41x over eager" in told
     assert without_dissolved(ROWS) == ""
+
+
+def test_a_problem_whose_output_tells_nothing_has_no_speedup_and_is_named() -> None:
+    silent = row(
+        "zeros", 348.0, undecided="its output says too little to tell work from none: output 0: zeros pass for it"
+    )
+    rows = [*ROWS, silent]
+    [figures] = by_level(rows)
+    assert silent.speedup() is None and figures.over[EAGER] == level_figures("level1", ROWS).over[EAGER]
+    assert figures.problems == 7 and fast_p(rows, 1.0) == pytest.approx(2 / 7)
+    assert "level1/zeros" in left_out(rows) and "too little" in left_out(rows) and left_out(ROWS) == ""
+    assert note(silent).startswith("no reward: its output says too little")
+    text = markdown(rows, [], {}, picture=False)
+    assert left_out(rows) in text and "348.00x" not in text
+
+
+def test_rows_of_before_there_was_such_a_thing_can_be_read() -> None:
+    old = row_to_json(ROWS[0])
+    del old["undecided"]
+    assert row_from_json(old) == ROWS[0]

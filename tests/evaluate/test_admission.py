@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mtmc.errors import TaskError
+from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.reference.admission import FIXED_BYTES, Admission, admit, bytes_needed
 from mtmc.evaluate.reference.memory import Footprint
 from mtmc.task import Task, Variant, load_task
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> Iterator[None]:
+    """As in a worker: a full collection goes through all of torch, and calibrating collects often."""
+    freeze()
+    yield
+    gc.unfreeze()
+
 
 MODEL = """
 import torch
@@ -131,6 +143,39 @@ def test_a_reference_that_reads_values_is_weighed_by_running_it(tmp_path: Path) 
 def test_degenerate_tasks_are_warned_of(tmp_path: Path, forward: str, inputs: str, warning: str) -> None:
     found = admitted(tmp_path, forward, inputs).warnings
     assert any(warning in text for text in found), found
+
+
+LINEAR = "self.layer = nn.Linear(40, 40)"
+
+
+@pytest.mark.parametrize(
+    ("forward", "init", "reason"),
+    [
+        ("return inputs[0] * 0 + 3", "pass", "output 0: one number throughout passes for it"),
+        ("return (self.layer(inputs[0]) * 0, inputs[0] > 1e9)", LINEAR, "output 0: zeros pass for it; output 1: zeros"),
+        ("x = self.layer(inputs[0]); return (x - x.mean(-1, keepdim=True)).mean(-1)", LINEAR, "zeros pass for it"),
+        ("x = inputs[0]; return torch.linalg.vector_norm(x / x.norm())", "pass", "one number throughout passes"),
+        ("return (inputs[0].sign() * 0 + self.layer.weight[0])", LINEAR, "the same whatever the inputs are"),
+        ("return inputs[0] + 1e-30 * self.layer(inputs[0])", LINEAR, "the same whatever the weights are"),
+    ],
+)
+def test_a_task_that_tells_no_work_from_none_is_undecided(tmp_path: Path, forward: str, init: str, reason: str) -> None:
+    found = admitted(tmp_path, forward, init=init)
+    assert found.warnings and reason in found.undecided
+    assert found.undecided in found.weaknesses.sentences[-1] and "earns a reward" in found.weaknesses.sentences[-1]
+
+
+@pytest.mark.parametrize(
+    ("forward", "init"),
+    [
+        ("return inputs[0] * 0 + 3, inputs[0] * 1e-5", "pass"),  # float64 tells zeros from small numbers
+        ("return inputs[0] + self.scale * inputs[0].tanh()", "self.scale = nn.Parameter(torch.full((40,), 1e-8))"),
+        ("return inputs[0] + torch.relu(self.layer(inputs[0]) - 20)", LINEAR),
+        ("return inputs[0] * 2, inputs[0] > 1e9", "pass"),
+    ],
+)
+def test_a_task_that_some_check_tells_from_none_is_not(tmp_path: Path, forward: str, init: str) -> None:
+    assert admitted(tmp_path, forward, init=init).undecided == ""
 
 
 def test_a_task_that_does_not_use_its_weights_is_warned_of(tmp_path: Path) -> None:

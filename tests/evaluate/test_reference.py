@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.loading.degenerate import move_degenerate, perturb
 from mtmc.evaluate.loading.heavy_tails import REST, HeavyTails
 from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
+from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.reference import calibrating
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output
@@ -25,6 +27,15 @@ from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.evaluate.reference.tf32 import Tf32Convolutions, library_precision
 from mtmc.task import Task, Variant
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen() -> Iterator[None]:
+    """As in a worker: a full collection goes through all of torch, and calibrating collects often."""
+    freeze()
+    yield
+    gc.unfreeze()
+
 
 SOURCE = """
 import numpy

@@ -25,6 +25,7 @@ from mtmc.evaluate.check.answers import OutOfMemory, Raised, Result
 from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name, plan
 from mtmc.evaluate.plain import from_plain
 from mtmc.evaluate.pool.server import read_message, write_message
+from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.outcome import Diagnosis
 from mtmc.protocols import Depth
 from mtmc.task import Task
@@ -75,11 +76,11 @@ def check(
         return _check_cases(candidate, task, plan(task, depth, check_variants), seed)
 
 
-def weaknesses(task: Task) -> tuple[str, ...]:
-    """Look a task over at its small shapes. Returns: warnings, see `Admission`. Raises: TaskError if it is refused."""
+def weaknesses(task: Task) -> Weaknesses:
+    """Look a task over at its small shapes. Raises: TaskError if it is refused."""
     from mtmc.evaluate.reference.admission import admit
 
-    return admit(task, "cpu", Path.cwd()).warnings
+    return admit(task, "cpu", Path.cwd()).weaknesses
 
 
 def _check_cases(candidate: _Candidate, task: Task, todo: Plan, seed: int) -> Checked | Failure:

@@ -204,7 +204,8 @@ class Oracle:
         metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": time.perf_counter() - ended}
         if reference.calibration is not None and (error := reference.calibration.error) is not None:
             metrics["reference_error"] = error
-        return replace(found, metrics={**found.metrics, **metrics}, warnings=state.admission.warnings)
+        told = state.admission
+        return replace(found, metrics={**found.metrics, **metrics}, warnings=told.warnings, undecided=told.undecided)
 
     # -- the device ----------------------------------------------------------------------------------------------
 

@@ -60,11 +60,12 @@ class About:
 
 @dataclass(frozen=True)
 class Measured:
-    """The runtime of a version that is right, its metrics, and what its task's admission warns of."""
+    """The runtime of a version that is right, its metrics, and what its task's admission tells, see `Admission`."""
 
     timing: Timing
     metrics: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    undecided: str = ""
 
 
 @dataclass(frozen=True)

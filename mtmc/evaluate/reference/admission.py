@@ -2,7 +2,8 @@
 
 Refused is a reference that nothing can be compared with: it raises, gives NaN, differs from run to run, or does not fit
 into memory. Warned of is one that a kernel can answer without doing the work: its output is constant, or zero as far as
-KernelBench's tolerance shows, or the same whatever an input or the weights are.
+KernelBench's tolerance shows, or the same whatever an input or the weights are. Where that goes for all of its outputs and
+by every rule of the check, it is undecided (`mtmc.evaluate.reference.telling`): no version of it earns a reward.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from mtmc.evaluate.reference.effects import Effects, find, kept_tensors
 from mtmc.evaluate.reference.memory import Footprint, Gauge, dense, estimate, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.evaluate.reference.returned import comparable, describe, flatten
+from mtmc.evaluate.reference.telling import undecided
+from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.task import Task, Variant
 from mtmc.task.reference import flat_tensors
 
@@ -44,13 +47,19 @@ class Admission:
 
     bytes_needed: of memory on the device, for the oracle's process and the candidate's together.
     warnings: sentences on what a kernel could leave out unnoticed. calibration: for every later `Reference` at the same
-    shapes (`variant`).
+    shapes (`variant`). undecided: why no version of it can be told from one that does no work, "" where it can.
     """
 
     bytes_needed: int
     warnings: tuple[str, ...]
     calibration: Calibration
     variant: str
+    undecided: str = ""
+
+    @property
+    def weaknesses(self) -> Weaknesses:
+        """What is told of the task."""
+        return Weaknesses(self.warnings, self.undecided)
 
 
 def admit(task: Task, device: str, folder: Path) -> Admission:
@@ -69,7 +78,8 @@ def admit(task: Task, device: str, folder: Path) -> Admission:
     warnings = (*_degenerate(outputs), *_blind(reference, outputs))
     del reference, outputs
     release(device)
-    return Admission(needed, warnings, calibration, variant.label)
+    told = undecided(task, device, folder, SEEDS) if warnings else ""
+    return Admission(needed, warnings, calibration, variant.label, told)
 
 
 def bytes_needed(footprint: Footprint, device: str) -> int:
