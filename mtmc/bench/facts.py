@@ -24,7 +24,7 @@ from mtmc.tree import KernelNode
 if TYPE_CHECKING:
     from mtmc.rewrite.graph import Graph
 
-GPU_STAGES = ("ready_s", "check_s", "time_s", "verify_s")
+GPU_STAGES = ("ready_s", "check_s", "time_s", "verify_s", "loop_s")
 """Metrics of a measured outcome: seconds that it held the GPU."""
 ON_DEVICE = ("check", "time", "verify")
 """Gates that need the GPU."""

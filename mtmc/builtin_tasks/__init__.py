@@ -16,5 +16,8 @@ The other shapes can be given in two ways, here and in a user's file:
 2. `get_small_inputs()`, and `get_small_init_inputs()` where the constructor's arguments change too: they return the
    lists at small shapes. For files whose sizes are no module-level integers.
 
+`CUDA_GRAPH = True` says that the module is called under a CUDA graph: runtimes are then those of the device alone, and what
+the host does for a call counts for nothing. Without it a runtime is the larger of both (docs/evaluator.md).
+
 What a file does not give is derived by trial (`mtmc.task.shapes`).
 """

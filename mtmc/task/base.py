@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mtmc.errors import TaskError
+from mtmc.syntax import parse
+
+CUDA_GRAPH = "CUDA_GRAPH"
+"""Module-level name by which a task's file says that the module is called under a CUDA graph (`CUDA_GRAPH = True`)."""
 DECLARATION = "VARIANTS"
 """Module-level name of a task's declared shapes: {"small": {constant: integer}, "odd1": {...}, ...}."""
 
@@ -57,3 +64,27 @@ class Task:
     def variants(self) -> tuple[Variant, ...]:
         """All sets of shapes: full, small, then the held-out ones."""
         return (self.full, self.small, *self.held_out)
+
+    @property
+    def cuda_graph(self) -> bool:
+        """Whether the module is called under a CUDA graph, so that the host's work for a call costs its user nothing: a
+        runtime is then the device's time alone. The file says so by `CUDA_GRAPH`."""
+        return under_cuda_graph(self.source, self.name)
+
+
+@functools.lru_cache(maxsize=256)
+def under_cuda_graph(source: str, name: str) -> bool:
+    """See `Task.cuda_graph`. Raises: TaskError if the constant is not True or False."""
+    if CUDA_GRAPH not in source:
+        return False
+    for node in parse(source).body:
+        targets = (
+            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+        )
+        if not any(isinstance(target, ast.Name) and target.id == CUDA_GRAPH for target in targets):
+            continue
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        if not isinstance(value, ast.Constant) or not isinstance(value.value, bool):
+            raise TaskError(f"task {name}: line {node.lineno}: {CUDA_GRAPH} must be True or False")
+        return value.value
+    return False

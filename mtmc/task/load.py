@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
 from mtmc.syntax import parse
-from mtmc.task.base import DECLARATION, Task, Variant
+from mtmc.task.base import DECLARATION, Task, Variant, under_cuda_graph
 from mtmc.task.bundling import bundle
 from mtmc.task.constants import integer_constants
 
@@ -175,6 +175,7 @@ def _task_from_path(path: Path) -> Task:
 def _task(source: str, name: str, trusted: bool) -> Task:
     """The task of a checked text. trusted: its declared shapes are known to work (built-in), so nothing is run."""
     tree = check_source(source, name)
+    under_cuda_graph(source, name)
     variants = declared_variants(tree, name)
     small = variants.pop("small", None)
     held_out = tuple(variants[label] for label in sorted(variants, key=lambda label: int(label.removeprefix("odd"))))

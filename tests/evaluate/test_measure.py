@@ -129,6 +129,42 @@ def test_cheating_from_the_tenth_call_on_is_seen(evaluator: GpuEvaluator):
     assert (outcome.status, outcome.diagnosis.stage) == ("wrong_result", "time")
 
 
+@pytest.mark.parametrize(
+    "forward",
+    [
+        # gives again what it gave before, where it is called at another address
+        "if x.data_ptr() != self.kept.setdefault('at', x.data_ptr()):\n            return self.kept['out']\n",
+        # has another place for its outputs, and works only now and then
+        "self.kept['n'] = self.kept.get('n', 0) + (x.data_ptr() != self.kept.setdefault('at', x.data_ptr()))\n"
+        "        if self.kept['n'] % 5:\n            return self.kept['out']\n",
+    ],
+)
+def test_work_that_is_left_out_of_calls_in_a_row_is_seen(evaluator: GpuEvaluator, forward: str):
+    source = changed(FORWARD, "    kept = {}\n\n" + FORWARD + f"        {forward}").replace(
+        "        return out", "        self.kept['out'] = out\n        return out"
+    )
+    outcome = found(evaluator, source)
+    assert (outcome.status, outcome.diagnosis.stage) == ("wrong_result", "time")
+    assert "in a row" in outcome.diagnosis.message
+
+
+def test_what_the_host_takes_is_part_of_a_runtime_unless_the_task_is_called_under_a_cuda_graph(evaluator: GpuEvaluator):
+    lazy = changed(FORWARD, "    kept = {}\n\n" + FORWARD + LATE)
+    graphed = dataclasses.replace(SMALL, source=f"CUDA_GRAPH = True\n{SMALL.source}")
+    assert graphed.cuda_graph and not SMALL.cuda_graph
+    for task in (SMALL, graphed):
+        outcome = found(evaluator, lazy, task=task)
+        assert outcome.ok, outcome
+        assert outcome.metrics["host_ms"] > outcome.metrics["device_ms"] + 40
+        assert outcome.runtime_ms == outcome.metrics["device_ms" if task is graphed else "call_ms"]
+        assert outcome.metrics["call_ms"] >= outcome.metrics["host_ms"]
+
+
+LATE = """        if x.data_ptr() != self.kept.setdefault('at', x.data_ptr()):
+            sum(range(6_000_000))  # of a host that has more to do where the calls are in a row
+"""
+
+
 def test_the_input_must_stay_as_it_is(evaluator: GpuEvaluator):
     outcome = found(evaluator, changed("        return out", "        x.zero_()\n        return out"))
     assert (outcome.status, outcome.diagnosis.kind) == ("wrong_result", "InputMutated")

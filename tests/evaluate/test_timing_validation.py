@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtmc.evaluate.measure import calibration
+from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, Slots
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TimingBudget
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.examination import Samples
@@ -109,11 +110,18 @@ class Disturbed:
         flushes = [0.06 + 2 * each for each in late] if ahead else []
         return Samples([0.02] * 15, [0.17 + each for each in late], flushes, ahead)
 
+    def in_a_row(self, draw: object, number: int, counted: int, budget: LoopBudget, slots: Slots) -> Rounds:
+        assert budget.least == budget.most == 5
+        usual = [0.01, 0.01, 0.01, 0.4, 0.5]
+        return Rounds(counted, hosts=usual, seen=[slots.output_step / 1e9 + each for each in usual])
+
 
 def test_the_overhead_is_that_of_undisturbed_calls():
     table = calibration.run(Disturbed(), HostBackend())  # type: ignore[arg-type]
     assert [ms for _, ms in table.ahead.points] == pytest.approx([0.15] * 2)
     assert table.flush_ms == pytest.approx(0.06)
+    assert [ms for _, ms in table.loop.points] == pytest.approx([0.01 + size / 1e9 for size in (1 << 12, 1 << 20)])
+    assert table.loop_host_ms == 0.01
 
 
 def test_the_floor_holds_only_where_the_reference_keeps_it():

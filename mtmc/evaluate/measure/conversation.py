@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.answers import OutOfMemory, Raised
-from mtmc.evaluate.measure.flags import DONE, GATE, Flags
+from mtmc.evaluate.measure.call_time import Moments
+from mtmc.evaluate.measure.flags import DONE, GATE, HOST_LAST, HOST_LED, LED, Flags
 from mtmc.evaluate.measure.questions import ENDED
 from mtmc.evaluate.measure.wire import Enqueued, Gone, Line, Nonsense, Request, Said, Silent
 from mtmc.outcome import Diagnosis, Status
@@ -97,6 +98,11 @@ class Conversation:
         self._words[GATE] = serial
         raise self._out_of_turn(said)
 
+    def begins(self, serial: int) -> None:
+        """Wait until the candidate's process is ready for calls in a row."""
+        if not self.enqueued(serial):
+            raise self._silent()
+
     def await_done(self, serial: int, start: float) -> float:
         """Milliseconds from `start` until the candidate's stream raises its flag."""
         words = self._words
@@ -109,6 +115,23 @@ class Conversation:
                 if said is None:
                     continue
                 raise self._out_of_turn(said, "before it was done")
+            if time.monotonic() > self._deadline:
+                raise self._silent()
+
+    def await_loop(self, serial: int, start: float) -> Moments:
+        """When calls in a row came how far. A word that was not written before the last one counts as written then."""
+        words, seen, left = self._words, dict[int, float](), [HOST_LED, LED, HOST_LAST, DONE]
+        while True:
+            for _ in range(500):
+                for place in [each for each in left if words[each] == serial]:
+                    seen[place] = (time.perf_counter() - start) * 1e3
+                    left.remove(place)
+                if DONE in seen:
+                    return Moments(*(seen.get(place, seen[DONE]) for place in (HOST_LED, LED, HOST_LAST, DONE)))
+            if self._line.speaks() and words[DONE] != serial:
+                said = self._heard_early()
+                if said is not None:
+                    raise self._out_of_turn(said, "before it was done")
             if time.monotonic() > self._deadline:
                 raise self._silent()
 

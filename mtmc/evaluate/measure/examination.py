@@ -13,6 +13,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name
 from mtmc.evaluate.measure.backend import DeviceBackend
+from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, Slots
+from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, Draw
 from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation
 from mtmc.evaluate.measure.flags import GATE, Flags
@@ -95,7 +97,7 @@ class Examination:
         self._asked = conversation
         self._buffer = buffer
         self._backend = backend
-        self._words = flags.words
+        self._flags, self._words = flags, flags.words
         self._draw_seed = draw_seed
 
     # -- correctness ---------------------------------------------------------------------------------------------
@@ -244,6 +246,11 @@ class Examination:
         said = self._asked.hear(Returned)
         self._buffer.compare(said, expected, self._asked.stage, where)
         return _Times(wall, wall, None)
+
+    def in_a_row(self, draw: Draw, number: int, counted: int, budget: LoopBudget, slots: Slots) -> Rounds:
+        """Calls in a row, see `calls_in_a_row`. draw: what a seed should give. counted: calls that a round counts."""
+        calls = CallsInARow(self._asked, self._buffer, self._backend, self._flags, slots, self._draw_seed)
+        return calls.rounds(draw, number, counted, budget)
 
     def _call(self, expected: ExpectedOutputs, number: int, places: Any, serial: int, gated: bool = True) -> Call:
         return Call(

@@ -11,6 +11,8 @@ PAGE = 4096
 GATE, DONE, OWN_GATE = 0, 16, 32
 """Places of flags in the page, in 32-bit words, each in a cache line of its own: opened by the oracle for the candidate's
 stream, written by the candidate's stream when its outputs lie in the arena, and the oracle's gate for its own stream."""
+LED, HOST_LED, HOST_LAST = 48, 64, 80
+"""Of calls in a row, see `mtmc.evaluate.measure.call_time`: written by the candidate's stream, and twice by its host."""
 
 
 class Flags:

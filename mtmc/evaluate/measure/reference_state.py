@@ -14,7 +14,9 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.check.layout import aligned, dense_places, place
 from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.evaluate.measure.backend import DeviceBackend
+from mtmc.evaluate.measure.call_time import Slots
 from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
+from mtmc.evaluate.measure.reference_cache import memory_of as device_memory
 from mtmc.evaluate.reference.admission import Admission, admit
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.effects import find
@@ -57,7 +59,7 @@ SPARE_OUTPUT = 1 << 20
 class ReferenceState:
     """One task on one device. Raises (constructor): TaskError if the task is not admitted.
 
-    gateable: see `ReferenceClock.gateable`.
+    gateable: see `ReferenceClock.gateable`. slots: for calls in a row. needed: bytes of inputs and outputs in the arena.
     """
 
     def __init__(self, task: Task, backend: DeviceBackend, folder: Path, draw_seed: Callable[[], int]) -> None:
@@ -71,7 +73,7 @@ class ReferenceState:
         self._calibrations: dict[tuple[int, bool], Calibration] = {}
         if self.admission.variant == self.variants[0].label:
             self._calibrations[0, False] = self.admission.calibration
-        self.needed = self._sizes()
+        self.slots, self.needed = self._sizes()
         self.work = self._work()
 
     @property
@@ -126,17 +128,20 @@ class ReferenceState:
         sizes = [dense(part) for part in (inputs, list(weights.values()), outputs)]
         return Work(sizes[0], sizes[1], sizes[2], int(products.get_total_flops()), name, tf32_flops(products, name))
 
-    def _sizes(self) -> tuple[int, int]:
-        """Bytes of the input and output pieces: those of the largest set of shapes."""
-        inputs, outputs = 0, 0
+    def _sizes(self) -> tuple[Slots, tuple[int, int]]:
+        """Slots for calls in a row at the full shapes; bytes of the input and output pieces: of all slots, or of the largest
+        set of shapes."""
+        sizes: list[tuple[int, int]] = []
         for variant in range(len(self.variants)):
             reference, seed = self.reference(variant)[0], self._draw_seed()
             drawn = reference.draw(seed)  # no oracle: its float64 models are made while a candidate is at work
             results = flatten(reference.run(drawn, seed))[0]
-            inputs = max(inputs, place(tensors_of(drawn))[1])
             kept = [find(reference.model, path) for path in self.admission.calibration.effects.state]
-            outputs = max(outputs, dense_places([*results, *kept])[1])
-        return inputs + aligned(1), outputs + SPARE_OUTPUT
+            sizes.append((place(tensors_of(drawn))[1], dense_places([*results, *kept])[1]))
+        slots = Slots.of(*sizes[0], total=device_memory(self._backend.device).total)
+        inputs = max(slots.count * slots.input_step, *(size for size, _ in sizes))
+        outputs = max(slots.count * slots.output_step, *(size for _, size in sizes))
+        return slots, (inputs + aligned(1), outputs + SPARE_OUTPUT)
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:

@@ -7,12 +7,14 @@ at gigabytes takes as long as the candidate's.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import torch
 
 from mtmc.evaluate.measure.backend import DeviceBackend
+from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, counted_calls
+from mtmc.evaluate.measure.clock import median
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
 from mtmc.evaluate.reference.reference import ExpectedOutputs
 
@@ -31,13 +33,15 @@ class ReferenceClock:
     (a thousand kernels; recurrent nets have more), its host code counts too, and that of the versions. One that
     changes its inputs has no time here.
 
-    gateable: whether its work can be enqueued; None before the first call, where that is not known yet.
+    gateable: whether its work can be enqueued; None before the first call, where that is not known yet. times: of its calls.
+    hosts: of calls in a row, what the host takes for each, see `call_time`.
     """
 
     def __init__(self, backend: DeviceBackend, flags: Flags, model: Any, gateable: bool | None = None) -> None:
         self._backend, self._flags, self._model = backend, flags, model
         self.gateable = gateable
         self.times: list[float] = []
+        self.hosts: list[float] = []
 
     def enqueues(self, expected: ExpectedOutputs) -> bool:
         """Whether a version's calls are to be enqueued as well: like is compared with like, so that a version gains
@@ -52,6 +56,21 @@ class ReferenceClock:
         if len(self.times) >= MOST:
             return forward()
         return self._open(forward) if self.gateable is False else self._gated(forward)
+
+    def in_a_row(self, inputs: Sequence[Any], budget: LoopBudget) -> None:
+        """Note what the host takes a call, where calls follow one another. inputs: of all of them; it leaves them as they
+        are."""
+        if not self.times:
+            return
+        counted, started = counted_calls(median(self.times)), time.monotonic()
+        while not budget.enough(len(self.hosts), time.monotonic() - started):
+            for _ in range(LEAD):
+                self._model(*inputs)
+            begun = time.perf_counter()
+            for _ in range(counted):
+                self._model(*inputs)
+            self.hosts.append((time.perf_counter() - begun) * 1e3 / counted)
+            self._backend.synchronize()
 
     def _open(self, forward: Callable[[], _Result]) -> _Result:
         """Notes milliseconds from the call to the end of its work."""

@@ -13,6 +13,7 @@ import linecache
 import os
 import pickle
 import socket
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -26,11 +27,11 @@ import torch
 from mtmc.evaluate.audit.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.check.answers import MISSING, OutOfMemory, Raised, Text
 from mtmc.evaluate.check.candidate import poisoned_memory
-from mtmc.evaluate.check.layout import Place, aligned, dense_places, memory_order, view
+from mtmc.evaluate.check.layout import Place, aligned, dense_places, dense_strides, memory_order, view
 from mtmc.evaluate.compiling.prebuilt import install, know, prime
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure.backend import DeviceBackend, open_backend
-from mtmc.evaluate.measure.flags import DONE, GATE, Flags
+from mtmc.evaluate.measure.flags import DONE, GATE, HOST_LAST, HOST_LED, LED, Flags
 from mtmc.evaluate.measure.kernels_seen import kernels_of
 from mtmc.evaluate.measure.wire import (
     READY,
@@ -41,6 +42,7 @@ from mtmc.evaluate.measure.wire import (
     Hello,
     Line,
     Load,
+    Loop,
     Open,
     Output,
     Profile,
@@ -57,6 +59,9 @@ from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
 from mtmc.task.seeding import seed_torch
 
 _copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
+OWN_MODELS: dict[str, Callable[..., Any]] = {"clone": torch.clone, "identity": lambda x: x}
+BEGIN_S = 10.0
+"""Seconds until calls in a row must have been let begin: the oracle is gone otherwise."""
 TOKEN = 32
 """Characters by which the oracle knows which process a connection is from."""
 
@@ -173,12 +178,14 @@ class _Subject:
         self._remembered: dict[int, Remembered] = {}
         self._modules: dict[str, tuple[ModuleType, Path]] = {}  # by text: one at shapes that change no constant
         self._paths: dict[int, Path] = {}
+        self._returned: dict[int, Returned] = {}  # what the last call of a model gave
 
     def answer(self, request: Any) -> None:
         """Do what is asked and say how it went."""
         kinds: dict[type, Callable[[Any], Said]] = {
             Load: self._load,
             Call: self._call,
+            Loop: self._loop,
             Profile: self._profile,
             Forget: self._forget,
         }
@@ -187,7 +194,7 @@ class _Subject:
             if self._refusals:  # swallowed: a version that falls back is not the version that was built
                 said = Raised(diagnose("check", "NotPrebuilt", self._refusals[0], ""))
         except Exception as error:
-            said = self._failed(error, request.model if isinstance(request, Load | Call | Profile) else -1)
+            said = self._failed(error, request.model if isinstance(request, Load | Call | Loop | Profile) else -1)
         self._line.say(said)
 
     def _failed(self, error: Exception, model: int) -> Raised | OutOfMemory:
@@ -202,6 +209,7 @@ class _Subject:
     def _forget(self, _: Forget) -> Ready:
         """As after `Open`, but for what the candidate did to this interpreter: only trusted ones come here twice."""
         self._models.clear()
+        self._returned.clear()
         self._remembered.clear()
         self._modules.clear()
         self._paths.clear()
@@ -211,8 +219,8 @@ class _Subject:
         return READY
 
     def _load(self, request: Load) -> Ready:
-        if request.baseline == "clone":
-            self._models[request.model] = torch.clone
+        if request.baseline in OWN_MODELS:
+            self._models[request.model] = OWN_MODELS[request.baseline]
         else:
             self._models[request.model] = self._construct(request)
         self._remembered[request.model] = Remembered(self._models[request.model])
@@ -259,11 +267,43 @@ class _Subject:
         taken = self._taken(result, model, request.kept)
         last = self._backend.mark()
         self._hand_over(taken)
+        self._returned[request.model] = taken.said
         self._backend.signal(DONE, request.serial)
         if ahead:
             self._line.say(Enqueued(request.serial))
         self._backend.synchronize()
         return replace(taken.said, ms=self._backend.elapsed_ms(first, last))
+
+    def _loop(self, request: Loop) -> Returned:
+        """Forwards in a row, each handed over into its slot. What takes time and is not the candidate's comes first.
+
+        The layout is that of the call before, which was found right: another one is an error.
+        """
+        model, said = self._models[request.model], self._returned[request.model]
+        self._remembered[request.model].restore(request.kept)
+        step = request.input_step
+        pieces = {slot: self._inputs[step * slot : step * (slot + 1)] for slot in request.slots}
+        arguments = [[_viewed(pieces[slot], item) for item in request.inputs] for slot in request.slots]
+        spots = dense_places([each if isinstance(each, Text) else _layout(each) for each in said.outputs])[0]
+        rooms = [self._outputs[request.output_step * slot :] for slot in request.slots]
+        places = [[None if spot is None else view(room, spot) for spot in spots] for room in rooms]
+        seed_torch(request.seed)
+        self._backend.synchronize()
+        words, serial = self._flags.words, request.serial
+        self._line.say(Enqueued(serial))
+        until = time.monotonic() + BEGIN_S
+        while words[GATE] < serial:
+            if time.monotonic() > until:
+                raise TimeoutError("the oracle did not let the calls begin")
+        for at, (given, taken) in enumerate(zip(arguments, places, strict=True)):
+            if at == request.lead:
+                words[HOST_LED] = serial
+                self._backend.signal(LED, serial)
+            _hand_over_again(model(*given), taken)
+        words[HOST_LAST] = serial
+        self._backend.signal(DONE, serial)
+        self._backend.synchronize()
+        return replace(said, state=())
 
     def _checked_call(self, model: Any, request: Call) -> Returned:
         named = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
@@ -318,6 +358,29 @@ class _Subject:
             self._backend.synchronize()
 
         return kernels_of(forward, request.calls)
+
+
+def _hand_over_again(result: Any, places: list[torch.Tensor | None]) -> None:
+    """Copy a result to the places made for one like it, with as little work of the host as can be. Raises: ValueError for
+    one of another layout."""
+    with undisturbed():
+        leaves = [result] if type(result) in TENSORS else flatten(result)[0]
+        if len(leaves) != len(places):
+            raise ValueError(f"the forward returned {len(leaves)} values, and {len(places)} in the call before")
+        for place, leaf in zip(places, leaves, strict=True):
+            if place is None:
+                continue
+            if type(leaf) not in TENSORS or leaf.dtype != place.dtype or leaf.shape != place.shape:
+                raise ValueError(
+                    f"the forward returned {type(leaf)}, and a {place.dtype} tensor of {place.shape} before"
+                )
+            _copy(place, leaf)
+
+
+def _layout(output: Output) -> torch.Tensor:
+    """A tensor without memory, as an output is laid out."""
+    strides = dense_strides(output.shape, output.order)
+    return torch.empty_strided(output.shape, strides, dtype=getattr(torch, output.dtype), device="meta")
 
 
 def _viewed(memory: torch.Tensor, item: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from mtmc.evaluate.measure.call_time import CallTime
 from mtmc.evaluate.measure.clock import (
     OverheadTable,
     TimingBudget,
@@ -33,7 +35,7 @@ SOME_WORK_MS = 2e-3
 
 
 def runtime(samples: Samples, eager: list[float], work: Work, overheads: OverheadTable, gpu: Hardware) -> Measured:
-    """The runtime with its interval and metrics.
+    """The time of one call with its interval and metrics: what the device takes, behind the gate.
 
     Of calls whose host code waits for the device, host time is a part, so the oracle's clock alone can tell it.
     """
@@ -55,6 +57,26 @@ def runtime(samples: Samples, eager: list[float], work: Work, overheads: Overhea
     if eager:
         metrics["eager_ms"] = median(eager)
     return Measured(timing, metrics)
+
+
+def as_called(found: Measured, called: CallTime, eager_hosts: Sequence[float], cuda_graph: bool) -> Measured:
+    """The runtime that a version's user has: the larger of device and host time for each of many calls, or the device's
+    alone where the task is called under a CUDA graph. The reference's in the same way.
+
+    found: of `runtime`. eager_hosts: of the reference, see `ReferenceClock`.
+    """
+    device_ms = found.timing.median_ms
+    timing = found.timing if cuda_graph else called.timing
+    metrics = {**found.metrics, "device_ms": device_ms, "host_ms": called.host_ms, "call_ms": called.timing.median_ms}
+    if "roofline" in metrics and timing.median_ms > 0:
+        metrics["roofline"] *= device_ms / timing.median_ms
+    if "eager_ms" in metrics:
+        metrics["eager_device_ms"] = metrics["eager_ms"]
+        if eager_hosts:
+            metrics["eager_host_ms"] = median(eager_hosts)
+            if not cuda_graph:
+                metrics["eager_ms"] = max(metrics["eager_ms"], metrics["eager_host_ms"])
+    return replace(found, timing=timing, metrics=metrics)
 
 
 def timed(time: Callable[[TimingBudget], Samples], budget: TimingBudget, overheads: OverheadTable) -> Samples:

@@ -51,8 +51,8 @@ class Load:
     """Make a model. See `mtmc.evaluate.loading.modules.construct` for the fields that both sides share.
 
     model: serial number it is called by. source: the candidate's text. baseline: "" for the candidate's ModelNew; else a
-    model of the evaluator's own: "clone" (copies its input), "eager" (the text's Model), "compile:MODE" (that under
-    torch.compile).
+    model of the evaluator's own: "clone" (copies its input), "identity" (returns it), "eager" (the text's Model),
+    "compile:MODE" (that under torch.compile).
     """
 
     model: int
@@ -86,6 +86,23 @@ class Call:
 
 
 @dataclass(frozen=True)
+class Loop:
+    """Some forwards in a row, without a gate. slots: the slot of each call, in order: its inputs lie there, at the places of
+    `inputs` from the slot's start, and its outputs go there. input_step, output_step: bytes from one slot to the next.
+    lead: calls after which `LED` and `HOST_LED` are written. kept: as of `Call`, put back before the first call."""
+
+    model: int
+    inputs: Any
+    seed: int
+    serial: int
+    slots: tuple[int, ...]
+    lead: int
+    input_step: int
+    output_step: int
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Profile:
     """Profile `calls` forwards on what lies in the arena now. kept: paths of what the model changes: each starts from what
     it kept at first."""
@@ -111,7 +128,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Enqueued:
-    """The work of a gated call is enqueued behind the gate."""
+    """The work of a gated call is enqueued behind the gate; or calls in a row are ready to begin."""
 
     enqueued: int
 
@@ -150,7 +167,7 @@ class Profiled:
     busy_ms: float
 
 
-Request = Hello | Open | Load | Call | Profile | Forget
+Request = Hello | Open | Load | Call | Loop | Profile | Forget
 READY = Ready(True)
 Said = Ready | Enqueued | Returned | Profiled | Raised | OutOfMemory
 

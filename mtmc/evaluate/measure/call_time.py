@@ -1,0 +1,145 @@
+"""Time a call: what a version takes when it is called again and again, as its user calls it.
+
+Behind the gate only the device's time shows. Here the candidate's process makes some calls in a row, nothing waits for a
+gate, and the host's work counts: Python, launches, allocations. Each call has inputs of its own in a slot of the arena, and
+its outputs go into that slot before the next call begins, so that when the last flag is up all of them lie there; a secretly
+chosen one and the last are compared. The oracle's clock sees five moments of such a round:
+
+    start                 the oracle lets the host begin
+    host_led, led         the first `LEAD` calls have returned on the host; their work is done on the device
+    host_last, done       the same of the last call
+
+In milliseconds a call, without what handing over the outputs takes (measured on a model that returns its input):
+
+    host  = (host_last - host_led) / counted calls
+    seen  = the larger of (done - led) / counted calls and (done - start) / (calls + 1)
+
+A loop that is long enough takes the larger of host and device time for each call: the one waits for the other. The word that
+the host has returned is the candidate's, so it is held against the clock: where `seen` is more than the larger of both by
+more than the slack, `seen` is the time a call. What a forged word can hide is host time, down to the device's time, and the
+second term of `seen` leaves of that 1 / (calls + 1) at most: the work of all calls lies between start and done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mtmc.evaluate.check.layout import aligned
+from mtmc.evaluate.measure.clock import OUTPUT_MS, OverheadTable, Timing, median, slack_ms, summarize
+
+LEAD = 2
+"""Calls before those that are counted: the host gets ahead of the device, and the allocator gets its blocks."""
+COUNTED_LEAST, COUNTED_MOST = 3, 14
+SLOTS = LEAD + COUNTED_MOST
+"""Of the arena, where there is room for so many."""
+SLOT_BYTES = 1 << 29
+"""All slots together may take, as long as there is one for each counted call."""
+FEW_SLOTS = 3
+SHARE = 10
+"""A task of which `FEW_SLOTS` slots take more than one part in so many of the device's memory has one slot: then all calls
+have the same inputs, and only the last one's outputs are compared."""
+ROUND_MS = 1.5
+"""Device time that a round may take, as far as that leaves `COUNTED_LEAST` calls."""
+START_MS = 0.02
+"""From the start to the device's first work, and from its last work to the oracle's eyes."""
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Pieces of the arena for calls in a row. count: of them. input_step, output_step: bytes from one to the next. held:
+    whether all sets of inputs and what they give fit beside them."""
+
+    count: int
+    input_step: int
+    output_step: int
+    held: bool = True
+
+    @classmethod
+    def of(cls, input_bytes: int, output_bytes: int, total: int) -> Slots:
+        """Slots for a call of so many bytes. total: of the device's memory."""
+        steps = aligned(max(input_bytes, 1)), aligned(max(output_bytes, 1))
+        many = min(SLOTS, SLOT_BYTES // sum(steps))
+        if many >= FEW_SLOTS:
+            return cls(many, *steps)
+        few = FEW_SLOTS * sum(steps) * SHARE <= total
+        return cls(FEW_SLOTS if few else 1, *steps, held=False)
+
+
+@dataclass(frozen=True)
+class LoopBudget:
+    """When to stop. least, most: rounds. seconds: after which `least` of them are enough; long_seconds: after which one."""
+
+    least: int
+    most: int
+    seconds: float
+    long_seconds: float
+
+    def enough(self, rounds: int, spent_s: float) -> bool:
+        """Whether no further round is needed."""
+        if rounds >= self.most or (rounds and spent_s >= self.long_seconds):
+            return True
+        return rounds >= self.least and spent_s >= self.seconds
+
+
+@dataclass(frozen=True)
+class Moments:
+    """When the oracle saw what, in milliseconds from the start, see above."""
+
+    host_led: float
+    led: float
+    host_last: float
+    done: float
+
+
+@dataclass
+class Rounds:
+    """Of rounds of calls in a row, milliseconds a call with the handing over. counted: calls that each of them counts.
+
+    hosts, seen: see above. outputs, output_bytes: of a call.
+    """
+
+    counted: int
+    outputs: int = 1
+    output_bytes: int = 0
+    hosts: list[float] = field(default_factory=list)
+    seen: list[float] = field(default_factory=list)
+
+    def add(self, moments: Moments) -> None:
+        """Note a round."""
+        self.hosts.append(max(0.0, moments.host_last - moments.host_led) / self.counted)
+        steady = (moments.done - moments.led) / self.counted
+        whole = (moments.done - START_MS) / (self.counted + LEAD + 1)
+        self.seen.append(max(steady, whole, 0.0))
+
+
+@dataclass(frozen=True)
+class CallTime:
+    """Milliseconds a call. host_ms: what the host takes, without the device."""
+
+    timing: Timing
+    host_ms: float
+
+
+def counted_calls(device_ms: float, slots: int = SLOTS) -> int:
+    """Calls that a round counts, by the device time of one: as many as there are slots for, so that all can be compared."""
+    return max(COUNTED_LEAST, min(COUNTED_MOST, slots, int(ROUND_MS / max(device_ms, 1e-3))))
+
+
+def call_time(rounds: Rounds, device: Timing, overheads: OverheadTable) -> CallTime:
+    """The time a call. device: of one call, behind the gate; of one that waits for the device, from its call to its end."""
+    more = OUTPUT_MS * max(0, rounds.outputs - 1)
+    hosts = [max(0.0, each - overheads.loop_host_ms - more) for each in rounds.hosts]
+    host_ms = median(hosts)
+    over = overheads.loop.ms(rounds.output_bytes, rounds.outputs)
+    seen = [max(0.0, each - over) for each in rounds.seen]
+    trials = device.trials + rounds.counted * len(hosts)
+    explained = max(device.median_ms, host_ms)
+    if median(seen) - explained > slack_ms(median(rounds.seen)):
+        return CallTime(_of(seen, trials), host_ms)
+    return CallTime(_of(hosts, trials) if host_ms > device.median_ms else device, host_ms)
+
+
+def _of(samples: Sequence[float], trials: int) -> Timing:
+    timing = summarize(samples)
+    return Timing(timing.median_ms, timing.low_ms, timing.high_ms, trials)

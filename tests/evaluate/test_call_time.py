@@ -1,0 +1,151 @@
+"""Time a call: what a round of calls in a row tells, and that what a candidate says of it is held against the clock."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from mtmc.evaluate.measure.call_time import (
+    COUNTED_LEAST,
+    COUNTED_MOST,
+    LEAD,
+    SLOTS,
+    START_MS,
+    LoopBudget,
+    Moments,
+    Rounds,
+    Slots,
+    call_time,
+    counted_calls,
+)
+from mtmc.evaluate.measure.calls_in_a_row import _compared
+from mtmc.evaluate.measure.clock import Overhead, OverheadTable, Timing
+from mtmc.evaluate.measure.conversation import Conversation
+from mtmc.evaluate.measure.flags import DONE, HOST_LAST, HOST_LED, LED, Flags
+from mtmc.evaluate.measure.questions import Measured
+from mtmc.evaluate.measure.timing_validation import as_called
+from mtmc.evaluate.measure.wire import Line
+from mtmc.evaluate.reference.reference import ExpectedOutputs
+
+N = COUNTED_MOST
+NONE = Overhead(((0, 0.0), (1 << 28, 0.0)))
+TABLE = OverheadTable(NONE, NONE, 0.06, Overhead(((0, 0.008), (1 << 28, 0.008 + (1 << 28) / 1e9))), 0.007)
+
+
+def rounds(host: float, device: float, output_bytes: int = 4096, times: int = 5, **forged: float) -> Rounds:
+    """Rounds as an honest candidate makes them, by the milliseconds that host and device take for a call, but for what it
+    forges: when it says that its host or its stream came how far."""
+    per_host, per_call = host + 0.007, max(host + 0.007, device + TABLE.loop.ms(output_bytes, 1))
+    led = START_MS + LEAD * per_call
+    true = {"host_led": LEAD * per_host, "led": led, "host_last": (LEAD + N) * per_host, "done": led + N * per_call}
+    found = Rounds(N, 1, output_bytes)
+    for _ in range(times):
+        found.add(Moments(**{**true, **forged}))
+    return found
+
+
+def timing(ms: float) -> Timing:
+    return Timing(ms, 0.99 * ms, 1.01 * ms, 12)
+
+
+@pytest.mark.parametrize(
+    ("host", "device", "output_bytes", "expected"),
+    [
+        (0.2, 0.118, 1 << 16, 0.2),  # five launches
+        (0.04, 0.5, 1 << 16, 0.5),
+        (0.1, 0.06, 1 << 26, 0.1),  # handing over takes the device longer than the host's launches
+        (0.1, 0.06, 1 << 28, 0.1),
+        (0.001, 0.002, 64, 0.002),
+    ],
+)
+def test_a_call_takes_the_larger_of_host_and_device_time(
+    host: float, device: float, output_bytes: int, expected: float
+):
+    found = call_time(rounds(host, device, output_bytes), timing(device), TABLE)
+    assert found.timing.median_ms == pytest.approx(expected, rel=1e-6)
+    assert found.host_ms == pytest.approx(host)
+    if device > host:
+        assert found.timing == timing(device)  # the more exact one, with its own interval
+    else:
+        assert found.timing.trials == 12 + 5 * N
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"host_led": 0.0, "host_last": 0.0},  # says that its host takes no time
+        {"host_led": 3.0, "host_last": 3.0},
+        {"host_led": 3.0, "host_last": 3.0, "led": 3.3},  # and that the calls which count began at the end
+        {"host_led": 9.0, "host_last": 0.0, "led": 99.0},
+    ],
+)
+def test_a_forged_moment_hides_little_of_the_host_time(forged: dict[str, float]):
+    found = call_time(rounds(0.2, 0.05, **forged), timing(0.05), TABLE)
+    assert found.timing.median_ms >= 0.2 * (N + LEAD) / (N + LEAD + 1) - 0.01
+
+
+def test_one_round_that_was_disturbed_tells_nothing():
+    found = rounds(0.1, 0.05)
+    found.add(Moments(0.2, 0.3, 9.0, 9.1))
+    assert call_time(found, timing(0.05), TABLE).timing.median_ms == pytest.approx(0.1)
+
+
+def test_under_a_cuda_graph_the_device_alone_counts():
+    called = call_time(rounds(0.21, 0.118), timing(0.118), TABLE)
+    device = Measured(timing(0.118), {"eager_ms": 0.1, "roofline": 0.5})
+    alone, host = (as_called(device, called, [0.126], cuda_graph) for cuda_graph in (True, False))
+    assert (alone.timing.median_ms, alone.metrics["eager_ms"], alone.metrics["roofline"]) == (0.118, 0.1, 0.5)
+    assert host.timing.median_ms == pytest.approx(0.21) == host.metrics["call_ms"] == alone.metrics["call_ms"]
+    assert host.metrics["eager_ms"] == 0.126 and host.metrics["eager_device_ms"] == 0.1
+    assert host.metrics["roofline"] == pytest.approx(0.5 * 0.118 / 0.21)
+    assert host.metrics["device_ms"] == alone.metrics["device_ms"] == 0.118
+
+
+def test_slow_calls_are_few_and_all_that_count_can_be_compared():
+    assert counted_calls(0.01) == COUNTED_MOST and counted_calls(50.0) == COUNTED_LEAST
+    assert counted_calls(0.01, 5) == 5
+    assert Slots.of(4096, 1 << 20, 80 << 30).count == SLOTS
+    assert Slots.of(1 << 28, 1 << 28, 80 << 30) == Slots(3, 1 << 28, 1 << 28, held=False)
+    assert Slots.of(2 << 30, 2 << 30, 80 << 30).count == 1
+    assert 3 <= Slots.of(20 << 20, 20 << 20, 80 << 30).count < SLOTS
+
+
+def test_rounds_end_with_their_budget():
+    budget = LoopBudget(least=3, most=5, seconds=0.01, long_seconds=0.05)
+    assert not budget.enough(0, 9.9) and budget.enough(1, 0.06) and not budget.enough(2, 0.02)
+    assert budget.enough(3, 0.02) and not budget.enough(4, 0.001) and budget.enough(5, 0.0)
+
+
+def test_what_is_compared_still_lies_there():
+    plain = ExpectedOutputs([], [], "*", [])
+    seen = {tuple(_compared((3, 1, 0, 2), plain)) for _ in range(200)}
+    assert seen == {(0, 3), (1, 3), (2, 3), (3,)}
+    assert {tuple(_compared((0, 1, 2, 0, 1), plain)) for _ in range(100)} == {(2, 4), (3, 4), (4,)}
+    changing = ExpectedOutputs([], [], "*", [0])
+    assert _compared((0, 1, 2, 0, 1), changing) == [2]
+    keeping = ExpectedOutputs([], [], "*", [], left_state={"ema": None})  # type: ignore[dict-item]
+    assert _compared((3, 1, 0, 2), keeping) == [0]
+
+
+def test_the_oracle_sees_each_word_when_it_is_written():
+    flags, (own, theirs) = Flags(), socket.socketpair()
+    conversation = Conversation(Line(own), flags, 10.0)
+
+    def write() -> None:
+        for place in (HOST_LED, LED, HOST_LAST, DONE):
+            time.sleep(0.02)
+            flags.words[place] = 7
+
+    writer = threading.Thread(target=write)
+    start = time.perf_counter()
+    writer.start()
+    found = conversation.await_loop(7, start)
+    writer.join()
+    assert 15 <= found.host_led <= found.led - 10 <= found.host_last - 20 <= found.done - 30
+    flags.words[DONE] = 8  # no other word: they count as written now
+    late = conversation.await_loop(8, start)
+    assert late.host_led == late.led == late.host_last == late.done
+    theirs.close()
