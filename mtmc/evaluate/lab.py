@@ -163,7 +163,7 @@ class LabEvaluator(Evaluator):
     def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
         """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
         least = self._floor(request.task)
-        moved = distinct_bytes(counted.records, counted.inputs)
+        moved = distinct_bytes((*counted.records, *(counted.copies or ())), counted.inputs)
         if moved < SHARE * least.bytes or not counted.records:
             message = (
                 f"at the full shapes the forward moves {moved} bytes, but the reference has {least.bytes} of inputs to "

@@ -24,6 +24,7 @@ import torch
 from mtmc.evaluate.audit.diagnosis import diagnose_exception
 from mtmc.evaluate.check.answers import MISSING, OutOfMemory, Packed, Raised, Result, Text
 from mtmc.evaluate.check.shared_input import SharedInputBuffer, tensors_of
+from mtmc.evaluate.compiling.pretended import pretended_gpu, settle
 from mtmc.evaluate.interpreter.bounds import bounded_memory
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
@@ -106,8 +107,11 @@ def _answer(
     try:
         if case.variant not in models:
             text = candidate_text(source, case.constants)
-            module = load_module(text, path)
-            model = construct(module, "ModelNew", case.arguments, case.model_seed, case.state, moved=case.moved)
+            with pretended_gpu():
+                module = load_module(text, path)
+            with pretended_gpu(constructing=True):
+                model = construct(module, "ModelNew", case.arguments, case.model_seed, case.state, moved=case.moved)
+            settle(model)
             models[case.variant] = model, Remembered(model)
         model, remembered = models[case.variant]
         if case.first:
@@ -126,7 +130,7 @@ def _forward(model: Any, inputs: list[Any], case: Case) -> tuple[Result, bytes]:
     parameters = {name: (value, value.detach().clone()) for name, value in model.named_parameters()}
     buffers = values(model, case.untouched)
     seed_torch(case.forward_seed)
-    with torch.no_grad(), poisoned_memory(), bounded_memory():
+    with torch.no_grad(), poisoned_memory(), bounded_memory(), pretended_gpu():
         result = model(*inputs)
     with undisturbed():
         outputs, structure = flatten(result)

@@ -11,6 +11,7 @@ the kernels of other shapes, all configurations of autotuned ones, and the host'
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,7 @@ def warm(
     """
     import torch
 
+    import mtmc.evaluate.compiling.pretended  # noqa: F401
     from mtmc.evaluate.compiling import stand_in
     from mtmc.evaluate.compiling.warmup import compile_small_kernel
     from mtmc.evaluate.loading.fake import FakeMode
@@ -165,6 +167,8 @@ def compiled(
 
 def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: str) -> Diagnosis | None:
     """Run one forward at one set of shapes. Returns: what the candidate did wrong."""
+    from mtmc.evaluate.compiling.pretended import settle
+
     folder = Path.cwd() if variant == task.full else Path.cwd() / variant.label
     folder.mkdir(exist_ok=True)
     path = folder / "mtmc_candidate.py"
@@ -176,12 +180,17 @@ def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: st
     if trace.for_gpu:
         inputs = map_tensors(inputs, _at_its_start)
     try:
-        module = load_module(text, path)
+        with _gpu(trace.for_gpu):
+            module = load_module(text, path)
         trace.know(module)
-        # No state: a live module's weights have the shapes that its constructor gives them.
-        model = construct(module, "ModelNew", arguments, 0, None, device=device)
-        model(*inputs)
-        if trace.for_gpu:
+        with _gpu(trace.for_gpu, constructing=True):
+            # No state: a live module's weights have the shapes that its constructor gives them.
+            model = construct(module, "ModelNew", arguments, 0, None, device=device)
+        settle(model)
+        if not trace.for_gpu:
+            _record(model, inputs, trace, text)
+        else:
+            model(*inputs)
             with trace.unrecorded():  # a version may prepare itself in its first call
                 model(*inputs)
     except Exception as error:
@@ -197,6 +206,25 @@ def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: st
         return failure
     trace.launching, trace.label = launching, variant.label
     return _failure(host, trace, str(path), text)
+
+
+def _record(model: Any, inputs: Sequence[Any], trace: Trace, source: str) -> None:
+    """Run the forward whose launches are recorded. Where there are graphs it is the second one: the first captures them."""
+    from mtmc.evaluate.compiling.pretended import pretended_gpu
+    from mtmc.evaluate.compiling.pretended_graph import Journal, has_graphs
+
+    with pretended_gpu(journal=Journal(trace.launches)):
+        if has_graphs(source):
+            model(*inputs)
+            trace.launches.clear()
+        model(*inputs)
+
+
+def _gpu(for_gpu: bool, constructing: bool = False) -> contextlib.AbstractContextManager[None]:
+    """What a version takes for a machine with a GPU; where one is built for, its tensors say so themselves."""
+    from mtmc.evaluate.compiling.pretended import pretended_gpu
+
+    return contextlib.nullcontext() if for_gpu else pretended_gpu(constructing)
 
 
 def _at_its_start(tensor: torch.Tensor) -> torch.Tensor:

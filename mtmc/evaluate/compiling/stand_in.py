@@ -216,6 +216,7 @@ def replacements(available: bool) -> dict[str, Any]:
         "graph_pool_handle": lambda: (0, 0),
         "is_current_stream_capturing": lambda: False,
         "device_count": lambda: 1,
+        "nvtx": SimpleNamespace(range=_Nothing, range_push=nothing, range_pop=nothing, mark=nothing),
         **dict.fromkeys(("current_stream", "default_stream"), lambda device=None: stream),
         **dict.fromkeys(("device", "device_of", "stream", "StreamContext", "graph"), _Nothing),
         **dict.fromkeys(("set_device", "set_stream", "init", "empty_cache", "reset_peak_memory_stats"), nothing),

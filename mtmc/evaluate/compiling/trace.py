@@ -259,8 +259,12 @@ class Trace:
         """What a launcher checks of its pointers. Raises: ValueError."""
         import torch
 
+        from mtmc.evaluate.compiling.pretended import on_host
+
         for name, value in values.items():
-            if self._device == "cuda" and isinstance(value, torch.Tensor) and value.device.type != "cuda":
+            if not isinstance(value, torch.Tensor):
+                continue
+            if on_host(value) or (self._device == "cuda" and value.device.type != "cuda"):
                 raise ValueError(
                     f"argument {name} of {self.launching[0]} is a tensor on the {value.device}, not on a GPU"
                 )

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose_exception
-from mtmc.evaluate.counting.cuda_graph import copies_around
+from mtmc.evaluate.counting.cuda_graph import parted, unfolded
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.launches import Limits
 from mtmc.evaluate.counting.storages import tensors_in
@@ -40,7 +40,7 @@ Records = tuple[OpRecord | LaunchRecord, ...]
 class Counted:
     """What a forward moves and computes.
 
-    records: see `count_traffic`. inputs: bytes of each storage of the inputs. copies: see `cuda_graph.copies_around`.
+    records: see `count_traffic`. inputs: bytes of each storage of the inputs. copies: see `cuda_graph.parted`.
     """
 
     records: Records
@@ -83,11 +83,15 @@ def count_small(
 
 
 def count_forward(
-    model: Any, inputs: Sequence[Any], limits: Limits | None = None, exact: bool = False
+    model: Any,
+    inputs: Sequence[Any],
+    limits: Limits | None = None,
+    exact: bool = False,
+    log: list[Record] | None = None,
 ) -> tuple[list[Record], list[int], Any]:
     """(records, bytes of each storage of the inputs, result) of one forward.
 
-    With fake tensors these storages have the first numbers in the records. Raises: as `count_traffic` does.
+    With fake tensors these storages have the first numbers in the records. log, raises: see `count_traffic`.
     """
     from mtmc.evaluate.counting.traffic import count_traffic
 
@@ -100,24 +104,35 @@ def count_forward(
         results.append(model(*given))
 
     sizes = {tensor.untyped_storage()._cdata: int(tensor.untyped_storage().nbytes()) for tensor in tensors}
-    return count_traffic(forward, inputs, limits, exact), list(sizes.values()), results[0]
+    return count_traffic(forward, inputs, limits, exact, log), list(sizes.values()), results[0]
 
 
 def _count_candidate(
     task: Task, source: str, variant: Variant, exact: bool = False, least_bytes: int = 0
 ) -> Counted | Failure:
+    from mtmc.evaluate.compiling.pretended import pretended_gpu, settle
+    from mtmc.evaluate.compiling.pretended_graph import has_graphs
+
     folder = Path.cwd()
     path = folder / f"mtmc_candidate_{variant.label}.py"
     text = candidate_text(source, variant.constants)
     reference = load_reference(task, variant, folder)
     arguments = init_inputs(reference, variant, 0)
     inputs = draw_inputs(reference, variant, 0)
+
+    def counted(limits: Limits | None) -> tuple[list[Record], list[int]]:
+        with pretended_gpu(constructing=True):
+            model = construct(module, "ModelNew", arguments, 0, None)
+        settle(model)
+        return _count_call(model, inputs, has_graphs(text), limits, exact)
+
     try:
-        model = construct(load_module(text, path), "ModelNew", arguments, 0, None)
-        records, sizes, _ = count_forward(model, inputs, exact=exact)
-        if distinct_bytes(records, sizes) < SHARE * least_bytes and any(map(_too_few, records)):
-            records, sizes, _ = count_forward(model, inputs, _CLOSER)
-        copies = None if exact else copies_around(text, model, inputs, records)
+        with pretended_gpu():
+            module = load_module(text, path)
+        records, sizes = counted(None)
+        if distinct_bytes(unfolded(records), sizes) < SHARE * least_bytes and any(map(_too_few, unfolded(records))):
+            records, sizes = counted(_CLOSER)
+        records, copies = parted(records)
         made, around = cast(Records, tuple(records)), None if copies is None else cast(Records, tuple(copies))
         return Counted(made, tuple(sizes), around)
     except EvaluatorError:
@@ -126,6 +141,30 @@ def _count_candidate(
         if out_of_memory(error):
             raise
         return Failure("crash", diagnose_exception("estimate", error, str(path), text))
+
+
+def _count_call(
+    model: Any, inputs: Sequence[Any], graphs: bool, limits: Limits | None, exact: bool
+) -> tuple[list[Record], list[int]]:
+    """(records, bytes of each storage of the inputs) of a call of a version that takes itself to be on a GPU.
+
+    graphs: whether it may capture some; its first call, which does, is then made and not counted.
+    """
+    from mtmc.evaluate.compiling.pretended import pretended_gpu
+    from mtmc.evaluate.compiling.pretended_graph import Journal
+
+    log: list[Record] = []
+    journal = Journal(log, lambda noted, graph: noted.append({"graph": graph}))
+
+    def forward(*given: Any) -> Any:
+        with pretended_gpu(journal=journal):
+            if graphs:
+                model(*given)
+                log.clear()
+            return model(*given)
+
+    records, sizes, _ = count_forward(forward, inputs, limits, exact, log)
+    return records, sizes
 
 
 def _too_few(record: Record) -> bool:

@@ -64,11 +64,16 @@ def fake_tensors() -> Iterator[Any]:
 
 
 def count_traffic(
-    forward: Callable[..., Any], inputs: Sequence[Any], limits: Limits | None = None, exact: bool = False
+    forward: Callable[..., Any],
+    inputs: Sequence[Any],
+    limits: Limits | None = None,
+    exact: bool = False,
+    log: list[Record] | None = None,
 ) -> list[Record]:
     """Count one call `forward(*inputs)`; the records' fields are in this module's text.
 
     With fake tensors, call it inside the `fake_tensors()` that made them. exact: run all programs on real tensors.
+    log: an empty list that the records go into.
     Raises: EvaluatorError where Triton's interpreter lacks what is needed or a kernel is not interpreted;
     UncountableError where the forward reads a value that a fake tensor does not have, or one program runs beyond
     `Limits.program_work`; whatever the forward itself raises.
@@ -78,7 +83,7 @@ def count_traffic(
 
     parts = interpreter_parts()
     storages = Storages(fake=not exact)
-    log: list[Record] = []
+    log = [] if log is None else log
     paused: list[bool] = []  # not empty while what torch runs is part of something already counted
     launches = Launches(parts, storages, log, limits or Limits(), exact, paused)
     ops = torch_modes(storages, log, paused)
