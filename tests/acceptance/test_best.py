@@ -8,17 +8,17 @@ import pytest
 
 from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.search import SearchResult, search
-from mtmc.task import builtin_names, load_task
+from mtmc.task import load_task
 from tests.rewrite.interpreting import interpret
 
 EVALUATIONS = 3
 TURNED = {"matmul_max"}
 """A product whose right operand is turned first: a kernel and two passes more, which the tensor cores pay back."""
 
-SINGLE = {"softmax", "layernorm", "groupnorm", "row_sum", "logsumexp", "cross_entropy", "linear", "batched_matmul"}
-"""Tasks of one op: there is nothing to fuse."""
-NAMES = [name for name in builtin_names() if name not in SINGLE - {"softmax", "linear"}]
-"""What is searched here: of the tasks of one op, one whose work is memory's and one whose work is arithmetic."""
+SINGLE = {"softmax", "linear"}
+"""Tasks of one op: there is nothing to fuse. One whose work is memory's and one whose work is arithmetic."""
+NAMES = [*sorted(SINGLE), "elementwise_chain", "linear_gelu", "matmul_max", "row_mean_max_argmax", "softmax_gelu"]
+"""What is searched here; other built-in tasks are walked over (`test_random_walks`), all are in the benchmarks."""
 
 
 @pytest.fixture(scope="module")

@@ -32,8 +32,6 @@ PARSED = ("search", "bench", "collect", "train")
 MADE = (".venv/", "runs/", "site/", "nodes/", "trees/", "trainings/")
 """Folders that a command makes."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
-OF_THEIR_OWN = ("docs/plugins.md",)
-"""Pages whose snippets may change what a process has: they have one of their own."""
 GUIDE = tuple(page for page in PAGES if page != "README.md")
 
 
@@ -70,25 +68,16 @@ def test_the_readme_is_short() -> None:
     assert len(read("README.md").splitlines()) <= 130
 
 
-@pytest.mark.parametrize("page", [page for page in GUIDE if snippets(page, "python") and page not in OF_THEIR_OWN])
+@pytest.mark.parametrize("page", [page for page in GUIDE if snippets(page, "python")])
+@pytest.mark.usefixtures("kept_registries")
 def test_python_snippets(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process, with its warm lab, but each with names of its own."""
+    """In this process, with its warm lab, but each with names of its own; what a page adds is taken back."""
     monkeypatch.chdir(tmp_path)
     for text in snippets(page, "python"):
         exec(text, {"__name__": "__main__"})
         assert capsys.readouterr().out
-
-
-@pytest.mark.parametrize("page", OF_THEIR_OWN)
-def test_python_snippets_that_add_to_registries(page: str, tmp_path: Path) -> None:
-    """In one process, for torch takes seconds to load, but each with names of its own."""
-    script = f"for text in {snippets(page, 'python')!r}: exec(text, {{'__name__': '__main__'}})"
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, timeout=300
-    )
-    assert done.returncode == 0 and done.stdout, done.stderr[-1500:]
 
 
 @pytest.mark.parametrize("page", [page for page in GUIDE if snippets(page, "bash")])

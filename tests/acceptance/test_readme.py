@@ -1,7 +1,6 @@
 """The README's snippets and the examples, run as they stand, in order and in one folder, with half of the evaluations.
 
-The shortest program and an example that adds a kind have a process of their own; all others share the one of the tests,
-and its warm lab.
+The shortest program has a process of its own; all others share the one of the tests, and its warm lab.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def halved(word: str) -> str:
 
 
 def test_the_shortest_program(tmp_path: Path) -> None:
-    program = snippets("README.md", "python")[0].replace("budget=8", "budget=4")
+    program = snippets("README.md", "python")[0].replace("budget=8", "budget=2")
     printed = run([sys.executable, "-c", program], tmp_path)
     assert "estimated" in printed and "class ModelNew" in printed
 
@@ -62,8 +61,10 @@ def test_the_task_and_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     [
         ("library.py", ["softmax_gelu", "4", "saved"], "saved in"),
         ("optimize_module.py", [], "the result is the same"),
+        ("custom_optimization.py", [], "of them trimmed"),
     ],
 )
+@pytest.mark.usefixtures("kept_registries")
 def test_examples(
     example: str,
     arguments: list[str],
@@ -76,11 +77,6 @@ def test_examples(
     monkeypatch.setattr(sys, "argv", [example, *arguments])
     runpy.run_path(str(ROOT / "examples" / example), run_name="__main__")
     assert expected in capsys.readouterr().out
-
-
-def test_an_example_that_adds_a_kind(tmp_path: Path) -> None:
-    """In a process of its own, which has the kind from then on."""
-    assert "of them trimmed" in run([sys.executable, str(ROOT / "examples" / "custom_optimization.py")], tmp_path)
 
 
 def test_the_custom_task_is_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
