@@ -182,8 +182,8 @@ class LabEvaluator(Evaluator):
         if checked is not None and checked <= bits:
             return None  # the check has seen what it does, and let it pass
         message = (
-            f"at the full shapes matrices are multiplied with {bits} bits of significand; the task asks for "
-            f"{least.bits}, and where results are compared the forward has {checked or 'no such product'}"
+            f"at the full shapes numbers are multiplied, or rounded before, to {bits} bits of significand; the task asks "
+            f"for {least.bits}, and where results are compared the forward has {checked or 'no such product'}"
         )
         return Outcome("rejected", diagnosis=Diagnosis("estimate", "LowPrecision", message))
 

@@ -131,7 +131,7 @@ def test_bits(check_pool: Pool) -> None:
 
 def launch(reads: list[list[int]], writes: list[list[int]], **more: Any) -> dict[str, Any]:
     unique = {"unique_read": sum(n for _, n in reads), "unique_written": sum(n for _, n in writes)}
-    return {"kernel": "k", "reads": reads, "writes": writes, "dot_flops": 0, **unique, **more}
+    return {"kernel": "k", "reads": reads, "writes": writes, "dot_flops": 0, "kinds": [], **unique, **more}
 
 
 def test_distinct_bytes() -> None:
@@ -146,12 +146,17 @@ def test_distinct_bytes() -> None:
 
 def test_least_bits() -> None:
     def dot(dtype: str, precision: str) -> dict[str, Any]:
-        return launch([], [], dot_flops=8, dot_dtype=dtype, dot_precision=precision)
+        return launch([], [], dot_flops=8, kinds=[[dtype, precision]])
 
     assert least_bits([launch([], [])]) is None
     assert [least_bits([dot("fp32", kind)]) for kind in ("ieee", "tf32x3", "tf32")] == [24, 24, 11]
     assert least_bits([dot("fp32", "ieee"), dot("bf16", "ieee")]) == 8
     assert least_bits([{"op": "aten.mm", "dtype": "float16", "dot_flops": 8}, dot("fp32", "ieee")]) == 11
+    small = launch([], [], dot_flops=8, dot_dtype="fp32", kinds=[["fp32", "ieee"], ["fp16", "ieee"]])
+    assert least_bits([small]) == 11  # not the main one alone
+    assert least_bits([launch([], [], kinds=[["fp32", "ieee"], ["bf16", "rounded"]])]) == 8
+    cast = {"op": "aten._to_copy", "dtype": "bfloat16", "dot_flops": 0}
+    assert least_bits([cast]) == 8 and least_bits([{**cast, "dtype": "int64"}]) is None
 
 
 @pytest.fixture(scope="module")

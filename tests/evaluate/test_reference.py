@@ -20,12 +20,13 @@ from mtmc.evaluate.loading.heavy_tails import REST, HeavyTails
 from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
 from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.reference import calibrating
+from mtmc.evaluate.reference import reference as reference_module
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output
 from mtmc.evaluate.reference.distributions import redistributed
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.evaluate.reference.returned import flatten
-from mtmc.evaluate.reference.tf32 import Tf32Convolutions, library_precision
+from mtmc.evaluate.reference.tf32 import Tf32Convolutions, cut_to_tf32, library_precision
 from mtmc.task import Task, Variant
 
 
@@ -471,6 +472,31 @@ def test_what_insists_on_the_cpu_is_made_there_and_moved(tmp_path: Path) -> None
         draw_inputs(module, Variant("full"), 1, "meta")
 
 
+def test_what_is_allowed_to_convolutions_in_tf32_is_not_to_narrower_types(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a library that keeps float32, as on a GPU at small shapes."""
+    monkeypatch.setattr(reference_module, "library_precision", lambda device, narrowest, share: Tf32Convolutions(share))
+    layer = "self.layer = nn.Conv2d(16, 16, 3, bias=False)"
+    made = reference(tmp_path, "return self.layer(inputs[0])", "[torch.randn(2, 16, 12, 12)]", layer)
+    weight = made.model.layer.weight.detach()
+    ways: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "cut": cut_to_tf32,
+        "half": lambda x: x.half().float(),
+        "bfloat16": lambda x: x.bfloat16().float(),
+    }
+    wrong: dict[str, dict[str, str | None]] = {name: {} for name in ways}
+    for distribution in ("drawn", "shifted", "spiky", "huge"):
+        [expected] = made.expected(distribution, 1) or []  # type: ignore[arg-type]
+        for name, narrowed in ways.items():
+            got = nn.functional.conv2d(narrowed(expected.inputs[0]), narrowed(weight))
+            mismatch = check_output("it", got, only(expected))[1]
+            wrong[name][distribution] = mismatch and mismatch.kind
+    assert set(wrong["cut"].values()) == {None}
+    assert wrong["half"]["drawn"] is None and wrong["half"]["huge"] is not None
+    assert None not in wrong["bfloat16"].values()
+
+
 def test_convolutions_of_fp32_numbers_may_be_as_rough_as_the_library_makes_them() -> None:
     """1 + 2^-12 is 1 in TF32's ten bits, 1 + 3 * 2^-11 is 1 + 2^-10 without the rest, and infinity stays."""
     x = torch.tensor([[[1 + 2.0**-12, 1 + 3 * 2.0**-11, -1 - 2.0**-11, torch.inf]]], dtype=torch.float64)
@@ -480,6 +506,8 @@ def test_convolutions_of_fp32_numbers_may_be_as_rough_as_the_library_makes_them(
         product = x[0, 0, :1] @ one[0, 0]
     assert got.tolist() == [[[1.0, 1 + 2.0**-10, -1.0, torch.inf]]]
     assert product.item() == 1 + 2.0**-12  # a product of matrices is left alone
+    with Tf32Convolutions(0.25):
+        assert torch.nn.functional.conv1d(x, one)[0, 0, 0].item() == 1 + 0.75 * 2.0**-12
     assert isinstance(library_precision("cuda:0", 4), Tf32Convolutions)
     for device, bytes_each in (("cpu", 4), ("cuda:0", 8)):
         assert not isinstance(library_precision(device, bytes_each), Tf32Convolutions)

@@ -74,13 +74,13 @@ def call_name(where: str, at: int, calls: int) -> str:
     return where if calls == 1 else f"{where}, call {at + 1} of {calls} in a row"
 
 
-def plan(task: Task, depth: Depth, check_variants: int) -> Plan:
+def plan(task: Task, depth: Depth, check_variants: int, also: tuple[str, ...] = ()) -> Plan:
     """What a depth of evaluation checks.
 
     "screen": the small shapes as the task draws them; inputs that stand out and inputs of which few count, at the first of
     `check_variants` held-out shapes, or at the small ones where there are not enough; and at the small shapes a model whose
     weights hide no work, on inputs that are not centred. "verify": every shape from each of these, and the small ones from
-    a wide range and from huge numbers.
+    a wide range and from huge numbers. also: distributions that a screening asks for at the small shapes besides.
     """
     groups: list[tuple[Variant, tuple[str, ...], bool]]
     if depth == "verify":
@@ -88,7 +88,7 @@ def plan(task: Task, depth: Depth, check_variants: int) -> Plan:
         groups += [(variant, ("drawn", "shifted", HARD[at % 2]), False) for at, variant in enumerate(task.held_out)]
     else:
         held_out = task.held_out[:check_variants]
-        groups = [(task.small, ("drawn", *HARD[len(held_out) :]), False)]
+        groups = [(task.small, ("drawn", *HARD[len(held_out) :], *also), False)]
         groups += [(variant, (HARD[at % 2],), False) for at, variant in enumerate(held_out)]
     groups.append((task.small, ("drawn", "shifted") if depth == "verify" else ("shifted",), True))
     return Plan(

@@ -37,6 +37,7 @@ SEED = 5
 
 _BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 _TF32_BITS, _LEAST_BITS = 11, 4
+_CASTS = ("_to_copy",)
 _INDEXED_READS = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")
 _INDEXED_WRITES = ("scatter", "scatter_add", "scatter_reduce", "index_put", "index_copy", "index_add", "index_reduce",
                    "index_fill", "put", "masked_scatter")  # fmt: skip
@@ -57,11 +58,15 @@ class Floor:
 
 
 def least_bits(records: Sequence[Counts]) -> int | None:
-    """Bits of the narrowest significand that a forward multiplies matrices in; None if it multiplies none."""
-    kinds = [
-        (r["dtype"], None) if "op" in r else (r["dot_dtype"], r["dot_precision"]) for r in records if r["dot_flops"]
+    """Bits of the narrowest significand that a forward multiplies matrices in, or rounds numbers to on their way; None if it
+    does neither. Every product counts, not only the largest."""
+    ops = [
+        (r["dtype"], None)
+        for r in records
+        if "op" in r and (r["dot_flops"] or (_base(r) in _CASTS and "float" in r["dtype"]))
     ]
-    return min((_bits(dtype, precision) for dtype, precision in kinds), default=None)
+    kinds = [tuple(kind) for r in records if "op" not in r for kind in r["kinds"]]
+    return min((_bits(dtype, precision) for dtype, precision in (*ops, *kinds)), default=None)
 
 
 def _bits(dtype: str, precision: str | None = None) -> int:

@@ -105,6 +105,8 @@ class Meter:
 
         def operation(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
+            if name in ("fp_trunc", "fp_to_fp"):
+                self.tally.roundings.add(args[1].scalar.name)
             data = getattr(result, "data", None)
             size = data.size if data is not None and hasattr(data, "size") else 1
             self._spend(size, slots, flops)

@@ -58,6 +58,7 @@ class LaunchRecord(TypedDict):
     dot_precision: str | None
     dot_dtype: str | None
     dot_shape: list[int]
+    kinds: list[tuple[str, str | None]]
     alu_ops: int
     rounds: float
     atomics: int
@@ -99,6 +100,7 @@ class Tally:
     atomics: int = 0
     rounds: int = 0
     dots: defaultdict[tuple[str, str, int, int, int], int] = field(default_factory=lambda: defaultdict(int))
+    roundings: set[str] = field(default_factory=set)
     work: float = 0.0
 
 
@@ -126,6 +128,8 @@ def summary(tallies: Sequence[Tally], weights: Sequence[float], sizes: Sequence[
         "flops": total(lambda t: t.flops),
         "dot_flops": total(lambda t: t.dot_flops),
         **_dot_fields(tallies, weights),
+        "kinds": sorted({(dot[0], dot[1]) for t in tallies for dot in t.dots})
+        + sorted((name, "rounded") for name in {name for t in tallies for name in t.roundings}),
         "alu_ops": total(lambda t: t.alu),
         "rounds": round(sum(w * t.rounds for w, t in zip(weights, tallies, strict=True)) / programs, 6),
         "atomics": total(lambda t: t.atomics),

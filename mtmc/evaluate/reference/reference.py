@@ -22,13 +22,13 @@ from mtmc.evaluate.loading.degenerate import perturb
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
 from mtmc.evaluate.reference.blocks import different, fingerprint, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration, calibrate, measured, narrowest_bytes
-from mtmc.evaluate.reference.compare import Calibrated, Expected, calibrated
+from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected, calibrated
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
 from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.returned import describe, flatten
-from mtmc.evaluate.reference.tf32 import library_precision
+from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision
 from mtmc.task import Task, Variant
 from mtmc.task.seeding import seed_torch
 
@@ -376,7 +376,8 @@ class Reference:
                 self.restart(effects, model, torch.float64)
         try:
             exact = self.run_wide(self._fp64[0], map_tensors(inputs, widen), seed, effects=effects)
-            with library_precision(self.device, narrowest_bytes([inputs, list(self.model.parameters())])):
+            narrowest = narrowest_bytes([inputs, list(self.model.parameters())])
+            with library_precision(self.device, narrowest, ALLOWED / FACTOR):  # what is found is multiplied by FACTOR
                 rounded = self.run_wide(self._fp64[1], self.rounded(inputs, seed), seed, effects=effects)
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
