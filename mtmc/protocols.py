@@ -242,6 +242,12 @@ class Evaluator(Protocol):
         """What the root is compared with besides itself, by name, e.g. "torch.compile"."""
         return {}
 
+    def imports(self, source: str) -> Outcome | None:
+        """Import a file that is to be handed out, in a process that has torch and triton and nothing else, and that never
+        ran a version. Returns: why it is rejected; None where it can be imported, and from an evaluator that runs nothing.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """End all worker processes. Idempotent."""

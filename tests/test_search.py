@@ -278,6 +278,7 @@ class Judge(Evaluator):
     hardware: str = "H100"
     verifies: bool = True
     asked: list[EvaluationRequest] = field(default_factory=list)
+    imported: list[str] = field(default_factory=list)
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
         self.asked += requests
@@ -287,18 +288,23 @@ class Judge(Evaluator):
             return [Outcome("ok", 8.0, runtime_kind="measured")]
         if word == "busy" and request.depth == "verify":  # the host was, when it was screened
             return [Outcome("ok", 2.5, runtime_kind="measured", metrics={"eager_ms": 2.0})]
-        if word in ("ok", "busy") or (word == "cheat" and request.depth == "screen"):
+        if word in ("ok", "busy", "leaning") or (word == "cheat" and request.depth == "screen"):
             return [Outcome("ok", float(rest), runtime_kind="measured")]
         if word == "cheat":
             return [Outcome("wrong_result", diagnosis=Diagnosis("verify", "StaleOutput", "not computed"))]
         kind = RESOURCE_ERROR if rest == "resources" else "SomeError"
         return [Outcome(word, diagnosis=Diagnosis("build", kind, "it failed", 3))]  # type: ignore[arg-type]
 
+    def imports(self, source: str) -> Outcome | None:
+        self.imported.append(source)
+        leaning = source.startswith("leaning")  # on what somebody else has imported
+        return Outcome("rejected", diagnosis=Diagnosis("verify", "NameError", "no tl")) if leaning else None
+
     def close(self) -> None: ...
 
 
-def play(script: dict[str, list[str]], **arguments: Any) -> tuple[SearchResult, Scripted, Judge]:
-    coder, judge = Scripted(script), Judge()
+def play(script: dict[str, list[str]], verifies: bool = True, **arguments: Any) -> tuple[SearchResult, Scripted, Judge]:
+    coder, judge = Scripted(script), Judge(verifies=verifies)
     result = search(
         FAKE_TASK,
         strategy=FakeStrategy(),
@@ -330,6 +336,24 @@ def test_repairs_end_at_their_limit_and_the_failure_is_a_node() -> None:
     result, _, _ = play({"tile": ["crash a", "crash b", "crash c", "ok 1.0"]})
     assert (result.tree[1].source, result.tree[1].repairs, result.tree[1].outcome.status) == ("crash c", 2, "crash")
     assert result.best.node_id == 0
+
+
+@pytest.mark.parametrize("verifies", [True, False])
+def test_a_version_that_cannot_be_imported_by_itself_is_not_handed_out(
+    verifies: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = {"a": ["leaning 1.0"], "b": ["ok 2.0"], "c": ["ok 3.0"]}
+    result, _, judge = play(script, verifies, batch=3)
+    assert result.best.source == "ok 2.0" and judge.imported == ["leaning 1.0", "ok 2.0"]
+    assert [node.outcome.status for node in load(result.run_dir, strategy=FakeStrategy()).tree] == [
+        "ok",
+        "rejected",
+        "ok",
+        "ok",
+    ]
+    assert "is not handed out: no tl" in caplog.text
+    alone, _, _ = play({"a": ["leaning 1.0"]}, verifies)
+    assert alone.best.node_id == 0 and alone.tree[1].outcome.status == "rejected"
 
 
 @pytest.mark.parametrize("status", ["timeout", "out_of_memory", "rejected"])

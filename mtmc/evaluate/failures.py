@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, TypeVar
 
 from mtmc.evaluate.audit.diagnosis import Failure, excerpt, tail
+from mtmc.evaluate.loading.clean_import import Imported
 from mtmc.evaluate.pool.job import OUTPUT_LIMIT, SCRATCH_LIMIT, JobResult, status_of_signal
 from mtmc.evaluate.pool.watch import TASK_LIMIT
 from mtmc.outcome import Diagnosis, Outcome, Status
@@ -56,3 +57,11 @@ def taken(
     if result.value is None:
         return failed_job(stage, result, timeout_s, memory_mib)
     return failed_gate(result.value, result, source) if isinstance(result.value, Failure) else result.value
+
+
+def refused_import(
+    result: JobResult[Imported | Failure], source: str, timeout_s: float, memory_mib: int
+) -> Outcome | None:
+    """Why a file is not handed out, from the job that imported it; None where it may be. Other arguments: see `taken`."""
+    found = taken("verify", result, source, timeout_s, memory_mib)
+    return dataclasses.replace(found, status="rejected") if isinstance(found, Outcome) else None

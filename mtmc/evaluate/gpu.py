@@ -25,7 +25,8 @@ from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.compiling.build import Built, build, ready, warm
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.devices import Device, cores, visible_devices
-from mtmc.evaluate.failures import failed_job, taken
+from mtmc.evaluate.failures import failed_job, refused_import, taken
+from mtmc.evaluate.loading.clean_import import import_alone
 from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.measure.questions import ENDED, Measured
@@ -156,6 +157,11 @@ class GpuEvaluator(Evaluator):
                 if found[name].ok:  # a failure may be one of the moment
                     kept.add(fingerprint, name, found[name])
         return {name: found[name] for name in self._settings.baselines}
+
+    def imports(self, source: str) -> Outcome | None:
+        """See `protocols.Evaluator.imports`."""
+        result = self._builds().run(import_alone, {"source": source})
+        return refused_import(result, source, self._settings.timeout_s, self._settings.memory_mib)
 
     def close(self) -> None:
         """End all worker processes, also those at work. Idempotent."""

@@ -31,7 +31,8 @@ from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.floor import Floor, floor, least_bits
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
-from mtmc.evaluate.failures import taken
+from mtmc.evaluate.failures import refused_import, taken
+from mtmc.evaluate.loading.clean_import import import_alone
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.sandbox.lockdown import Mode, sandbox_mode
 from mtmc.evaluate.sandbox.seccomp import Profile
@@ -135,6 +136,11 @@ class LabEvaluator(Evaluator):
         if len(requests) > 1:
             return list(self._threads.map(self._evaluate_one, requests))
         return [self._evaluate_one(request) for request in requests]
+
+    def imports(self, source: str) -> Outcome | None:
+        """See `protocols.Evaluator.imports`."""
+        result = self._build.run(import_alone, {"source": source})
+        return refused_import(result, source, self._settings.timeout_s, self._settings.memory_mib)
 
     def close(self) -> None:
         """End all worker processes, also those at work. Idempotent."""

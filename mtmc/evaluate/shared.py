@@ -28,7 +28,7 @@ from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
 
-_ASKED = ("about", "evaluate", "baselines")
+_ASKED = ("about", "evaluate", "baselines", "imports")
 
 
 class Shared(Evaluator):
@@ -52,6 +52,10 @@ class Shared(Evaluator):
     def baselines(self, task: Task) -> dict[str, Outcome]:
         """See `protocols.Evaluator.baselines`."""
         return self._evaluator.baselines(task)
+
+    def imports(self, source: str) -> Outcome | None:
+        """See `protocols.Evaluator.imports`."""
+        return self._evaluator.imports(source)
 
     def close(self) -> None:
         """Nothing: it belongs to somebody else."""
@@ -134,6 +138,11 @@ class RemoteEvaluator(Evaluator):
     def baselines(self, task: Task) -> dict[str, Outcome]:
         """See `protocols.Evaluator.baselines`."""
         found: dict[str, Outcome] = self._ask("baselines", task)
+        return found
+
+    def imports(self, source: str) -> Outcome | None:
+        """See `protocols.Evaluator.imports`."""
+        found: Outcome | None = self._ask("imports", source)
         return found
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from mtmc.outcome import Diagnosis, Outcome
@@ -12,9 +13,12 @@ from mtmc.search.strategies.common import derive_seed
 from mtmc.tree import source_hash
 
 
-def outcome_of(run: Run, source: str, gate: Depth, batch: int) -> tuple[int, Outcome]:
+def outcome_of(
+    run: Run, source: str, gate: Depth, batch: int, refused: Callable[[], Outcome | None] = lambda: None
+) -> tuple[int, Outcome]:
     """What evaluation finds of a source, and the batch that found it: from the store if it is there.
 
+    refused: why a version that passed verification is rejected all the same, None where it is not.
     No source is evaluated twice in a run, also not by two trials at once.
     """
     hash_ = source_hash(source)
@@ -27,6 +31,7 @@ def outcome_of(run: Run, source: str, gate: Depth, batch: int) -> tuple[int, Out
         [outcome] = run.parts.evaluator.evaluate([EvaluationRequest(run.task, source, seed, gate)])
         if gate == "verify":
             outcome = verified(outcome, run.tree.root.outcome)
+            outcome = (refused() or outcome) if outcome.ok else outcome
         run.store.add_outcome(hash_, gate, batch, outcome, time.perf_counter() - started)
         return batch, outcome
 

@@ -31,22 +31,27 @@ def write_best(folder: Path, tree: Tree, guards: str | None) -> None:
 
 
 def handed_out(node: KernelNode, guards: str | None) -> str:
-    """A version's text as it is given to users: the one that was audited and run, with its guards, where they are known.
+    """A version's text as users get it, see `handed_out_text`. The root is the reference itself and needs no guards."""
+    return handed_out_text(node.source, node.plan is not None, None if node.id == ROOT_ID else guards)
 
-    The root is the reference itself and needs none. A version without a plan may keep the module's tensors in a way of its
-    own, so its guards are those of the inputs alone.
+
+def handed_out_text(source: str, planned: bool, guards: str | None) -> str:
+    """The text that was audited and run, with its guards, where they are known.
+
+    planned: whether the version has a plan. One without may keep the module's tensors in a way of its own, so its guards
+    are those of the inputs alone.
     """
     try:
-        text = canonical_text(node.source)
+        text = canonical_text(source)
     except (SyntaxError, ValueError):  # accepted by an evaluator that reads no Python, one for tests say
-        text = node.source
-    if guards is None or node.id == ROOT_ID:
+        text = source
+    if guards is None:
         return text
     from mtmc.rewrite.guard_text import guarded
     from mtmc.rewrite.guards import guards_from_json
 
     found = guards_from_json(guards)
-    return guarded(text, found if node.plan is not None else found.of_inputs())
+    return guarded(text, found if planned else found.of_inputs())
 
 
 def write_nodes(folder: Path, tree: Tree) -> None:

@@ -23,6 +23,7 @@ from mtmc.search.models import Models
 from mtmc.search.replay import replay
 from mtmc.search.result import SearchResult, result_of, write_outputs
 from mtmc.search.run_state import Parts, Progress, Run, Settings, rebuild
+from mtmc.search.verification import guards_of
 from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, STORE_NAME, Attempt, Store, check_unused
 from mtmc.task import Task, load_task
 from mtmc.tree import ROOT_ID, Tree
@@ -184,7 +185,7 @@ def _drive(
     def keep_best(progress: Progress) -> None:
         nonlocal written
         if run.tree.best.id != written:
-            folder.write_best(directory, run.tree, _guards(run))
+            folder.write_best(directory, run.tree, None if run.tree.best.id == ROOT_ID else guards_of(run))
             written = run.tree.best.id
         if on_progress is not None:
             on_progress(progress)
@@ -195,17 +196,6 @@ def _drive(
     if dumps:
         write_outputs(result, directory)
     return result
-
-
-def _guards(run: Run) -> str | None:
-    """What the coder's versions hold for, found once the root is not the best any more; that takes about a second."""
-    known = run.store.guards()
-    if known is not None or run.tree.best.id == ROOT_ID:
-        return known
-    found = run.parts.coder.guards(run.task)
-    if found is not None:
-        run.store.keep_guards(found)
-    return found
 
 
 @contextmanager

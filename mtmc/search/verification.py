@@ -4,27 +4,74 @@ A version becomes the run's best only when it has passed. The versions of a batc
 are verified fastest first until one passes: those after it are slower, so none of them can become the best. One that
 does not pass is rejected, and the next takes its place. So is one that takes longer there than the reference, with which
 it is timed in turn where that can be done: what was faster once, on a busy host say, is not handed back.
+
+And so is one whose file, as it would be handed out, cannot be imported by itself. That is asked of every evaluator.
 """
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Sequence
 
+from mtmc.outcome import Outcome
 from mtmc.search.evaluation import outcome_of
+from mtmc.search.folder import handed_out_text
 from mtmc.search.run_state import Run, TrialRun
+from mtmc.store import Attempt
+from mtmc.tree import source_hash
+
+_log = logging.getLogger(__name__)
 
 
 def verify_best(run: Run, trial_runs: Sequence[TrialRun]) -> None:
     """Verify what would become the best version of a batch whose trials have all ended; nothing where none would."""
-    if not run.parts.evaluator.verifies:
-        return
     for trial_run in contenders(trial_runs, run.tree.best.outcome.runtime_ms):
-        attempt = trial_run.attempts[trial_run.attempt]
-        assert attempt.source is not None
-        _, verified = outcome_of(run, attempt.source, "verify", run.batch_id)
-        if verified.ok:
+        failed = _failed(run, trial_run.attempts[trial_run.attempt])
+        if failed is None:
             return
-        trial_run.outcome, trial_run.gate = verified, "verify"
+        trial_run.outcome, trial_run.gate = failed, "verify"
+
+
+def guards_of(run: Run) -> str | None:
+    """What the coder's versions hold for, found when a version other than the root is to be handed out first; that takes
+    about a second."""
+    known = run.store.guards()
+    if known is not None:
+        return known
+    found = run.parts.coder.guards(run.task)
+    if found is not None:
+        run.store.keep_guards(found)
+    return found
+
+
+def _failed(run: Run, attempt: Attempt) -> Outcome | None:
+    """The outcome of a version that must not become the best; None where it may."""
+    source = attempt.source
+    assert source is not None
+    if run.parts.evaluator.verifies:
+        _, outcome = outcome_of(run, source, "verify", run.batch_id, lambda: _not_handed_out(run, attempt))
+        return None if outcome.ok else outcome
+    known = run.store.outcome(source_hash(source), "verify")  # of a process that was killed since
+    if known is not None:
+        return known[1]
+    started = time.perf_counter()
+    failed = _not_handed_out(run, attempt)
+    if failed is not None:
+        seconds = time.perf_counter() - started
+        run.store.add_outcome(source_hash(source), "verify", run.batch_id, failed, seconds)
+    return failed
+
+
+def _not_handed_out(run: Run, attempt: Attempt) -> Outcome | None:
+    """Why a version's file, with its guards, is of no use to whoever gets it; None where it can be imported."""
+    assert attempt.source is not None
+    text = handed_out_text(attempt.source, attempt.plan is not None, guards_of(run))
+    failed = run.parts.evaluator.imports(text)
+    if failed is not None:
+        said = failed.diagnosis.message if failed.diagnosis is not None else failed.status
+        _log.warning("the version of trial %d is not handed out: %s", attempt.trial_id, said)
+    return failed
 
 
 def contenders(trial_runs: Sequence[TrialRun], best_ms: float | None) -> list[TrialRun]:

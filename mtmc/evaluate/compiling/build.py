@@ -25,6 +25,7 @@ from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.compiling.prebuilt import fingerprint
 from mtmc.evaluate.compiling.target import install_driver, target
 from mtmc.evaluate.compiling.trace import Kernel, Trace
+from mtmc.evaluate.loading.clean_import import note_standard
 from mtmc.evaluate.loading.modules import (
     candidate_text,
     construct,
@@ -82,6 +83,7 @@ def warm(
     facts: what that GPU says of itself, see `describe_device`.
     Raises: EvaluatorError for an unknown target, or where launchers cannot be built.
     """
+    note_standard()  # first: what comes after it is not there for a file that is imported by itself
     import torch
 
     import mtmc.evaluate.compiling.pretended  # noqa: F401

@@ -35,6 +35,11 @@ def remember(path: Path, text: str) -> None:
     Raises: SyntaxError or ValueError if the text is no Python.
     """
     linecache.cache[str(path)] = (len(text), None, text.splitlines(keepends=True), str(path))
+    hold(path, text)
+
+
+def hold(path: Path, text: str) -> None:
+    """Hold whatever Triton reads from the file to a text. Raises: SyntaxError or ValueError if the text is no Python."""
     found: dict[tuple[str, int], ast.FunctionDef] = {}
     for node in ast.walk(parse(text)):
         if isinstance(node, ast.FunctionDef):
