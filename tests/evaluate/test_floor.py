@@ -104,6 +104,11 @@ TWO = "[torch.randn(rows, cols), torch.randn(rows, cols)]"
         ("inputs[0] * 2", "[torch.randn(rows, 1).expand(rows, cols)]", "pass", WHOLE + 512 * FLOAT),
         ("(inputs[0] * 2).expand(rows, cols)", "[torch.randn(rows, 1)]", "pass", 2 * 512 * FLOAT),
         ("inputs[0][torch.arange(rows).flip(0)] * 1", "[torch.randn(rows, cols)]", "pass", WHOLE),
+        ("inputs[0].tanh()[inputs[1]]", "[torch.randn(rows, cols), torch.arange(8)]", "pass", 8 * 1024 * FLOAT),
+        ("inputs[0][inputs[1]] + inputs[0].sum(0)", "[torch.randn(rows, cols), torch.arange(8)]", "pass",
+         WHOLE + 8 * 1024 * FLOAT),
+        ("inputs[0] * inputs[1]", "[torch.randn(rows, cols), (torch.arange(rows) % 2).float()[:, None]]", "pass",
+         WHOLE + 512 * FLOAT),
         ("torch.zeros(rows, cols).index_add(0, inputs[1], inputs[0])",
          "[torch.randn(rows, cols), torch.arange(rows)]", "pass", WHOLE),
         ("inputs[0] @ self.weight", "[torch.randn(rows, cols)]", "self.weight = nn.Parameter(torch.randn(cols, cols))",
@@ -141,6 +146,7 @@ def test_distinct_bytes() -> None:
     )  # weights (5) do not count, and the first is read once
     gathered = launch([[1, 20]], [[3, 10]], unique_read=90)
     assert distinct_bytes([gathered], [100, 40]) == 20 + 10 + 70
+    assert distinct_bytes([launch([], [[3, 10]], unique_written=25)], [100]) == 25
     assert distinct_bytes([], [100]) == 0
 
 

@@ -14,7 +14,7 @@ SHARE = 0.9
 def distinct_bytes(records: Sequence[Counts], inputs: Sequence[int]) -> int:
     """Bytes that a forward reads of its inputs, each once, and that its launches write.
 
-    What a kernel reads at addresses that it has from memory may be of an input, and counts too.
+    What a kernel reads or writes at addresses that it has from memory may be of an input or an output, and counts too.
     records, inputs: see `mtmc.evaluate.counting.count.count`.
     """
     read: defaultdict[int, int] = defaultdict(int)
@@ -25,4 +25,5 @@ def distinct_bytes(records: Sequence[Counts], inputs: Sequence[int]) -> int:
         total += sum(size for _, size in record["writes"])
         if "kernel" in record:
             total += record["unique_read"] - sum(size for _, size in record["reads"])
+            total += record["unique_written"] - sum(size for _, size in record["writes"])
     return total + sum(min(size, read[number]) for number, size in enumerate(inputs))

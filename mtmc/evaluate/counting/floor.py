@@ -3,7 +3,8 @@
 Results are compared at small shapes and launches counted at the full ones, so a version could leave its work out where
 only launches are counted. The floor is found once for a task, from the reference alone, and on the safe side. An input
 counts where each of its elements shows in the result, as far as a sample tells (so not one of which a mask hides a half,
-or a stride passes over some), and with no more than one op of the reference reads of it. An output counts if it depends
+or a stride passes over some), and it reaches the result by another way than being looked up in (rows of a table that are not
+asked for need not be read), with no more than one op of the reference reads of it. An output counts if it depends
 on the inputs at all, and is no view of one. Weights do not count: a version may pack them once.
 
 `floor` is a job in a check worker. A version's records are measured by `distinct_bytes` and `least_bits`, which load no
@@ -38,7 +39,8 @@ SEED = 5
 _BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 _TF32_BITS, _LEAST_BITS = 11, 4
 _CASTS = ("_to_copy",)
-_INDEXED_READS = ("embedding", "embedding_bag", "gather", "index", "index_select", "take")
+INDEXED_READS = ("embedding", "embedding_bag", "_embedding_bag", "gather", "index", "index_select", "take")
+"""Ops whose first tensor is a table."""
 _INDEXED_WRITES = ("scatter", "scatter_add", "scatter_reduce", "index_put", "index_copy", "index_add", "index_reduce",
                    "index_fill", "put", "masked_scatter")  # fmt: skip
 """Ops with addresses from memory: a kernel's are unknown where memory is not there, and so is how much they span."""
@@ -123,22 +125,27 @@ def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:
 def _changed(
     reference: Reference, inputs: list[Any], tensor: torch.Tensor, place: Any, before: list[torch.Tensor]
 ) -> list[bool]:
-    """Which results change with one element of an input: to no number, to a large one, or to its negative."""
-    from mtmc.evaluate.reference.blocks import differ
+    """Which results change with one element of an input: to a large number, to its negative, or by one.
 
+    Never to no number: that shows in a product with 0, too, which nobody need compute."""
     value = tensor[place].clone()
     changed = [False] * len(before)
-    for other in (float("nan"), 1e4, -1e4):
+    for other in (1e4, -1e4, float(value) + 1):
         tensor[place] = other
         try:
             after = _results(reference, inputs)
         except TaskError:
             after = before  # it refuses such a number: that says nothing of the result
         tensor[place] = value
-        changed = [differ(now, old) for now, old in zip(after, before, strict=True)]
+        changed = [_unlike(now, old) for now, old in zip(after, before, strict=True)]
         if any(changed):
             break
     return changed
+
+
+def _unlike(now: torch.Tensor, old: torch.Tensor) -> bool:
+    """Whether any number differs; 0 and -0 are one, which a product with 0 has the sign of its other factor."""
+    return now.shape != old.shape or bool(((now != old) & ((now == now) | (old == old))).any())
 
 
 def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
@@ -152,13 +159,23 @@ def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
 
 def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> Floor:
     from mtmc.evaluate.counting.count import count_forward
+    from mtmc.evaluate.counting.reaching import Reaching
     from mtmc.evaluate.counting.storages import tensor_bytes, tensors_in
 
     inputs = reference.draw(SEED)
-    records, sizes, result = count_forward(reference.model, inputs)
+    reached: list[set[int]] = []
+
+    def forward(*given: Any) -> Any:
+        with Reaching(tensors_in(given)) as ways:
+            result = reference.model(*given)
+        reached.extend(ways.of(tensor) for tensor in tensors_in(result))
+        return result
+
+    records, sizes, result = count_forward(forward, inputs)
     results, keys = tensors_in(result), [_storage(tensor) for tensor in tensors_in(inputs)]
     storages = list(dict.fromkeys(keys))
-    wanted = {storages.index(key) for key, whole in zip(keys, needed, strict=True) if whole}
+    whole_ways = set().union(*reached)
+    wanted = {storages.index(keys[at]) for at, whole in enumerate(needed) if whole and at in whole_ways}
     read = _reads(records)
     made = {
         _storage(tensor): tensor_bytes(tensor)
@@ -173,15 +190,11 @@ def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[boo
 
 
 def _reads(records: Sequence[Counts]) -> dict[int, int]:
-    """Most bytes that any op reads of each storage; without those that are looked up in."""
+    """Most bytes that any op reads of each storage otherwise than by looking up in it."""
     read: dict[int, int] = {}
     for record in records:
-        for number, size in record["reads"]:
+        for number, size in record["reads"] if _base(record) not in INDEXED_READS else ():
             read[number] = max(size, read.get(number, 0))
-    for record in records:
-        if _base(record) in _INDEXED_READS:
-            for number, _ in record["reads"]:
-                read.pop(number, None)
     return read
 
 

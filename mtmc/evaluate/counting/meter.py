@@ -36,6 +36,8 @@ class Meter:
         self.wanted: set[int] | None = None
         self.limit = math.inf
         self.maps: dict[tuple[int, bool, int], Any] = {}  # exact counting: which elements were touched
+        self.place = (0, 1)  # of the program that runs: its index, and how many there are
+        self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
         self._sites: set[tuple[int, int]] = set()
         self._suspended = 0
 
@@ -43,6 +45,7 @@ class Meter:
         """Begin a program (or grid)."""
         self.tally, self.limit, self.wanted = Tally(), limit, set(wanted) if wanted is not None else None
         self._sites.clear()
+        self._turns.clear()
         return self.tally
 
     @contextlib.contextmanager
@@ -207,7 +210,17 @@ class Meter:
         self._count_atomic(pointers, mask)
         if self.touch_memory:
             return original(op, pointers, value, mask, *rest)
-        return self.parts.TensorHandle(value.data * 0, value.dtype.scalar)
+        data = value.data * 0
+        if pointers.data.size == 1 and data.dtype.kind in "iu":
+            data = data + self._ticket(int(pointers.data.flat[0]), int(value.data.flat[0]))
+        return self.parts.TensorHandle(data.astype(value.data.dtype), value.dtype.scalar)
+
+    def _ticket(self, address: int, step: int) -> int:
+        """What a program finds in a counter that all programs raise, one after another and round after round."""
+        turn = self._turns.get(address, 0)
+        self._turns[address] = turn + 1
+        index, programs = self.place
+        return (index + turn * programs) * step if step else turn  # who adds nothing waits for others
 
     def _atomic_cas(self, original: Any, pointers: Any, expected: Any, value: Any, *rest: Any) -> Any:
         self._count_atomic(pointers, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ class Program:
         convert = self._parts._implicit_cvt
         values = {n: v if n in self._constexprs else convert(v) for n, v in self._bound.items()}
         tally = self._meter.start(limit, wanted)
+        self._meter.place = (index, math.prod(self.size))
         try:
             with np.errstate(all="ignore"):
                 self._function(**values)

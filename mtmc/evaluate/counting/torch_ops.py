@@ -74,7 +74,7 @@ def _op_record(func: Any, args: Any, kwargs: Any, result: Any, storages: Storage
     """Record of one dispatched op, or None where a GPU would run nothing."""
     inputs, outputs = tensors_in((args, kwargs)), tensors_in(result)
     schema = func._schema
-    written = _mutated(schema, args, kwargs)
+    written = mutated(schema, args, kwargs)
     owned = {storages.number(t) for t in inputs}
     fresh = [t for t in outputs if storages.number(t) not in owned]
     name = str(func._schema.name).replace("::", ".")
@@ -162,7 +162,8 @@ def _distinct(tensors: Sequence[Any]) -> list[Any]:
     return list(seen.values())
 
 
-def _mutated(schema: Any, args: Any, kwargs: Any) -> list[Any]:
+def mutated(schema: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The tensors that an op of this schema writes into."""
     values = [(a, args[i] if i < len(args) else kwargs.get(a.name)) for i, a in enumerate(schema.arguments)]
     return tensors_in([value for a, value in values if a.alias_info is not None and a.alias_info.is_write])
 

@@ -1,0 +1,43 @@
+"""Which inputs reach the result of a forward other than through a lookup, in which only what is asked for is read."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from mtmc.evaluate.counting.floor import INDEXED_READS
+from mtmc.evaluate.counting.storages import tensors_in
+from mtmc.evaluate.counting.torch_ops import mutated
+
+
+class Reaching(TorchDispatchMode):
+    """While open, follows inputs through torch's ops, storage by storage, on fake tensors or real ones."""
+
+    def __init__(self, inputs: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._held: list[torch.Tensor] = [*inputs]  # so that no storage comes twice
+        self._ways: defaultdict[int, set[int]] = defaultdict(set)
+        for at, tensor in enumerate(inputs):
+            self._ways[_storage(tensor)].add(at)
+
+    def of(self, tensor: torch.Tensor) -> set[int]:
+        """Positions of the inputs that have reached a tensor."""
+        return self._ways[_storage(tensor)]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given, made = tensors_in((args, kwargs)), tensors_in(result)
+        table = given[0] if given and func._schema.name.rpartition("::")[2] in INDEXED_READS else None
+        found: set[int] = set().union(*(self.of(tensor) for tensor in given if tensor is not table))
+        for tensor in [*made, *mutated(func._schema, args, kwargs or {})]:
+            self._held.append(tensor)
+            self._ways[_storage(tensor)] |= found
+        return result
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
