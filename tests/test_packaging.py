@@ -32,9 +32,16 @@ def test_a_source_distribution_is_whole(archive: dict[str, tarfile.TarInfo]) -> 
         files = (path for path in (ROOT / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
         lacking = [name for name in (path.relative_to(ROOT).as_posix() for path in files) if name not in archive]
         assert not lacking, lacking[:5]
-    assert {"LICENSE", "README.md", "CHANGELOG.md", "Makefile", "mkdocs.yml", "pyproject.toml", ".ci/run"} <= set(
-        archive
-    )
+    assert {
+        "LICENSE",
+        "README.md",
+        "SECURITY.md",
+        "CHANGELOG.md",
+        "Makefile",
+        "mkdocs.yml",
+        "pyproject.toml",
+        ".ci/run",
+    } <= set(archive)
     assert not [name for name in archive if "__pycache__" in name or name.endswith(".pyc")]
 
 
