@@ -16,6 +16,10 @@ STATUSES: tuple[Status, ...] = get_args(Status)
 RESOURCE_ERROR = "OutOfResources"
 """`Diagnosis.kind` of a version that asks for more shared memory or registers than the target has."""
 
+REFERENCE_ERROR, WIDENED = "reference_error", "tolerance_widened"
+"""Metrics: norm-wise error of the reference itself against float64; what was added to the absolute tolerance of an output
+for its sake, left out where nothing was."""
+
 
 @dataclass(frozen=True)
 class Diagnosis:

@@ -86,6 +86,7 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
         steps=tuple(node.action.sentence for node in tree.path(best.id) if node.action is not None),
         finished=result.finished or "",
         undecided=result.undecided,
+        tolerance=task.tolerance.contract(handed.outcome.metrics),
     )
     versions = [(node.source, node.outcome) for node in tree if node is not tree.root]
     return replace(row, why=explained(row, versions, _library_steps(task, best) if exported else None))

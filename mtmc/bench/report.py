@@ -15,6 +15,7 @@ from mtmc.bench.row import EAGER, Row, row_to_json
 from mtmc.export.report import table
 from mtmc.export.text import factor, number, runtime
 from mtmc.files import write_whole
+from mtmc.task.tolerance import DEFAULT
 
 SHORT = {"torch.compile": "compile", "torch.compile max-autotune": "max-autotune"}
 NONE = "\u2013"
@@ -45,6 +46,13 @@ def write_report(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str
     write_whole(folder / "bench.md", markdown(rows, left, settings, picture is not None))
 
 
+def own_tolerances(rows: Sequence[Row]) -> str:
+    """What outputs were compared by, of the problems that declare that themselves or where the reference's own error had a
+    say; the others have the default."""
+    told = [(row.id, row.tolerance) for row in rows if row.tolerance and row.tolerance != DEFAULT.text]
+    return "## Tolerances other than the default\n\n" + table(("problem", "tolerance"), told) if told else ""
+
+
 def markdown(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, Any], picture: bool) -> str:
     """The whole report. picture: whether bench.png stands beside it."""
     parts = [
@@ -57,6 +65,7 @@ def markdown(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, An
         "![Sorted speedups](bench.png)" if picture else "",
         *(problems_section(level, [row for row in rows if row.level == level]) for level in _levels(rows)),
         reasons(rows),
+        own_tolerances(rows),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -67,7 +67,7 @@ class Row:
     gpu_seconds: seconds that evaluations held a GPU, see `mtmc.bench.facts`. seconds: wall time of the problem.
     steps: sentences of the actions that led to the best version. finished: why the search ended.
     candidate: file that was scored, "" for a search. undecided: why results tell no work from none here, "" where they do:
-        such a problem has no speedup.
+        such a problem has no speedup. tolerance: what outputs were compared by, in words; "" where a row does not say.
     """
 
     level: str
@@ -94,6 +94,7 @@ class Row:
     steps: tuple[str, ...] = ()
     finished: str = ""
     candidate: str = ""
+    tolerance: str = ""
     why: Why | None = None
     undecided: str = ""
 

@@ -94,6 +94,7 @@ def _scored(
         finished="" if best.outcome.ok else _told(best.outcome),
         candidate=best.path.name,
         undecided=root.undecided,
+        tolerance=task.tolerance.contract(best.outcome.metrics),
     )
     return replace(row, why=explained(row, [(each.source, each.outcome) for each in judged]))
 

@@ -134,6 +134,8 @@ def _found(result: SearchResult) -> Iterator[tuple[str, str]]:
     parts = [settings.get(kind) for kind in ("strategy", "policy", "coder", "evaluator")]
     names = [str(part.get("name", part.get("object"))) for part in parts if isinstance(part, dict)]
     yield "task", f"{tree.task_name} for {settings.get('hardware')} ({', '.join(names)})"
+    if not result.tolerance.is_default:
+        yield "compared", result.record.contract
     yield "root", _time(tree.root.outcome)
     for name, outcome in result.baselines.items():
         yield name, _time(outcome)

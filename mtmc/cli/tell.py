@@ -100,6 +100,7 @@ def _facts(record: RunRecord, node: KernelNode) -> Iterator[tuple[str, str]]:
         yield "failed in", f"{found.stage}{where}: {found.kind}: {one_line(found.message, 300)}"
         for line in found.excerpt.splitlines():
             yield "", line
+    yield "tolerance", record.contract
     yield "actions", f"{len(record.legal.get(node.id, ()))} legal"
 
 

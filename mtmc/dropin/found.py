@@ -24,7 +24,7 @@ class Found:
     speedup: of the best version over the reference, 1.0 where none is faster. runtime_ms: of one forward of it at the full
     shapes. runtime_kind: "measured" or "estimated". All three are None where no version could be timed.
     evaluations: how many were spent. cached: whether the cache has spared the search. made: when it was made, in UTC.
-    run: the folder of the search, "" where it was not kept.
+    run: the folder of the search, "" where it was not kept. tolerance: what its outputs were compared by, in words.
     """
 
     speedup: float | None
@@ -34,6 +34,7 @@ class Found:
     cached: bool
     made: str
     run: str
+    tolerance: str = ""
 
     def __str__(self) -> str:
         gain = "no speedup known" if self.speedup is None else f"{factor(self.speedup)} {self.runtime_kind}"
@@ -42,16 +43,18 @@ class Found:
         )
 
 
-def found_by(result: SearchResult, run: str) -> Found:
-    """What a search has found that was made now. run: see `Found`."""
+def found_by(result: SearchResult, task: Task, run: str) -> Found:
+    """What a search of a task has found that was made now. run: see `Found`."""
     best = result.best
     made = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-    return Found(best.speedup, best.runtime_ms, best.runtime_kind, result.evaluations, False, made, run)
+    told = task.tolerance.contract(result.tree.best.outcome.metrics)
+    return Found(best.speedup, best.runtime_ms, best.runtime_kind, result.evaluations, False, made, run, told)
 
 
-def found_in(entry: Entry) -> Found:
-    """What the cache has of it."""
-    return Found(entry.speedup, entry.runtime_ms, entry.runtime_kind, entry.evaluations, True, entry.made, entry.run)
+def found_in(entry: Entry, task: Task) -> Found:
+    """What the cache has of a task, whose tolerance is part of the key."""
+    times = entry.speedup, entry.runtime_ms, entry.runtime_kind
+    return Found(*times, entry.evaluations, True, entry.made, entry.run, task.tolerance.text)
 
 
 def lookup_for(settings: Mapping[str, Any]) -> Lookup | None:

@@ -66,7 +66,7 @@ def _read(folder: Path) -> _Kept:
         if store.finished() is None:
             raise RunError(f"the run {folder} has not ended: go on with it first, mtmc resume {folder}")
         tree = store.tree()
-        return _Kept(store.task(), handed_out(tree.best, store.guards()), why_no_gain(tree))
+        return _Kept(store.task(), handed_out(tree.best, store.guards(), store.task().tolerance), why_no_gain(tree))
     finally:
         store.close()
 

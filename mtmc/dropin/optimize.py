@@ -15,6 +15,7 @@ from mtmc.dropin.found import entry_of, found_by, found_in, lookup_for
 from mtmc.export.no_gain import why_no_gain
 from mtmc.search import search
 from mtmc.task import Capture, capture_module
+from mtmc.task.tolerance import Declared
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +26,7 @@ def optimize(
     example_kwargs: Mapping[str, Any] | None = None,
     *,
     cache: bool = True,
+    tolerance: Declared = None,
     **settings: Any,
 ) -> Any:
     """Search for faster kernels of `module` and return a module that is the same but for its forward, which runs them.
@@ -37,13 +39,17 @@ def optimize(
     arguments. settings: those of `mtmc.search.search` (budget, strategy, policy, coder, evaluator, seed, out, ...).
     cache: whether what was found before for such a module, whatever its weights, is used instead of a search with the same
     settings and no larger budget, and what is found now is kept (`mtmc cache`). With `out` there is always a search.
+    tolerance: how far outputs may be from the module's, as a task's file would declare it: {"atol": 1e-3, "rtol": 1e-2},
+    {"steps": 1} or "kernelbench" (`mtmc.task.tolerance`).
 
-    Raises: TaskError where the module cannot be exported, naming the op, or no drop-in can be made of it; ConfigError,
+    Raises: TaskError where the module cannot be exported, naming the op, no drop-in can be made of it, or the tolerance is
+        none; ConfigError,
         RunError, EvaluatorError as `mtmc.search.search` does; RunError if others may write to the cache's folder.
     """
     refuse_module(module)
     lookup = lookup_for(settings) if cache else None
-    capture = capture_module(module, example_inputs, example_kwargs, known=None if lookup is None else lookup.shapes)
+    known = None if lookup is None else lookup.shapes
+    capture = capture_module(module, example_inputs, example_kwargs, known=known, tolerance=tolerance)
     if lookup is not None and lookup.entry is not None:
         made = _from_cache(module, capture, lookup)
         if made is not None:
@@ -54,7 +60,7 @@ def optimize(
         _log.warning("%s: %s", capture.task.name, reason)
     sources = [] if reason else [result.best_file]
     made = drop_in(module, capture, sources, result=result, reason=reason or None)
-    made.mtmc.found = found_by(result, str(settings.get("out") or ""))
+    made.mtmc.found = found_by(result, capture.task, str(settings.get("out") or ""))
     if lookup is not None:
         used = [source for source in sources if source in made.mtmc.versions]
         if sources and not used:
@@ -67,7 +73,7 @@ def _from_cache(module: torch.nn.Module, capture: Capture, lookup: Lookup) -> An
     """The drop-in of what the cache has; None where that is not right on the module."""
     entry = lookup.entry
     assert entry is not None
-    found = found_in(entry)
+    found = found_in(entry, capture.task)
     reason = f"{entry.reason} (from the cache of {entry.made})" if entry.reason else None
     made = drop_in(module, capture, entry.sources, reason=reason)
     if entry.sources and not set(entry.sources) & set(made.mtmc.versions):

@@ -13,7 +13,10 @@ import torch
 
 from mtmc.dropin.reference import draw_inputs
 from mtmc.errors import TaskError
+from mtmc.evaluate.reference.distance import within_tolerance
 from mtmc.task.live_call import Call, flatten, matched, restore
+from mtmc.task.quantized import is_fp8
+from mtmc.task.tolerance import Tolerance
 
 if TYPE_CHECKING:
     from mtmc.dropin.winner import Winner
@@ -85,12 +88,13 @@ def _trial(
     lost = sorted({*wanted.touched} - {*found.touched, *winner.mutated_names()})
     if lost:
         return f"the original changes {', '.join(lost)}, which kernels do not"
+    tolerance = winner.recipe.task.tolerance
     for number, (one, other) in enumerate(zip(found.results, wanted.results, strict=True)):
         same = matched(Call((other,), {}, ("result",)), Call((one,), {}, ("result",)))
-        reason = same if isinstance(same, str) else _differ(same, flatten(other), "output")
+        reason = same if isinstance(same, str) else _differ(same, flatten(other), "output", tolerance)
         if reason is not None:
             return f"{reason} in call {number + 1} of {_CALLS} in a row"
-    return _differ(found.after, wanted.after, "after the calls tensor")
+    return _differ(found.after, wanted.after, "after the calls tensor", tolerance)
 
 
 def _launched(winner: Winner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -123,17 +127,21 @@ def _calls(
     return _Calls(results, after, touched)
 
 
-def _differ(found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], what: str) -> str | None:
-    """The first difference of two lists of tensors."""
+def _differ(
+    found: Sequence[torch.Tensor], wanted: Sequence[torch.Tensor], what: str, tolerance: Tolerance
+) -> str | None:
+    """The first difference of two lists of tensors. tolerance: the task's; what is within one that it declares is right."""
     if len(found) != len(wanted):
         return f"{len(found)} tensors instead of {len(wanted)}"
     for index, (one, other) in enumerate(zip(found, wanted, strict=True)):
         kind, expected = (tuple(one.shape), one.dtype, one.device), (tuple(other.shape), other.dtype, other.device)
         if kind != expected:
             return f"{what} {index} is {kind} instead of {expected}"
-        if not other.dtype.is_floating_point:
-            if not torch.equal(one, other):
+        if not other.dtype.is_floating_point or is_fp8(other.dtype):
+            if not within_tolerance(one, other, tolerance):
                 return f"{what} {index} has other values"
+            continue
+        if not tolerance.is_default and within_tolerance(one, other, tolerance):
             continue
         a, b = one.double(), other.double()
         finite = b.isfinite()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mtmc.export.graphs import METRIC_PREFIX, SCHEMA_VERSION, to_networkx
 from mtmc.export.record import RunRecord, plain
 from mtmc.files import write_whole
 from mtmc.outcome import STATUSES, Cost, Diagnosis, Outcome, outcome_from_json, outcome_to_json
+from mtmc.task.tolerance import Tolerance
 from mtmc.tree import NO_PARENT, ROOT_ID, KernelNode, Tree
 
 
@@ -86,7 +88,9 @@ def _run_part(record: RunRecord) -> dict[str, Any]:
         }
         for node_id in sorted(record.annotations)
     }
+    declared = {} if record.tolerance.is_default else {"tolerance": asdict(record.tolerance)}
     return {
+        **declared,
         "actions": actions,
         "annotations": notes,
         "baselines": {name: outcome_to_json(record.baselines[name]) for name in sorted(record.baselines)},
@@ -119,6 +123,7 @@ def _record(document: Mapping[str, Any]) -> RunRecord:
         evaluations=tuple(run["evaluations"]),
         spent=None if run["spent"] is None else Cost(**run["spent"]),
         baselines={name: outcome_from_json(data) for name, data in run.get("baselines", {}).items()},
+        tolerance=Tolerance(**run.get("tolerance", {})),
     )
 
 

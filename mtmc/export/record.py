@@ -16,6 +16,7 @@ from mtmc.action import Action, Scalar
 from mtmc.chat import ModelCall
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome
+from mtmc.task.tolerance import DEFAULT, Tolerance
 from mtmc.tree import NO_PARENT, KernelNode, Tree
 
 
@@ -34,6 +35,7 @@ class RunRecord:
     calls: questions to language models, without their texts.
     transcripts: per node id what was said between its coder and a model: turns with the texts "role" ("brief", "agent",
         "tool"), "tool", "arguments", "text" and "verdict".
+    tolerance: what the versions' outputs were compared by.
 
     Raises: RunError if annotations, legal or evaluations name a node that the tree does not have.
     """
@@ -47,6 +49,7 @@ class RunRecord:
     baselines: Mapping[str, Outcome] = field(default_factory=dict)
     calls: Sequence[ModelCall] = ()
     transcripts: Mapping[int, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+    tolerance: Tolerance = DEFAULT
 
     def __post_init__(self) -> None:
         if len(self.tree) == 0:
@@ -56,6 +59,11 @@ class RunRecord:
             unknown = [node_id for node_id in ids if not 0 <= node_id < len(self.tree)]
             if unknown:
                 raise RunError(f"{name} names node {unknown[0]}, but the tree has nodes 0 to {len(self.tree) - 1}")
+
+    @property
+    def contract(self) -> str:
+        """What the versions' outputs were compared by, in words, and by how much and why it was widened."""
+        return self.tolerance.contract({**self.tree.root.outcome.metrics, **self.tree.best.outcome.metrics})
 
     @property
     def cost(self) -> Cost:

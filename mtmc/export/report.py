@@ -82,7 +82,9 @@ def _result(record: RunRecord) -> str:
         verdict = f"The best version is **{factor(gain)}** as fast as the root ({speedup_kind(tree, best.id)})."
     if "estimated" in {tree.root.outcome.runtime_kind, best.outcome.runtime_kind}:
         verdict += " Estimated runtimes come from a model of the hardware; nothing was timed on a device."
-    return verdict + "\n\n" + table(("version", "node", "runtime", "speedup"), rows, (False, False, True, True))
+    compared = f"Tolerance of the outputs: {cell(record.contract)}."
+    runtimes = table(("version", "node", "runtime", "speedup"), rows, (False, False, True, True))
+    return f"{verdict}\n\n{compared}\n\n{runtimes}"
 
 
 def _gain(tree: Tree, node_id: int) -> str:

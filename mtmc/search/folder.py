@@ -12,6 +12,7 @@ from mtmc.errors import RunError
 from mtmc.files import write_whole
 from mtmc.store import STORE_NAME
 from mtmc.syntax import canonical_text
+from mtmc.task.tolerance import Tolerance
 from mtmc.tree import ROOT_ID, KernelNode, Tree
 
 if TYPE_CHECKING:
@@ -25,14 +26,18 @@ def write_config(folder: Path, settings: Mapping[str, Any]) -> None:
     write_whole(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(dict(settings))))
 
 
-def write_best(folder: Path, tree: Tree, guards: str | None) -> None:
-    """best.py: the best version so far, standalone. guards: what the coder's versions hold for."""
-    write_whole(folder / "best.py", handed_out(tree.best, guards))
+def write_best(folder: Path, tree: Tree, guards: str | None, tolerance: Tolerance) -> None:
+    """best.py: the best version so far, standalone. guards: what the coder's versions hold for. tolerance: the task's."""
+    write_whole(folder / "best.py", handed_out(tree.best, guards, tolerance))
 
 
-def handed_out(node: KernelNode, guards: str | None) -> str:
-    """A version's text as users get it, see `handed_out_text`. The root is the reference itself and needs no guards."""
-    return handed_out_text(node.source, node.plan is not None, None if node.id == ROOT_ID else guards)
+def handed_out(node: KernelNode, guards: str | None, tolerance: Tolerance) -> str:
+    """A version's text as users get it, see `handed_out_text`, below a line with the contract that it was judged by. The
+    root is the reference itself and needs neither that nor guards."""
+    text = handed_out_text(node.source, node.plan is not None, None if node.id == ROOT_ID else guards)
+    if node.id == ROOT_ID or (guards is None and tolerance.is_default):
+        return text
+    return f"# Compared with the reference by its task's tolerance, {tolerance.contract(node.outcome.metrics)}.\n{text}"
 
 
 def handed_out_text(source: str, planned: bool, guards: str | None) -> str:

@@ -15,6 +15,7 @@ from mtmc.outcome import Cost, Outcome
 from mtmc.protocols import Strategy
 from mtmc.search import folder
 from mtmc.store import Store, check_unused
+from mtmc.task.tolerance import DEFAULT, Tolerance
 from mtmc.tree import KernelNode, Tree
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class SearchResult:
     versions: all of them, see `tree`. annotations: search statistics by node id. baselines: what the
     root is compared with besides itself, by name. run_dir: the run's folder. finished: why the search has ended, None
     for a run that has not. evaluations: how many were spent, the root's included. guards: what the coder's versions hold
-    for, as `mtmc.rewrite.guards` writes it, None where that is not known.
+    for, as `mtmc.rewrite.guards` writes it, None where that is not known. tolerance: the task's.
     """
 
     versions: Tree
@@ -69,6 +70,7 @@ class SearchResult:
     finished: str | None
     evaluations: int
     guards: str | None = None
+    tolerance: Tolerance = DEFAULT
     _temporary: tempfile.TemporaryDirectory[str] | None = None
     """Keeps a folder that nobody named for as long as this result lives."""
 
@@ -102,7 +104,7 @@ class SearchResult:
     @property
     def best_file(self) -> str:
         """The text of best.py: the best version, which refuses calls that it does not hold for."""
-        return folder.handed_out(self.tree.best, self.guards)
+        return folder.handed_out(self.tree.best, self.guards, self.tolerance)
 
     @property
     def root(self) -> Version:
@@ -131,7 +133,7 @@ class SearchResult:
 def write_outputs(result: SearchResult, directory: Path) -> None:
     """Write everything that the store's folder holds besides the store."""
     folder.write_config(directory, result.record.settings)
-    folder.write_best(directory, result.tree, result.guards)
+    folder.write_best(directory, result.tree, result.guards, result.tolerance)
     folder.write_nodes(directory, result.tree)
     folder.write_dumps(directory, result.record)
 
@@ -154,6 +156,7 @@ def result_of(
         finished=finished,
         evaluations=store.evaluations(),
         guards=store.guards(),
+        tolerance=store.task().tolerance,
         _temporary=temporary,
     )
 
@@ -172,6 +175,7 @@ def _record(result: SearchResult, store: Store) -> RunRecord:
         baselines=result.baselines,
         calls=store.model_calls(texts=False),
         transcripts=transcripts(result.versions, store),
+        tolerance=result.tolerance,
     )
 
 

@@ -185,7 +185,8 @@ def _drive(
     def keep_best(progress: Progress) -> None:
         nonlocal written
         if run.tree.best.id != written:
-            folder.write_best(directory, run.tree, None if run.tree.best.id == ROOT_ID else guards_of(run))
+            guards = None if run.tree.best.id == ROOT_ID else guards_of(run)
+            folder.write_best(directory, run.tree, guards, run.task.tolerance)
             written = run.tree.best.id
         if on_progress is not None:
             on_progress(progress)

@@ -10,6 +10,7 @@ from typing import Any
 
 from mtmc.errors import TaskError
 from mtmc.syntax import parse
+from mtmc.task.tolerance import Tolerance, declared
 
 CUDA_GRAPH = "CUDA_GRAPH"
 """Module-level name by which a task's file says that the module is called under a CUDA graph (`CUDA_GRAPH = True`)."""
@@ -64,6 +65,11 @@ class Task:
     def variants(self) -> tuple[Variant, ...]:
         """All sets of shapes: full, small, then the held-out ones."""
         return (self.full, self.small, *self.held_out)
+
+    @property
+    def tolerance(self) -> Tolerance:
+        """How far a version's outputs may be from the reference's: what `source` declares. Raises: TaskError."""
+        return declared(self.source, self.name)
 
     @property
     def cuda_graph(self) -> bool:

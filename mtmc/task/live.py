@@ -60,9 +60,11 @@ def build_capture(
     example_kwargs: Mapping[str, Any],
     name: str | None,
     known: KnownShapes | None = None,
+    declaration: str = "",
 ) -> Capture:
     """The capture of a live module; see `mtmc.task.capture_module`.
 
+    declaration: a line of the printed file that declares the tolerance, "" for none.
     Raises: TaskError if the module cannot be exported or printed, naming the op and the line where they are known.
     """
     refuse_modules(module)
@@ -79,7 +81,7 @@ def build_capture(
     program = export_module(module, with_own_objects(call), name)
     refuse_random(program, name)
     printed = print_module(program, call.tensors, _input_names(call), title, name)
-    source = printed.source
+    source = f"{printed.source.rstrip()}\n\n{declaration}\n" if declaration else printed.source
     state = {key: tensor.detach().to("cpu", copy=True) for key, tensor in printed.tensors.items()}
     places = _places(module, printed)
     shapes = known(source, call, printed.tensors) if known is not None else None

@@ -23,6 +23,7 @@ from mtmc.syntax import parse
 from mtmc.task.base import DECLARATION, Task, Variant, under_cuda_graph
 from mtmc.task.bundling import bundle
 from mtmc.task.constants import integer_constants
+from mtmc.task.tolerance import Declared, declaration, declared
 
 if TYPE_CHECKING:
     import torch
@@ -84,9 +85,10 @@ def task_from_module(
     example_inputs: Sequence[Any] | torch.Tensor,
     example_kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
+    tolerance: Declared = None,
 ) -> Task:
     """A task from a live module: its graph printed as a file, its weights in `Task.state`. See `capture_module`."""
-    return capture_module(module, example_inputs, example_kwargs, name).task
+    return capture_module(module, example_inputs, example_kwargs, name, tolerance=tolerance).task
 
 
 def capture_module(
@@ -95,20 +97,24 @@ def capture_module(
     example_kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
     known: KnownShapes | None = None,
+    tolerance: Declared = None,
 ) -> Capture:
     """A live module and one call of it as a task, and where the task's tensors are in the module. See `mtmc.task.live`.
 
     example_inputs: the positional arguments of one call (or the only one, a tensor). example_kwargs: its keyword
     arguments. Sizes of 1 in them are fixed; the others are varied where the module allows it. name: by default the name
     of the module's class. known: asked once the module is printed; where it gives small and odd shapes, none are derived,
-    and what is printed is not compared with the module.
-    Raises: TaskError if the module cannot be exported or printed, naming the op and the line where they are known.
+    and what is printed is not compared with the module. tolerance: how far outputs may be from the module's, as a file would
+    declare it (`mtmc.task.tolerance`): {"atol": 1e-3, "rtol": 1e-2}, {"steps": 1} or "kernelbench".
+    Raises: TaskError if the module cannot be exported or printed, naming the op and the line where they are known, or if the
+        tolerance is none.
     """
     from mtmc.task.live import build_capture
 
     if name is not None:
         _check_name(name)
-    return build_capture(module, example_inputs, example_kwargs or {}, name, known)
+    line = declaration(tolerance)
+    return build_capture(module, example_inputs, example_kwargs or {}, name, known, line)
 
 
 def check_source(source: str, name: str) -> ast.Module:
@@ -176,6 +182,7 @@ def _task(source: str, name: str, trusted: bool) -> Task:
     """The task of a checked text. trusted: its declared shapes are known to work (built-in), so nothing is run."""
     tree = check_source(source, name)
     under_cuda_graph(source, name)
+    declared(source, name)
     variants = declared_variants(tree, name)
     small = variants.pop("small", None)
     held_out = tuple(variants[label] for label in sorted(variants, key=lambda label: int(label.removeprefix("odd"))))

@@ -26,6 +26,7 @@ from mtmc.errors import TaskError
 from mtmc.task.base import Variant
 from mtmc.task.bundling import place
 from mtmc.task.constants import apply_constants
+from mtmc.task.quantized import readable
 from mtmc.task.seeding import seed_torch
 
 _MODULE = "mtmc_reference"
@@ -195,7 +196,7 @@ def weigh(
                 with _Calls() as calls:
                     outputs = flat_tensors(model(*inputs))
         floating = [out for out in outputs if out.is_floating_point()]
-        finite = device == "meta" or not any(bool(torch.isnan(out).any()) for out in floating)
+        finite = device == "meta" or not any(bool(torch.isnan(readable(out)).any()) for out in floating)
         constant = device != "meta" and _constant(outputs)
     except TooLargeError:
         raise

@@ -112,7 +112,7 @@ class PieceSearch:
         """Keep what the search has found in the cache."""
         if self.lookup is not None and self.result is not None:
             sources = [] if self.source is None else [self.source]
-            found = found_by(self.result, "")
+            found = found_by(self.result, self.capture.task, "")
             self.lookup.keep(
                 entry_of(self.lookup.asked, self.capture.task, self.result, found, sources, self.no_gain or "")
             )

@@ -1,7 +1,7 @@
 """Triton's interpreter made to compute what a GPU computes, faster, and within the bounds of the kernel's tensors.
 
 As it comes, the interpreter multiplies fp32 operands of `tl.dot` exactly where a GPU rounds them to TF32, treats
-bfloat16 bits as integers in arithmetic, truncates when it casts to bfloat16, knows no libdevice, patches
+bfloat16 bits as integers in arithmetic, truncates when it casts to bfloat16, rounds fp8 wrongly, knows no libdevice, patches
 `triton.language` anew for every device function it calls (half of its time), and reads and writes whatever address a
 kernel computes. `prepare` corrects the numbers and the speed in the present process, which must run with
 TRITON_INTERPRET=1; `mtmc.evaluate.interpreter.bounds` watches the addresses. None of it is public API: tests hold it to each
@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from mtmc.evaluate.interpreter import libdevice
+from mtmc.evaluate.interpreter import fp8, libdevice
+from mtmc.evaluate.interpreter.fp8 import rounds_to_nearest
 
 _Array = np.ndarray[Any, Any]
 
@@ -39,6 +40,7 @@ def prepare(default_precision: str = "tf32") -> None:
     )
     _patch_language_once(interpreter)
     _correct_bfloat16(interpreter)
+    fp8.correct_fp8(interpreter)
     _correct_dot(interpreter.InterpreterBuilder)
     _correct_math(interpreter)
 
@@ -92,10 +94,12 @@ def _correct_dot(builder: Any) -> None:
 
 
 def _dot_operand(handle: Any) -> _Array | None:
-    """float32 values of an fp32, fp16 or bf16 operand; None for the types that the interpreter gets right by itself."""
+    """float32 values of an fp32, fp16, bf16 or fp8 operand; None for the types that the interpreter gets right by itself."""
     name = handle.dtype.scalar.name
     if name == "bf16":
         return bf16_to_f32(handle.data)
+    if fp8.is_fp8(handle.dtype.scalar):
+        return fp8.decode(handle.data, name)
     return handle.data.astype(np.float32) if name in ("fp32", "fp16") else None
 
 
@@ -169,16 +173,12 @@ def _correct_casts(builder: Any, widen: Callable[[Any], Any], narrow: Callable[[
 
     def create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
         plain = (tl.bfloat16, tl.float16, tl.float32)
-        if src.dtype.scalar in plain and dst_type.scalar in plain and _rounds_to_nearest(rounding_mode):
+        if src.dtype.scalar in plain and dst_type.scalar in plain and rounds_to_nearest(rounding_mode):
             return cast_impl(self, src, dst_type)
         return original_fp_to_fp(self, src, dst_type, rounding_mode)
 
     builder.cast_impl = cast_impl
     builder.create_fp_to_fp = create_fp_to_fp
-
-
-def _rounds_to_nearest(rounding_mode: Any) -> bool:
-    return rounding_mode is None or str(getattr(rounding_mode, "name", rounding_mode)).upper().endswith("RTNE")
 
 
 def _correct_reductions(

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from mtmc.task.quantized import readable
+
 SPREAD = 0.25
 """Noise is uniform between minus and plus this, relative to the value, or absolute where the value is next to zero."""
 SMALL = 0.05
@@ -58,15 +60,16 @@ def perturb(model: torch.nn.Module, seed: int) -> None:
         for tensor in model.parameters():
             if tensor.is_floating_point():
                 generator = generators.setdefault(tensor.device, torch.Generator(tensor.device).manual_seed(seed))
-                noise = torch.rand(tensor.shape, generator=generator, device=tensor.device).to(tensor.dtype) - 0.5
-                tensor.copy_(torch.where(tensor == 0, noise, tensor * (1 + noise)))
+                values = readable(tensor)
+                noise = torch.rand(tensor.shape, generator=generator, device=tensor.device).to(values.dtype) - 0.5
+                tensor.copy_(torch.where(values == 0, noise, values * (1 + noise)))
 
 
 def _ends(tensors: list[torch.Tensor]) -> list[list[float]]:
     """Least and largest element of each. One wait for the device: a deep network has hundreds of them."""
     if not tensors:
         return []
-    ends = [torch.stack(torch.aminmax(each.detach())).double().to(tensors[0].device) for each in tensors]
+    ends = [torch.stack(torch.aminmax(readable(each.detach()))).double().to(tensors[0].device) for each in tensors]
     found: list[list[float]] = torch.stack(ends).tolist()
     return found
 

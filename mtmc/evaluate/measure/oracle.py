@@ -57,7 +57,7 @@ from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.evaluate.reference.reference import ExpectedOutputs
 from mtmc.hardware import Hardware
-from mtmc.outcome import Diagnosis
+from mtmc.outcome import REFERENCE_ERROR, WIDENED, Diagnosis
 from mtmc.protocols import Depth
 from mtmc.task import Task
 from mtmc.tree import source_hash
@@ -212,7 +212,8 @@ class Oracle:
         metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": profiled - ended}
         metrics["loop_s"] = time.perf_counter() - profiled
         if reference.calibration is not None and (error := reference.calibration.error) is not None:
-            metrics["reference_error"] = error
+            metrics[REFERENCE_ERROR] = error
+            metrics |= {WIDENED: wider} if (wider := reference.calibration.widened) else {}
         told = state.admission
         return replace(found, metrics={**found.metrics, **metrics}, warnings=told.warnings, undecided=told.undecided)
 

@@ -2,7 +2,7 @@
 
 Refused is a reference that nothing can be compared with: it raises, gives NaN, differs from run to run, or does not fit
 into memory. Warned of is one that a kernel can answer without doing the work: its output is constant, or zero as far as
-KernelBench's tolerance shows, or the same whatever an input or the weights are. Where that goes for all of its outputs and
+the task's tolerance shows, or the same whatever an input or the weights are. Where that goes for all of its outputs and
 by every rule of the check, it is undecided (`mtmc.evaluate.reference.telling`): no version of it earns a reward.
 """
 
@@ -20,8 +20,8 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.evaluate.reference.blocks import block_size, blocks, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration
-from mtmc.evaluate.reference.compare import Precision, error_bound
-from mtmc.evaluate.reference.distance import distance, tolerance, within_tolerance
+from mtmc.evaluate.reference.compare import Precision, error_bound, whose
+from mtmc.evaluate.reference.distance import Limits, distance, in_steps, within_tolerance
 from mtmc.evaluate.reference.effects import Effects, find, kept_tensors
 from mtmc.evaluate.reference.memory import Footprint, Gauge, dense, estimate, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.reference import Reference
@@ -29,7 +29,9 @@ from mtmc.evaluate.reference.returned import comparable, describe, flatten
 from mtmc.evaluate.reference.telling import undecided
 from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.task import Task, Variant
+from mtmc.task.quantized import is_fp8, ordinals, readable
 from mtmc.task.reference import flat_tensors
+from mtmc.task.tolerance import Tolerance
 
 SEEDS = (11, 23)
 """Of weights and inputs, and of the others that they are compared with."""
@@ -75,7 +77,7 @@ def admit(task: Task, device: str, folder: Path) -> Admission:
     calibration = reference.calibrate(SEEDS[0])
     needed += KEPT_COPIES * held([find(reference.model, path) for path in calibration.effects.state])
     _refuse_other_result(reference, outputs, calibration, where)
-    warnings = (*_degenerate(outputs), *_blind(reference, outputs))
+    warnings = (*_degenerate(outputs, reference.tolerance), *_blind(reference, outputs))
     del reference, outputs
     release(device)
     told = undecided(task, device, folder, SEEDS) if warnings else ""
@@ -165,8 +167,8 @@ def _refuse_not_a_number(outputs: list[Any], where: str) -> None:
         nan = torch.zeros((), dtype=torch.bool, device=output.device)
         finite = nan.clone()
         for index in blocks(output.shape, block_size(output)):
-            nan |= torch.isnan(output[index]).any()
-            finite |= torch.isfinite(output[index]).any()
+            nan |= torch.isnan(readable(output[index])).any()
+            finite |= torch.isfinite(readable(output[index])).any()
         if bool(nan) or not bool(finite):
             what = "holds NaN" if bool(nan) else "is infinite throughout"
             raise TaskError(f"{where}: output {at} of the reference {what} on its own inputs: fix the task's inputs")
@@ -187,14 +189,14 @@ def _refuse_other_result(reference: Reference, outputs: list[Any], calibration: 
     if len(again) != len(outputs):
         raise TaskError(f"{where}: two runs of the reference give {len(outputs)} and {len(again)} outputs; {hint}")
     for at, (one, other, precision) in enumerate(zip(outputs, again, calibration.precisions, strict=True)):
-        found = _unlike(one, other, precision)
+        found = _unlike(one, other, precision, reference.tolerance)
         if found is not None:
             raise TaskError(
                 f"{where}: output {at} of the reference {found} between two runs on the same inputs; {hint}"
             )
 
 
-def _unlike(one: Any, other: Any, precision: Precision | None) -> str | None:
+def _unlike(one: Any, other: Any, precision: Precision | None, tolerance: Tolerance) -> str | None:
     """How two results for the same inputs differ by more than rounding, None if they do not."""
     if not isinstance(one, torch.Tensor) or not isinstance(other, torch.Tensor):
         if not comparable(one):
@@ -202,35 +204,54 @@ def _unlike(one: Any, other: Any, precision: Precision | None) -> str | None:
         return None if describe(one) == describe(other) else "differs"
     if one.shape != other.shape or one.dtype != other.dtype:
         return "changes its shape or dtype"
-    if not one.numel() or not one.is_floating_point():
-        return None if within_tolerance(one, other) else "differs"
-    limit = tolerance(one.dtype)
-    found = distance(other, one, limit)
+    if not one.numel() or not one.is_floating_point() or is_fp8(one.dtype):
+        return None if within_tolerance(one, other, tolerance) else "differs"
+    limits = Limits.of(one.dtype, tolerance)
+    found = distance(other, one, limits.relative)
     # No slack here: that is measured with other random numbers, where there are any, and would let them pass.
-    bound = limit if precision is None else error_bound(one.dtype, precision.own, precision.rounding)
-    if found.error <= bound and found.excess <= limit:
+    bound = (
+        max(limits.absolute, limits.relative)
+        if precision is None
+        else error_bound(one.dtype, precision.own, precision.rounding, tolerance)
+    )
+    if found.error <= bound and found.excess <= limits.absolute:
         return None
     return f"differs by {found.error:.2e} (norm-wise; {bound:.2e} is rounding, at most {found.largest:.2e})"
 
 
-def _degenerate(outputs: list[Any]) -> Iterator[str]:
+def _degenerate(outputs: list[Any], tolerance: Tolerance) -> Iterator[str]:
     """Warnings on outputs that say little whatever they depend on."""
     for at, output in enumerate(outputs):
         if not isinstance(output, torch.Tensor) or output.is_complex() or not output.numel():
             continue
-        ends = [torch.stack(torch.aminmax(output[index])) for index in blocks(output.shape, block_size(output))]
+        ends = [
+            torch.stack(torch.aminmax(readable(output[index]))) for index in blocks(output.shape, block_size(output))
+        ]
         table = torch.stack(ends).double()
         low, high = float(table.amin()), float(table.amax())
-        largest, limit = max(abs(low), abs(high)), tolerance(output.dtype)
+        largest, limits = max(abs(low), abs(high)), Limits.of(output.dtype, tolerance)
         if not math.isfinite(largest):
             continue
         if output.numel() > 1 and high - low <= SAME * largest:
             yield f"output {at} is {high:.6g} throughout: any kernel that writes this value passes there"
-        elif output.is_floating_point() and largest <= limit + limit * largest:
+        elif not in_steps(output.dtype) and largest <= limits.absolute + limits.relative * largest:
             yield (
-                f"output {at} is zero within KernelBench's tolerance (at most {largest:.2e}, tolerance {limit:g}): there "
-                "a kernel that writes zeros is stopped only where float64 stands behind the reference"
+                f"output {at} is zero within {whose(tolerance)} tolerance (at most {largest:.2e}, tolerance "
+                f"{limits.absolute:g} + {limits.relative:g} |reference|): there a kernel that writes zeros is stopped only "
+                "where float64 stands behind the reference"
             )
+        elif in_steps(output.dtype) and limits.steps and _spread(output) <= 2 * limits.steps:
+            yield (
+                f"output {at} is one value within the {limits.steps} steps that the task allows ({low:g} to {high:g}): "
+                "any kernel that writes a value between them passes there"
+            )
+
+
+def _spread(output: torch.Tensor) -> int:
+    """Steps from the least to the largest element of an output that is compared by them."""
+    places = [torch.stack(torch.aminmax(ordinals(output[at]))) for at in blocks(output.shape, block_size(output))]
+    table = torch.stack(places)
+    return int(table.amax()) - int(table.amin())
 
 
 def _blind(reference: Reference, outputs: list[Any]) -> Iterator[str]:
@@ -261,7 +282,7 @@ def _fixed_inputs(reference: Reference) -> list[bool]:
 
 
 def _unchanged(reference: Reference, outputs: list[Any], redrawn: set[int], model: Any = None) -> list[int]:
-    """Positions of the outputs that KernelBench's tolerance cannot tell from those that the inputs give with the
+    """Positions of the outputs that the task's tolerance cannot tell from those that the inputs give with the
     tensors `redrawn` among them drawn anew, or with `model`. None of them if the reference does not take such inputs."""
     try:
         inputs = reference.draw(SEEDS[0])
@@ -272,7 +293,8 @@ def _unchanged(reference: Reference, outputs: list[Any], redrawn: set[int], mode
     except TaskError:
         return []
     pairs = enumerate(zip(outputs, found, strict=False))
-    return [at for at, (a, b) in pairs if isinstance(a, torch.Tensor) and a.numel() and within_tolerance(b, a)]
+    same = lambda a, b: a.numel() > 0 and within_tolerance(b, a, reference.tolerance)  # noqa: E731
+    return [at for at, (a, b) in pairs if isinstance(a, torch.Tensor) and same(a, b)]
 
 
 def _one_of(tensor: torch.Tensor, position: int, fresh: torch.Tensor, redrawn: set[int]) -> torch.Tensor:

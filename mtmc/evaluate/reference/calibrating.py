@@ -21,6 +21,7 @@ from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.tf32 import library_precision
 from mtmc.task.reference import flat_tensors
+from mtmc.task.tolerance import DEFAULT, Tolerance
 
 _log = logging.getLogger(__name__)
 
@@ -41,11 +42,17 @@ class Calibration:
         """The largest norm-wise error of the reference itself, None where it is not known."""
         return max((each.own for each in self.precisions if each is not None), default=None)
 
+    @property
+    def widened(self) -> float:
+        """What was added to the absolute tolerance of an output at most, since the reference itself comes near it."""
+        return max((each.slack for each in self.precisions if each is not None), default=0.0)
+
 
 class WideReference(Protocol):
     """A reference at one set of shapes, and models like its own in wider dtypes, see `reference.Reference`."""
 
     device: str
+    tolerance: Tolerance
 
     def construct(self) -> Any:
         """A new model."""
@@ -118,7 +125,7 @@ def _asked(
     inputs = map_tensors(reference.draw(seed), lambda tensor: widen(tensor, wide))
     exact = reference.run_wide(reference.widened(False, wide), inputs, seed, wide, effects)
     del inputs
-    found = measured(own, exact, rounded())
+    found = measured(own, exact, rounded(), reference.tolerance)
     if not all(same for same, _ in found):
         # Deep networks make much of TF32's rounding; float64 is then as sensitive to that as the reference is far from it.
         with library_precision(reference.device, narrowest):
@@ -127,17 +134,19 @@ def _asked(
     return Calibration(tuple(precision for _, precision in found), effects)
 
 
-def measured(own: Sequence[Any], exact: Sequence[Any], rounded: Sequence[Any]) -> list[tuple[bool, Precision | None]]:
+def measured(
+    own: Sequence[Any], exact: Sequence[Any], rounded: Sequence[Any], tolerance: Tolerance = DEFAULT
+) -> list[tuple[bool, Precision | None]]:
     """For each leaf, whether float64 gave the same function's value, and the precision of a floating one."""
-    return [_measured(*leaves) for leaves in zip(own, exact, rounded, strict=True)]
+    return [_measured(*leaves, tolerance) for leaves in zip(own, exact, rounded, strict=True)]
 
 
-def _measured(own: Any, exact: Any, rounded: Any) -> tuple[bool, Precision | None]:
+def _measured(own: Any, exact: Any, rounded: Any, tolerance: Tolerance) -> tuple[bool, Precision | None]:
     if not isinstance(own, torch.Tensor) or not own.is_floating_point() or own.numel() == 0:
         return getattr(exact, "shape", None) == getattr(own, "shape", None), None
     if exact.shape != own.shape:
         return False, None
-    precision = calibrated(own, exact, rounded)
+    precision = calibrated(own, exact, rounded, tolerance)
     return same_function(precision.own, precision.rounding), precision
 
 

@@ -1,11 +1,11 @@
-"""Is an output right? Shapes, types, special values, KernelBench's tolerance, and precision against float64.
+"""Is an output right? Shapes, types, special values, the task's tolerance, and precision against float64.
 
 A candidate's output c passes beside the reference's output r and the float64 oracle's o if
 
 1. it has r's shape and dtype and is a plain tensor;
 2. it is finite where r and o are, and has r's infinities and NaN where o has them too;
-3. |c - r| <= t + t |r| everywhere, t = 1e-4 (float32, float64) or 1e-2 (16 bits and less): KernelBench's tolerance;
-   integers and booleans equal r;
+3. |c - r| <= a + t |r| everywhere, a = t = 1e-4 (float32, float64) or 1e-2 (16 bits): KernelBench's tolerance. Integers
+   and booleans equal r, fp8 is at most one representable number from it;
 4. its norm-wise error e(c) = |c - o| / |o| is at most b = 4 max(e(r), e(p)), or the dtype's rounding floor. p is the
    float64 result for inputs and weights that are each moved by half a unit in the last place of their own dtype.
 
@@ -15,6 +15,9 @@ reordering of one costs a few roundings more than the reference's. And e(p): whe
 large numbers (a mean of normalized values, say) even an exact algorithm cannot do better than what the rounding of its
 inputs leaves, and the reference's own error, which may be small by luck, is no measure. Both lie far below what
 computing in a lower precision costs: TF32 is off by 3e-4, the float32 floor is 5e-7.
+
+A task may have a tolerance of its own (`mtmc.task.tolerance`): a, t and the steps of integers and fp8 in rule 3. What it
+declares to be near enough is precise enough: b is at least t then.
 
 Rule 3 takes r for right. Where o shows that r itself (a convolution in TF32, say) or p comes within a factor of 4 of
 breaking the tolerance, a result as precise as rule 4 asks for may break it: there it is widened by 4 times the largest
@@ -32,67 +35,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mtmc.evaluate.reference.blocks import Index, block_size, blocks
-from mtmc.evaluate.reference.distance import Distance, apart, distance, tolerance, vector_norm
+from mtmc.evaluate.reference.distance import (
+    Distance,
+    Limits,
+    apart,
+    apart_in_steps,
+    distance,
+    in_steps,
+    vector_norm,
+)
+from mtmc.evaluate.reference.expected_value import Calibrated, Expected, Mismatch, Precision
 from mtmc.evaluate.reference.faults import Faults, Worst
+from mtmc.task.quantized import is_fp8, readable
+from mtmc.task.tolerance import DEFAULT, Tolerance
+
+__all__ = [
+    "Calibrated",
+    "Expected",
+    "Mismatch",
+    "Precision",
+    "calibrated",
+    "check_output",
+    "error_bound",
+    "slack",
+    "whose",
+]
 
 FACTOR = 4.0
 FLOOR_EPS = {torch.float64: 4.0, torch.float32: 4.0, torch.float16: 1.0, torch.bfloat16: 1.0}
+FP8_FLOOR_EPS = 0.25
+"""Of fp8, where the oracle is rounded too: a tenth of the numbers a step off, as roundings of sums in another order fall;
+cutting off instead of rounding puts half of them there."""
 SAFE_SCALE = 1e-6
 """Norm of an output above which squares that underflow in float32 are too few to matter."""
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """Why an output is wrong. kind: "Structure", "Shape", "DType", "NaN", "Infinity", "WrongValues", "LowPrecision"."""
-
-    kind: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What one output is measured by: the reference's own value, the oracle's, and the oracle's for rounded inputs.
-
-    oracle and rounded are float64 (or equal to `value` for integers), of the shape of `value`.
-    exact: whether the oracle is one. Where the reference cannot run in float64, the oracle is `value` and rule 4 is
-    left out.
-    """
-
-    value: torch.Tensor
-    oracle: torch.Tensor
-    rounded: torch.Tensor
-    exact: bool = True
-
-
-@dataclass(frozen=True)
-class Precision:
-    """What float64 says of one output of a reference, measured once: e(r), e(p), and what widens rule 3."""
-
-    own: float
-    rounding: float
-    slack: float = 0.0
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """What one output at full shapes is measured by: the reference's own value, and its precision measured before.
-
-    precision: None where the reference has no fp64 reference, or none that fits into memory: rule 4 is left out.
-    """
-
-    value: torch.Tensor
-    precision: Precision | None
-
-    @property
-    def exact(self) -> bool:
-        """Whether a float64 oracle stands behind the precision."""
-        return self.precision is not None
 
 
 def check_output(name: str, got: torch.Tensor, want: Expected | Calibrated) -> tuple[float, Mismatch | None]:
@@ -107,7 +87,9 @@ def check_output(name: str, got: torch.Tensor, want: Expected | Calibrated) -> t
     if got.numel() == 0:
         return 0.0, None
     if not got.dtype.is_floating_point:
-        return 0.0, _check_exact(name, got, want.value)
+        return 0.0, _check_steps(name, got, want)
+    if is_fp8(got.dtype):
+        return _check_fp8(name, got, want)
     error = _error_if_right(got, want) if isinstance(want, Expected) else _error_if_near(got, want)
     if error is not None:
         return error, None
@@ -117,45 +99,54 @@ def check_output(name: str, got: torch.Tensor, want: Expected | Calibrated) -> t
     return _check_values(name, got, want)
 
 
-def error_bound(dtype: torch.dtype, reference_error: float, rounding_error: float) -> float:
+def error_bound(
+    dtype: torch.dtype, reference_error: float, rounding_error: float, tolerance: Tolerance = DEFAULT
+) -> float:
     """Largest norm-wise error that passes, see the module's text.
 
     reference_error: e(r). rounding_error: e(p). All relative, without unit.
     """
-    floor = FLOOR_EPS.get(dtype, 1.0) * torch.finfo(dtype).eps
-    return max(FACTOR * reference_error, FACTOR * rounding_error, floor)
+    eps = torch.finfo(dtype).eps
+    floor = (FP8_FLOOR_EPS if is_fp8(dtype) else FLOOR_EPS.get(dtype, 1.0)) * eps
+    near_enough = tolerance.error
+    if is_fp8(dtype) and tolerance.steps is not None:
+        near_enough = max(near_enough, tolerance.steps * eps)
+    return max(FACTOR * reference_error, FACTOR * rounding_error, floor, near_enough)
 
 
-def slack(reference: Distance, rounded: Distance, limit: float) -> float:
+def slack(reference: Distance, rounded: Distance, absolute: float) -> float:
     """What widens rule 3: 0 where even `FACTOR` times the errors of reference and rounded result keep the tolerance
-    `limit` beside the oracle. Both distances: taken with the limit `limit / FACTOR`."""
-    if max(reference.excess, rounded.excess) <= limit / FACTOR:
+    beside the oracle. Both distances: taken with the relative tolerance divided by `FACTOR`."""
+    if max(reference.excess, rounded.excess) <= absolute / FACTOR:
         return 0.0
     return FACTOR * max(reference.largest, rounded.largest)
 
 
-def calibrated(value: torch.Tensor, oracle: torch.Tensor, rounded: torch.Tensor) -> Precision:
+def calibrated(
+    value: torch.Tensor, oracle: torch.Tensor, rounded: torch.Tensor, tolerance: Tolerance = DEFAULT
+) -> Precision:
     """The precision of a reference's output, given the float64 results. All floating, of one shape."""
-    limit = tolerance(value.dtype)
-    own, rounding = (distance(each, oracle, limit / FACTOR) for each in (value, rounded))
-    return Precision(own.error, rounding.error, slack(own, rounding, limit))
+    limits = Limits.of(value.dtype, tolerance)
+    own, rounding = (distance(each, oracle, limits.relative / FACTOR) for each in (value, rounded))
+    wider = 0.0 if is_fp8(value.dtype) else slack(own, rounding, limits.absolute)
+    return Precision(own.error, rounding.error, wider)
 
 
 def _error_if_right(got: torch.Tensor, want: Expected) -> float | None:
     """e(c) if the output passes and everything is finite; None calls for a closer look."""
-    limit = tolerance(got.dtype)
-    rows = []
+    limits, rows = Limits.of(got.dtype, want.tolerance), []
     for index in blocks(got.shape, block_size(got)):
         c, r = got[index].double(), want.value[index].double()
         o, p = want.oracle[index].double(), want.rounded[index].double()
-        excess = (c - r).abs_().sub_(r.abs(), alpha=limit).amax()
+        excess = (c - r).abs_().sub_(r.abs(), alpha=limits.relative).amax()
         rows.append(torch.stack([vector_norm(c - o), vector_norm(r - o), vector_norm(p - o), vector_norm(o), excess]))
     table = torch.stack(rows).cpu()
     norms, worst = vector_norm(table[:, :4], 0).tolist(), float(table[:, 4].amax())
-    if not all(map(math.isfinite, norms)) or not worst <= limit:
+    if not all(map(math.isfinite, norms)) or not worst <= limits.absolute:
         return None
     error, own, rounding = (norm / (norms[3] or 1.0) for norm in norms[:3])
-    return error if not want.exact or error <= error_bound(got.dtype, own, rounding) else None
+    bound = error_bound(got.dtype, own, rounding, want.tolerance)
+    return error if not want.exact or error <= bound else None
 
 
 def _error_if_near(got: torch.Tensor, want: Calibrated) -> float | None:
@@ -164,12 +155,13 @@ def _error_if_near(got: torch.Tensor, want: Calibrated) -> float | None:
     off_norm, scale, most = apart(got, want.value, wide)
     if not (math.isfinite(off_norm) and SAFE_SCALE < scale < math.inf):
         return None
-    error, absolute = off_norm / scale, tolerance(got.dtype)
+    error, limits = off_norm / scale, Limits.of(got.dtype, want.tolerance)
+    absolute = limits.absolute
     if want.precision is not None:
         absolute += want.precision.slack
-        if error > _near_bound(got.dtype, want.precision):
+        if error > _near_bound(got.dtype, want.precision, want.tolerance):
             return None
-    return error if most <= absolute or _keeps_tolerance(got, want.value, absolute, wide) else None
+    return error if most <= absolute or _keeps(got, want.value, absolute, limits.relative, wide) else None
 
 
 def _sum_dtype(tensor: torch.Tensor) -> torch.dtype:
@@ -177,35 +169,58 @@ def _sum_dtype(tensor: torch.Tensor) -> torch.dtype:
     return torch.float64 if tensor.dtype == torch.float64 or tensor.device.type == "cpu" else torch.float32
 
 
-def _keeps_tolerance(got: torch.Tensor, value: torch.Tensor, absolute: float, wide: torch.dtype) -> bool:
-    """|c - r| <= `absolute` + t |r| everywhere. All finite."""
-    limit, excesses = tolerance(got.dtype), []
+def _keeps(got: torch.Tensor, value: torch.Tensor, absolute: float, relative: float, wide: torch.dtype) -> bool:
+    """|c - r| <= `absolute` + `relative` |r| everywhere. All finite."""
+    excesses = []
     for index in blocks(got.shape, block_size(got)):
         r = value[index].to(wide)
-        excesses.append((got[index].to(wide) - r).abs_().sub_(r.abs(), alpha=limit).amax())
+        excesses.append((got[index].to(wide) - r).abs_().sub_(r.abs(), alpha=relative).amax())
     return float(torch.stack(excesses).amax()) <= absolute
 
 
-def _near_bound(dtype: torch.dtype, precision: Precision) -> float:
-    return error_bound(dtype, precision.own, precision.rounding) + precision.own
+def _near_bound(dtype: torch.dtype, precision: Precision, tolerance: Tolerance) -> float:
+    return error_bound(dtype, precision.own, precision.rounding, tolerance) + precision.own
 
 
 def _type(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 
-def _check_exact(name: str, got: torch.Tensor, want: torch.Tensor) -> Mismatch | None:
-    different = [(got[index] != want[index]).any() for index in blocks(got.shape, block_size(got))]
-    if not bool(torch.stack(different).any()):
-        return None
+def _check_steps(name: str, got: torch.Tensor, want: Expected | Calibrated) -> Mismatch | None:
+    """Integers, booleans and fp8: within the task's steps. fp8: where reference and oracle are finite, or neither is."""
+    steps = Limits.of(got.dtype, want.tolerance).steps if in_steps(got.dtype) else 0
+    far = apart_in_steps if in_steps(got.dtype) else lambda c, r, _: c != r
     faults = Faults(got.shape)
-    for index in blocks(got.shape, block_size(got)):
-        faults.add(got[index] != want[index], index)
+    parts = [(index, far(c, r, steps) & _asked(r, o)) for index, c, r, o in _parts(got, want)]
+    if not bool(torch.stack([wrong.any() for _, wrong in parts]).any()):
+        return None
+    for index, wrong in parts:
+        faults.add(wrong, index)
     where = faults.first
-    values = f"{got[where].item()} instead of {want[where].item()}"
-    return Mismatch(
-        "WrongValues", f"{name}: {faults.share} differ from the reference; the first is at {list(where)}: {values}"
-    )
+    values = f"{got[where].item()} instead of {want.value[where].item()}"
+    differ = "differ from the reference" if not steps else f"are more than {steps} steps from the reference"
+    return Mismatch("WrongValues", f"{name}: {faults.share} {differ}; the first is at {list(where)}: {values}")
+
+
+def _asked(r: torch.Tensor, o: torch.Tensor) -> torch.Tensor:
+    """Where something is asked of a candidate: reference and oracle agree about what is finite."""
+    return torch.isfinite(readable(r)) == torch.isfinite(readable(o))
+
+
+def _check_fp8(name: str, got: torch.Tensor, want: Expected | Calibrated) -> tuple[float, Mismatch | None]:
+    special = _check_special(name, got, want)
+    if special is not None:
+        return math.inf, special
+    error, precision, bound = _precision(got, want)
+    mismatch = _check_steps(name, got, want)
+    if mismatch is None and error > bound:
+        own = "" if precision is None else f", the reference's own {precision.own:.2e}"
+        message = (
+            f"{name} is within the steps that the task allows, but too many numbers are a step off: norm-wise error "
+            f"{error:.2e}{own}, allowed {bound:.2e}; round to the nearest number, and once"
+        )
+        mismatch = Mismatch("LowPrecision", message)
+    return error, mismatch
 
 
 def _parts(got: torch.Tensor, want: Expected | Calibrated) -> Iterator[tuple[Index, torch.Tensor, torch.Tensor, Any]]:
@@ -218,7 +233,8 @@ def _parts(got: torch.Tensor, want: Expected | Calibrated) -> Iterator[tuple[Ind
 def _check_special(name: str, got: torch.Tensor, want: Expected | Calibrated) -> Mismatch | None:
     """NaN and infinities. Where reference and oracle disagree about finiteness nothing is asked of the candidate."""
     nan, infinite, unlike = (Faults(got.shape) for _ in range(3))
-    for index, c, r, o in _parts(got, want):
+    for index, *parts in _parts(got, want):
+        c, r, o = map(readable, parts)
         comparable, agreed = torch.isfinite(r) & torch.isfinite(o), ~torch.isfinite(r) & ~torch.isfinite(o)
         nan.add(comparable & torch.isnan(c), index)
         infinite.add(comparable & torch.isinf(c), index)
@@ -238,19 +254,19 @@ def _check_special(name: str, got: torch.Tensor, want: Expected | Calibrated) ->
 
 def _check_values(name: str, got: torch.Tensor, want: Expected | Calibrated) -> tuple[float, Mismatch | None]:
     error, precision, bound = _precision(got, want)
-    limit = tolerance(got.dtype)
-    wider = precision.slack if precision is not None else 0.0
+    limits = Limits.of(got.dtype, want.tolerance)
+    absolute = limits.absolute + (precision.slack if precision is not None else 0.0)
     wrong, worst = Faults(got.shape), Worst()
     for index, c, r, o in _parts(got, want):
         finite = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
         off = torch.where(finite, (c.double() - r.double()).abs_(), 0.0)
-        off -= limit * torch.where(finite, r.double().abs_(), 0.0)
-        wrong.add(off > limit + wider, index)
+        off -= limits.relative * torch.where(finite, r.double().abs_(), 0.0)
+        wrong.add(off > absolute, index)
         worst.add(off, index)
     errors = f"norm-wise error {error:.2e}"
     errors += f", the reference's own {precision.own:.2e}" if precision is not None else ""
     if wrong.count:
-        allowed = f"{limit + wider:g} + {limit:g} |reference|"
+        allowed = f"{absolute:g} + {limits.relative:g} |reference|"
         message = (
             f"{name}: {wrong.share} are off by more than {allowed}{wrong.box}; the worst is at {list(worst.place)}: "
             f"{got[worst.place].item():.6g} instead of {want.value[worst.place].item():.6g}; {errors}"
@@ -258,8 +274,8 @@ def _check_values(name: str, got: torch.Tensor, want: Expected | Calibrated) -> 
         return error, Mismatch("WrongValues", message)
     if error > bound:
         message = (
-            f"{name} is within KernelBench's tolerance but less precise than {_type(got)} can be: {errors}, allowed "
-            f"{bound:.2e}; do not compute in a lower precision (for tl.dot on fp32 use input_precision='tf32x3')"
+            f"{name} is within {whose(want.tolerance)} tolerance but less precise than {_type(got)} can be: {errors}, "
+            f"allowed {bound:.2e}; do not compute in a lower precision (for tl.dot on fp32 use input_precision='tf32x3')"
         )
         return error, Mismatch("LowPrecision", message)
     return error, None
@@ -267,14 +283,18 @@ def _check_values(name: str, got: torch.Tensor, want: Expected | Calibrated) -> 
 
 def _precision(got: torch.Tensor, want: Expected | Calibrated) -> tuple[float, Precision | None, float]:
     """Error of an output, the reference's precision where it is known, and the largest error that passes."""
-    limit = tolerance(got.dtype)
     if isinstance(want, Calibrated):
-        error = distance(got, want.value, limit).error
+        error = distance(got, want.value, 0.0).error
         known = want.precision
-        return error, known, math.inf if known is None else _near_bound(got.dtype, known)
-    comparable = torch.isfinite(want.value)
-    error = distance(got, want.oracle, limit, comparable).error
+        return error, known, math.inf if known is None else _near_bound(got.dtype, known, want.tolerance)
+    comparable = torch.isfinite(readable(want.value))
+    error = distance(got, want.oracle, 0.0, comparable).error
     if not want.exact:
         return error, None, math.inf
-    known = calibrated(want.value, want.oracle, want.rounded)
-    return error, known, error_bound(got.dtype, known.own, known.rounding)
+    known = calibrated(want.value, want.oracle, want.rounded, want.tolerance)
+    return error, known, error_bound(got.dtype, known.own, known.rounding, want.tolerance)
+
+
+def whose(tolerance: Tolerance) -> str:
+    """Whose absolute and relative tolerance it is, for messages."""
+    return "KernelBench's" if tolerance.atol is None and tolerance.rtol is None else "the task's"

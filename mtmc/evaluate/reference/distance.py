@@ -1,4 +1,4 @@
-"""How far one large tensor is from another: norms in float64 over what is finite, and KernelBench's tolerance.
+"""How far one large tensor is from another: norms in float64 over what is finite, and a task's tolerance.
 
 A block at a time (`mtmc.evaluate.reference.blocks`), with one wait for the device at the end.
 """
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 
 from mtmc.evaluate.reference.blocks import block_size, blocks
+from mtmc.task.quantized import is_fp8, readable, steps_apart
+from mtmc.task.tolerance import DEFAULT, Tolerance
 
-TOLERANCE = {torch.float64: 1e-4, torch.float32: 1e-4}
-LOW_PRECISION_TOLERANCE = 1e-2
 ROW = 4096
 """Elements whose differences `apart` sums up at a time where it can."""
 LARGE = 2**22
@@ -23,31 +23,59 @@ LARGE = 2**22
 @dataclass(frozen=True)
 class Distance:
     """How far a is from b where both are finite. error: |a - b| / |b| in the 2-norm. largest: of |a - b|.
-    excess: largest |a - b| - t |b|, for the tolerance t."""
+    excess: largest |a - b| - t |b|, for the relative tolerance t."""
 
     error: float
     largest: float
     excess: float
 
 
-def tolerance(dtype: torch.dtype) -> float:
-    """KernelBench's, relative and absolute."""
-    return TOLERANCE.get(dtype, LOW_PRECISION_TOLERANCE)
+@dataclass(frozen=True)
+class Limits:
+    """A task's tolerance for one dtype. absolute, relative: of floating numbers of more than 8 bits. steps: of others."""
+
+    absolute: float
+    relative: float
+    steps: int
+
+    @classmethod
+    def of(cls, dtype: torch.dtype, tolerance: Tolerance = DEFAULT) -> Limits:
+        """The limits of a contract for a dtype."""
+        name = str(dtype).removeprefix("torch.")
+        return cls(tolerance.absolute(name), tolerance.relative(name), tolerance.steps_of(name))
 
 
-def within_tolerance(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether a is b as far as KernelBench's tolerance shows: NaN equals NaN, and what is no float must be equal."""
+def in_steps(dtype: torch.dtype) -> bool:
+    """Whether values of a dtype are compared by the steps between them."""
+    return is_fp8(dtype) or not (dtype.is_floating_point or dtype.is_complex)
+
+
+def within_tolerance(a: torch.Tensor, b: torch.Tensor, tolerance: Tolerance = DEFAULT) -> bool:
+    """Whether a is b as far as a task's tolerance shows: NaN equals NaN."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     outside = torch.zeros((), dtype=torch.bool, device=a.device)
-    limit = tolerance(a.dtype)
+    limits = Limits.of(a.dtype, tolerance)
     for index in blocks(a.shape, block_size(a)):
         x, y = a[index], b[index]
-        if a.dtype.is_floating_point:
-            outside |= ~torch.isclose(x.double(), y.double(), rtol=limit, atol=limit, equal_nan=True).all()
-        else:
+        if in_steps(x.dtype):
+            outside |= apart_in_steps(x, y, limits.steps).any()
+        elif x.dtype.is_complex:
             outside |= (x != y).any()
+        else:
+            near = torch.isclose(x.double(), y.double(), limits.relative, limits.absolute, equal_nan=True)
+            outside |= ~near.all()
     return not bool(outside)
+
+
+def apart_in_steps(a: torch.Tensor, b: torch.Tensor, steps: int) -> torch.Tensor:
+    """Which elements are more than so many steps apart; fp8 NaN and infinities are so from all but their like."""
+    if not is_fp8(a.dtype):
+        return a != b if steps == 0 else steps_apart(a, b) > steps
+    x, y = readable(a), readable(b)
+    finite = torch.isfinite(x) & torch.isfinite(y)
+    same = (x == y) | (torch.isnan(x) & torch.isnan(y))
+    return torch.where(finite, steps_apart(a, b) > steps, ~same)
 
 
 def norm_error(got: torch.Tensor, oracle: torch.Tensor, where: torch.Tensor) -> float:

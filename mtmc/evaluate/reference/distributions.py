@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from mtmc.evaluate.loading.modules import map_tensors
+from mtmc.task.quantized import readable, stored
 
 Distribution = Literal["drawn", "shifted", "spiky", "sparse", "wide", "huge"]
 SPREAD = 3.0
@@ -46,10 +47,10 @@ def redistributed(
 
     def moved(tensor: torch.Tensor) -> torch.Tensor:
         if next(flags, False):
-            return redraw(tensor, generator) if tensor.numel() > 1 else tensor
+            return stored(redraw(readable(tensor), generator), tensor.dtype) if tensor.numel() > 1 else tensor
         if not tensor.is_floating_point() or tensor.numel() < 2:
             return tensor
-        return _FUNCTIONS[distribution](tensor, generator)
+        return stored(_FUNCTIONS[distribution](readable(tensor), generator), tensor.dtype)
 
     found: list[Any] = map_tensors(inputs, moved)
     return found

@@ -13,6 +13,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mtmc.task.quantized import is_fp8
+
 OTHER_FUNCTION = 0.05
 """Norm-wise difference of the reference from its fp64 reference that rounding does not make in a stable function."""
 
@@ -27,8 +29,10 @@ def same_function(own_error: float, rounding_error: float) -> bool:
 
 
 def widen(tensor: torch.Tensor, wide: torch.dtype = torch.float64) -> torch.Tensor:
-    """A copy, in the wide dtype where the tensor is floating."""
-    return tensor.to(wide, copy=True) if tensor.is_floating_point() else tensor.clone()
+    """A copy, in the wide dtype where the tensor is floating. fp8 stays: it is what values are stored in, and nothing
+    computes in it, so that a cast out of it comes first (and gives the wide dtype, see `_WideCasts`)."""
+    wider = tensor.is_floating_point() and not is_fp8(tensor.dtype)
+    return tensor.to(wide, copy=True) if wider else tensor.clone()
 
 
 def widen_model(model: Any, wide: torch.dtype = torch.float64) -> None:
@@ -52,8 +56,10 @@ def round_parameters(model: Any, seed: int) -> None:
 
 
 def round_randomly(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """float64 values up to half a unit in the last place of the tensor's dtype away from it; takes no more memory."""
-    if not tensor.is_floating_point():
+    """float64 values up to half a unit in the last place of the tensor's dtype away from it; takes no more memory.
+
+    Integers and fp8 stay as they are: a quantized value is what it is, and no rounding of another one."""
+    if not tensor.is_floating_point() or is_fp8(tensor.dtype):
         return tensor
     noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device=generator.device)
     return noise.sub_(0.5).mul_(torch.finfo(tensor.dtype).eps).add_(1.0).mul_(tensor)

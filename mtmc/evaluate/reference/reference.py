@@ -30,6 +30,7 @@ from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.returned import describe, flatten
 from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision
 from mtmc.task import Task, Variant
+from mtmc.task.quantized import readable
 from mtmc.task.seeding import seed_torch
 
 _log = logging.getLogger(__name__)
@@ -97,6 +98,7 @@ class Reference:
         """
         self._task, self._variant, self._seed = task, variant, seed
         self.device, self._moved = device, moved
+        self.tolerance = task.tolerance
         self._module = load_reference(task, variant, folder)
         self.arguments = init_inputs(self._module, variant, seed, device)
         self.model = self.construct()
@@ -173,7 +175,9 @@ class Reference:
         left = self.left(self.model, inputs, effects)
         inputs = self.draw(seed) if effects.inputs else inputs
         expected: list[Expected | Calibrated | str] = [
-            Calibrated(value.detach(), precision) if isinstance(value, torch.Tensor) else describe(value)
+            Calibrated(value.detach(), precision, self.tolerance)
+            if isinstance(value, torch.Tensor)
+            else describe(value)
             for value, precision in zip([*outputs, *left], calibration.precisions, strict=True)
         ]
         return self._as_expected(inputs, expected, structure, effects)
@@ -352,10 +356,10 @@ class Reference:
             self._exact[distribution] = oracle is not None and all(same for same, _ in measured(own, *oracle))
         exact = self._exact[distribution]
         if not exact:
-            _log.warning("task %s has no float64 oracle: KernelBench's tolerance decides alone", self._task.name)
+            _log.warning("task %s has no float64 oracle: its tolerance decides alone", self._task.name)
         results = oracle if oracle is not None and exact else (own, own)
         return [
-            Expected(value.detach(), o.detach(), r.detach(), exact)
+            Expected(value.detach(), o.detach(), r.detach(), exact, self.tolerance)
             if isinstance(value, torch.Tensor)
             else describe(value)
             for value, o, r in zip(own, *results, strict=True)
@@ -401,4 +405,4 @@ def _is_finite(output: Expected | Calibrated | str) -> bool:
     if isinstance(output, str) or not output.value.is_floating_point():
         return True
     oracle = output.oracle if isinstance(output, Expected) else output.value
-    return bool(torch.isfinite(output.value).all()) and bool(torch.isfinite(oracle).all())
+    return all(bool(torch.isfinite(readable(each)).all()) for each in (output.value, oracle))

@@ -93,10 +93,14 @@ def _null_answers(
 
 
 def _level(value: torch.Tensor) -> torch.Tensor:
-    """The mean of a floating tensor in all of its places, or the first element of another one."""
+    """The mean of a floating tensor in all of its places, the middle of the range of integers, or the first element."""
     first = value.reshape(-1)[0]
-    level = value.double().mean() if value.is_floating_point() else first
-    return torch.full_like(value, level.item()) if not value.is_complex() else first.expand_as(value)
+    if value.is_complex() or value.dtype == torch.bool:
+        return first.expand_as(value)
+    if value.is_floating_point():
+        return torch.full_like(value, value.double().mean().item())
+    low, high = (int(end) for end in torch.aminmax(value))
+    return torch.full_like(value, (low + high) // 2)
 
 
 def _same(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -1,0 +1,60 @@
+"""What one output of a candidate is measured by. The rules that it has to keep are in `mtmc.evaluate.reference.compare`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from mtmc.task.tolerance import DEFAULT, Tolerance
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """Why an output is wrong. kind: "Structure", "Shape", "DType", "NaN", "Infinity", "WrongValues", "LowPrecision"."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one output is measured by: the reference's own value, the oracle's, and the oracle's for rounded inputs.
+
+    oracle and rounded are float64 (fp8 for fp8, equal to `value` for integers), of the shape of `value`.
+    tolerance: the task's. exact: whether the oracle is one. Where the reference cannot run in float64, the oracle is `value`
+    and rule 4 is left out.
+    """
+
+    value: torch.Tensor
+    oracle: torch.Tensor
+    rounded: torch.Tensor
+    exact: bool = True
+    tolerance: Tolerance = DEFAULT
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What float64 says of one output of a reference, measured once: e(r), e(p), and what widens rule 3."""
+
+    own: float
+    rounding: float
+    slack: float = 0.0
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """What one output at full shapes is measured by: the reference's own value, and its precision measured before.
+
+    precision: None where the reference has no fp64 reference, or none that fits into memory: rule 4 is left out.
+    tolerance: the task's.
+    """
+
+    value: torch.Tensor
+    precision: Precision | None
+    tolerance: Tolerance = DEFAULT
+
+    @property
+    def exact(self) -> bool:
+        """Whether a float64 oracle stands behind the precision."""
+        return self.precision is not None
