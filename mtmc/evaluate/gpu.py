@@ -25,6 +25,8 @@ from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.compiling.build import Built, build, ready, warm
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.devices import Device, cores, visible_devices
+from mtmc.evaluate.estimates.built import built_metrics
+from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import failed_job, refused_import, taken
 from mtmc.evaluate.loading.clean_import import import_alone
 from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings
@@ -122,6 +124,7 @@ class GpuEvaluator(Evaluator):
         self._all = [GpuWorker(self._worker_settings(device)) for device in self._devices]
         self._workers = GpuWorkers(self._all)
         self._threads = ThreadPoolExecutor(self._builders + 2 * len(self._all), thread_name_prefix="mtmc-gpu")
+        self._resources: dict[str, Resources] = {}  # by hash of the compiled kernel
         self._told: set[tuple[str, str]] = set()
         self._closed = False
 
@@ -178,7 +181,22 @@ class GpuEvaluator(Evaluator):
         built = self._built(request)
         if isinstance(built, Outcome):
             return built
-        return self._examined(request, {"build_s": time.perf_counter() - started})
+        return self._examined(request, {**self._build_metrics(built), "build_s": time.perf_counter() - started})
+
+    def _build_metrics(self, built: Built) -> dict[str, float]:
+        """What the build tells of a version. Most kernels of a search are those of an earlier version."""
+        try:
+            for kernel in built.kernels:
+                if kernel.hash not in self._resources:
+                    binary = Path(kernel.files["cubin"]).read_bytes()
+                    self._resources[kernel.hash] = read_resources(
+                        binary, self._hardware.target, kernel.shared, mix=False
+                    )
+        except (EvaluatorError, OSError, KeyError) as error:
+            _log.warning("nothing is known of a version's kernels: %s", error)
+            return {}
+        resources = [self._resources[kernel.hash] for kernel in built.kernels]
+        return built_metrics(built, resources, self._hardware)
 
     def _built(self, request: EvaluationRequest) -> Built | Outcome:
         """What the build gate found, or the outcome of a version that fails in it."""

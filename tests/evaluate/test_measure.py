@@ -62,6 +62,9 @@ def test_an_honest_kernel_is_measured(evaluator: GpuEvaluator, depth: Depth):
     assert outcome.trials >= 12
     assert outcome.metrics["error"] < 1e-5  # "wide" inputs spread over twelve powers of two
     assert outcome.metrics["eager_ms"] > 0
+    assert outcome.metrics["kernels"] == 1 and outcome.metrics["bytes_moved"] == 4 * (8 * 96 + 96 + 8 * 96)
+    assert outcome.metrics["programs"] == 8 and outcome.metrics["registers"] > 8
+    assert 0 < outcome.metrics["occupancy"] <= 1 and {"spills", "shared_memory"} <= set(outcome.metrics)
 
 
 def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(monkeypatch: pytest.MonkeyPatch):

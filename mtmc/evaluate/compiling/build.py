@@ -24,6 +24,7 @@ from mtmc.evaluate.compiling.compiler import Compiler, launchers
 from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.compiling.prebuilt import fingerprint
 from mtmc.evaluate.compiling.target import install_driver, target
+from mtmc.evaluate.compiling.torch_calls import TorchCall
 from mtmc.evaluate.compiling.trace import Kernel, Trace
 from mtmc.evaluate.loading.clean_import import note_standard
 from mtmc.evaluate.loading.modules import (
@@ -68,6 +69,7 @@ class Built:
     kernels: tuple[Kernel, ...]
     autotuned: Mapping[str, int]
     prebuilt: Prebuilt | None = None
+    calls: tuple[TorchCall, ...] = ()
 
 
 def warm(
@@ -164,7 +166,7 @@ def compiled(
     prebuilt = None
     if compiler is not None:
         prebuilt = Prebuilt(device, compiler.kernels, launchers().note, fingerprint(target_name))
-    return Built(tuple(trace.launches), tuple(trace.kernels), trace.autotuned, prebuilt)
+    return Built(tuple(trace.launches), tuple(trace.kernels), trace.autotuned, prebuilt, tuple(trace.calls))
 
 
 def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: str) -> Diagnosis | None:
@@ -192,7 +194,8 @@ def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: st
         if not trace.for_gpu:
             _record(model, inputs, trace, text)
         else:
-            model(*inputs)
+            with trace.torch_calls():
+                model(*inputs)
             with trace.unrecorded():  # a version may prepare itself in its first call
                 model(*inputs)
     except Exception as error:

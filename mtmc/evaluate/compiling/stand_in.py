@@ -149,6 +149,15 @@ class Event:
         )
 
 
+on_capture: list[Callable[[], None]] = []
+"""Called where a capture begins: what has run before was a rehearsal, and what follows is what a replay launches."""
+
+
+def _begin_capture() -> None:
+    for hear in on_capture:
+        hear()
+
+
 class CUDAGraph:
     """Stands for `torch.cuda.CUDAGraph`: its body runs while it is captured."""
 
@@ -157,6 +166,7 @@ class CUDAGraph:
 
     def capture_begin(self, *args: Any, **kwargs: Any) -> None:
         """What follows runs as usual."""
+        _begin_capture()
 
     def capture_end(self) -> None:
         """Nothing was captured."""
@@ -186,6 +196,13 @@ class _Nothing(contextlib.ContextDecorator):
 
     def __exit__(self, *_: object) -> None:
         return None
+
+
+class _Capture(_Nothing):
+    """Stands for `torch.cuda.graph`."""
+
+    def __enter__(self) -> None:
+        _begin_capture()
 
 
 def replacements(available: bool) -> dict[str, Any]:
@@ -218,7 +235,8 @@ def replacements(available: bool) -> dict[str, Any]:
         "device_count": lambda: 1,
         "nvtx": SimpleNamespace(range=_Nothing, range_push=nothing, range_pop=nothing, mark=nothing),
         **dict.fromkeys(("current_stream", "default_stream"), lambda device=None: stream),
-        **dict.fromkeys(("device", "device_of", "stream", "StreamContext", "graph"), _Nothing),
+        **dict.fromkeys(("device", "device_of", "stream", "StreamContext"), _Nothing),
+        "graph": _Capture,
         **dict.fromkeys(("set_device", "set_stream", "init", "empty_cache", "reset_peak_memory_stats"), nothing),
         **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), zero),
     }

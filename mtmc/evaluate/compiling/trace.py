@@ -12,11 +12,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mtmc.evaluate.compiling import stand_in
 from mtmc.evaluate.compiling.autotune import pin_autotuners, try_all
 from mtmc.evaluate.compiling.compiler import Compiler, Pending, tunable_failures
 from mtmc.evaluate.compiling.launched import Launch, described
 from mtmc.evaluate.compiling.prebuilt import know
 from mtmc.evaluate.compiling.target import Target
+from mtmc.evaluate.compiling.torch_calls import TorchCall, torch_calls
 
 MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 """Of each axis of a grid (CUDA C++ programming guide, technical specifications per compute capability)."""
@@ -65,7 +67,8 @@ class _Choice:
 class Trace:
     """The launches of one forward.
 
-    launches: in launch order. kernels: each distinct compiled kernel.
+    launches: in launch order. kernels: each distinct compiled kernel. calls: torch ops of that forward,
+        of a build for a GPU.
     autotuned: name of each autotuned kernel -> index of the configuration taken among the pruned ones: the first that
         compiles and fits.
     launching: name and first line of the kernel being launched now, or last.
@@ -80,6 +83,7 @@ class Trace:
 
     def __init__(self, target: Target, compiler: Compiler | None = None, device: str = "cpu") -> None:
         self.launches: list[Launch] = []
+        self.calls: list[TorchCall] = []
         self.kernels: list[Kernel] = []
         self.autotuned: dict[str, int] = {}
         self.launching: tuple[str, int | None] = ("", None)
@@ -112,12 +116,17 @@ class Trace:
         finally:
             self._recording = True
 
+    def torch_calls(self) -> Any:
+        """A context manager: while it is open, torch ops of a forward at the full shapes are noted."""
+        return torch_calls(self.calls) if self._recorded else contextlib.nullcontext()
+
     def install(self) -> None:
         """Catch all launches of this process from now on."""
         from torch._subclasses.fake_tensor import FakeTensor
         from triton.runtime.jit import JITFunction
 
         original = JITFunction.run
+        stand_in.on_capture[:] = [self._rehearsed] if self.for_gpu else []
 
         def run(jitted: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             self.launching = (jitted.__name__, self._lines.get(jitted.src))
@@ -141,6 +150,15 @@ class Trace:
         else:
             self._compiler.install()
             try_all(self._one_of)
+
+    def _rehearsed(self) -> None:
+        """What was launched before a capture is launched by the graph, too: it is not recorded twice."""
+        if not self._recorded:
+            return
+        self.launches.clear()
+        self.calls.clear()
+        for choice in self._choices:
+            choice.recorded = False
 
     def _ask(self, asked: _Asked) -> None:
         if self._choice is not None:
