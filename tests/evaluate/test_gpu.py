@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +11,9 @@ import torch
 from evaluate_sources import HONEST, TASK, changed
 
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
+from mtmc.evaluate.measure.cuda_backend import CudaBackend
+from mtmc.evaluate.measure.flags import GATE, Flags
+from mtmc.evaluate.measure.timing_validation import BEHIND_MS
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
 from mtmc.outcome import Outcome
@@ -48,6 +53,48 @@ def test_work_on_an_unjoined_stream_is_seen(evaluator: GpuEvaluator) -> None:
         "            scaled_softmax[(x.shape[0],)](x, self.weight, out, x.shape[1], BLOCK=block)",
     )
     assert not found(evaluator, source).ok
+
+
+def test_memory_is_mapped_behind_a_closed_gate_and_each_time_elsewhere() -> None:
+    """As for a candidate's outputs. If mapping waited for the device, nothing could be enqueued behind the gate."""
+    backend, flags = CudaBackend(), Flags()
+    backend.warm_up()
+    backend.share(flags)
+    fd, memory = backend.create(64 << 20)
+    memory.zero_()
+    backend.synchronize()
+    window, addresses = backend.window(os.dup(fd), memory.numel()), []
+    for serial in range(1, 5):
+        backend.wait(GATE, serial)
+        started = time.perf_counter()
+        shown = window.show()
+        took = time.perf_counter() - started
+        shown.add_(1)
+        assert int(flags.words[GATE]) < serial and took < 0.02
+        flags.words[GATE] = serial
+        backend.synchronize()
+        addresses.append(shown.data_ptr())
+        del shown
+        window.hide()
+    assert len(set(addresses)) > 1 and bool((memory == 4).all())
+    backend.release(fd)
+
+
+def test_a_join_waits_for_other_streams_and_costs_little() -> None:
+    backend = CudaBackend()
+    backend.warm_up()
+    torch.cuda.synchronize()
+    beyond = []
+    for work in (False, True):
+        first = backend.mark()
+        if work:
+            with torch.cuda.stream(torch.cuda.Stream()):
+                torch.cuda._sleep(2_000_000)
+        backend.join()
+        last = backend.mark()
+        backend.synchronize()
+        beyond.append(backend.beyond_ms(first, last))
+    assert beyond[0] < BEHIND_MS < 0.2 < beyond[1]
 
 
 def test_an_illegal_address_is_a_crash_and_the_next_one_lives(evaluator: GpuEvaluator) -> None:

@@ -57,6 +57,19 @@ def test_what_cannot_be_is_rejected(given: Samples, kind: str):
     assert (caught.value.status, caught.value.diagnosis.kind) == ("rejected", kind)
 
 
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize(("behind", "refused"), [(0.003, False), (0.005, True)])
+def test_work_left_on_other_streams_is_rejected_in_microseconds(behind: float, refused: bool, ahead: bool):
+    given = samples(0.2, 0.35 if ahead else 0.9, ahead=ahead)
+    given.behind += [0.0] * 5 + [behind] * 7
+    if not refused:
+        assert judged(given)["runtime_ms"] > 0
+        return
+    with pytest.raises(Failed, match=r"other streams are at work for 0\.0050 ms") as caught:
+        judged(given)
+    assert (caught.value.status, caught.value.diagnosis.kind) == ("rejected", "WorkLeftBehind")
+
+
 def test_an_honest_time_is_taken_though_most_calls_were_disturbed():
     given = Samples([0.2] * 12, [0.35, 0.49, 0.49, 0.49] * 3, [0.06] * 12, True, 1000, 1, WORK.input_bytes)
     found = judged(given)

@@ -15,6 +15,18 @@ if TYPE_CHECKING:
     import torch
 
 
+class Window(Protocol):
+    """Bytes behind a file descriptor that this process sees only at times."""
+
+    def show(self) -> torch.Tensor:
+        """The bytes (uint8): mapped now if they are not, at an address that nobody can know before."""
+        ...
+
+    def hide(self) -> None:
+        """Let go of the mapping, if there is one. Nothing may use it any more."""
+        ...
+
+
 class DeviceBackend(Protocol):
     """One device, seen from one process.
 
@@ -34,6 +46,10 @@ class DeviceBackend(Protocol):
 
     def open(self, fd: int, size: int) -> torch.Tensor:
         """The bytes behind a file descriptor that `create` gave in another process."""
+        ...
+
+    def window(self, fd: int, size: int) -> Window:
+        """The bytes behind a descriptor of another process's `create`, hidden at first. The window owns the descriptor."""
         ...
 
     def release(self, fd: int) -> None:
@@ -62,6 +78,15 @@ class DeviceBackend(Protocol):
 
     def elapsed_ms(self, first: Any, last: Any) -> float:
         """Milliseconds between two marks that have been reached."""
+        ...
+
+    def join(self) -> None:
+        """Let the present stream wait for all other work of this process, whatever stream it is on."""
+        ...
+
+    def beyond_ms(self, first: Any, last: Any) -> float:
+        """Milliseconds between two marks with a `join` between them, without what a join takes where nothing is to be waited
+        for."""
         ...
 
     def synchronize(self) -> None:

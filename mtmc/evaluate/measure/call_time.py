@@ -135,7 +135,7 @@ def call_time(rounds: Rounds, device: Timing, overheads: OverheadTable) -> CallT
     seen = [max(0.0, each - over) for each in rounds.seen]
     trials = device.trials + rounds.counted * len(hosts)
     explained = max(device.median_ms, host_ms)
-    if median(seen) - explained > slack_ms(median(rounds.seen)):
+    if median(seen) - explained > slack_ms(median(rounds.seen), over):
         return CallTime(_of(seen, trials), host_ms)
     return CallTime(_of(hosts, trials) if host_ms > device.median_ms else device, host_ms)
 

@@ -1,8 +1,8 @@
 """Calls in a row, the oracle's side: inputs into slots, the moments of a round, which outputs are compared. See `call_time`.
 
-Nothing that a candidate has tells which call is compared: that is drawn when the last flag is up, and by then the outputs of
-all calls lie in their slots. Which of a few sets of inputs lies in which slot, and which call has which slot, is drawn anew
-for each round, so that what is kept by address is wrong.
+Nothing that a candidate has tells which calls are compared. Their outputs are taken when the last flag is up, and the last
+moment of a round is when the oracle has them. Which of a few sets of inputs lies in which slot, and which call has which
+slot, is drawn anew for each round, so that what is kept by address is wrong.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from dataclasses import replace
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, Moments, Rounds, Slots
 from mtmc.evaluate.measure.conversation import Conversation
-from mtmc.evaluate.measure.flags import GATE, Flags
+from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
+from mtmc.evaluate.measure.reference_state import output_bytes
 from mtmc.evaluate.measure.wire import Loop, Returned
 from mtmc.evaluate.reference.reference import ExpectedOutputs
 
@@ -42,6 +43,7 @@ class CallsInARow:
     ) -> None:
         self._asked, self._buffer, self._backend, self._flags = conversation, buffer, backend, flags
         self._slots, self._draw_seed = slots, draw_seed
+        self._pieces = [self._piece(slot) for slot in range(slots.count)]
 
     def rounds(self, draw: Draw, number: int, counted: int, budget: LoopBudget) -> Rounds:
         """Rounds until the budget is spent. draw: what a seed should give. number: of the model. counted: see `Rounds`."""
@@ -65,8 +67,9 @@ class CallsInARow:
         compared, kept = _compared(slots, first), tuple(first.left_state)
         outputs = [each.value for each in first.outputs if not isinstance(each, str)]
         sizes = [each.numel() * each.element_size() for each in outputs]
+        room = output_bytes(first)
         del first, outputs  # two of them may be more than the device has
-        serial = int(self._flags.words[GATE]) + 1
+        serial = self._flags.next_gate()
         request = Loop(
             number,
             places,
@@ -84,8 +87,12 @@ class CallsInARow:
             self._fill(sets, seed, [slot for slot in lies if lies[slot] == seed])
         self._backend.synchronize()
         start = time.perf_counter()
-        self._flags.words[GATE] = serial
+        self._flags.open_gate()
         moments = self._asked.await_loop(serial, start)
+        for call in compared:
+            self._pieces[slots[call]].take(room, wait=False)
+        self._backend.synchronize()
+        moments = replace(moments, done=(time.perf_counter() - start) * 1e3)
         said = self._asked.hear(Returned)
         for call in compared:
             self._compare(said, sets.case(lies[slots[call]]), slots[call], f"call {call + 1} of {calls} in a row")
@@ -97,18 +104,19 @@ class CallsInARow:
         expected = sets.case(seed)
         places, tensors = self._buffer.places(expected)
         for slot in slots:
-            self._piece(slot).fill(places, tensors, expected)
+            self._pieces[slot].fill(places, tensors, expected)
 
     def _compare(self, said: Returned, expected: ExpectedOutputs, slot: int, call: str) -> None:
         """What is left in the model is no part of it: later calls leave something else there."""
         outputs = replace(expected, left_state={}, untouched=())
-        self._piece(slot).compare(said, outputs, self._asked.stage, f"full shapes, {call}")
+        self._pieces[slot].compare(said, outputs, self._asked.stage, f"full shapes, {call}", taken=True)
 
     def _piece(self, slot: int) -> OutputBuffer:
         """The buffer of one slot."""
         first, room = self._slots.input_step * slot, self._slots.output_step
         inputs = self._buffer.inputs[first : first + self._slots.input_step]
-        return OutputBuffer(inputs, self._buffer.outputs[room * slot :], self._backend, self._buffer.judged)
+        outputs, kept = self._buffer.outputs[room * slot :], self._buffer.kept[room * slot :]
+        return OutputBuffer(inputs, outputs, kept, self._backend, self._buffer.judged)
 
 
 class _Sets:

@@ -1,13 +1,15 @@
 """Times: a median with its confidence interval, when to stop, and whether a stated time agrees with the oracle's clock.
 
 The candidate's own device events are precise but are read in its process. The oracle's clock runs from opening the gate
-to the flag that the candidate's stream raises after its outputs lie in the arena; on an H100 it is the events' time plus
-0.15 ms. Other processes add to that, and take nothing from it: with contexts being made and versions being built on the
+to the moment when the oracle has taken the outputs out of the candidate's reach, which it does as soon as the candidate's
+stream raises a flag. A flag that is raised too early finds outputs that are not there; nothing that a candidate writes moves
+this clock. Other processes add to that, and take nothing from it: with contexts being made and versions being built on the
 same machine, half of the calls of a millisecond can show 0.12 to 0.15 ms more (on an H200) while the others agree within a
 few microseconds. So the stated time counts where
 
-    low(walls) - overhead(output bytes) - median(stated) <= 5 us + 3% of low(walls)
+    low(walls) - overhead(output bytes) - median(stated) <= 5 us + 3% of overhead(output bytes) + 0.1% of low(walls)
 
+(the second term is how far the evaluator's own copies differ between processes, the third how far two clocks may run apart)
 with `low` the lower eighth, and `overhead` the lower eighth of what the evaluator's own models show in the same way.
 
 What a forged time gains: a wall is the oracle's own, and no shorter than the overhead and the work of that call, whose
@@ -27,7 +29,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 SLACK_MS = 0.005
-SLACK_SHARE = 0.03
+COPIES_SHARE = 0.03
+DRIFT_SHARE = 0.001
 TICKS_MS = 1e-4
 """Three ticks of the clock that device events are taken from (32 ns on an H100): no median is known more closely."""
 OUTPUT_MS = 0.004
@@ -138,19 +141,19 @@ def hidden_ms(walls: Sequence[float], stated: Sequence[float], overhead_ms: floa
     """
     clock = lower_eighth(walls)
     excess = clock - overhead_ms - median(stated)
-    return excess if excess > slack_ms(clock) else 0.0
+    return excess if excess > slack_ms(clock, overhead_ms) else 0.0
 
 
 def disturbed_share(walls: Sequence[float], stated: Sequence[float], overhead_ms: float) -> float:
     """Share of calls whose own stated time leaves more than the slack unexplained: what else the machine did, of honest
     ones. walls, stated: of the same calls."""
     pairs = list(zip(walls, stated, strict=True))
-    return sum(wall - own - overhead_ms > slack_ms(wall) for wall, own in pairs) / len(pairs)
+    return sum(wall - own - overhead_ms > slack_ms(wall, overhead_ms) for wall, own in pairs) / len(pairs)
 
 
-def slack_ms(wall_ms: float) -> float:
+def slack_ms(wall_ms: float, overhead_ms: float) -> float:
     """What a wall may show beyond overhead and stated time."""
-    return SLACK_MS + SLACK_SHARE * wall_ms
+    return SLACK_MS + COPIES_SHARE * overhead_ms + DRIFT_SHARE * wall_ms
 
 
 def floor_ms(input_bytes: int, output_bytes: int, cache_bytes: int, dram_gbs: float) -> float:

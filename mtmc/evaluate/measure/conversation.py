@@ -103,14 +103,14 @@ class Conversation:
         if not self.enqueued(serial):
             raise self._silent()
 
-    def await_done(self, serial: int, start: float) -> float:
-        """Milliseconds from `start` until the candidate's stream raises its flag."""
+    def await_done(self, done: int) -> None:
+        """Wait until the candidate's stream gives its flag that value."""
         words = self._words
         while True:
             for _ in range(2000):
-                if words[DONE] == serial:
-                    return (time.perf_counter() - start) * 1e3
-            if self._line.speaks() and words[DONE] != serial:
+                if words[DONE] == done:
+                    return
+            if self._line.speaks() and words[DONE] != done:
                 said = self._heard_early()
                 if said is None:
                     continue

@@ -8,6 +8,10 @@ speed meanwhile.
 
 from __future__ import annotations
 
+import logging
+import os
+import secrets
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,14 +19,54 @@ import torch
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.measure.flags import Flags
 
+_log = logging.getLogger(__name__)
+
 _DEVICE_MAP = 0x02  # CU_MEMHOSTREGISTER_DEVICEMAP
 _WAIT_GEQ = 0x0  # CU_STREAM_WAIT_VALUE_GEQ
+_NO_TIMING = 0x2  # CU_EVENT_DISABLE_TIMING
+JOINS = 4
+"""Joins by which a process measures what one takes."""
 ROOM_BYTES = 4 << 30
 """For the contexts of the processes that wait for the next candidates, and the oracle's next draws."""
 MOST_CYCLES = 3_000_000
 """Cycles in a millisecond, above those of any GPU."""
+GAP_UNITS = 1 << 13
+"""Units of address space, of 2 MiB as a rule, among which the place of a mapping is drawn. All around it is unmapped: device
+code that looks for it by its address faults. Address space costs nothing."""
+JOINS_SINCE = 12050
+"""First version of the driver with cuCtxRecordEvent."""
 FLUSH_FACTOR = 2
 """Bytes written to flush the last-level cache, as a multiple of its size."""
+
+
+@dataclass(frozen=True)
+class _Mapping:
+    """Where memory is mapped: inside of a reservation of addresses, in bytes."""
+
+    address: int
+    size: int
+    base: int
+    reserved: int
+
+
+class CudaWindow:
+    """See `backend.Window`. Mapping takes no wait for the device, so that it goes on behind a closed gate."""
+
+    def __init__(self, backend: CudaBackend, handle: Any, size: int) -> None:
+        self._backend, self._handle, self._size = backend, handle, size
+        self._mapping: _Mapping | None = None
+
+    def show(self) -> torch.Tensor:
+        """See `Window.show`."""
+        if self._mapping is None:
+            self._mapping = self._backend.map(self._handle, self._size)
+        return _bytes_at(self._mapping.address, self._size)
+
+    def hide(self) -> None:
+        """See `Window.hide`."""
+        if self._mapping is not None:
+            mapping, self._mapping = self._mapping, None
+            self._backend.unmap(mapping)
 
 
 class CudaBackend:
@@ -43,7 +87,9 @@ class CudaBackend:
         torch.zeros(1, device="cuda")  # torch's context becomes the present one
         self._properties = torch.cuda.get_device_properties(0)
         self._flags = 0
-        self._mapped: dict[int, tuple[Any, int, int]] = {}  # descriptor -> handle, address, size
+        self._mapped: dict[int, tuple[Any, _Mapping]] = {}  # descriptor -> handle, where
+        self._everything = self._joining_event()
+        self._join_ms = 0.0
         self._cold: torch.Tensor | None = None
 
     @property
@@ -54,41 +100,33 @@ class CudaBackend:
     def create(self, size: int) -> tuple[int, torch.Tensor]:
         """See `DeviceBackend.create`. Raises: torch.OutOfMemoryError if the GPU has not that much."""
         d = self._driver
-        place = d.CUmemAllocationProp()
-        place.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-        place.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
-        place.location.id = 0
-        kind = d.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-        place.requestedHandleTypes = kind
-        grain = d.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
-        unit = _checked(d.cuMemGetAllocationGranularity(place, grain))
+        place, unit = self._kind_of_memory()
         size = -(-max(size, 1) // unit) * unit
         error, handle = d.cuMemCreate(size, place, 0)
         if error == d.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             raise torch.OutOfMemoryError(f"CUDA out of memory: no {size >> 20} MiB to share with a candidate")
         _checked((error,))
-        address = self._map(handle, size)
-        fd = int(_checked(d.cuMemExportToShareableHandle(handle, kind, 0)))
-        self._mapped[fd] = (handle, address, size)
-        return fd, _bytes_at(address, size)
+        mapping = self.map(handle, size)
+        fd = int(_checked(d.cuMemExportToShareableHandle(handle, place.requestedHandleTypes, 0)))
+        self._mapped[fd] = (handle, mapping)
+        return fd, _bytes_at(mapping.address, size)
 
     def open(self, fd: int, size: int) -> torch.Tensor:
         """See `DeviceBackend.open`."""
-        d = self._driver
-        kind = d.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-        handle = _checked(d.cuMemImportFromShareableHandle(fd, kind))
-        return _bytes_at(self._map(handle, size), size)
+        return _bytes_at(self.map(self._imported(fd), size).address, size)
+
+    def window(self, fd: int, size: int) -> CudaWindow:
+        """See `DeviceBackend.window`."""
+        handle = self._imported(fd)
+        os.close(fd)
+        return CudaWindow(self, handle, size)
 
     def release(self, fd: int) -> None:
         """See `DeviceBackend.release`."""
-        import os
-
-        d = self._driver
-        handle, address, size = self._mapped.pop(fd)
+        handle, mapping = self._mapped.pop(fd)
         self.synchronize()
-        _checked(d.cuMemUnmap(address, size))
-        _checked(d.cuMemAddressFree(address, size))
-        _checked(d.cuMemRelease(handle))
+        self.unmap(mapping)
+        _checked(self._driver.cuMemRelease(handle))
         os.close(fd)
 
     def share(self, flags: Flags) -> None:
@@ -123,6 +161,17 @@ class CudaBackend:
         """See `DeviceBackend.elapsed_ms`."""
         return float(_elapsed(first, last))
 
+    def join(self) -> None:
+        """See `DeviceBackend.join`. With a driver before `JOINS_SINCE` the clock alone bounds what other streams do."""
+        if self._everything is not None:
+            context, event = self._everything
+            _checked(self._driver.cuCtxRecordEvent(context, event))
+            _checked(self._driver.cuStreamWaitEvent(torch.cuda.current_stream().cuda_stream, event, 0))
+
+    def beyond_ms(self, first: Any, last: Any) -> float:
+        """See `DeviceBackend.beyond_ms`."""
+        return max(0.0, self.elapsed_ms(first, last) - self._join_ms)
+
     def synchronize(self) -> None:
         """See `DeviceBackend.synchronize`."""
         _synchronize()
@@ -154,17 +203,62 @@ class CudaBackend:
         first, last = self.mark(), self.mark()
         self.synchronize()
         self.elapsed_ms(first, last)
+        self._join_ms = max(self._joined_ms() for _ in range(JOINS))
 
-    def _map(self, handle: Any, size: int) -> int:
+    def _joined_ms(self) -> float:
+        """What a join takes between two marks on a device that has nothing else to do."""
+        first = self.mark()
+        self.join()
+        last = self.mark()
+        self.synchronize()
+        return self.elapsed_ms(first, last)
+
+    def _joining_event(self) -> tuple[Any, Any] | None:
+        """This context and an event that may record all of it; None where the driver knows no such thing."""
         d = self._driver
-        address = _checked(d.cuMemAddressReserve(size, 0, 0, 0))
+        version = int(_checked(d.cuDriverGetVersion()))
+        if version < JOINS_SINCE or not hasattr(d, "cuCtxRecordEvent"):
+            _log.warning(
+                "driver %d and its bindings cannot wait for a whole context: the clock alone bounds it", version
+            )
+            return None
+        return _checked(d.cuCtxGetCurrent()), _checked(d.cuEventCreate(_NO_TIMING))
+
+    def _kind_of_memory(self) -> tuple[Any, int]:
+        """What memory is made that can be shared, and the unit of its size in bytes."""
+        d = self._driver
+        place = d.CUmemAllocationProp()
+        place.type = d.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+        place.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        place.location.id = 0
+        place.requestedHandleTypes = d.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        grain = d.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_RECOMMENDED
+        return place, int(_checked(d.cuMemGetAllocationGranularity(place, grain)))
+
+    def _imported(self, fd: int) -> Any:
+        kind = self._driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        return _checked(self._driver.cuMemImportFromShareableHandle(fd, kind))
+
+    def map(self, handle: Any, size: int) -> _Mapping:
+        """Map memory of a size in whole units, at a place of its own with nothing before or behind it, see `GAP_UNITS`."""
+        d = self._driver
+        _, unit = self._kind_of_memory()
+        front = unit * (1 + secrets.randbelow(GAP_UNITS))
+        reserved = front + size + unit
+        base = int(_checked(d.cuMemAddressReserve(reserved, 0, 0, 0)))
+        address = base + front
         _checked(d.cuMemMap(address, size, 0, handle, 0))
         access = d.CUmemAccessDesc()
         access.location.type = d.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         access.location.id = 0
         access.flags = d.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
         _checked(d.cuMemSetAccess(address, size, [access], 1))
-        return int(address)
+        return _Mapping(address, size, base, reserved)
+
+    def unmap(self, mapping: _Mapping) -> None:
+        """Undo `map`. No work on the device may use it any more."""
+        _checked(self._driver.cuMemUnmap(mapping.address, mapping.size))
+        _checked(self._driver.cuMemAddressFree(mapping.base, mapping.reserved))
 
 
 # Bound before any candidate runs: what a candidate assigns to torch's classes afterwards does not reach them.

@@ -5,6 +5,7 @@ Runs in the oracle's process. Everything that counts is decided here: inputs, ex
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -17,9 +18,9 @@ from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, Slots
 from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, Draw
 from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation
-from mtmc.evaluate.measure.flags import GATE, Flags
+from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
-from mtmc.evaluate.measure.reference_state import ReferenceState, tensors_of
+from mtmc.evaluate.measure.reference_state import ReferenceState, output_bytes, tensors_of
 from mtmc.evaluate.measure.wire import Call, Load, Profile, Profiled, Ready, Returned
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 
@@ -32,6 +33,7 @@ class _Times(NamedTuple):
     stated: float
     wall: float
     flush: float | None
+    behind: float = 0.0
 
 
 FULL = 0
@@ -48,7 +50,8 @@ class Samples:
     ahead: whether the calls were enqueued behind the gate. flushes: the oracle's own work while the gate was closed, of the
     same calls; none where they were not enqueued.
     output_bytes, outputs: bytes and number of a call's outputs, with what it leaves in the model. kept: number of the
-    latter, which is put back before each call. input_bytes: of its inputs.
+    latter, which is put back before each call. input_bytes: of its inputs. behind: what other streams did after each call's
+    own, a part of what is stated.
     """
 
     stated: list[float] = field(default_factory=list)
@@ -59,6 +62,7 @@ class Samples:
     outputs: int = 0
     kept: int = 0
     input_bytes: int = 0
+    behind: list[float] = field(default_factory=list)
 
 
 class Prefetcher(Generic[_Item]):
@@ -97,7 +101,7 @@ class Examination:
         self._asked = conversation
         self._buffer = buffer
         self._backend = backend
-        self._flags, self._words = flags, flags.words
+        self._flags = flags
         self._draw_seed = draw_seed
 
     # -- correctness ---------------------------------------------------------------------------------------------
@@ -196,6 +200,7 @@ class Examination:
                 samples.stated.append(call.stated)
                 samples.walls.append(call.wall)
                 samples.flushes += [] if call.flush is None else [call.flush]
+                samples.behind.append(call.behind)
             samples.output_bytes, samples.outputs = _size_of(expected)
             samples.kept = len(expected.left_state)
             samples.input_bytes = sum(t.numel() * t.element_size() for t in tensors_of(expected.inputs))
@@ -209,13 +214,13 @@ class Examination:
         """
         where = f"full shapes, timed call {call}"
         self._asked.where = where
-        serial = int(self._words[GATE]) + 1
         places, tensors = self._buffer.places(expected)
-        if ahead:
-            self._asked.send(self._call(expected, number, places, serial))
-            ahead = self._asked.enqueued(serial)
         if not ahead:
-            return self._open_call(expected, number, serial, where)
+            return self._open_call(expected, number, where)
+        request = self._gated(expected, number, places)
+        self._asked.send(request)
+        if not self._asked.enqueued(request.serial):
+            return self._open_call(expected, number, where)
         self._buffer.fill(places, tensors, expected)
         before = self._backend.mark()
         self._backend.flush()
@@ -223,29 +228,40 @@ class Examination:
         self._backend.synchronize()
         flush = self._backend.elapsed_ms(before, after)
         start = time.perf_counter()
-        self._words[GATE] = serial
-        wall = self._asked.await_done(serial, start)
-        said = self._asked.hear(Returned)
-        self._buffer.compare(said, expected, self._asked.stage, where)
-        return _Times(max(said.ms, 0.0), wall, flush)
+        self._flags.open_gate()
+        wall, said = self._taken(request, expected, start)
+        self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
+        return _Times(max(said.ms, 0.0), wall, flush, max(said.behind_ms, 0.0))
 
-    def _open_call(self, expected: ExpectedOutputs, number: int, serial: int, where: str) -> _Times:
+    def _taken(self, request: Call, expected: ExpectedOutputs, start: float) -> tuple[float, Returned]:
+        """Milliseconds from `start` until the oracle has the outputs of a call, and what is said of them.
+
+        The flag says only when it is worth looking: a candidate that raises it before its outputs are there has none.
+        """
+        self._asked.await_done(request.done)
+        self._buffer.take(output_bytes(expected))
+        wall = (time.perf_counter() - start) * 1e3
+        return wall, self._asked.hear(Returned)
+
+    def _gated(self, expected: ExpectedOutputs, number: int, places: Any) -> Call:
+        return self._call(expected, number, places, self._flags.next_gate())
+
+    def _open_call(self, expected: ExpectedOutputs, number: int, where: str) -> _Times:
         """A call whose host code waits for the device: the gate is open, and its host time counts too."""
-        if int(self._words[GATE]) < serial and self._asked.pending:  # the call that did not return behind the gate
-            self._words[GATE] = serial
+        if self._flags.shut and self._asked.pending:  # the call that did not return behind the gate
+            self._flags.open_gate()
             self._asked.hear(Returned)
-            serial += 1
         places, tensors = self._buffer.places(expected)
         self._buffer.fill(places, tensors, expected)
         self._backend.flush()
         self._backend.synchronize()
-        self._words[GATE] = serial
+        request = self._gated(expected, number, places)
+        self._flags.open_gate()
         start = time.perf_counter()
-        self._asked.send(self._call(expected, number, places, serial))
-        wall = self._asked.await_done(serial, start)
-        said = self._asked.hear(Returned)
-        self._buffer.compare(said, expected, self._asked.stage, where)
-        return _Times(wall, wall, None)
+        self._asked.send(request)
+        wall, said = self._taken(request, expected, start)
+        self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
+        return _Times(wall, wall, None, max(said.behind_ms, 0.0))
 
     def in_a_row(self, draw: Draw, number: int, counted: int, budget: LoopBudget, slots: Slots) -> Rounds:
         """Calls in a row, see `calls_in_a_row`. draw: what a seed should give. counted: calls that a round counts."""
@@ -258,6 +274,7 @@ class Examination:
             places,
             self._draw_seed(),
             serial,
+            1 + secrets.randbelow((1 << 31) - 1),  # as good as never the one before
             gated,
             kept=tuple(expected.left_state),
             first=expected.first,

@@ -12,6 +12,24 @@ import torch
 from mtmc.evaluate.measure.flags import Flags
 
 
+class HostWindow:
+    """See `backend.Window`."""
+
+    def __init__(self, backend: HostBackend, fd: int, size: int) -> None:
+        self._backend, self._fd, self._size = backend, fd, size
+        self._shown: torch.Tensor | None = None
+
+    def show(self) -> torch.Tensor:
+        """See `Window.show`."""
+        if self._shown is None:
+            self._shown = self._backend.open(self._fd, self._size)
+        return self._shown
+
+    def hide(self) -> None:
+        """See `Window.hide`: the mapping ends with the last tensor that uses it."""
+        self._shown = None
+
+
 class HostBackend:
     """CPU tensors in files of shared memory. Work runs when it is asked for, so nothing can wait behind a gate."""
 
@@ -34,6 +52,10 @@ class HostBackend:
     def open(self, fd: int, size: int) -> torch.Tensor:
         """See `DeviceBackend.open`."""
         return torch.frombuffer(mmap.mmap(fd, max(size, 1)), dtype=torch.uint8)
+
+    def window(self, fd: int, size: int) -> HostWindow:
+        """See `DeviceBackend.window`."""
+        return HostWindow(self, fd, size)
 
     def release(self, fd: int) -> None:
         """See `DeviceBackend.release`."""
@@ -66,6 +88,13 @@ class HostBackend:
     def elapsed_ms(self, first: Any, last: Any) -> float:
         """See `DeviceBackend.elapsed_ms`."""
         return float(last - first) * 1e3
+
+    def join(self) -> None:
+        """See `DeviceBackend.join`: nothing is ever in flight."""
+
+    def beyond_ms(self, first: Any, last: Any) -> float:
+        """See `DeviceBackend.beyond_ms`: there is no other stream."""
+        return 0.0
 
     def synchronize(self) -> None:
         """See `DeviceBackend.synchronize`: nothing is ever in flight."""

@@ -16,7 +16,7 @@ import pickle
 import secrets
 import socket
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -97,6 +97,29 @@ def main(control_fd: int, listener_fd: int, folder: str, backend: str, hardware:
     os._exit(0)
 
 
+@dataclass(frozen=True)
+class _Arena:
+    """Device memory of one task: what candidates' processes open, and what they cannot.
+
+    fds: descriptors of `inputs` and `outputs`, two allocations, so that no address in the one leads to the other. kept: as
+    large as `outputs`, for what lay there when a candidate said that it was done.
+    """
+
+    fds: tuple[int, int]
+    inputs: torch.Tensor
+    outputs: torch.Tensor
+    kept: torch.Tensor
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of it."""
+        return self.inputs.numel() + self.outputs.numel() + self.kept.numel()
+
+    def holds(self, needed: tuple[int, int]) -> bool:
+        """Whether so many bytes of inputs and outputs have room."""
+        return self.inputs.numel() >= needed[0] and self.outputs.numel() >= needed[1]
+
+
 class Oracle:
     """The state between examinations: the device, the arena, what is known of the present task."""
 
@@ -108,7 +131,7 @@ class Oracle:
         self._hardware = hardware
         self._flags = Flags()
         self._backend.share(self._flags)
-        self._arena: tuple[int, torch.Tensor, torch.Tensor] | None = None  # descriptor, inputs, outputs
+        self._arena: _Arena | None = None
         self._waiting: dict[str, Line] = {}
         self._unwanted: set[str] = set()  # tokens of processes that are to end when they connect
         self._taken = False  # whether the present request has taken a candidate's process
@@ -242,7 +265,7 @@ class Oracle:
     def _state_of(self, task: Task) -> ReferenceState:
         """What is known of a task, and an arena that it fits in."""
         key = source_hash(f"{task.source}{task.variants}") + source_hash(str(task.state))
-        shared = 0 if self._arena is None else sum(piece.numel() for piece in self._arena[1:])
+        shared = 0 if self._arena is None else self._arena.size
         state = self._cache.take(key, lambda: ReferenceState(task, self._backend, self._folder, self._seed), shared)
         self._make_room(state.needed, f"task {task.name}")
         return state
@@ -254,36 +277,37 @@ class Oracle:
     def _make_room(self, needed: tuple[int, int], what: str) -> None:
         """An arena that holds so many bytes of inputs and outputs."""
         if self._arena is not None:
-            fd, *pieces = self._arena
-            if all(piece.numel() >= need for piece, need in zip(pieces, needed, strict=True)):
+            if self._arena.holds(needed):
                 return
+            fds = self._arena.fds
             self._arena = None
-            del pieces
             if self._stayed in self._waiting:
                 end(self._waiting.pop(self._stayed))
-            self._backend.release(fd)
+            for fd in fds:
+                self._backend.release(fd)
         self._empty_cache()
+        inputs, outputs = aligned(needed[0]), aligned(needed[1])
         if self._backend.device.type == "cuda":
-            check_memory(sum(needed), torch.cuda.mem_get_info()[0], what)
-        inputs = aligned(needed[0])
-        fd, memory = self._backend.create(inputs + needed[1])
-        self._arena = fd, memory[:inputs], memory[inputs:]
+            check_memory(inputs + 2 * outputs, torch.cuda.mem_get_info()[0], what)
+        pieces = [self._backend.create(size) for size in (inputs, outputs)]
+        kept = torch.empty(pieces[1][1].numel(), dtype=torch.uint8, device=self._backend.device)
+        self._arena = _Arena((pieces[0][0], pieces[1][0]), pieces[0][1], pieces[1][1], kept)
 
     def _opened(self, line: Line, limit_s: float, judged: bool = True, stayed: bool = False) -> Examination:
         """The examination of a process that has the arena. stayed: whether it has had it before."""
         assert self._arena is not None
-        fd, inputs, outputs = self._arena
-        self._flags.words[:] = 0
+        arena = self._arena
+        self._flags.reset()
         try:
             if stayed:
                 line.ask(Forget())
             else:
-                line.ask(Open(inputs.numel(), outputs.numel()), (fd,))
+                line.ask(Open(arena.inputs.numel(), arena.outputs.numel()), arena.fds)
             line.heard(CONNECT_S)
         except (Silent, Gone) as error:
             message = f"a process for candidates ended before it had one, or took more than {CONNECT_S:g} s"
             raise Failed("crash", Diagnosis("check", NO_START, message)) from error
-        buffer = OutputBuffer(inputs, outputs, self._backend, judged)
+        buffer = OutputBuffer(arena.inputs, arena.outputs, arena.kept, self._backend, judged)
         return Examination(Conversation(line, self._flags, limit_s), buffer, self._backend, self._flags, self._seed)
 
     def _line_to(self, token: str) -> Line:

@@ -18,15 +18,26 @@ from mtmc.evaluate.reference.blocks import equal_bits
 from mtmc.evaluate.reference.reference import ExpectedOutputs
 from mtmc.outcome import Diagnosis
 
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+"""Integers of an element's size, two where there is none so long."""
+
 
 class OutputBuffer:
-    """Both pieces of the arena. judged: whether outputs must be right; those of the evaluator's own models set no
-    standard."""
+    """Both pieces of the arena, and what of them was taken when a timed call was done.
 
-    def __init__(self, inputs: torch.Tensor, outputs: torch.Tensor, backend: DeviceBackend, judged: bool) -> None:
-        self.inputs, self.outputs = inputs, outputs
+    kept: memory of the oracle's own, as large as `outputs`. judged: whether outputs must be right; those of the evaluator's
+    own models set no standard.
+    """
+
+    def __init__(
+        self, inputs: torch.Tensor, outputs: torch.Tensor, kept: torch.Tensor, backend: DeviceBackend, judged: bool
+    ) -> None:
+        self.inputs, self.outputs, self.kept = inputs, outputs, kept
         self._backend = backend
         self.judged = judged
+        self._left: dict[
+            int, tuple[torch.Tensor, torch.Tensor]
+        ] = {}  # inputs that the reference changes, and room for them
 
     def places(self, expected: ExpectedOutputs) -> tuple[Any, list[torch.Tensor]]:
         tensors = tensors_of(expected.inputs)
@@ -36,23 +47,43 @@ class OutputBuffer:
     def fill(self, places: Any, tensors: list[torch.Tensor], expected: ExpectedOutputs) -> None:
         """Write the inputs, and poison where right outputs will lie."""
         self.outputs[: output_bytes(expected)].view(torch.int64).fill_(-1)  # 0xFF; by the byte it takes longer
-        for spot, tensor in zip(_flat_places(places), tensors, strict=True):
+        spots = _flat_places(places)
+        for spot, tensor in zip(spots, tensors, strict=True):
             stretch(self.inputs, spot).copy_(memory_of(tensor))
+        given = {at: stretch(self.inputs, spots[at]) for at in expected.left_inputs}
+        self._left = {at: (memory, torch.empty_like(memory)) for at, memory in given.items()}
 
     def write(self, expected: ExpectedOutputs) -> Any:
         places, tensors = self.places(expected)
         self.fill(places, tensors, expected)
         return places
 
-    def compare(self, said: Returned, expected: ExpectedOutputs, stage: str, where: str) -> float:
-        """Norm-wise error of the outputs in the arena. Raises: Failed."""
-        answer = self._answer(said, expected, stage)
-        error, diagnosis = judge(answer, expected, where, stage)
-        if diagnosis is not None and self.judged:
-            raise Failed("wrong_result", diagnosis)
-        return error
+    def take(self, size: int, wait: bool = True) -> None:
+        """Take what there is now of outputs and changed inputs out of the candidate's reach, and wait until that is done (or
+        leave it to the caller). size: bytes of the outputs, see `output_bytes`.
 
-    def _answer(self, said: Returned, expected: ExpectedOutputs, stage: str) -> Answer:
+        Kernels of two processes do not run at the same time, and these are kernels (a copy would be left to another engine
+        of the device): when they are done, nothing that the candidate does can be in what they took.
+        """
+        _take(self.outputs[:size].view(torch.int64), self.kept[:size].view(torch.int64))
+        for memory, room in self._left.values():
+            _take(memory, room)
+        if wait:
+            self._backend.synchronize()
+
+    def compare(self, said: Returned, expected: ExpectedOutputs, stage: str, where: str, taken: bool = False) -> float:
+        """Norm-wise error of the outputs, in the arena or as they were taken. Raises: Failed."""
+        answer = self._answer(said, expected, stage, taken)
+        error, diagnosis = judge(answer, expected, where, stage)
+        if diagnosis is None or not self.judged:
+            return error
+        if taken and judge(self._answer(said, expected, stage, False), expected, where, stage)[1] is None:
+            message = f"the outputs were written after the forward's stream said that they are complete ({where})"
+            raise Failed("rejected", Diagnosis(stage, "LateOutput", message))
+        raise Failed("wrong_result", diagnosis)
+
+    def _answer(self, said: Returned, expected: ExpectedOutputs, stage: str, taken: bool) -> Answer:
+        memory = self.kept if taken else self.outputs
         try:
             outputs: list[torch.Tensor | str] = []
             if len(said.state) != len(expected.left_state):
@@ -65,7 +96,7 @@ class OutputBuffer:
                 if isinstance(item, Text) or spot is None:
                     outputs.append(item.text if isinstance(item, Text) else "")
                     continue
-                outputs.append(view(self.outputs, spot))
+                outputs.append(view(memory, spot))
                 if item.device != self._backend.device.type:
                     what = "an output" if len(outputs) <= len(said.outputs) else "a buffer"
                     message = f"{what} lies on {item.device!r}, not on {self._backend.device.type!r}"
@@ -78,15 +109,20 @@ class OutputBuffer:
                 list(said.changed_parameters),
                 list(said.changed_buffers),
                 outputs[count:],
-                self._left_inputs(expected),
+                self._left_inputs(expected, taken),
             )
         except (TypeError, ValueError, AttributeError, RuntimeError) as error:
             message = f"the candidate's process answered nonsense: {error}"
             raise Failed("crash", Diagnosis(stage, "BadAnswer", message)) from error
 
-    def _left_inputs(self, expected: ExpectedOutputs) -> dict[int, torch.Tensor]:
-        """What lies now where the inputs are that the reference changes."""
-        places, _ = place(tensors_of(expected.inputs))
+    def _left_inputs(self, expected: ExpectedOutputs, taken: bool) -> dict[int, torch.Tensor]:
+        """What lies where the inputs are that the reference changes, now or when it was taken."""
+        tensors = tensors_of(expected.inputs)
+        places, _ = place(tensors)
+        if taken:
+            return {
+                at: room.as_strided(tensors[at].shape, tensors[at].stride()) for at, (_, room) in self._left.items()
+            }
         return {at: view(self.inputs, places[at]) for at in expected.left_inputs}
 
     def _changed_inputs(self, expected: ExpectedOutputs) -> list[int]:
@@ -98,6 +134,12 @@ class OutputBuffer:
             for at, (spot, tensor) in enumerate(pairs)
             if not equal_bits(stretch(self.inputs, spot), memory_of(tensor))
         ]
+
+
+def _take(source: torch.Tensor, target: torch.Tensor) -> None:
+    """Copy elements by a kernel."""
+    source, target = source.view(_WORDS[source.element_size()]), target.view(_WORDS[target.element_size()])
+    torch.bitwise_or(source, source, out=target)
 
 
 def _stand_in(item: Output | Text) -> Any:

@@ -17,8 +17,8 @@ ENDED = "ProcessExit"
 """Kind of the diagnosis where a candidate's process has ended under it: how it ended says why."""
 STALE = "Stale"
 """Kind of the diagnosis where a process that stayed for the next candidate has memory that is no longer used."""
-DOUBTFUL = ("HiddenTime", "WorksAhead")
-"""Kinds of verdict that rest on the oracle's clock alone, which a busy machine can disturb: a second process confirms
+DOUBTFUL = ("HiddenTime", "WorksAhead", "WorkLeftBehind")
+"""Kinds of verdict that rest on clocks alone, which a busy machine can disturb: a second process confirms
 them, beside which the clock's overhead is measured anew."""
 
 

@@ -30,7 +30,7 @@ from mtmc.evaluate.check.candidate import poisoned_memory
 from mtmc.evaluate.check.layout import Place, aligned, dense_places, dense_strides, memory_order, view
 from mtmc.evaluate.compiling.prebuilt import install, know, prime
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
-from mtmc.evaluate.measure.backend import DeviceBackend, open_backend
+from mtmc.evaluate.measure.backend import DeviceBackend, Window, open_backend
 from mtmc.evaluate.measure.flags import DONE, GATE, HOST_LAST, HOST_LED, LED, Flags
 from mtmc.evaluate.measure.kernels_seen import kernels_of
 from mtmc.evaluate.measure.wire import (
@@ -125,10 +125,11 @@ def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> No
     assert isinstance(request, Hello)
     flags = Flags(fd)
     device.share(flags)  # slow where the driver is busy with other processes, so before it is this one's turn
-    request, [fd] = line.asked(fds=1)
+    request, [inputs, outputs] = line.asked(fds=2)
     assert isinstance(request, Open)
-    subject = _Subject(line, device, flags, device.open(fd, request.inputs + request.outputs), request, refusals)
-    os.close(fd)
+    window = device.window(outputs, request.outputs)
+    subject = _Subject(line, device, flags, device.open(inputs, request.inputs), window, request.outputs, refusals)
+    os.close(inputs)
     if locked:
         device.leave_room()
         lock_calls("candidate")
@@ -165,15 +166,24 @@ class _Taken:
 
 
 class _Subject:
+    """inputs: memory that they lie in. window, room: what outputs are copied into, and its bytes: seen by this process only
+    from when a candidate's host code has returned until its work is done."""
+
     def __init__(
-        self, line: Line, backend: DeviceBackend, flags: Flags, arena: torch.Tensor, opened: Open, refusals: list[str]
+        self,
+        line: Line,
+        backend: DeviceBackend,
+        flags: Flags,
+        inputs: torch.Tensor,
+        window: Window,
+        room: int,
+        refusals: list[str],
     ) -> None:
         self._refusals = refusals
         self._line = line
         self._backend = backend
         self._flags = flags  # kept: the device writes into its page
-        self._inputs, self._outputs = arena.split([opened.inputs, opened.outputs])
-        self._room = opened.outputs
+        self._inputs, self._window, self._room = inputs, window, room
         self._models: dict[int, Callable[..., Any]] = {}
         self._remembered: dict[int, Remembered] = {}
         self._modules: dict[str, tuple[ModuleType, Path]] = {}  # by text: one at shapes that change no constant
@@ -195,6 +205,8 @@ class _Subject:
                 said = Raised(diagnose("check", "NotPrebuilt", self._refusals[0], ""))
         except Exception as error:
             said = self._failed(error, request.model if isinstance(request, Load | Call | Loop | Profile) else -1)
+        if not isinstance(said, Raised | OutOfMemory):  # then its work is done, and else nothing more is asked of it
+            self._window.hide()
         self._line.say(said)
 
     def _failed(self, error: Exception, model: int) -> Raised | OutOfMemory:
@@ -266,13 +278,17 @@ class _Subject:
         result = model(*self._arguments(request.inputs))
         taken = self._taken(result, model, request.kept)
         last = self._backend.mark()
+        if request.gated:
+            self._backend.join()
+        joined = self._backend.mark()
         self._hand_over(taken)
         self._returned[request.model] = taken.said
-        self._backend.signal(DONE, request.serial)
+        self._backend.signal(DONE, request.done)
         if ahead:
             self._line.say(Enqueued(request.serial))
         self._backend.synchronize()
-        return replace(taken.said, ms=self._backend.elapsed_ms(first, last))
+        behind = self._backend.beyond_ms(last, joined) if request.gated else 0.0
+        return replace(taken.said, ms=self._backend.elapsed_ms(first, last) + behind, behind_ms=behind)
 
     def _loop(self, request: Loop) -> Returned:
         """Forwards in a row, each handed over into its slot. What takes time and is not the candidate's comes first.
@@ -285,7 +301,8 @@ class _Subject:
         pieces = {slot: self._inputs[step * slot : step * (slot + 1)] for slot in request.slots}
         arguments = [[_viewed(pieces[slot], item) for item in request.inputs] for slot in request.slots]
         spots = dense_places([each if isinstance(each, Text) else _layout(each) for each in said.outputs])[0]
-        rooms = [self._outputs[request.output_step * slot :] for slot in request.slots]
+        outputs = self._window.show()
+        rooms = [outputs[request.output_step * slot :] for slot in request.slots]
         places = [[None if spot is None else view(room, spot) for spot in spots] for room in rooms]
         seed_torch(request.seed)
         self._backend.synchronize()
@@ -301,6 +318,7 @@ class _Subject:
                 self._backend.signal(LED, serial)
             _hand_over_again(model(*given), taken)
         words[HOST_LAST] = serial
+        self._backend.join()
         self._backend.signal(DONE, serial)
         self._backend.synchronize()
         return replace(said, state=())
@@ -343,10 +361,12 @@ class _Subject:
         return _Taken(Returned(tuple(said[: len(leaves)]), structure, state=tuple(said[len(leaves) :])), copies)
 
     def _hand_over(self, taken: _Taken) -> None:
-        """Copy outputs into the arena."""
+        """Copy outputs to where the oracle reads them. That memory is mapped only now, when all that the candidate has
+        launched is launched, and at an address that none of it can know."""
         with undisturbed():
+            outputs = self._window.show()
             for spot, leaf in taken.copies:
-                _copy(view(self._outputs, spot), leaf)
+                _copy(view(outputs, spot), leaf)
 
     def _profile(self, request: Profile) -> Profiled:
         model = self._models[request.model]

@@ -28,6 +28,9 @@ FLOOR_SHARE = 0.9
 """A time below this share of the floor is refused."""
 BUSY_FACTOR, BUSY_MS = 2.0, 0.05
 """The oracle's own work beside a candidate that waits takes at most so much longer."""
+BEHIND_MS = 0.004
+"""What other streams may do when a call's own stream is done; a wait for them that finds nothing to wait for can look like
+that. It counts as time of the call."""
 SECOND_LOOK = TimingBudget(least=24, most=100, precision=0.0, seconds=0.5)
 """Calls that are timed anew where the first ones are in doubt: what disturbs a few milliseconds is over by then."""
 SOME_WORK_MS = 2e-3
@@ -89,12 +92,19 @@ def timed(time: Callable[[TimingBudget], Samples], budget: TimingBudget, overhea
 
 
 def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
-    """Whether the oracle's clock or the device contradict the stated times: kind WorksAhead or HiddenTime.
+    """Whether the oracle's clock or the device contradict the stated times: kind WorkLeftBehind, WorksAhead or HiddenTime.
 
     A version could be at work before some of its calls, so that the clock shows little, and forge the times of the others.
     So calls before which the device was busy do not count for the clock, and they must not be more than half. Of calls
     that were not enqueued there is no doubt: the clock alone tells their time.
     """
+    behind = median(samples.behind) if samples.behind else 0.0
+    if behind > BEHIND_MS:
+        return _rejected(
+            "WorkLeftBehind",
+            f"other streams are at work for {behind:.4f} ms after the forward's own is done: let the stream that called the "
+            "forward wait for them (torch.cuda.current_stream().wait_stream(...))",
+        )
     if not samples.ahead:
         return None
     flush, usual = median(samples.flushes), overheads.flush_ms
@@ -120,7 +130,7 @@ def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
 def validate(samples: Samples, found: Measured, overheads: OverheadTable, gpu: Hardware) -> None:
     """Hold a runtime against the oracle's clock and the device. found: of `runtime`.
 
-    Raises: Failed ("rejected") with kind WorksAhead, HiddenTime or FasterThanMemory.
+    Raises: Failed ("rejected") with kind WorkLeftBehind, WorksAhead, HiddenTime or FasterThanMemory.
     """
     doubtful = doubt(samples, overheads)
     if doubtful is not None:

@@ -40,7 +40,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Open:
-    """Comes with the descriptor of the arena: the input piece, then the output piece. Sizes in bytes."""
+    """Comes with the descriptors of the input piece and of the output piece: two allocations. Sizes in bytes."""
 
     inputs: int
     outputs: int
@@ -69,15 +69,16 @@ class Load:
 class Call:
     """One forward. inputs: pickled nested arguments in which `Place`s stand for tensors.
 
-    serial: above all earlier ones. gated: whether its work waits for the gate. check: whether fresh memory is poisoned and
-    changed parameters are looked for. kept, untouched, first: see `mtmc.evaluate.check.candidate.Case`; what is untouched
-    is looked at in a check only.
+    serial: above all earlier ones. done: what the flag becomes when the outputs are handed over, drawn for this call.
+    gated: whether its work waits for the gate. check: whether fresh memory is poisoned and changed parameters are looked
+    for. kept, untouched, first: see `mtmc.evaluate.check.candidate.Case`; what is untouched is looked at in a check only.
     """
 
     model: int
     inputs: Any
     seed: int
     serial: int
+    done: int
     gated: bool
     check: bool = False
     kept: tuple[str, ...] = ()
@@ -146,8 +147,9 @@ class Output:
 @dataclass(frozen=True)
 class Returned:
     """A forward's result. outputs: its leaves. structure: see `flatten`. ms: by the device's events, of a call without
-    check. changed_parameters: names of the first that were changed, of one with; changed_buffers: of those that the
-    reference leaves alone. state: what is kept under the paths that were asked for, in the arena after the outputs."""
+    check; behind_ms: the part of it in which other streams were at work after the call's own. changed_parameters: names of
+    the first that were changed, of one with check; changed_buffers: of those that the reference leaves alone. state: what is
+    kept under the paths that were asked for, in the arena after the outputs."""
 
     outputs: tuple[Output | Text, ...]
     structure: str
@@ -155,6 +157,7 @@ class Returned:
     changed_parameters: tuple[str, ...] = ()
     changed_buffers: tuple[str, ...] = ()
     state: tuple[Output | Text, ...] = ()
+    behind_ms: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,194 @@
+"""The moment of the answer: what the oracle takes when a flag is raised, and what a candidate can reach before that."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from mtmc.evaluate.check.layout import dense_places, view
+from mtmc.evaluate.measure.backend import Window
+from mtmc.evaluate.measure.clock import TimingBudget
+from mtmc.evaluate.measure.conversation import Conversation, Failed
+from mtmc.evaluate.measure.examination import Examination, Samples
+from mtmc.evaluate.measure.flags import DONE, GATE, Flags
+from mtmc.evaluate.measure.host_backend import HostBackend
+from mtmc.evaluate.measure.output_buffer import OutputBuffer
+from mtmc.evaluate.measure.subject import _Subject
+from mtmc.evaluate.measure.wire import Call, Enqueued, Gone, Line, Output, Returned
+from mtmc.evaluate.reference.compare import Expected
+from mtmc.evaluate.reference.reference import ExpectedOutputs
+
+SIZE = 4096
+WORK_S = 0.03
+"""Seconds that the work of these candidates takes."""
+
+
+class Hand:
+    """What a candidate could do if it reached outputs and flags."""
+
+    def __init__(self, backend: HostBackend, flags: Flags, inputs: torch.Tensor, window: Window) -> None:
+        self.backend, self.flags, self.inputs, self.window = backend, flags, inputs, window
+        self.turn = 0
+
+    def write(self, request: Call) -> None:
+        [spot] = request.inputs
+        outputs = self.window.show()
+        view(outputs, spot).copy_(view(self.inputs, spot) * 2)
+
+    def done(self, request: Call) -> None:
+        self.flags.words[DONE] = request.done
+
+
+def honest(hand: Hand, request: Call) -> None:
+    time.sleep(WORK_S)
+    hand.write(request)
+    hand.done(request)
+
+
+def flag_first(hand: Hand, request: Call) -> None:
+    hand.done(request)
+    time.sleep(WORK_S)
+    hand.write(request)
+
+
+def stale(hand: Hand, request: Call) -> None:
+    """The outputs of the call before, written again; the true ones come late."""
+    hand.turn += 1
+    [spot] = request.inputs
+    if hand.turn == 1:
+        hand.write(request)
+        hand.before = view(hand.window.show(), spot).clone()
+    else:
+        view(hand.window.show(), spot).copy_(hand.before)
+    hand.done(request)
+    time.sleep(WORK_S)
+    hand.write(request)
+
+
+def half(hand: Hand, request: Call) -> None:
+    """All but the last element in time."""
+    [spot] = request.inputs
+    view(hand.window.show(), spot)[:-1].copy_(view(hand.inputs, spot)[:-1] * 2)
+    hand.done(request)
+    time.sleep(WORK_S)
+    hand.write(request)
+
+
+def opens_gates(hand: Hand, request: Call) -> None:
+    """Raises every flag there is, to any value, once its outputs are there: nothing goes by them."""
+    time.sleep(WORK_S)
+    hand.write(request)
+    hand.flags.words[:] = 0xFFFFFFF0
+    hand.done(request)
+
+
+@pytest.fixture
+def shared() -> Iterator[tuple[HostBackend, Flags, list[Any]]]:
+    backend, flags = HostBackend(), Flags()
+    backend.share(flags)
+    pieces = [backend.create(SIZE) for _ in range(2)]
+    yield backend, flags, pieces
+    for fd, _ in pieces:
+        backend.release(fd)
+
+
+def timed(shared: tuple[HostBackend, Flags, list[Any]], behave: Callable[[Hand, Call], None]) -> Samples:
+    """Calls of a candidate that behaves so, of a task whose output is twice its input."""
+    backend, flags, [(in_fd, inputs), (out_fd, outputs)] = shared
+    ours, theirs = socket.socketpair()
+    candidate = Line(theirs)
+    hand = Hand(backend, flags, backend.open(in_fd, SIZE), backend.window(out_fd, SIZE))
+
+    def serve() -> None:
+        try:
+            while True:
+                request, _ = candidate.asked()
+                candidate.say(Enqueued(request.serial))
+                while flags.words[GATE] < request.serial:
+                    time.sleep(0)
+                behave(hand, request)
+                candidate.say(Returned((Output("float32", (64,), (0,), "cpu"),), "*", ms=WORK_S * 1e3))
+        except (Gone, OSError):
+            pass
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    try:
+        buffer = OutputBuffer(inputs, outputs, torch.empty_like(outputs), backend, judged=True)
+        seeds = iter(range(1, 1000))
+        examination = Examination(Conversation(Line(ours), flags, 10.0), buffer, backend, flags, lambda: next(seeds))
+        return examination.time(twice, 0, TimingBudget(2, 2, 0.0, 0.0), ahead=True)
+    finally:
+        ours.close()
+        serving.join()
+        theirs.close()
+
+
+def twice(seed: int) -> ExpectedOutputs:
+    x = torch.randn(64, generator=torch.Generator().manual_seed(seed))
+    return ExpectedOutputs([x], [Expected(x * 2, x.double() * 2, x.double() * 2)], "*", [])
+
+
+@pytest.mark.parametrize("behave", [honest, opens_gates])
+def test_the_clock_runs_until_the_outputs_are_there(shared: Any, behave: Callable[[Hand, Call], None]) -> None:
+    samples = timed(shared, behave)
+    assert len(samples.walls) == 2 and all(WORK_S * 1e3 <= wall < WORK_S * 1e3 + 500 for wall in samples.walls)
+
+
+@pytest.mark.parametrize("behave", [flag_first, stale, half])
+def test_a_flag_before_the_outputs_finds_none(shared: Any, behave: Callable[[Hand, Call], None]) -> None:
+    with pytest.raises(Failed) as caught:
+        timed(shared, behave)
+    assert (caught.value.status, caught.value.diagnosis.kind) == ("rejected", "LateOutput")
+
+
+def test_inputs_that_a_reference_changes_are_taken_at_the_same_moment() -> None:
+    backend = HostBackend()
+    inputs, outputs = torch.zeros(SIZE, dtype=torch.uint8), torch.zeros(SIZE, dtype=torch.uint8)
+    buffer = OutputBuffer(inputs, outputs, torch.empty_like(outputs), backend, judged=True)
+    x = torch.randn(8, 3).t()  # strides of its own
+    want = Expected(x + 1, x.double() + 1, x.double() + 1)
+    expected = ExpectedOutputs([x], [], "()", changed_inputs=[0], left_inputs={0: want})
+    said = Returned((), "()")
+    [spot] = buffer.write(expected)
+    buffer.take(0)
+    view(inputs, spot).add_(1)
+    with pytest.raises(Failed) as caught:
+        buffer.compare(said, expected, "time", "here", taken=True)
+    assert caught.value.diagnosis.kind == "LateOutput"
+    buffer.write(expected)
+    view(inputs, spot).add_(1)
+    buffer.take(0)
+    view(inputs, spot).zero_()
+    assert buffer.compare(said, expected, "time", "here", taken=True) < 1e-6
+
+
+def test_outputs_are_out_of_reach_while_a_forward_runs(shared: Any) -> None:
+    """Neither from its inputs' storage nor anywhere in the process: they are mapped when it has returned."""
+    backend, flags, [(in_fd, _), (out_fd, outputs)] = shared
+    ours, theirs = socket.socketpair()
+    window, seen = backend.window(out_fd, SIZE), list[Any]()
+    subject = _Subject(Line(theirs), backend, flags, backend.open(in_fd, SIZE), window, SIZE, [])
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        seen.append((window._shown, x.untyped_storage().nbytes()))
+        return x + 1
+
+    subject._models[0] = model
+    subject._remembered[0] = type("Nothing", (), {"restore": lambda self, paths: None})()
+    [spot], _ = dense_places([torch.ones(16)])
+    flags.words[GATE] = 1
+    for gated, check in ((False, True), (True, False)):
+        subject.answer(Call(0, [spot], 1, 1, 77, gated, check))
+        assert window._shown is None and flags.words[DONE] == (77 if gated else 0)
+    said = [Line(ours).heard(1.0)]
+    assert seen == [(None, SIZE)] * 2 and isinstance(said[0], Returned)
+    assert torch.equal(view(outputs, spot), torch.ones(16))
+    for end in (ours, theirs):
+        end.close()
