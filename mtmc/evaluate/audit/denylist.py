@@ -197,6 +197,8 @@ OWN_DUNDERS = _words(
     """
 )
 """The only dunder names that may be assigned as plain names."""
+DEFINED = _words("__reduce__")
+"""What a class may say of its own objects although nobody may ask it of others: how they are copied."""
 FOREIGN = (FORBIDDEN_MODULES | REACHED_BY_PATH | _words("torch triton np _utils obj")) - _words("select")
 """Refused as an attribute of anything that is not the file's own. (An AttributeError has its module as `obj`.)"""
 MODULES = re.compile(
@@ -291,8 +293,11 @@ def may_bind(name: str) -> bool:
 
 def may_define(name: str) -> bool:
     """Whether a file may have a function or class of a name."""
-    dunder = _DUNDER.fullmatch(name) is not None
-    return name not in FORBIDDEN_NAMES and not (dunder and name in FORBIDDEN_ATTRIBUTES) and (dunder or may_bind(name))
+    if name in FORBIDDEN_NAMES:
+        return False
+    if _DUNDER.fullmatch(name) is not None:
+        return name in DEFINED or name not in FORBIDDEN_ATTRIBUTES
+    return may_bind(name)
 
 
 def refused_format(texts: Sequence[str] | None) -> str | None:
