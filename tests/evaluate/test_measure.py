@@ -107,6 +107,24 @@ def test_an_output_may_lie_in_another_order(evaluator: GpuEvaluator):
     assert transposed.diagnosis.kind == "Shape"
 
 
+def test_what_is_right_for_usual_numbers_only_is_seen_at_the_full_shapes(evaluator: GpuEvaluator):
+    narrow = changed(FORWARD, f"{FORWARD}        x = x.clamp(-15, 15) if x.shape[1] == 96 else x\n")
+    ones = dataclasses.replace(SMALL, source=SMALL.source.replace("randn(width)", "ones(width)"))
+    call = "scaled_softmax[(x.shape[0],)](x, self.weight, out"
+    unweighted = changed(
+        call, call.replace("self.weight", "torch.ones_like(self.weight) if x.shape[1] == 96 else self.weight")
+    )
+    unweighted = unweighted.replace("randn(width)", "ones(width)")
+    assert found(evaluator, unweighted, "screen", ones).ok
+    for source, depth, task, told in (
+        (narrow, "screen", SMALL, "inputs that stand out"),
+        (unweighted, "verify", ones, "weights moved"),
+    ):
+        outcome = found(evaluator, source, depth, task)
+        assert outcome.status == "wrong_result" and outcome.diagnosis is not None, outcome
+        assert "full shapes" in outcome.diagnosis.message and told in outcome.diagnosis.message
+
+
 def test_a_wrong_kernel_is_told_where(evaluator: GpuEvaluator):
     outcome = found(evaluator, changed("value / tl.sum(value, axis=0)", "value / tl.max(value, axis=0)"))
     assert (outcome.status, outcome.diagnosis.stage, outcome.diagnosis.kind) == ("wrong_result", "check", "WrongValues")

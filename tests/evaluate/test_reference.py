@@ -130,6 +130,21 @@ def test_the_precision_of_a_call_refuses_a_lower_one(tmp_path: Path) -> None:
     assert kinds == ["WrongValues", "LowPrecision"]
 
 
+def test_a_timed_call_on_inputs_that_stand_out(tmp_path: Path) -> None:
+    made = reference(tmp_path, *LINEAR)
+    hard = made.timed(1, hard=True)
+    assert hard.hard and "stand out" in hard.note and float(hard.inputs[0].abs().max()) > 12
+    x, weight, bias = hard.inputs[0], made.model.layer.weight, made.model.layer.bias
+    honest = (x.flip(-1) @ weight.flip(-1).t() + bias).detach()
+    low = ((x.bfloat16() @ weight.bfloat16().t()).float() + bias).detach()
+    assert check_output("it", honest, only(hard))[1] is None
+    assert check_output("it", low, only(hard))[1] is not None
+    assert len(made.hard) == 1 and made.timed(2, hard=True).hard and not made.timed(2).hard
+    for forward in ("return inputs[0].exp()", "return inputs[0] + torch.randn(cols)", "return inputs[0].add_(1)"):
+        usual = reference(tmp_path, forward).timed(1, hard=True)
+        assert not usual.hard and usual.note == "" and float(usual.inputs[0].abs().max()) < 12
+
+
 def test_a_calibration_that_is_known_is_not_made_again(tmp_path: Path) -> None:
     known = Calibration((Precision(0.25, 0.5),))
     made = reference(tmp_path, *LINEAR, calibration=known)

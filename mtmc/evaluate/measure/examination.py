@@ -212,7 +212,7 @@ class Examination:
 
         The seed that the candidate's generator is set to says nothing of the inputs.
         """
-        where = f"full shapes, timed call {call}"
+        where = f"full shapes, timed call {call}{expected.note}"
         self._asked.where = where
         places, tensors = self._buffer.places(expected)
         if not ahead:

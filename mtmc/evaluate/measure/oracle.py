@@ -55,7 +55,7 @@ from mtmc.evaluate.measure.timing_validation import as_called, profiler_check, r
 from mtmc.evaluate.measure.wire import Forget, Gone, Hello, Line, Open, Silent
 from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.server import read_message, write_message
-from mtmc.evaluate.reference.reference import ExpectedOutputs
+from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.hardware import Hardware
 from mtmc.outcome import REFERENCE_ERROR, WIDENED, Diagnosis
 from mtmc.protocols import Depth
@@ -69,6 +69,8 @@ CONNECT_S = 60.0
 ENDING_S = 5.0
 """Seconds that a process which closed its line has to end: Python's last words, the device's context."""
 PROFILED_CALLS = 3
+HARD_ONCE_IN = 4
+"""One timed call in so many, at random, has inputs that stand out: a candidate's host code cannot know which."""
 TIMING_BUDGETS: dict[Depth, TimingBudget] = {
     "screen": TimingBudget(least=12, most=60, precision=0.005, seconds=0.15),
     "verify": TimingBudget(least=20, most=100, precision=0.003, seconds=0.5),
@@ -202,12 +204,15 @@ class Oracle:
             # Where TF32 is allowed, float16 is as precise as it for numbers around one.
             todo = plan(state.task, request.depth, request.check_variants, ("huge",))
             metrics |= examination.check(state, request.source, todo).metrics
-        reference, _ = state.reference(FULL)
-        first = Prefetcher(reference.timed(seed) for seed in [self._seed()])
-        number = examination.load(state, FULL, request.source, baseline=request.baseline, meanwhile=first.prepare)
+        checks = not request.baseline
+        moved = checks and request.depth == "verify" and state.moved_at_full()
+        reference, _ = state.reference(FULL, moved)
+        first = Prefetcher(reference.timed(seed, hard=checks) for seed in [self._seed()])
+        number = examination.load(state, FULL, request.source, moved, request.baseline, first.prepare)
         expected = first.take()
         assert expected is not None
-        examination.ask_for(expected, number, "full shapes, first call")
+        weights = ", weights moved" if moved else ""
+        examination.ask_for(expected, number, f"full shapes, first call{expected.note}{weights}")
         checked = time.perf_counter()
         eager = ReferenceClock(self._backend, self._flags, reference.from_start, state.gateable)
         ahead = eager.enqueues(expected)
@@ -216,7 +221,7 @@ class Oracle:
         judged = self._backend.asynchronous and not request.baseline
 
         def draw(seed: int) -> ExpectedOutputs:
-            return reference.timed(seed, eager.timed)
+            return reference.timed(seed, eager.timed, hard=checks and secrets.randbelow(HARD_ONCE_IN) == 0)
 
         def take(budget: TimingBudget) -> Samples:
             return examination.time(draw, number, budget, ahead)
@@ -231,7 +236,7 @@ class Oracle:
             if request.depth == "verify" and request.profile:
                 metrics |= profiler_check(examination.profile(reference, number, PROFILED_CALLS), samples)
         profiled = time.perf_counter()
-        found = self._as_called(found, examination, state, number, eager, LOOP_BUDGETS[request.depth])
+        found = self._as_called(found, examination, state, reference, number, eager, LOOP_BUDGETS[request.depth])
         metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": profiled - ended}
         metrics["loop_s"] = time.perf_counter() - profiled
         if reference.calibration is not None and (error := reference.calibration.error) is not None:
@@ -245,13 +250,13 @@ class Oracle:
         found: Measured,
         examination: Examination,
         state: ReferenceState,
+        reference: Reference,
         number: int,
         eager: ReferenceClock,
         budget: LoopBudget,
     ) -> Measured:
         """What was found of one call at a time, as the version's user has it: with what the host takes in calls in a row."""
         assert self._overhead is not None
-        reference, _ = state.reference(FULL)
         counted = counted_calls(found.timing.median_ms, max(COUNTED_LEAST, state.slots.count))
         rounds = examination.in_a_row(reference.timed, number, counted, budget, state.slots)
         expected = reference.timed(self._seed())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,11 +21,15 @@ from mtmc.evaluate.measure.reference_cache import memory_of as device_memory
 from mtmc.evaluate.reference.admission import Admission, admit
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.effects import find
+from mtmc.evaluate.reference.hard import loosened, tells
 from mtmc.evaluate.reference.memory import dense
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.hardware import Hardware, tensor_rate
 from mtmc.task import Task, Variant
+from mtmc.task.quantized import readable
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,7 @@ class ReferenceState:
         self.gateable: bool | None = None
         self._references: dict[tuple[int, bool], tuple[Reference, int]] = {}
         self._calibrations: dict[tuple[int, bool], Calibration] = {}
+        self._hard: dict[tuple[int, bool], list[Calibration | None]] = {}
         if self.admission.variant == self.variants[0].label:
             self._calibrations[0, False] = self.admission.calibration
         self.slots, self.needed = self._sizes()
@@ -89,8 +95,31 @@ class ReferenceState:
             device = str(self._backend.device)
             known = self._calibrations.get(key)
             made = Reference(self.task, self.variants[variant], self.folder, seed, device, moved, known)
+            made.hard = self._hard.setdefault(key, made.hard)
             self._references[key] = (made, seed)
         return self._references[key]
+
+    def moved_at_full(self) -> bool:
+        """Whether the reference takes moved weights at the full shapes, and float64 tells enough of what it makes of them.
+
+        A trained network's numbers may be anything with others. The model with its own weights is not made for this."""
+        plain = self._calibrations.get((0, False))
+        if self.task.state is not None or (plain is not None and plain.error is None):
+            return False
+        try:
+            reference, seed = self.reference(0, moved=True)
+            if reference.calibration is None:
+                reference.calibration = loosened(reference.calibrate(seed))
+            weights = any(parameter.is_floating_point() for parameter in reference.model.parameters())
+            if weights and tells(reference.calibration):
+                outputs = flatten(reference.run(reference.draw(seed), seed))[0]
+                reference.restart(reference.calibration.effects)
+                if all(bool(readable(each).isfinite().all()) for each in tensors_of(outputs)):
+                    return True
+        except TaskError as error:
+            _log.info("no moved weights at the full shapes: %s", error)
+        self._references.pop((0, True), None)
+        return False
 
     def expected(self, variant: int, moved: bool, distribution: str, seed: int) -> list[ExpectedOutputs] | None:
         """What the calls of a case should give; None where the reference refuses such inputs, or weights so moved.

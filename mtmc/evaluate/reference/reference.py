@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected, calibr
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
+from mtmc.evaluate.reference.hard import HARD, TELLS, calibrate_hard
 from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.returned import describe, flatten
 from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision
@@ -37,9 +38,6 @@ _log = logging.getLogger(__name__)
 
 USUAL = ("drawn", "shifted")
 """Distributions for which KernelBench's tolerance is made."""
-TELLS = 0.02
-"""Norm-wise error of the reference, or of rounding alone, above which a result is more noise than an answer: no honest
-kernel is held to it."""
 Clock = Callable[[Callable[[], Any]], Any]
 """Gives what a function gives, and times it."""
 
@@ -53,6 +51,7 @@ class ExpectedOutputs:
     left_inputs, left_state: what it leaves in its inputs, by position, and in what its model keeps, by path.
     untouched: paths of what its model keeps and it does not change.
     first: whether the model is as it was constructed before this call, instead of as the call before has left it.
+    hard: whether the inputs stand out, see `Reference.timed`.
     """
 
     inputs: list[Any]
@@ -63,6 +62,12 @@ class ExpectedOutputs:
     left_state: Mapping[str, Expected | Calibrated] = field(default_factory=dict)
     untouched: tuple[str, ...] = ()
     first: bool = True
+    hard: bool = False
+
+    @property
+    def note(self) -> str:
+        """For messages: what its inputs are, where they are not the task's own."""
+        return ", inputs that stand out" if self.hard else ""
 
     @property
     def exact(self) -> bool:
@@ -80,6 +85,7 @@ class Reference:
 
     model: the Model on its device, for timing it. arguments: of its constructor.
     calibration: what is known already from another Reference of the same task and variant, None before `calibrate`.
+    hard: the same for inputs that stand out, see `calibrate_hard`: empty before it is asked for.
     """
 
     def __init__(
@@ -103,6 +109,7 @@ class Reference:
         self.arguments = init_inputs(self._module, variant, seed, device)
         self.model = self.construct()
         self.calibration = calibration
+        self.hard: list[Calibration | None] = []
         self._fp64: tuple[Any, Any] | None = None
         self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
         self._effects = Effects()  # of calls with an oracle
@@ -160,17 +167,19 @@ class Reference:
             return None
         return calls if distribution in USUAL or all(map(_tells, everything)) else None
 
-    def timed(self, seed: int, clock: Clock | None = None) -> ExpectedOutputs:
+    def timed(self, seed: int, clock: Clock | None = None, hard: bool = False) -> ExpectedOutputs:
         """Inputs drawn with `seed`, and what the reference makes of them, without an oracle: the memory of inputs and
         outputs and of one forward, and no more time. Its first call calibrates, unless that is done.
 
         An output may share memory with the inputs or with the model, where the reference returns such a thing: it holds
-        until the next call. clock: times the forward, of a reference that leaves its inputs as they are. Raises: TaskError.
+        until the next call. clock: times the forward, of a reference that leaves its inputs as they are. hard: whether the
+        inputs are to stand out, where that tells something. Raises: TaskError.
         """
         calibration = self.calibrate(seed)
         effects = calibration.effects
         self.restart(effects)
-        inputs = self.draw(seed)
+        known = self.calibrate_hard(seed) if hard else None
+        inputs, calibration = (self.draw(seed), calibration) if known is None else (self.drawn(HARD, seed), known)
         outputs, structure = flatten(self.run(inputs, seed, clock=None if effects.inputs else clock))
         left = self.left(self.model, inputs, effects)
         inputs = self.draw(seed) if effects.inputs else inputs
@@ -180,7 +189,7 @@ class Reference:
             else describe(value)
             for value, precision in zip([*outputs, *left], calibration.precisions, strict=True)
         ]
-        return self._as_expected(inputs, expected, structure, effects)
+        return replace(self._as_expected(inputs, expected, structure, effects), hard=known is not None)
 
     def restart(self, effects: Effects | None = None, model: Any = None, wide: torch.dtype | None = None) -> None:
         """Let the model (or `model`, which was made in the dtype `wide`) keep what it kept when it was constructed.
@@ -239,6 +248,17 @@ class Reference:
             self.calibration = calibrate(self, seed, where)
             release(self.device)
         return self.calibration
+
+    def calibrate_hard(self, seed: int) -> Calibration | None:
+        """The same on inputs that stand out, found once and kept; None where they tell nothing, or where float64 tells
+        nothing of its own inputs, or where it changes anything, which tells by itself."""
+        if not self.hard:
+            known = self.calibrate(seed)
+            asked = known.error is not None and not known.effects
+            where = f"task {self._task.name} at the {self._variant.label} shapes"
+            self.hard.append(calibrate_hard(self, seed, where) if asked else None)
+            release(self.device)
+        return self.hard[0]
 
     def other_model(self, seed: int) -> Any:
         """A second model with the parameters of another, see `perturb`. Raises: TaskError."""
