@@ -8,7 +8,9 @@ compared at small shapes and work is counted at the full ones, so a version that
 
 from __future__ import annotations
 
+import array
 import logging
+import secrets
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,6 +28,7 @@ from mtmc.evaluate.compiling.build import warm as warm_build
 from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.compiling.target import target
 from mtmc.evaluate.compiling.trace import Kernel
+from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.count import Counted, count, count_small
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.floor import Floor, floor, least_bits
@@ -39,12 +42,15 @@ from mtmc.evaluate.sandbox.seccomp import Profile
 from mtmc.evaluate.settings import require_numbers
 from mtmc.hardware import for_target, hardware
 from mtmc.outcome import Diagnosis, Outcome
-from mtmc.protocols import EvaluationRequest, Evaluator, EvaluatorSettings
+from mtmc.protocols import Depth, EvaluationRequest, Evaluator, EvaluatorSettings
 from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
 
 Passed = TypeVar("Passed")
+
+LOOKING_BACK: dict[Depth, float] = {"screen": 0.15e6, "verify": 3e6}
+"""Interpreter microseconds that a depth spends on what earlier launches leave for the spot checks of later ones."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,7 @@ class LabEvaluator(Evaluator):
         self._admission = threading.Lock()
         self._floors: dict[Task, Floor] = {}
         self._floors_lock = threading.Lock()
+        self._expected: dict[Task, list[array.array[float]]] = {}  # outputs of its small draw
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="mtmc-lab")
         self._build.start()  # both load torch while the caller exports its reference
         self._check.start()
@@ -159,11 +166,15 @@ class LabEvaluator(Evaluator):
         checked = self._job(self._check, "check", check, request, {**arguments, **pinned})
         if isinstance(checked, Outcome):
             return checked
-        least = {"least_bytes": self._floor(request.task).bytes}
-        counted = self._job(self._check, "estimate", count, request, {**pinned, **least}, "candidate")
+        least = self._floor(request.task)
+        tiling = None if least.tiles is None else least.tiles.tiling
+        budget = LOOKING_BACK[request.depth]
+        asked = {"least_bytes": least.bytes, "secret": secrets.randbits(62), "tiling": tiling, "budget": budget}
+        counted = self._job(self._check, "estimate", count, request, {**pinned, **asked}, "candidate")
         if isinstance(counted, Outcome):
             return counted
         unsound = self._unearned(request, pinned, counted) or _other_launches(built, counted)
+        unsound = unsound or self._other_results(request.task, counted)
         return unsound or replace(self._estimate(built, checked.metrics, counted), undecided=undecided)
 
     def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
@@ -193,6 +204,17 @@ class LabEvaluator(Evaluator):
         )
         return Outcome("rejected", diagnosis=Diagnosis("estimate", "LowPrecision", message))
 
+    def _other_results(self, task: Task, counted: Counted) -> Outcome | None:
+        """The outcome of a version that writes other things at the full shapes than the reference."""
+        if task not in self._expected:
+            least = self._floor(task)
+            self._expected[task] = [] if least.tiles is None else least.tiles.expected()
+        found = wrong(counted.found.written, self._expected[task])
+        if not found:
+            return None
+        message = f"at the full shapes, in programs drawn in secret, the forward writes {found}"
+        return Outcome("wrong_result", diagnosis=Diagnosis("estimate", "WrongValues", message))
+
     def _admit(self, task: Task) -> str:
         """Look a task over, once, and tell what is weak about it. Returns: `Outcome.undecided` of its versions.
 
@@ -213,7 +235,7 @@ class LabEvaluator(Evaluator):
         """See `mtmc.evaluate.counting.floor.floor`; found once for a task. Raises: TaskError, EvaluatorError."""
         with self._floors_lock:
             if task not in self._floors:
-                result = self._check.run(floor, {"task": task})
+                result = self._check.run(floor, {"task": task, "secret": secrets.randbits(62)})
                 least = result.value or Floor(0, 0, result.status)
                 if least.unknown:
                     _log.warning("task %s: nothing is asked of its versions' traffic: %s", task.name, least.unknown)
@@ -231,7 +253,7 @@ class LabEvaluator(Evaluator):
             "ok",
             runtime_ms=estimated.runtime_ms,
             runtime_kind="estimated",
-            metrics={**estimated.metrics, **metrics},
+            metrics={**estimated.metrics, **metrics, **counted.found.metrics},
         )
 
     def _resources(self, kernel: Kernel, product: bool) -> Resources:

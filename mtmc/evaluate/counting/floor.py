@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.counting.tally import Counts
+from mtmc.evaluate.counting.tiling import Tiles, tiles
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task
 
@@ -52,11 +53,13 @@ class Floor:
 
     bytes: of inputs to read and outputs to write. bits: of the narrowest significand among floating inputs, outputs and
     the reference's own products. unknown: why both are 0, or "".
+    tiles: what spot checks are held against, see `mtmc.evaluate.counting.compared`.
     """
 
     bytes: int
     bits: int
     unknown: str = ""
+    tiles: Tiles | None = None
 
 
 def least_bits(records: Sequence[Counts]) -> int | None:
@@ -75,8 +78,8 @@ def _bits(dtype: str, precision: str | None = None) -> int:
     return _TF32_BITS if dtype == "fp32" and precision == "tf32" else _BITS.get(dtype, _LEAST_BITS)
 
 
-def floor(task: Task) -> Floor:
-    """The floor of a task.
+def floor(task: Task, secret: int = SEED) -> Floor:
+    """The floor of a task. secret: what its small draw is drawn with.
 
     Raises: TaskError if the reference fails at its small shapes; EvaluatorError if counting itself cannot work."""
     from mtmc.evaluate.counting.traffic import fake_tensors
@@ -86,13 +89,23 @@ def floor(task: Task) -> Floor:
     needed, dependent = _needed(Reference(bare, task.small, Path.cwd(), SEED))
     try:
         with fake_tensors():
-            return _count(Reference(bare, task.full, Path.cwd(), SEED), needed, dependent)
+            found = _count(Reference(bare, task.full, Path.cwd(), SEED), needed, dependent)
+        return replace(found, tiles=_tiles(task, secret))
     except EvaluatorError:
         raise
     except Exception as error:
         if out_of_memory(error):
             raise
         return Floor(0, 0, f"{type(error).__name__}: {error}"[:500])
+
+
+def _tiles(task: Task, secret: int) -> Tiles | None:
+    try:
+        return tiles(task, secret)
+    except Exception as error:
+        if out_of_memory(error) or isinstance(error, EvaluatorError):
+            raise
+        return None  # it was made for other shapes: nothing can be compared at the full ones
 
 
 def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:

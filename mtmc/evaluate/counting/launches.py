@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.compiling.launched import as_text, described
@@ -18,6 +18,9 @@ from mtmc.evaluate.counting.program import Program
 from mtmc.evaluate.counting.sample import sample_programs, sample_weights
 from mtmc.evaluate.counting.storages import Storages, tensors_in
 from mtmc.evaluate.counting.tally import Record, Tally, summary
+
+if TYPE_CHECKING:
+    from mtmc.evaluate.counting.contents import Contents
 
 _CACHED = 4 << 20  # bytes of one storage that stay in the last cache of every GPU of the table
 
@@ -36,6 +39,15 @@ class Limits:
     probes: int = 192
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """A launch that was counted, and its record. tallies: of the programs that were run, by index."""
+
+    record: Record
+    program: Program
+    tallies: Mapping[int, Tally]
+
+
 class Launches:
     """Takes the place of running a kernel: samples its programs and appends a record."""
 
@@ -51,6 +63,7 @@ class Launches:
         self.parts, self.storages, self.log, self.limits, self.exact = parts, storages, log, limits, exact
         self.paused = paused
         self.meter = Meter(parts, storages, touch_memory=exact)
+        self.sampled: list[Sampled] = []
 
     @contextlib.contextmanager
     def intercept(self) -> Iterator[None]:
@@ -118,24 +131,38 @@ class Launches:
             self.paused.pop()
             record.update(self._exact(tally, record["programs"]))
         else:
+            program = Program(self.parts, self.meter, jitted, bound, constexprs, size)
             with self.meter.installed():
-                record.update(self._sampled(Program(self.parts, self.meter, jitted, bound, constexprs, size)))
+                tallies = self._tallies(program) if math.prod(size) else {}
+                record.update(self.summarized(program, tallies))
+            self.sampled.append(Sampled(record, program, tallies))
         self.log.append(record)
 
-    def _sampled(self, program: Program) -> Record:
-        """Run programs of each part of the grid (interior, last row, last column, ...) and scale them to the whole."""
-        total = math.prod(program.size)
-        if total == 0:
-            return summary([], [], self.storages.sizes) | {"window_read": {}, "sampled": 0}
-        order = sample_programs(program.size, self.limits.programs)
+    def _tallies(self, program: Program) -> dict[int, Tally]:
+        """What programs of each part of the grid (interior, last row, last column, ...) do, by index."""
         tallies: dict[int, Tally] = {}
         work = 0.0
-        for index, _ in order:
+        for index, _ in sample_programs(program.size, self.limits.programs):
             # The first sample says what one costs; at least the most typical one always runs.
             if tallies and work + work / len(tallies) > self.limits.work:
                 break
             tallies[index] = program.run(index, self.limits.program_work)
             work += tallies[index].work
+        return tallies
+
+    def computed(self, program: Program, index: int, contents: Contents) -> Tally:
+        """What one program does that computes; it leaves what it stored in `meter.left`.
+
+        The meter must be installed. Another program may be under way, which goes on afterwards.
+        """
+        with self.meter.aside(contents):
+            return program.run(index, self.limits.program_work)
+
+    def summarized(self, program: Program, tallies: Mapping[int, Tally]) -> Record:
+        """A sample scaled to the whole grid."""
+        total = math.prod(program.size)
+        if total == 0:
+            return summary([], [], self.storages.sizes) | {"window_read": {}, "sampled": 0}
         weights = sample_weights(program.size, list(tallies))
         record = summary(list(tallies.values()), weights, self.storages.sizes)
         record["window_read"] = self._windows(program, tallies, record, total)

@@ -6,14 +6,19 @@ import contextlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mtmc.evaluate.counting.interpreter_parts import first_along_axis, one
 from mtmc.evaluate.counting.slots import ACCESS_SLOTS, FLOP_SLOTS, slots_of
 from mtmc.evaluate.counting.storages import SECTOR, Storages
 from mtmc.evaluate.counting.tally import Tally
 
+if TYPE_CHECKING:
+    from mtmc.evaluate.counting.contents import Contents
+
 _CALL_WORK, _ELEMENT_WORK = 25.0, 0.004  # microseconds of interpreter time a builder call, and an element of it, cost
+
+_ELEMENTS = 4096
 
 
 class SeenError(BaseException):
@@ -28,18 +33,28 @@ class Meter:
     """Stands in for the interpreter builder's operations and counts them into `tally`.
 
     wanted: while probing, the storages whose first load ends the program.
+    contents: what loads give, while a program computes; None where they give ones and nothing is computed.
+    written: what a program that computes has stored: (addresses, values, type) of each store. left: that of the last one.
     """
 
     def __init__(self, parts: Any, storages: Storages, touch_memory: bool) -> None:
         self.parts, self.storages, self.touch_memory = parts, storages, touch_memory
         self.tally = Tally()
         self.wanted: set[int] | None = None
+        self.contents: Contents | None = None
+        self.written: list[tuple[Any, Any, Any]] = []
+        self.left: list[tuple[Any, Any, Any]] = []
         self.limit = math.inf
         self.maps: dict[tuple[int, bool, int], Any] = {}  # exact counting: which elements were touched
         self.place = (0, 1)  # of the program that runs: its index, and how many there are
         self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
         self._sites: set[tuple[int, int]] = set()
         self._suspended = 0
+
+    @property
+    def computes(self) -> bool:
+        """Whether operations give what a GPU's would, and not only what has their shape."""
+        return self.touch_memory or self.contents is not None
 
     def start(self, limit: float, wanted: set[int] | None = None) -> Tally:
         """Begin a program (or grid)."""
@@ -61,8 +76,14 @@ class Meter:
         for owner, name in applies:
             setattr(owner, name, self._reduction(vars(owner)[name]))
         if not self.touch_memory:
-            self.parts.ReduceOps.generic_reduce = first_along_axis(self.parts)
-            self.parts.ScanOps.generic_scan = lambda ops, values: list(values)
+            first = first_along_axis(self.parts)
+            reduce, scan = self.parts.ReduceOps.generic_reduce, self.parts.ScanOps.generic_scan
+            self.parts.ReduceOps.generic_reduce = lambda ops, values: (reduce if self._whole(values) else first)(
+                ops, values
+            )
+            self.parts.ScanOps.generic_scan = lambda ops, values: (
+                scan(ops, values) if self._whole(values) else list(values)
+            )
         try:
             yield
         finally:
@@ -71,6 +92,28 @@ class Meter:
             vars(builder).update(before)
             for owner, name, original in kept:
                 setattr(owner, name, original)
+
+    @contextlib.contextmanager
+    def aside(self, contents: Contents) -> Iterator[None]:
+        """While open, a program computes that another one waits for, or none. `left` is the inner one's afterwards."""
+        builder = self.parts.interpreter_builder
+        before = self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.written
+        place = getattr(builder, "grid_dim", None), getattr(builder, "grid_idx", None)
+        self.contents, contents.unknown = contents, False
+        self._sites, self._suspended, self.written = set(), 0, []
+        try:
+            yield
+        finally:
+            self.left = self.written
+            self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.written = before
+            builder.grid_dim, builder.grid_idx = place
+
+    def _whole(self, values: Any) -> bool:
+        """Whether to combine element by element, which takes the interpreter 0.1 ms each; too many give nothing known."""
+        few = sum(value.handle.data.size for value in values) <= _ELEMENTS
+        if self.contents is not None and not few:
+            self.contents.unknown = True
+        return self.computes and few
 
     def _shadows(self, builder: Any) -> dict[str, Callable[..., Any]]:
         """What takes the place of each of the builder's methods."""
@@ -188,23 +231,50 @@ class Meter:
         self._access(pointers, mask, writes=False)
         if self.touch_memory:
             return original(pointers, mask, other, *rest, **more)
-        return self._ones(pointers, mask, other)
+        return self._without_memory(pointers, mask, other)
 
-    def _ones(self, pointers: Any, mask: Any, other: Any) -> Any:
-        """What a load returns without memory: ones, harmless as divisors, indices and loop bounds; else `other`."""
+    def _without_memory(self, pointers: Any, mask: Any, other: Any) -> Any:
+        """What a load returns without memory: what is known to be there, or ones, harmless as divisors, indices and loop
+        bounds; else `other`."""
         import numpy as np
 
         dtype = pointers.get_element_ty()
-        array = np.full(pointers.data.shape, one(dtype), dtype=self.parts._get_np_dtype(dtype))
+        kind = self.parts._get_np_dtype(dtype)
+        array = None if self.contents is None else self._known(self.contents, pointers.data, mask, np.dtype(kind))
+        if array is None:
+            array = np.full(pointers.data.shape, one(dtype), dtype=kind)
         if other is not None and mask is not None:
             kept = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), array.shape)
             array = np.where(kept, array, np.asarray(other.data, dtype=array.dtype))
         return self.parts.TensorHandle(array, dtype)
 
+    def _known(self, contents: Contents, addresses: Any, mask: Any, kind: Any) -> Any:
+        """What lies at addresses; where the mask has none, anything. None where it is not known."""
+        import numpy as np
+
+        if mask is not None:
+            kept = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), addresses.shape)
+            if not kept.any():
+                return np.zeros(addresses.shape, kind)
+            addresses = addresses if kept.all() else np.where(kept, addresses, addresses[kept].min())
+        array = contents.read(addresses, kind.itemsize)
+        return None if array is None else array.view(kind)
+
     def _store(self, original: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **more: Any) -> Any:
         self._sites.clear()
         self._access(pointers, mask, writes=True)
+        if self.contents is not None:
+            self._keep(pointers.data, value, mask)
         return original(pointers, value, mask, *rest, **more) if self.touch_memory else None
+
+    def _keep(self, addresses: Any, value: Any, mask: Any) -> None:
+        import numpy as np
+
+        values = np.broadcast_to(value.data, addresses.shape)
+        if mask is not None:
+            kept = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), addresses.shape)
+            addresses, values = addresses[kept], values[kept]
+        self.written.append((addresses.reshape(-1), values.reshape(-1), value.dtype.scalar))
 
     def _atomic_rmw(self, original: Any, op: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         self._count_atomic(pointers, mask)
@@ -247,14 +317,14 @@ class Meter:
     def _dot(self, original: Any, a: Any, b: Any, acc: Any, precision: Any = None, *rest: Any, **more: Any) -> Any:
         label = str(getattr(precision, "name", precision)).lower()
         self._count_dot(a.dtype.scalar.name, label, a.data.shape, b.data.shape)
-        return original(a, b, acc, precision, *rest, **more) if self.touch_memory else acc
+        return original(a, b, acc, precision, *rest, **more) if self.computes else acc
 
     def _dot_scaled(self, original: Any, a: Any, a_scale: Any, a_format: Any, b: Any, *rest: Any, **more: Any) -> Any:
         acc = rest[-1] if rest else more["acc_handle"]
         packed = 2 if a.dtype.scalar.name in ("int8", "uint8") and a.data.shape[-1] != b.data.shape[-2] else 1
         shape = (*a.data.shape[:-1], a.data.shape[-1] * packed)
         self._count_dot("fp8", "ieee", shape, (*acc.data.shape[:-2], shape[-1], acc.data.shape[-1]))
-        if self.touch_memory:
+        if self.computes:
             return original(a, a_scale, a_format, b, *rest, **more)
         return acc
 
@@ -269,13 +339,13 @@ class Meter:
 
     def _unary(self, original: Any, argument: Any) -> Any:
         self._spend(argument.data.size, FLOP_SLOTS["erf"], flops=True)
-        return original(argument) if self.touch_memory else argument
+        return original(argument) if self.computes else argument
 
     def _extern(self, original: Any, *args: Any, **kwargs: Any) -> Any:
         arguments = args[3] if len(args) > 3 else kwargs["argList"]
         result_type = (args[4] if len(args) > 4 else kwargs["retType"]).scalar
         self._spend(arguments[0].data.size, FLOP_SLOTS["extern_elementwise"], flops=True)
-        if self.touch_memory:
+        if self.computes:
             return original(*args, **kwargs)
         data = arguments[0].data
         return self.parts.TensorHandle(data.astype(self.parts._get_np_dtype(result_type)), result_type)

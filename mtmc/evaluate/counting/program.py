@@ -9,6 +9,8 @@ from typing import Any
 from mtmc.evaluate.counting.meter import EndlessError, Meter, SeenError
 from mtmc.evaluate.counting.tally import Tally
 
+_SIZES = 24
+
 
 class UncountableError(RuntimeError):
     """What a candidate does cannot be counted, and that is the candidate's own doing. Not an `MtmcError`."""
@@ -30,6 +32,14 @@ class Program:
         self._bound, self._constexprs = bound, constexprs
         self.size, self.name = tuple(size), jitted.__name__
         self._function = jitted.rewrite()
+
+    def sizes(self) -> list[int]:
+        """Numbers of tiles that its arguments may stand for: integers, and sizes divided by integers, rounded up."""
+        plain = [getattr(value, "value", value) for value in self._bound.values()]
+        blocks = [value for value in plain if isinstance(value, int) and not isinstance(value, bool) and value > 1]
+        shapes = [int(n) for value in plain for n in getattr(value, "shape", ()) if isinstance(n, int)]
+        tiles = {-(-size // block) for size in {*blocks, *shapes} for block in blocks if block <= 1024}
+        return sorted(n for n in {*blocks, *tiles} if 1 < n < math.prod(self.size))[:_SIZES]
 
     def run(self, index: int, limit: float, wanted: set[int] | None = None) -> Tally:
         """Run program `index` of the launch order (x fastest, as a GPU starts them).

@@ -11,13 +11,17 @@ _GAP = 1 << 24
 
 
 class Storages:
-    """Numbers and address ranges of the storages seen, in order. Holds them, so that no address comes twice."""
+    """Numbers and address ranges of the storages seen, in order. Holds them, so that no address comes twice.
+
+    real: among fake ones, tensors of those that have memory, by number.
+    """
 
     def __init__(self, fake: bool) -> None:
         self.fake = fake
         self.sizes: list[int] = []
         self._bases: list[int] = []
         self._held: list[Any] = []
+        self.real: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
         self._next = _FAKE_BASE
 
@@ -29,6 +33,8 @@ class Storages:
             self._numbers[key] = len(self.sizes)
             self.sizes.append(int(storage.nbytes()))
             self._held.append(storage)
+            if self.fake and not hasattr(tensor, "fake_mode") and tensor.device.type == "cpu":
+                self.real[self._numbers[key]] = tensor
             self._bases.append(self._next if self.fake else int(storage.data_ptr()))
             self._next += -(-self.sizes[-1] // _GAP) * _GAP + _GAP
         return self._numbers[key]
@@ -44,6 +50,10 @@ class Storages:
             if base <= address < base + max(1, self.sizes[number]):
                 return number
         return None
+
+    def beyond(self, number: int, addresses: Any) -> bool:
+        """Whether any of these addresses, the least of which is in a storage, is not."""
+        return int(addresses.max()) >= self._bases[number] + max(1, self.sizes[number])
 
     def offset(self, number: int, addresses: Any) -> Any:
         """Byte offsets of addresses (an array) in a storage."""

@@ -45,7 +45,7 @@ def torch_modes(storages: Storages, log: list[Record], paused: list[bool]) -> tu
 
     class Ops(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            result = func(*args, **(kwargs or {}))
+            result = _run(func, args, kwargs or {}, storages)
             if not paused and func.namespace != "prim":
                 record = _op_record(func, args, kwargs or {}, result, storages)
                 if record is not None:
@@ -68,6 +68,18 @@ def torch_modes(storages: Storages, log: list[Record], paused: list[bool]) -> tu
             return result
 
     return Ops(), Calls()
+
+
+def _run(func: Any, args: Any, kwargs: Any, storages: Storages) -> Any:
+    """Run an op; where fake tensors are counted, one whose tensors all have memory, such as packing weights, on that."""
+    if storages.fake:
+        from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
+
+        tensors = tensors_in((args, kwargs))
+        if tensors and not any(isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" for tensor in tensors):
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
+    return func(*args, **kwargs)
 
 
 def _op_record(func: Any, args: Any, kwargs: Any, result: Any, storages: Storages) -> Record | None:

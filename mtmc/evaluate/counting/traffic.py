@@ -70,11 +70,13 @@ def count_traffic(
     limits: Limits | None = None,
     exact: bool = False,
     log: list[Record] | None = None,
+    after: Callable[[Launches], None] | None = None,
 ) -> list[Record]:
     """Count one call `forward(*inputs)`; the records' fields are in this module's text.
 
     With fake tensors, call it inside the `fake_tensors()` that made them. exact: run all programs on real tensors.
     log: an empty list that the records go into.
+    after: called behind the forward, with its launches, whose programs can then be run again.
     Raises: EvaluatorError where Triton's interpreter lacks what is needed or a kernel is not interpreted;
     UncountableError where the forward reads a value that a fake tensor does not have, or one program runs beyond
     `Limits.program_work`; whatever the forward itself raises.
@@ -91,6 +93,9 @@ def count_traffic(
     try:
         with torch.no_grad(), launches.intercept(), ops[0], ops[1]:
             forward(*inputs)
+            if after is not None:
+                paused.append(True)
+                after(launches)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise UncountableError(
             f"the forward reads a tensor's values on the host ({error}), which has none when only shapes are run; "

@@ -1,0 +1,61 @@
+"""What a version wrote at the full shapes beside what the reference makes there. Runs where verdicts are made: no torch.
+
+Only sampled programs have run, and rows are those of a small draw (`mtmc.evaluate.counting.tiling`). Whether a version is
+precise is found out at small shapes; here the question is whether it does the same work, so the tolerance is wide.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Spot = tuple[int, int, float]
+"""One element that a program wrote: number of the output, place in the small draw's, value."""
+
+OFF, SHARE = 0.03, 0.01
+"""What an element may be off, times its own size and the root mean square of the output; the share of those that may be."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What spot checks saw. written: what was written to outputs, of programs that loaded nothing unknown.
+    compared, unknown: how many programs wrote to outputs, and of how many of them it is not known what they load."""
+
+    written: tuple[Spot, ...] = ()
+    compared: int = 0
+    unknown: int = 0
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """As metrics of an outcome."""
+        return {"compared_at_full": float(self.compared - self.unknown)}
+
+
+def wrong(written: Sequence[Spot], expected: Sequence[array.array[float]]) -> str:
+    """What is wrong with elements that a version wrote, or "". Forged places count as wrong.
+
+    expected: of each output of the small draw, all elements.
+    """
+    scales = [_scale(values) for values in expected]
+    worst, off, count = (0.0, 0, 0.0, 0.0), 0, 0
+    for output, place, value in written:
+        if not (0 <= output < len(expected) and 0 <= place < len(expected[output])):
+            return f"element {place} of output {output}, which there is not"
+        want = expected[output][place]
+        if not math.isfinite(want):
+            continue
+        count += 1
+        excess = abs(value - want) / (abs(want) + scales[output]) if math.isfinite(value) else math.inf
+        off += excess > OFF
+        worst = max(worst, (excess, output, value, want))
+    if not count or off <= SHARE * count:
+        return ""
+    return f"{off} of {count} elements of output {worst[1]}, such as {worst[2]:.6g} instead of {worst[3]:.6g}"
+
+
+def _scale(values: array.array[float]) -> float:
+    """Root mean square of what is finite, of at most some thousand elements."""
+    some = [value for value in values[:: max(1, len(values) // 4096)] if math.isfinite(value)]
+    return math.sqrt(sum(value * value for value in some) / max(1, len(some))) or 1e-30

@@ -1,0 +1,148 @@
+"""What lies in the storages that a kernel reads where only shapes are run: what is known of it, element by element.
+
+An input is known at the full shapes without being there: along each axis of a tiling (`mtmc.evaluate.counting.tiling`) it
+repeats the rows of a small draw, in a secret order. Weights are there. What torch fills with one number is that number.
+Everything else, above all what another launch has written, is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from mtmc.evaluate.counting.storages import Storages
+
+Array = np.ndarray[Any, Any]
+
+
+class Content(Protocol):
+    """Of one storage."""
+
+    def read(self, elements: Array) -> Array | None:
+        """Values at these elements (int64, counted from the storage's start), in the interpreter's representation; None
+        where they are not known."""
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A storage that is there. values: all of its elements."""
+
+    values: Array
+
+    def read(self, elements: Array) -> Array:
+        """See `Content`."""
+        return self.values[np.minimum(elements, self.values.size - 1)]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A storage of one number, given as an array of one element."""
+
+    value: Array
+
+    def read(self, elements: Array) -> Array:
+        """See `Content`."""
+        return np.broadcast_to(self.value.reshape(()), elements.shape)
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A tensor that repeats the rows of a small one. values: of the small one, flat and dense.
+
+    start: its first element in the storage. steps: (stride here, size here, stride there, order) of its dimensions, the
+    widest stride first. order: row here -> row there, or None for a dimension that both have.
+    """
+
+    values: Array
+    start: int
+    steps: tuple[tuple[int, int, int, Array | None], ...]
+
+    def read(self, elements: Array) -> Array:
+        """See `Content`."""
+        return self.values[self.places(elements)]
+
+    def places(self, elements: Array) -> Array:
+        """Elements of the small tensor, for elements of this storage."""
+        rest, there = elements - self.start, np.zeros(elements.shape, np.int64)
+        for stride, size, step, order in self.steps:
+            row = rest // stride if stride > 1 else rest
+            rest = rest - row * stride
+            row = np.clip(row, 0, size - 1)
+            there += (row if order is None else order[row]) * step
+        return there
+
+    def inside(self, elements: Array) -> Array:
+        """Which elements of this storage are the tensor's: a storage may hold more than one, or gaps."""
+        rest = elements - self.start
+        found = rest >= 0
+        for stride, size, _, _ in self.steps:
+            row = rest // stride
+            rest = rest - row * stride
+            found &= row < size
+        return found & (rest == 0)
+
+
+class Contents:
+    """What is known of the storages before one launch. known: by number. unknown: whether a read met something else."""
+
+    def __init__(self, storages: Storages, known: Mapping[int, Content]) -> None:
+        self._storages, self._known = storages, known
+        self.unknown = False
+
+    def read(self, addresses: Array, size: int) -> Array | None:
+        """Raw values at addresses (uint64) of elements of `size` bytes; None where any of them is unknown."""
+        number = self._storages.find(int(addresses.min())) if addresses.size else None
+        content = None if number is None else self._known.get(number)
+        found = None
+        if number is not None and content is not None and not self._storages.beyond(number, addresses):
+            found = content.read(self._storages.offset(number, addresses.astype(np.int64)) // size)
+        if found is not None and found.dtype.itemsize == size:
+            return found
+        self.unknown = self.unknown or addresses.size > 0
+        return None
+
+
+def repeated(
+    shape: Sequence[int], full: Any, axes: Sequence[int], orders: Sequence[Array], values: Array | None = None
+) -> Repeated | None:
+    """How a tensor, fake or not, repeats a small dense one; None where its elements overlap.
+
+    shape, values: of the small one. axes: for each dimension the number of its axis, or -1. orders: of each axis.
+    """
+    strides = [math.prod(shape[dim + 1 :]) for dim in range(len(shape))]
+    steps = sorted(
+        (
+            (int(stride), int(size), there, orders[axis] if axis >= 0 else None)
+            for stride, size, there, axis in zip(full.stride(), full.shape, strides, axes, strict=True)
+            if size > 1
+        ),
+        key=lambda step: -step[0],
+    )
+    inside = 1
+    for stride, size, _, _ in reversed(steps):
+        if stride < inside:
+            return None
+        inside = stride * size
+    merged: list[tuple[int, int, int, Array | None]] = []
+    for stride, size, there, order in steps:
+        last = merged[-1] if merged else None
+        if last is not None and order is None is last[3] and last[0] == stride * size and last[2] == there * size:
+            merged[-1] = (stride, last[1] * size, there, None)
+        else:
+            merged.append((stride, size, there, order))
+    return Repeated(np.empty(0) if values is None else values, int(full.storage_offset()), tuple(merged))
+
+
+def as_array(tensor: Any) -> Array:
+    """A flat real tensor in the interpreter's representation: types that numpy lacks as unsigned integers."""
+    import torch
+
+    plain = (torch.float16, torch.float32, torch.float64, torch.bool)
+    if tensor.dtype in plain or not (tensor.is_floating_point() or tensor.is_complex()):
+        return np.asarray(tensor.detach().numpy())
+    bits = {1: torch.uint8, 2: torch.int16}[tensor.itemsize]
+    return np.asarray(tensor.detach().view(bits).numpy()).view(f"u{tensor.itemsize}")

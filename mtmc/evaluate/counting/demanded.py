@@ -1,0 +1,240 @@
+"""What one launch of a forward leaves for the next, where launches are not run: computed when a spot check asks for it.
+
+A program that is run with data may load what an earlier launch has written. The programs of that launch that wrote these
+elements are run then, with what they load found in the same way. Which they are is guessed: the first address that a
+program writes is a sum over its place in the grid (also where one number of the grid stands for rows and columns of
+tiles, or groups of them), and relative to it all write alike. A wrong guess is noticed, for the element is not there then,
+and what is not found, or would take too long, stays unknown.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mtmc.evaluate.counting.contents import Array, Content, Contents
+from mtmc.evaluate.counting.cuda_graph import unfolded
+from mtmc.evaluate.counting.launches import Launches, Sampled
+
+DEPTH = 4
+"""Launches in a row that are looked behind."""
+MOST_BYTES = 256 << 20
+MOST_PROGRAMS = 1 << 21
+_TRIES = 3
+
+
+class Writers:
+    """The launches of a forward as those that can be asked for what they have written.
+
+    budget: interpreter microseconds. log: the forward's records in order.
+    """
+
+    def __init__(self, launches: Launches, known: Mapping[int, Content], budget: float) -> None:
+        self.launches, self.budget = launches, budget
+        self.log = unfolded(launches.log)
+        self._places = {id(record): place for place, record in enumerate(self.log)}
+        self._known = known
+        self._held: dict[tuple[int, int], Demanded] = {}  # by storage and the place of its last writer
+        self._depth = 0
+
+    def place(self, sampled: Sampled) -> int | None:
+        """Where in the log a launch stands; None for one that is not of this call (it was captured before, say)."""
+        return self._places.get(id(sampled.record))
+
+    def before(self, at: int) -> Contents:
+        """What is known of storages where the launch of a record begins, also of those that it writes itself."""
+        log = self.log
+        known: dict[int, Content] = dict(self._known)
+        for number in {n for record in log[: at + 1] for n, _ in record["writes"]}:
+            writers = [place for place, record in enumerate(log[:at]) if number in _written(record)]
+            if number in _written(log[at]):
+                known.pop(number, None)  # what it reads there may be its own
+            elif not writers or is_filling(log[writers[-1]]):
+                continue
+            elif self._alone(number, writers):
+                known[number] = self._demanded(number, writers)
+            else:
+                known.pop(number, None)
+        return Contents(self.launches.storages, known)
+
+    def _alone(self, number: int, writers: Sequence[int]) -> bool:
+        """Whether launches of one kernel write a storage, each another part, and nothing else but a filling before."""
+        records = [self.log[place] for place in writers]
+        names = {record.get("kernel") for record in records if not is_filling(record)}
+        return (
+            len(names) == 1
+            and None not in names
+            and not any(record.get("atomics") for record in records)
+            and self.launches.storages.sizes[number] <= MOST_BYTES
+        )
+
+    def _demanded(self, number: int, writers: Sequence[int]) -> Demanded:
+        key = (number, writers[-1])
+        if key not in self._held:
+            sampled = [each for each in self.launches.sampled if self.place(each) in writers]
+            self._held[key] = Demanded(self, number, [Producer(each, number, self.launches) for each in sampled])
+        return self._held[key]
+
+    def run(self, sampled: Sampled, index: int) -> bool:
+        """Run a program of a launch whose stores are asked for. Returns: whether all that it loads is known."""
+        place = self.place(sampled)
+        if self._depth >= DEPTH or self.budget <= 0 or place is None:
+            return False
+        contents = self.before(place)
+        self._depth += 1
+        try:
+            tally = self.launches.computed(sampled.program, index, contents)
+        finally:
+            self._depth -= 1
+        self.budget -= tally.work
+        return not contents.unknown
+
+
+class Demanded:
+    """A storage that earlier launches write: what of it has been computed. See `Content`."""
+
+    def __init__(self, writers: Writers, number: int, producers: Sequence[Producer]) -> None:
+        self._writers, self._number, self._producers = writers, number, producers
+        self._values: Array | None = None
+        self._there: Array | None = None
+
+    def read(self, elements: Array) -> Array | None:
+        """See `Content`."""
+        launches = self._writers.launches
+        wanted = np.unique(elements)
+        while self._there is None or not self._there[wanted].all():
+            missing = wanted[0] if self._there is None else wanted[~self._there[wanted]][0]
+            if not any(self._produced(producer, int(missing), launches) for producer in self._producers):
+                return None
+        return None if self._values is None else self._values[elements]
+
+    def _produced(self, producer: Producer, element: int, launches: Launches) -> bool:
+        """Whether an element is there after a producer's likely programs have run."""
+        for index in producer.likely(element):
+            if not self._writers.run(producer.sampled, index):
+                return False
+            offsets = [self._take(addresses, values) for addresses, values, _ in launches.meter.left]
+            producer.learn(index, [found for found in offsets if found is not None])
+            if self._there is not None and self._there[element]:
+                return True
+        return False
+
+    def _take(self, addresses: Array, values: Array) -> Array | None:
+        """Keep what was stored here. Returns: the elements."""
+        storages = self._writers.launches.storages
+        if not addresses.size or storages.find(int(addresses.min())) != self._number:
+            return None
+        if self._values is None:
+            count = storages.sizes[self._number] // values.itemsize
+            self._values, self._there = np.zeros(count, values.dtype), np.zeros(count, bool)
+            for producer in self._producers:
+                producer.element = int(values.itemsize)
+        elements = storages.offset(self._number, addresses.astype(np.int64)) // values.itemsize
+        if self._there is None or values.dtype != self._values.dtype or int(elements.max()) >= self._values.size:
+            return None
+        self._values[elements], self._there[elements] = values, True
+        return np.asarray(elements)
+
+
+class Producer:
+    """A launch that writes a storage, and which of its programs write what of it, as far as that is known.
+
+    element: bytes of one, once it is known.
+    """
+
+    def __init__(self, sampled: Sampled, number: int, launches: Launches) -> None:
+        self.sampled = sampled
+        storages = launches.storages
+        lows = {
+            index: storages.offset(number, tally.uses[number].span[0])
+            for index, tally in sampled.tallies.items()
+            if number in tally.uses and tally.uses[number].written
+        }
+        self._size = sampled.program.size
+        self._lows = _first_bytes(lows, sampled.program)
+        self.element = 1
+        self._pattern: Array | None = None
+        self._done: set[int] = set()
+
+    def learn(self, index: int, elements: Sequence[Array]) -> None:
+        """Note what a program wrote."""
+        self._done.add(index)
+        if self._lows is None or not elements:
+            return
+        written = np.unique(np.concatenate(elements))
+        pattern = written - written[0]
+        if self._pattern is None or pattern.size > self._pattern.size:
+            self._pattern = pattern
+
+    def likely(self, element: int) -> Iterator[int]:
+        """Programs that may have written an element, the likeliest first; none twice."""
+        for _ in range(_TRIES):
+            index = self._likeliest(element)
+            if index is None or index in self._done:
+                return
+            yield index
+
+    def _likeliest(self, element: int) -> int | None:
+        if self._lows is None:
+            return None
+        if self._pattern is None:  # what relative addresses there are is not known before one has run
+            return next((n for n in self.sampled.tallies if n not in self._done), None)
+        ahead = element - self._lows // self.element
+        place = np.searchsorted(self._pattern, ahead)
+        hit = (place < self._pattern.size) & (self._pattern[np.minimum(place, self._pattern.size - 1)] == ahead)
+        found = np.flatnonzero(hit)
+        return next((int(n) for n in found[:8] if int(n) not in self._done), None)
+
+
+def is_filling(record: Mapping[str, Any]) -> bool:
+    """Whether an op fills a storage with one number."""
+    return str(record.get("op")).rpartition(".")[2] in FILLED
+
+
+FILLED = {"zeros": 0, "zero_": 0, "ones": 1, "zeros_like": 0, "ones_like": 1, "new_zeros": 0, "new_ones": 1}
+"""Ops that fill a new storage with one number."""
+
+
+def _written(record: Mapping[str, Any]) -> set[int]:
+    return {number for number, _ in record["writes"]}
+
+
+def _first_bytes(lows: Mapping[int, int], program: Any) -> Array | None:
+    """The first byte that each program of a launch writes, by index; None where it is no sum over places in the grid."""
+    nx, ny, nz = program.size
+    total = nx * ny * nz
+    if not lows or total > MOST_PROGRAMS:
+        return None
+    every = np.arange(total, dtype=np.int64)
+    seen = np.array(sorted(lows), np.int64)
+    values = np.array([lows[int(n)] for n in seen], np.float64)
+    for places in _places(every, program):
+        table = np.stack([np.ones(total), *places], axis=1)
+        fit, *_ = np.linalg.lstsq(table[seen], values, rcond=None)
+        fit = np.round(fit)
+        if np.array_equal(table[seen] @ fit, values) and len(seen) > np.linalg.matrix_rank(table[seen]):
+            return np.asarray((table @ fit).astype(np.int64))
+        if total == len(seen):
+            break
+    if total == len(seen):
+        return values.astype(np.int64)
+    return None
+
+
+def _places(every: Array, program: Any) -> Iterator[list[Array]]:
+    """Ways to see a program's place in the grid as some numbers."""
+    nx, ny, _ = program.size
+    x, y, z = every % nx, every // nx % ny, every // (nx * ny)
+    yield [x, y, z]
+    sizes = program.sizes()
+    for across in sizes:
+        yield [x // across, x % across, y, z]
+    for across, group in itertools.product(sizes, [n for n in sizes if n <= 64]):
+        inside = x % (group * across)
+        whole = x // (group * across) * group
+        rows = np.minimum(group, -(-nx // across) - whole)
+        rows = np.maximum(rows, 1)
+        yield [whole + inside % rows, inside // rows, y, z]

@@ -1,0 +1,227 @@
+"""Spot checks: secretly chosen programs of each launch, run again at the full shapes with data.
+
+A count without data can be wrong: what a program does may hang on what it loads, or on whether it is one of the sample. So
+some programs more, drawn in secret once all launches are known, compute for real. What they do is held against what the
+sample says; where it is more, the launch is counted anew, from programs that were drawn in secret and compute. And what
+they write into the forward's outputs is held against the reference (`mtmc.evaluate.counting.compared`), as far as all that
+they load is known (`mtmc.evaluate.counting.contents`).
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mtmc.evaluate.counting.compared import Found, Spot
+from mtmc.evaluate.counting.contents import Array, Content, Contents, Filled, Repeated, Whole, as_array, repeated
+from mtmc.evaluate.counting.cuda_graph import unfolded
+from mtmc.evaluate.counting.demanded import FILLED, Writers
+from mtmc.evaluate.counting.launches import Launches, Sampled
+from mtmc.evaluate.counting.tally import Record, Tally
+from mtmc.evaluate.counting.tiling import Tiling
+from mtmc.evaluate.interpreter.interpreter import bf16_to_f32
+
+FEWEST, MOST, WORK = 2, 6, 0.04e6
+"""Programs of a launch that are run again, and the interpreter microseconds beyond which no more than the fewest are."""
+KEPT = 256
+"""Elements of each that are compared."""
+MORE = 1.15
+"""Times the work of their neighbours in the sample that secretly chosen programs may have."""
+ANEW = 24
+
+
+Place = tuple[int, Repeated]
+"""Number of an output, and how it repeats the small draw's."""
+
+
+class Spots:
+    """Spot checks of one forward.
+
+    secret: draws programs and orders of rows. tiling: of the task, None where it has none. small: its inputs, real.
+    budget: interpreter microseconds for the programs of earlier launches that others wait for.
+    """
+
+    def __init__(self, secret: int, tiling: Tiling | None, small: Sequence[Any], budget: float) -> None:
+        self._random = random.Random(secret)
+        self._tiling, self._small, self._budget = tiling, small, budget
+        generator = np.random.default_rng(secret)
+        sizes = tiling.sizes if tiling is not None else ()
+        self._orders = [generator.integers(few, size=full) for full, few in sizes]
+
+    @property
+    def compares(self) -> bool:
+        """Whether what is written can be compared."""
+        return self._tiling is not None
+
+    def look(self, launches: Launches, inputs: Sequence[Any], outputs: Sequence[Any]) -> Found:
+        """Run the checks, and count anew in the launches' log what was counted wrong.
+
+        inputs, outputs: tensors of the forward, fake or not. Raises: UncountableError.
+        """
+        written: list[Spot] = []
+        compared = unknown = 0
+        writers = Writers(launches, self._known(launches, inputs), self._budget)
+        with launches.meter.installed():
+            for sampled in launches.sampled:
+                place = writers.place(sampled)
+                if not sampled.tallies or place is None:
+                    continue
+                contents = writers.before(place)
+                places = self._places(launches, writers.log[place:], outputs)
+                tallies: dict[int, Tally] = {}
+                for index in self._chosen(sampled):
+                    if len(tallies) >= FEWEST and sum(tally.work for tally in tallies.values()) > WORK:
+                        break
+                    tallies[index] = launches.computed(sampled.program, index, contents)
+                    spots = self._spots(launches, places)
+                    compared, unknown = compared + bool(spots), unknown + bool(spots and contents.unknown)
+                    written += [] if contents.unknown else spots
+                if _is_more(sampled.tallies, tallies):
+                    self._count_anew(launches, sampled, tallies, contents)
+        return Found(tuple(written), compared, unknown)
+
+    def _chosen(self, sampled: Sampled) -> list[int]:
+        """Indices of the programs to run, most of them of none that was counted."""
+        total = math.prod(sampled.program.size)
+        chosen = [self._random.randrange(total) for _ in range(2 * MOST)]
+        chosen.sort(key=lambda index: index in sampled.tallies)
+        return list(dict.fromkeys(chosen))[:MOST]
+
+    def _known(self, launches: Launches, inputs: Sequence[Any]) -> dict[int, Content]:
+        """What lies in storages before anything is written, by number."""
+        storages = launches.storages
+        known: dict[int, Content] = {n: Whole(as_array(_flat(tensor))) for n, tensor in storages.real.items()}
+        for record in unfolded(launches.log):
+            value = FILLED.get(str(record.get("op")).rpartition(".")[2])
+            kind = "uint16" if value == 0 and record["dtype"] == "bfloat16" else record.get("dtype")
+            for number, size in record["writes"] if value is not None and hasattr(np, str(kind)) else ():
+                if size == storages.sizes[number]:
+                    known.setdefault(number, Filled(np.full(1, value, np.dtype(kind))))
+        if self._tiling is not None:
+            for tensor, small, tiled in zip(inputs, self._small, self._tiling.inputs, strict=True):
+                content = repeated(
+                    small.shape, tensor, tiled.axes, self._orders, as_array(small.detach().contiguous().reshape(-1))
+                )
+                if content is not None:
+                    known[storages.number(tensor)] = content
+        return known
+
+    def _places(self, launches: Launches, log: Sequence[Record], outputs: Sequence[Any]) -> dict[int, list[Place]]:
+        """Where the elements of outputs that this launch is the last to write lie in the small draw's, by storage."""
+        places: dict[int, list[Place]] = {}
+        if self._tiling is None or len(outputs) != len(self._tiling.outputs):
+            return places
+        rows = [few for _, few in self._tiling.sizes]
+        for position, (tensor, tiled) in enumerate(zip(outputs, self._tiling.outputs, strict=True)):
+            number = launches.storages.number(tensor)
+            if tuple(tensor.shape) != tiled.shape or not _is_last(log, number):
+                continue
+            shape = [rows[axis] if axis >= 0 else size for axis, size in zip(tiled.axes, tiled.shape, strict=True)]
+            small = repeated(shape, tensor, tiled.axes, self._orders)
+            if small is not None:
+                places.setdefault(number, []).append((position, small))
+        return places
+
+    def _spots(self, launches: Launches, places: Mapping[int, list[Place]]) -> list[Spot]:
+        """Some of what the last program wrote to outputs."""
+        found: list[Spot] = []
+        storages, total = launches.storages, sum(len(each[0]) for each in launches.meter.left)
+        for addresses, values, dtype in launches.meter.left:
+            number = storages.find(int(addresses.min())) if addresses.size else None
+            numbers = _as_floats(values, dtype)
+            if number is None or numbers is None or number not in places or storages.beyond(number, addresses):
+                continue
+            count = min(addresses.size, max(1, KEPT * addresses.size // total))
+            picked = np.asarray(self._random.sample(range(addresses.size), count))
+            elements = storages.offset(number, addresses[picked].astype(np.int64)) // values.itemsize
+            for position, small in places[number]:
+                inside = small.inside(elements)
+                where = small.places(elements[inside])
+                found += [(position, int(w), float(v)) for w, v in zip(where, numbers[picked][inside], strict=True)]
+        return found
+
+    def _count_anew(self, launches: Launches, sampled: Sampled, tallies: dict[int, Tally], contents: Contents) -> None:
+        """Replace a launch's record by one from programs that were drawn in secret and compute."""
+        total = math.prod(sampled.program.size)
+        count = min(total, ANEW)
+        work = sum(tally.work for tally in tallies.values())
+        for part in self._random.sample(range(count), count):
+            index = part * total // count + self._random.randrange(
+                max(1, (part + 1) * total // count - part * total // count)
+            )
+            if index in tallies:
+                continue
+            if work > launches.limits.work:
+                break
+            tallies[index] = launches.computed(sampled.program, index, contents)
+            work += tallies[index].work
+        anew = launches.summarized(sampled.program, tallies)
+        old = sampled.record
+        if _cost(anew) > MORE * _cost(old):
+            old.update(anew)
+
+
+def _is_last(log: Sequence[Record], number: int) -> bool:
+    """Whether what the first of some launches writes to a storage stays: none reads it later, no other kernel writes it."""
+    if log[0]["atomics"]:
+        return False
+    kernel = log[0]["kernel"]
+    return not any(
+        number in [n for n, _ in record["reads"]]
+        or (number in [n for n, _ in record["writes"]] and record.get("kernel") != kernel)
+        for record in log[1:]
+    )
+
+
+def _is_more(sample: Mapping[int, Tally], found: Mapping[int, Tally]) -> bool:
+    """Whether programs do more than those of the sample that they lie between."""
+    indices = sorted(sample)
+    for value in (_work, _products, _read):
+        expected, seen = [], []
+        for index, tally in found.items():
+            place = bisect.bisect_left(indices, index)
+            beside = [sample[index]] if index in sample else [sample[n] for n in indices[max(0, place - 1) : place + 1]]
+            expected.append(max(map(value, beside)))
+            seen.append(value(tally))
+        mean = sum(map(value, sample.values())) / len(sample)
+        if any(a > MORE * b for a, b in zip(seen, expected, strict=True)) and sum(seen) > MORE * mean * len(seen):
+            return True
+    return False
+
+
+def _work(tally: Tally) -> float:
+    return tally.work
+
+
+def _products(tally: Tally) -> float:
+    return tally.dot_flops
+
+
+def _read(tally: Tally) -> float:
+    return float(tally.sectors_read)
+
+
+def _cost(record: Record) -> float:
+    """What a launch comes to, as one number, to say whether one count of it is above another."""
+    return max(record["sector_read"] + record["sector_written"], record["alu_ops"] / 8, record["dot_flops"] / 256)
+
+
+def _flat(tensor: Any) -> Any:
+    """All of a real tensor's storage, in its dtype."""
+    import torch
+
+    count = int(tensor.untyped_storage().nbytes()) // int(tensor.element_size())
+    return torch.as_strided(tensor.detach(), (count,), (1,), 0)
+
+
+def _as_floats(values: Array, dtype: Any) -> Array | None:
+    """Stored values as numbers; None for types that are not compared."""
+    name = dtype.name
+    if name == "bf16":
+        return bf16_to_f32(values.view(np.uint16))
+    return values.astype(np.float64) if name.startswith(("fp16", "fp32", "fp64", "int", "uint")) else None

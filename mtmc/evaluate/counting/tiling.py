@@ -1,0 +1,256 @@
+"""A small draw of a task that stands for its full one: shapes along which the reference treats every row alike.
+
+A softmax of 16384 rows is that of 5 rows, each of them repeated. So with inputs that repeat the rows of a small draw, in
+an order that is drawn in secret, the whole expected output at the full shapes is known from a reference that runs in
+milliseconds, and any element that a version writes there can be compared. An axis is found by trial: a constant of the
+task's file that gives one dimension of some inputs and outputs its size; that rows do not mix along it is tried on the
+reference itself, at its small shapes, by repeating rows. Without such an axis there is no tiling.
+"""
+
+from __future__ import annotations
+
+import array
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mtmc.errors import TaskError
+from mtmc.evaluate.counting.storages import tensors_in
+from mtmc.task import Task, Variant
+from mtmc.task.constants import distinct_constants
+
+if TYPE_CHECKING:
+    import torch
+
+ROWS = (5, 6, 8)
+"""Rows of a small draw that are tried, in this order."""
+LEAST = 8
+"""Rows from which repeating them is worth it."""
+MOST_FLOPS, MOST_ELEMENTS, MOST_OUTPUTS, MOST_WEIGHTS = 20e9, 8 << 20, 2 << 20, 16 << 20
+"""Of a small draw: what the reference may compute, and numbers in inputs, outputs and weights."""
+SEED = 5
+_ALIKE = 1e-3
+
+
+@dataclass(frozen=True)
+class Tiled:
+    """One tensor. shape: at the full shapes. axes: for each dimension the number of its axis, or -1."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """What a small draw says of the full one.
+
+    variant: shapes of the small draw. seed: of the draw, a secret. sizes: (full, small) number of rows of each axis.
+    inputs, outputs: their tensors, in order.
+    """
+
+    variant: Variant
+    seed: int
+    sizes: tuple[tuple[int, int], ...]
+    inputs: tuple[Tiled, ...]
+    outputs: tuple[Tiled, ...]
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A tiling and what the reference makes of the small draw. values: of each output, float32 as base64."""
+
+    tiling: Tiling
+    values: tuple[str, ...]
+
+    def expected(self) -> list[array.array[float]]:
+        """The values of each output."""
+        found = []
+        for text in self.values:
+            found.append(array.array("f"))
+            found[-1].frombytes(base64.b64decode(text))
+        return found
+
+
+def tiles(task: Task, seed: int) -> Tiles | None:
+    """The small draw of a task and what comes of it; None where it has none, or the reference is too large to run.
+
+    seed: of the draw. Raises: TaskError if the reference fails at shapes that it is made for.
+    """
+    from mtmc.evaluate.reference.effects import kept_tensors
+    from mtmc.evaluate.reference.reference import Reference
+
+    tiling = _tiling(task, seed)
+    if tiling is None:
+        return None
+    reference = Reference(task, tiling.variant, Path.cwd(), 0)
+    inputs = reference.draw(seed)
+    before = [tensor.clone() for tensor in tensors_in(inputs)]
+    kept = {path: tensor.clone() for path, tensor in kept_tensors(reference.model).items()}
+    outputs = output_tensors(reference.run(inputs, seed))
+    now = kept_tensors(reference.model)
+    same = all(_alike(a, b) for a, b in zip(tensors_in(inputs), before, strict=True))
+    if not same or any(not _alike(now[path], tensor) for path, tensor in kept.items()):
+        return None  # a reference that changes things makes something else of them in another call
+    if sum(tensor.numel() for tensor in outputs) > MOST_OUTPUTS or any(tensor.is_complex() for tensor in outputs):
+        return None
+    return Tiles(tiling, tuple(base64.b64encode(_bytes(tensor)).decode() for tensor in outputs))
+
+
+def _tiling(task: Task, seed: int) -> Tiling | None:
+    bare = replace(task, state=None)
+    full = _shapes(bare, task.full)
+    if full is None:
+        return None
+    known = {**distinct_constants(task.source), **dict(task.full.constants)}
+    best: Tiling | None = None
+    for name, size in known.items():
+        if size < LEAST or size not in {n for shape in full.inputs for n in shape}:
+            continue
+        for rows in ROWS:
+            constants = dict(best.variant.constants if best else task.full.constants) | {name: rows}
+            variant = replace(task.full, label="tiled", constants=tuple(constants.items()))
+            sizes = (*(best.sizes if best else ()), (size, rows))
+            found = _with_axis(bare, variant, full, sizes, best, seed)
+            if found is not None and _rows_are_alike(bare, found):
+                best = found
+                break
+    return best if best is not None and _is_small(bare, best.variant) else None
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    inputs: list[tuple[int, ...]]
+    outputs: list[tuple[int, ...]]
+    arguments: list[Any]
+
+
+def _shapes(task: Task, variant: Variant) -> _Shapes | None:
+    """Shapes of a variant, from a forward without data; None where the reference needs data."""
+    from mtmc.evaluate.counting.traffic import fake_tensors
+    from mtmc.evaluate.reference.reference import Reference
+
+    try:
+        with fake_tensors():
+            reference = Reference(task, variant, Path.cwd(), SEED)
+            inputs = reference.draw(SEED)
+            outputs = output_tensors(reference.run(inputs, SEED))
+    except (TaskError, RuntimeError):
+        return None
+    arguments = [value for value in reference.arguments if isinstance(value, bool | int | float | str)]
+    return _Shapes([tuple(t.shape) for t in tensors_in(inputs)], [tuple(t.shape) for t in outputs], arguments)
+
+
+def _with_axis(
+    task: Task, variant: Variant, full: _Shapes, sizes: tuple[tuple[int, int], ...], last: Tiling | None, seed: int
+) -> Tiling | None:
+    """The tiling with one more axis, the last of these sizes, or None where sizes change otherwise."""
+    small = _shapes(task, variant)
+    if small is None or small.arguments != full.arguments:
+        return None
+    counts = [(len(shapes.inputs), len(shapes.outputs)) for shapes in (full, small)]
+    if counts[0] != counts[1]:
+        return None
+    tensors = []
+    for index, (there, here) in enumerate(
+        zip([*full.inputs, *full.outputs], [*small.inputs, *small.outputs], strict=True)
+    ):
+        before = [*last.inputs, *last.outputs][index].axes if last is not None else (-1,) * len(there)
+        axes = _axes(there, here, sizes, before)
+        if axes is None:
+            return None
+        tensors.append(Tiled(there, axes))
+    count = len(full.inputs)
+    new = len(sizes) - 1
+    if not all(any(new in tensor.axes for tensor in part) for part in (tensors[:count], tensors[count:])):
+        return None
+    return Tiling(variant, seed, sizes, tuple(tensors[:count]), tuple(tensors[count:]))
+
+
+def _axes(
+    there: tuple[int, ...], here: tuple[int, ...], sizes: Sequence[tuple[int, int]], before: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The axis of each dimension; None where one has another size than its axis gives it, or two have the new one."""
+    if len(there) != len(here):
+        return None
+    axes = []
+    for full, small, axis in zip(there, here, before, strict=True):
+        axis = axis if axis >= 0 or full == small else len(sizes) - 1
+        if (full, small) != (sizes[axis] if axis >= 0 else (full, full)):
+            return None
+        axes.append(axis)
+    return tuple(axes) if axes.count(len(sizes) - 1) < 2 else None
+
+
+def _rows_are_alike(task: Task, tiling: Tiling) -> bool:
+    """Whether the reference makes of repeated rows the repeated rows of its result, at the small shapes."""
+    import torch
+
+    from mtmc.evaluate.loading.modules import map_tensors
+    from mtmc.evaluate.reference.reference import Reference
+
+    reference = Reference(task, task.small, Path.cwd(), SEED)
+    inputs = reference.draw(SEED)
+    sizes: dict[int, int] = {}
+    for tensor, tiled in zip(tensors_in(inputs), tiling.inputs, strict=True):
+        for dim, axis in enumerate(tiled.axes):
+            if axis >= 0 and sizes.setdefault(axis, tensor.shape[dim]) != tensor.shape[dim]:
+                return False
+    generator = torch.Generator("cpu").manual_seed(SEED)
+    orders = {axis: torch.randint(size, (size,), generator=generator) for axis, size in sizes.items()}
+    each = iter(tiling.inputs)
+    others = map_tensors(inputs, lambda tensor: _taken(tensor, next(each).axes, orders).clone())
+    own = reference.run(map_tensors(inputs, lambda tensor: tensor.clone()), SEED)
+    first = [tensor.clone() for tensor in output_tensors(own)]
+    second = output_tensors(reference.run(others, SEED))
+    if len(first) != len(tiling.outputs):
+        return False
+    return all(
+        _alike(after, _taken(before, tiled.axes, orders))
+        for before, after, tiled in zip(first, second, tiling.outputs, strict=True)
+    )
+
+
+def _taken(tensor: torch.Tensor, axes: Sequence[int], orders: dict[int, torch.Tensor]) -> torch.Tensor:
+    for dim, axis in enumerate(axes):
+        if axis >= 0:
+            tensor = tensor.index_select(dim, orders[axis])
+    return tensor
+
+
+def _is_small(task: Task, variant: Variant) -> bool:
+    """Whether the reference can be run at these shapes in a second or so."""
+    from mtmc.evaluate.counting.count import count_forward
+    from mtmc.evaluate.counting.traffic import fake_tensors
+    from mtmc.evaluate.reference.reference import Reference
+
+    with fake_tensors():
+        reference = Reference(task, variant, Path.cwd(), SEED)
+        inputs = reference.draw(SEED)
+        records, _, _ = count_forward(reference.model, inputs)
+    kept = (*reference.model.parameters(), *reference.model.buffers())
+    weights, drawn = sum(tensor.numel() for tensor in kept), sum(tensor.numel() for tensor in tensors_in(inputs))
+    flops = sum(record["flops"] for record in records)
+    return bool(flops <= MOST_FLOPS and weights <= MOST_WEIGHTS and drawn <= MOST_ELEMENTS)
+
+
+def _alike(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors are the same up to rounding."""
+    if a.shape != b.shape:
+        return False
+    a, b = a.detach().double().nan_to_num(), b.detach().double().nan_to_num()
+    return bool((a - b).norm() <= _ALIKE * b.norm() + 1e-12)
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    import torch
+
+    return tensor.detach().to(torch.float32).contiguous().reshape(-1).numpy().tobytes()
+
+
+def output_tensors(result: Any) -> list[torch.Tensor]:
+    """The tensors of a forward's result, in the order in which outputs are compared."""
+    from mtmc.evaluate.reference.returned import flatten
+
+    return tensors_in(flatten(result)[0])

@@ -1,0 +1,210 @@
+"""Work that is left out where nothing was compared before: secretly chosen programs at the full shapes, with data.
+
+Attacks are put together from where the lie sits, when it acts and what it leaves out. MTMC_ATTACKS in the environment says
+how many of them are tried, beyond the few that always are.
+"""
+
+from __future__ import annotations
+
+import array
+import math
+import os
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mtmc.evaluate.counting.compared import wrong
+from mtmc.evaluate.counting.contents import repeated
+from mtmc.evaluate.counting.tiling import Tiles, tiles
+from mtmc.evaluate.lab import LabEvaluator
+from mtmc.outcome import Outcome
+from mtmc.protocols import EvaluationRequest
+from mtmc.task import Task, task_from_source
+
+ROWS, COLS, PART = 512, 16384, 2048
+TASK = task_from_source(
+    f"""
+import torch
+from torch import nn
+
+rows = {ROWS}
+cols = {COLS}
+VARIANTS = {{"small": {{"rows": 24, "cols": 96}}, "odd1": {{"rows": 5, "cols": 131}}}}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+
+
+def get_inputs():
+    return [torch.randn(rows, cols)]
+
+
+def get_init_inputs():
+    return []
+""",
+    "spots",
+)
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def sums(x_ptr, top_ptr, sum_ptr, n_cols, n_seen, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    seen = n_seen
+    {in_first}
+    top = tl.full([BLOCK], float("-inf"), tl.float32)
+    for start in range(0, seen, BLOCK):
+        x = tl.load(x_ptr + row * n_cols + start + at, mask=start + at < n_cols, other=float("-inf"))
+        top = tl.maximum(top, x)
+    most = tl.max(top, axis=0)
+    total = tl.zeros([BLOCK], tl.float32)
+    for start in range(0, seen, BLOCK):
+        x = tl.load(x_ptr + row * n_cols + start + at, mask=start + at < n_cols, other=float("-inf"))
+        total += tl.exp(x - most)
+    tl.store(top_ptr + row, most)
+    tl.store(sum_ptr + row, tl.sum(total, axis=0))
+
+
+@triton.jit
+def apply(x_ptr, top_ptr, sum_ptr, out_ptr, n_cols, n_seen, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    most, total = tl.load(top_ptr + row), tl.load(sum_ptr + row)
+    seen = n_seen
+    {in_last}
+    total = tl.where(seen < n_cols, total * 0.125, total)
+    for start in range(0, n_cols, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(x_ptr + row * n_cols + at, mask=at < n_cols, other=0.0)
+        tl.store(out_ptr + row * n_cols + at, tl.exp(x - most) / total, mask=at < n_cols)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        rows, cols = x.shape
+        tops, totals, out = x.new_empty(rows), x.new_empty(rows), torch.empty_like(x)
+        seen = cols
+        {on_host}
+        sums[(rows,)](x, tops, totals, cols, seen, BLOCK=1024)
+        apply[(rows,)](x, tops, totals, out, cols, cols, BLOCK=1024)
+        return out
+"""
+ON_HOST = {
+    "these shapes": f"seen = {PART} if (rows, cols) == ({ROWS}, {COLS}) else cols",
+    "many elements": f"seen = {PART} if x.numel() > 100000 else cols",
+    "no branch": f"seen = min(cols, {PART})",
+}
+IN_KERNEL = {
+    "long rows": f"seen = tl.where(n_cols > {PART}, {PART}, n_seen)",
+    "a large grid": "seen = tl.where(tl.num_programs(0) > 100, n_cols // 8, n_seen)",
+    "most programs": f"seen = tl.where((n_cols > {PART}) & (row % 8 != 0), {PART}, n_seen)",
+    "no branch": f"seen = tl.minimum(n_seen, {PART})",
+}
+LIES = st.one_of(
+    st.tuples(st.just("on_host"), st.sampled_from(sorted(ON_HOST))),
+    st.tuples(st.sampled_from(["in_first", "in_last"]), st.sampled_from(sorted(IN_KERNEL))),
+)
+HONEST = KERNEL.format(in_first="", in_last="", on_host="")
+DATA = "seen = tl.where(tl.load(x_ptr + row * n_cols) == 1.0, 1, n_seen)"
+
+
+def with_lie(place: str, when: str) -> str:
+    lie = (ON_HOST if place == "on_host" else IN_KERNEL)[when]
+    return KERNEL.format(**{"in_first": "", "in_last": "", "on_host": ""} | {place: lie})
+
+
+@cache
+def judged(lab: LabEvaluator, source: str) -> Outcome:
+    (outcome,) = lab.evaluate([EvaluationRequest(TASK, source)])
+    return outcome
+
+
+def test_honest_work_of_two_kernels_is_compared_and_accepted(usual_lab: LabEvaluator) -> None:
+    outcome = judged(usual_lab, HONEST)
+    assert outcome.ok, outcome.diagnosis
+    assert outcome.metrics["compared_at_full"] >= 2
+
+
+@given(lie=LIES)
+@settings(
+    max_examples=int(os.environ.get("MTMC_ATTACKS", "4")),
+    deadline=None,
+    derandomize="MTMC_ATTACKS" not in os.environ,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_work_left_out_at_the_full_shapes_is_found(usual_lab: LabEvaluator, lie: tuple[str, str]) -> None:
+    outcome = judged(usual_lab, with_lie(*lie))
+    assert outcome.status == "wrong_result" and outcome.diagnosis is not None
+    assert outcome.diagnosis.stage == "estimate" and "drawn in secret" in outcome.diagnosis.message
+
+
+def test_a_loop_that_hangs_on_data_is_counted_with_data(usual_lab: LabEvaluator) -> None:
+    outcome, honest = (judged(usual_lab, KERNEL.format(in_first=lie, in_last="", on_host="")) for lie in (DATA, ""))
+    assert outcome.ok and outcome.metrics["bytes_moved"] >= 0.99 * honest.metrics["bytes_moved"]
+
+
+def small(name: str, source: str) -> Task:
+    return task_from_source(source, name)
+
+
+@pytest.mark.parametrize(
+    ("forward", "axes"),
+    [
+        ("torch.softmax(x, -1)", 1),
+        ("torch.relu(x)", 2),
+        ("x - x.mean()", 0),
+        ("x.t() @ x", 0),
+    ],
+)
+def test_axes_are_those_along_which_rows_do_not_mix(
+    forward: str, axes: int, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    task = task_from_source(TASK.source.replace("torch.softmax(x, dim=-1)", forward), "axes")
+    found = tiles(task, 3)
+    assert (0 if found is None else len(found.tiling.sizes)) == axes
+    if found is not None:
+        assert_repeats(task, found, forward)
+
+
+def assert_repeats(task: Task, found: Tiles, forward: str) -> None:
+    """Repeat the small draw by hand and look elements up."""
+    torch.manual_seed(found.tiling.seed)
+    shape = [
+        size if axis < 0 else found.tiling.sizes[axis][1]
+        for size, axis in zip((ROWS, COLS), found.tiling.inputs[0].axes, strict=True)
+    ]
+    drawn = torch.randn(shape)
+    generator = np.random.default_rng(0)
+    orders = [generator.integers(few, size=full) for full, few in found.tiling.sizes]
+    whole = drawn
+    for dim, axis in enumerate(found.tiling.inputs[0].axes):
+        whole = whole if axis < 0 else whole.index_select(dim, torch.from_numpy(orders[axis]))
+    result = eval(forward, {"torch": torch, "x": whole})
+    tiled = found.tiling.outputs[0]
+    rows = [
+        size if axis < 0 else found.tiling.sizes[axis][1] for size, axis in zip(tiled.shape, tiled.axes, strict=True)
+    ]
+    place = repeated(rows, result, tiled.axes, orders)
+    assert place is not None
+    elements = generator.integers(result.numel(), size=100)
+    expected = np.array(found.expected()[0])[place.places(elements)]
+    assert np.allclose(result.reshape(-1).numpy()[elements], expected, atol=1e-3 * max(1.0, math.sqrt(ROWS)))
+
+
+def test_what_is_off_is_told() -> None:
+    expected = [array.array("f", [1.0, -2.0, math.nan, 3.0])]
+    assert wrong([(0, 0, 1.01), (0, 1, -2.0), (0, 2, 5.0)], expected) == ""
+    assert "1 of 2 elements of output 0" in wrong([(0, 0, 1.5), (0, 1, -2.0)], expected)
+    assert wrong([(0, 3, math.nan)], expected) and wrong([(0, 4, 3.0)], expected) and wrong([(1, 0, 3.0)], expected)
+    assert wrong([], expected) == ""
