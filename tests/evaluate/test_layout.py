@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from mtmc.evaluate.check import layout
 from mtmc.evaluate.check.layout import (
     aligned,
     dense_places,
@@ -13,6 +14,7 @@ from mtmc.evaluate.check.layout import (
     place,
     stretch,
     view,
+    without_gaps,
 )
 
 
@@ -72,3 +74,14 @@ def test_outputs_lie_dense_in_the_order_of_their_own_memory():
 def test_an_order_names_each_dimension_once(order: tuple[int, ...]):
     with pytest.raises(ValueError, match="no order of 2 dimensions"):
         dense_strides((6, 4), order)
+
+
+def test_gaps_are_closed_in_the_order_of_the_memory(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(layout, "SMALL", 100)
+    padded = torch.randn(8, 16)[:, :13]
+    for tensor in (padded, padded.t(), torch.randn(3, 8, 5, 4)[:, ::2]):
+        closed = without_gaps(tensor)
+        assert torch.equal(closed, tensor) and memory_order(closed) == memory_order(tensor)
+        assert extent(closed.shape, closed.stride(), 1) == tensor.numel()
+    for tensor in (torch.randn(8, 16).t(), torch.randn(8, 1).expand(8, 16), torch.randn(4, 16)[:, :5]):
+        assert without_gaps(tensor) is tensor  # without any, or too small to matter

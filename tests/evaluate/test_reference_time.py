@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from mtmc.evaluate.measure import reference_time
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
 from mtmc.evaluate.measure.reference_time import MOST, ReferenceClock
 
@@ -125,3 +126,14 @@ def test_a_reference_that_waits_is_timed_by_the_host_and_one_that_changes_its_in
     assert clock.gateable is False and len(clock.times) == 1 and clock.times[0] >= 2.0
     clock = ReferenceClock(device, device.flags, waits)  # type: ignore[arg-type]
     assert clock.enqueues(_expected_outputs(changed=True)) and clock.gateable is None and clock.times == []
+
+
+def test_gaps_of_an_output_are_closed_within_the_time(device: _Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+    monkeypatch.setattr(reference_time, "without_gaps", seen.append)
+    monkeypatch.setattr(device, "mark", lambda: seen.append("mark"))
+    output = torch.randn(4, 8)[:, :5]
+    for gateable in (True, False):
+        clock = ReferenceClock(device, device.flags, None, gateable)  # type: ignore[arg-type]
+        assert clock.timed(lambda: [output]) == [output]
+    assert seen == ["mark", output, "mark", output]

@@ -27,7 +27,7 @@ import torch
 from mtmc.evaluate.audit.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.check.answers import MISSING, OutOfMemory, Raised, Text
 from mtmc.evaluate.check.candidate import poisoned_memory
-from mtmc.evaluate.check.layout import Place, aligned, dense_places, dense_strides, memory_order, view
+from mtmc.evaluate.check.layout import Place, aligned, dense_places, dense_strides, memory_order, view, without_gaps
 from mtmc.evaluate.compiling.prebuilt import install, know, prime
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure.backend import DeviceBackend, Window, open_backend
@@ -345,7 +345,7 @@ class _Subject:
         code of the candidate's runs, see `flatten`."""
         with undisturbed():
             leaves, structure = flatten(result)
-            plain: list[Any] = [leaf if type(leaf) in TENSORS else describe(leaf) for leaf in leaves]
+            plain: list[Any] = [without_gaps(leaf) if type(leaf) in TENSORS else describe(leaf) for leaf in leaves]
             for found in [find(model, path) for path in kept]:
                 plain.append(found if type(found) in TENSORS else MISSING if found is None else describe(found))
             places, size = dense_places(plain)
