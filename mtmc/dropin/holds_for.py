@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from mtmc.dropin.recipe import Recipe
-from mtmc.dropin.reference import changed_by_reference, open_sizes
+from mtmc.dropin.reference import captured_sizes, changed_by_reference
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -23,7 +23,7 @@ class HoldsFor:
         """tensors: the module's, as they lie in memory when the version is tried."""
         self._examples = recipe.call.tensors
         self._tensors = [(x.shape, x.dtype, x.stride()) for x in tensors]
-        self._open = open_sizes(recipe)
+        self._sizes = captured_sizes(recipe)
         self.mutated = changed_by_reference(recipe)
 
     def why_not(self, inputs: Sequence[Any], tensors: Sequence[Any]) -> str | None:
@@ -38,18 +38,19 @@ class HoldsFor:
         return self._other_tensors(tensors)
 
     def other_form(self, inputs: Sequence[torch.Tensor]) -> str | None:
-        """How inputs differ from the example's, but for sizes that vary among the task's sets of shapes."""
-        for index, (x, example, free) in enumerate(zip(inputs, self._examples, self._open, strict=True)):
+        """How inputs differ from the example's: of sizes, all have to be as in a set of shapes that was captured."""
+        for index, (x, example) in enumerate(zip(inputs, self._examples, strict=True)):
             if x.dtype != example.dtype:
                 return f"input {index} is {x.dtype}, not {example.dtype} as the example's"
             if x.dim() != example.dim():
                 return f"input {index} has {x.dim()} dimensions, not {example.dim()} as the example's"
-            for dimension, (size, wanted) in enumerate(zip(x.shape, example.shape, strict=True)):
-                if size != wanted and (dimension not in free or size < 2):
-                    return f"size {dimension} of input {index} is not {wanted} as the example's"
             if not x.is_contiguous() and x.stride() != example.stride():
                 return f"input {index} has other strides than the example's"
-        return None
+        sizes = [x.shape for x in inputs]
+        if sizes in self._sizes:
+            return None
+        index = next((at for at, x in enumerate(self._examples) if sizes[at] != x.shape), 0)
+        return f"input {index} is {tuple(sizes[index])}, and the version says nothing of other sizes than were captured"
 
     def _other_tensors(self, tensors: Sequence[torch.Tensor]) -> str | None:
         for x, (shape, dtype, strides) in zip(tensors, self._tensors, strict=True):

@@ -26,14 +26,11 @@ def draw_inputs(recipe: Recipe, variant: Variant, device: torch.device) -> list[
         raise TaskError(f"inputs of {recipe.task.name} at {variant.label} cannot be drawn: {error}") from error
 
 
-def open_sizes(recipe: Recipe) -> list[frozenset[int]]:
-    """For each input, the dimensions that have another size in some other set of shapes than the example's."""
-    examples = recipe.call.tensors
-    found: list[set[int]] = [set() for _ in examples]
-    for variant in (recipe.task.small, *recipe.task.held_out):
-        for sizes, example, drawn in zip(found, examples, draw_inputs(recipe, variant, _META), strict=True):
-            sizes |= {d for d, (a, b) in enumerate(zip(example.shape, drawn.shape, strict=True)) if a != b}
-    return [frozenset(sizes) for sizes in found]
+def captured_sizes(recipe: Recipe) -> list[list[torch.Size]]:
+    """The inputs' sizes of each set of shapes that the task has, the example's first."""
+    examples = [tensor.shape for tensor in recipe.call.tensors]
+    variants = (recipe.task.small, *recipe.task.held_out)
+    return [examples, *([x.shape for x in draw_inputs(recipe, variant, _META)] for variant in variants)]
 
 
 def changed_by_reference(recipe: Recipe) -> tuple[int, ...]:

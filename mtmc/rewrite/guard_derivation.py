@@ -233,7 +233,6 @@ class _Deriver:
             self._settle(symbol, size[0])
             return Dimension("listed", size)
         self.texts[symbol.name] = text
-        self.relations.captured[symbol] = size
         low = self.relations.symbolic.low.get(symbol, 2)
         return Dimension(
             "free", size, low=min(low, *size) if low == 2 else low, high=self.relations.symbolic.high.get(symbol)
@@ -281,13 +280,15 @@ class _Deriver:
 
     def _at_variants(self, text: str) -> tuple[int, ...]:
         """What a text gives at each captured variant."""
+        import torch
+
         found = []
         for variant in range(len(self.graph.variants)):
             names: dict[str, Any] = {name: values[variant] for name, values in self.varying.items()}
             for name in (*self.graph.inputs, *self.graph.parameters):
                 sizes = self.graph.values[name].shape if name in self.graph.values else ()
                 names[name] = SimpleNamespace(shape=[size[variant] for size in sizes])
-            found.append(eval(text, {"math": math}, names))
+            found.append(eval(text, {"math": math, "torch": torch}, names))
         return tuple(found)
 
     def _varying_text(self, number: int) -> str:

@@ -162,7 +162,9 @@ class Functions:
         lines.append(
             f'{_STEP}"""What keeps the kernels from these tensors and numbers; None where they may run on them."""'
         )
-        for condition, reason in self._checks():
+        checks = list(self._checks())
+        lines += [f"{_STEP}import math"] if any("math." in condition for condition, _ in checks) else []
+        for condition, reason in checks:
             lines += [f"{_STEP}if {condition}:", f"{_STEP * 2}return {reason}"]
         return [*lines, f"{_STEP}return None"]
 

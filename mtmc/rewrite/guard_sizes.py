@@ -8,34 +8,28 @@ differ, that they are equal becomes a condition.
 from __future__ import annotations
 
 import math
-import random
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from mtmc.rewrite.graph import Graph, Size
+from mtmc.rewrite.graph import Graph, product
+from mtmc.rewrite.guard_points import Column, Points, draw_points
 from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.symbolic import Expression, Symbolic
-
-_POINTS = 4
-_DRAWS = 400
-
-Point = dict[Any, int]
-"""A size for each open symbol."""
 
 
 @dataclass(eq=False)
 class Relations:
     """What is known of the input dimensions' symbols while guards are collected.
 
-    fixed: symbols that stand for another expression, since a guard says so. captured: of the other symbols, the values at
-    the captured variants. conditions: what has to hold, as sympy expressions.
+    fixed: symbols that stand for another expression, since a guard says so. conditions: what has to hold, as sympy
+    expressions.
     """
 
     symbolic: Symbolic
     fixed: dict[Expression, Expression] = field(default_factory=dict)
-    captured: dict[Expression, Size] = field(default_factory=dict)
     conditions: list[Expression] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -69,7 +63,7 @@ class Relations:
         if points is None:
             return False
         classes: dict[tuple[float, ...], list[Expression]] = {}
-        for values, expression in chain(self.symbolic.dimensions(graph), self.symbolic.numbers):
+        for values, expression in chain(self.symbolic.dimensions(graph), self._products(graph), self.symbolic.numbers):
             settled, found = self.settle(expression), classes.setdefault(values, [])
             if settled not in found:
                 found.append(settled)
@@ -78,60 +72,57 @@ class Relations:
             if not all(self._same(first, other, points) for other in others):
                 return False
         varied = {values: found[0] for values, found in classes.items() if found[0].free_symbols}
-        return all(
-            self._same(varied[values], written(self._given(scope)), points)
-            for values, written in _writings(scope, varied)
-        )
+        return self._writes(scope, varied, points)
 
-    def _given(self, scope: Scope) -> Mapping[str, Any]:
+    def _products(self, graph: Graph) -> Iterator[tuple[tuple[float, ...], Expression]]:
+        """Products of neighbouring dimensions of a value, by which kernels count rows and elements."""
+        for shape, sizes in {(graph.values[value].shape, sizes) for value, sizes in self.symbolic.sizes.items()}:
+            for start in range(len(sizes)):
+                for stop in range(start + 2, len(sizes) + 1):
+                    yield product(shape[start:stop]), math.prod(map(self.settle, sizes[start:stop]))
+
+    def _writes(self, scope: Scope, varied: Mapping[Any, Expression], points: Points) -> bool:
+        """The same for all that a text may write for the numbers that vary: these, with what they are."""
+        names, drawn = self._given(scope, _Whole), self._given(scope, lambda size: _Drawn(points.column(size)))
+        for values, text in _writings(scope, varied):
+            same = _close(_evaluated(text, drawn), points.column(varied[values]))
+            if not same and not self._tied(varied[values], _evaluated(text, names)):
+                return False
+        return True
+
+    def _given(self, scope: Scope, kind: Callable[[Expression], Any]) -> Mapping[str, Any]:
         """What the names in a text stand for. Numbers of the module are as at the full shapes."""
-        tensors = {name: _Sizes(map(self.settle, self.symbolic.sizes[name])) for name, _ in scope.tensors}
-        return {**tensors, **{name: _Whole(values[0]) for name, values in scope.numbers.items()}}
+        from sympy import sympify
 
-    def _same(self, one: Expression, other: Expression, points: list[Point]) -> bool:
+        tensors = {name: _Sizes(map(kind, map(self.settle, self.symbolic.sizes[name]))) for name, _ in scope.tensors}
+        return {**tensors, **{name: kind(sympify(values[0])) for name, values in scope.numbers.items()}}
+
+    def _same(self, one: Expression, other: Expression, points: Points) -> bool:
         """Whether two expressions are equal, by a condition where they need not be; False where none can say that."""
         import sympy
 
         one, other = sympy.sympify(one), sympy.sympify(other)
-        if one == other or all(math.isclose(_at(one, point), _at(other, point), rel_tol=1e-9) for point in points):
-            return True
+        return one == other or _close(points.column(one), points.column(other)) or self._tied(one, other)
+
+    def _tied(self, one: Expression, other: Expression) -> bool:
+        """A condition that two expressions are equal; False where they are no integers."""
+        import sympy
+
+        one, other = sympy.sympify(one), sympy.sympify(other)
         if not (one.is_integer and other.is_integer):
             return False
         self.conditions.append(sympy.Eq(one, other))
         return True
 
-    def _points(self) -> list[Point] | None:
-        """Some sets of sizes that the conditions allow, each other than any captured one; None where chance finds none."""
-        conditions = self.open_conditions()
+    def _points(self) -> Points | None:
+        """Sets of sizes that the conditions allow; None where chance finds too few."""
         sizes = [self.settle(size) for sizes in self.symbolic.sizes.values() for size in sizes]
         symbols = sorted({symbol for size in sizes for symbol in size.free_symbols}, key=str)
-        if not symbols:
-            return [{}]
-        draw, found = random.Random(0), list[Point]()
-        for number in range(_DRAWS):
-            point = self._draw(symbols, number, draw)
-            if all(_at(condition, point) for condition in conditions):
-                found.append(point)
-            if len(found) == _POINTS:
-                return found
-        return None
-
-    def _draw(self, symbols: list[Expression], number: int, draw: random.Random) -> Point:
-        """Sizes by chance: each on its own, or multiples of captured ones, for conditions that tie several."""
-        if number % 2 and all(symbol in self.captured for symbol in symbols):
-            variant = draw.randrange(len(self.captured[symbols[0]]))
-            factor = draw.choice((3, 5, 7, 9, 11, 13, 16))
-            point = {symbol: factor * self.captured[symbol][variant] for symbol in symbols}
-        else:
-            factor = draw.choice((1, 1, 2, 12, 64))
-            point = {symbol: factor * (self.symbolic.low.get(symbol, 2) + draw.randrange(3, 97)) for symbol in symbols}
-        high = self.symbolic.high
-        return {s: size if (most := high.get(s)) is None else min(size, most) for s, size in point.items()}
+        return draw_points(symbols, self.open_conditions(), self.symbolic.low, self.symbolic.high)
 
 
-def _at(expression: Expression, point: Point) -> float:
-    """The value of an expression at a point; 1.0 or 0.0 of a condition."""
-    return float(bool(value) if (value := expression.subs(point)).is_Boolean else value)
+def _close(one: Column, other: Column) -> bool:
+    return all(math.isclose(a, b, rel_tol=1e-9) for a, b in zip(one, other, strict=True))
 
 
 class _Whole:
@@ -162,34 +153,64 @@ class _Whole:
     def __pow__(self, power: float) -> _Whole:
         return _Whole(self.value**power)
 
-    def __float__(self) -> float:
-        return float(self.value)
-
 
 def _value(item: Any) -> Any:
-    return item.value if isinstance(item, _Whole) else item
+    return item.value if isinstance(item, (_Whole, _Drawn)) else item
+
+
+class _Drawn:
+    """A size at each point, in the text of a number."""
+
+    def __init__(self, value: Column) -> None:
+        self.value = value
+
+    def _with(self, other: Any, function: Callable[[Any, Any], Any]) -> _Drawn:
+        others = other.value if isinstance(other, _Drawn) else (other,) * len(self.value)
+        return _Drawn(tuple(function(a, b) for a, b in zip(self.value, others, strict=True)))
+
+    def __add__(self, other: Any) -> _Drawn:
+        return self._with(other, operator.add)
+
+    def __sub__(self, other: Any) -> _Drawn:
+        return self._with(other, operator.sub)
+
+    def __mul__(self, other: Any) -> _Drawn:
+        return self._with(other, operator.mul)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> _Drawn:
+        return self._with(other, lambda a, b: a // b if b else math.nan)
+
+    def __rtruediv__(self, other: float) -> _Drawn:
+        return self._with(other, lambda a, b: b / a if a else math.nan)
+
+    def __pow__(self, power: float) -> _Drawn:
+        return self._with(power, lambda a, b: a**b if a > 0 else math.nan)
 
 
 class _Sizes:
     """A tensor in the text of a number."""
 
-    def __init__(self, sizes: Iterable[Expression]) -> None:
-        self.shape = [_Whole(size) for size in sizes]
+    def __init__(self, sizes: Iterable[Any]) -> None:
+        self.shape = list(sizes)
 
-    def numel(self) -> _Whole:
-        return math.prod(self.shape, start=_Whole(1))
+    def numel(self) -> Any:
+        return math.prod(self.shape[1:], start=self.shape[0]) if self.shape else 1
 
 
-def _writings(scope: Scope, wanted: Mapping[Any, Any]) -> Iterator[tuple[Any, Callable[[Mapping[str, Any]], Any]]]:
-    """All that a text may write for the wanted numbers: the number, and a function of what the names stand for."""
+def _writings(scope: Scope, wanted: Iterable[Any]) -> Iterator[tuple[Any, str]]:
+    """All that a text may write for the wanted numbers: the number, and its expression."""
+    wanted = list(wanted)
     whole = {values for values in wanted if all(isinstance(value, int) for value in values)}
     for text, size in scope.expressions():
         if size in whole:
-            yield size, _written(text)
+            yield size, text
     for values in wanted:
         if values not in whole:
-            yield from ((values, _written(text)) for text in scope.functions_of_sizes(values))
+            yield from ((values, text) for text in scope.functions_of_sizes(values))
 
 
-def _written(text: str) -> Callable[[Mapping[str, Any]], Any]:
-    return lambda names: _value(eval(text, {"__builtins__": {}, "float": lambda size: size}, dict(names)))
+def _evaluated(text: str, names: Mapping[str, Any]) -> Any:
+    """What an expression is where its names stand for these."""
+    return _value(eval(text, {"__builtins__": {}, "float": lambda size: size}, dict(names)))

@@ -254,7 +254,20 @@ CASES: dict[str, dict[str, Any]] = {
         },
     },
 }
+THIRDS = '{"small": {"n": 16, "m": 12}, "odd1": {"n": 8, "m": 6}, "odd2": {"n": 4, "m": 18}}'
+EQUAL_WHERE_CAPTURED = {
+    "chunks": ("a, b, c = x.chunk(3, 1)", "torch.softmax(a, -1), b * 2, torch.relu(c)"),
+    "quarters": ("a, b = x[: (len(x) + 3) // 4], x[: len(x) // 4]", "torch.softmax(a, -1), torch.relu(b)"),
+    "small": ("p = F.pad(x, (0, torch.sym_max(4 - x.shape[1], 0)))", "torch.softmax(p, -1), torch.relu(x)"),
+    "products": ("a, b = x[: len(x) // 2].flatten(), x[:, : x.shape[1] // 2].flatten()", "a.relu() + 1, b.exp() * 2"),
+    "rounded": ("a = F.interpolate(x[None, None], scale_factor=0.5)", "torch.relu(a) * 2"),
+}
+"""Sizes that follow from the inputs' in two ways, and are equal where m is a multiple of six and n one of four."""
 RANDOM = {
+    **{
+        name: file(f"{first}\nreturn {rest}", variants=THIRDS).replace("m = 20", "m = 24")
+        for name, (first, rest) in EQUAL_WHERE_CAPTURED.items()
+    },
     "linear": LINEAR,
     "broadcast": CASES["broadcast"]["source"],
     "no_broadcast": CASES["no_broadcast"]["source"],

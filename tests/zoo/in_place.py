@@ -14,6 +14,7 @@ import torch
 from mtmc.bench.facts import has_kernel
 from mtmc.dropin import drop_in
 from mtmc.search import SearchResult
+from mtmc.search.folder import handed_out
 from mtmc.task import Capture
 from mtmc.task.live_call import flatten
 from tests.zoo.example import Example
@@ -63,11 +64,11 @@ def compare_drop_in(made: Example, capture: Capture, result: SearchResult, limit
 
 
 def _fastest(result: SearchResult) -> str | None:
-    """The source of the fastest right version with a kernel that needs no CUDA graph, None without any."""
+    """The file of the fastest right version with a kernel that needs no CUDA graph, with its guards; None without any."""
     right = [node for node in result.versions if node.outcome.ok and has_kernel(node.source)]
     right = [node for node in right if "CUDAGraph" not in node.source]
     best = min(right, key=lambda node: node.outcome.runtime_ms or 0.0, default=None)
-    return None if best is None else best.source
+    return None if best is None else handed_out(best, result.guards)
 
 
 def _compare(made: Example, capture: Capture, source: str) -> str:
