@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -301,13 +304,45 @@ def test_a_folder_that_was_there_stays_as_it_was(
         assert sorted(path.name for path in tmp_path.rglob("*")) == ["bad.py", "kept"]
 
 
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGINT is a KeyboardInterrupt, which it is not in what a shell has started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_that_another_thread_takes_ends_the_child_too() -> None:
+    def interrupt(allow: Allow) -> None:
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(1000)
+
+    done = threading.Event()
+    other = threading.Thread(target=done.wait)
+    other.start()
+    start = time.monotonic()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with interruptible(), pytest.raises(KeyboardInterrupt):
+            run_in_child(interrupt, 10.0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        done.set()
+        other.join()
+    assert time.monotonic() - start < 5
+
+
 def test_ctrl_c_while_a_task_is_loaded_ends_its_process_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(first_run, "FIRST_RUN_S", 10.0)
     stopping = "import os, signal, time; open('pid', 'w').write(str(os.getpid())); os.kill(os.getppid(), signal.SIGINT)"
     Path("bad.py").write_text(text(f"{stopping}; time.sleep(1000)"))
-    assert main(["search", "task=bad.py"]) == 130
+    with interruptible():
+        assert main(["search", "task=bad.py"]) == 130
     assert capfd.readouterr() == ("", "mtmc: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(int(Path("pid").read_text()), 0)

@@ -31,6 +31,8 @@ _TIMEOUT = "Timeout ("
 """How faulthandler begins what it writes when the time is over."""
 _PAUSES_S = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 """Before a fork is tried again."""
+_SHORTEST_S, _LONGEST_S = 0.0005, 0.02
+"""Between two looks at whether a child has ended."""
 _log = logging.getLogger(__name__)
 
 
@@ -55,10 +57,15 @@ def run_in_child(function: Callable[[Allow], Result], seconds: float) -> Result:
     Raises: ChildDied; the MtmcError that the function raises; RuntimeError with the trace for any other error.
     """
     with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as stack:
-        child = _fork()
-        if child == 0:
-            _be_child(function, seconds, report, stack)
-        status = _wait(child)
+        child = 0
+        try:
+            child = _fork()
+            if child == 0:
+                _be_child(function, seconds, report, stack)
+            status = _wait(child)
+        finally:
+            if child:
+                _end(child)
         report.seek(0)
         stack.seek(0)
         written = report.read()
@@ -96,22 +103,31 @@ def _quiet_fork() -> int:
 
 
 def _wait(child: int) -> int:
-    """Wait for the child's end and end what it has started; its status as of `waitpid`, 0 where another took it."""
-    status = 0
-    try:
-        with suppress(ChildProcessError):
-            _, status = os.waitpid(child, 0)
+    """Wait for the child's end; its status as of `waitpid`, 0 where another took it.
+
+    Never for long at once: a signal that came a moment before, or to another thread, ends no call of the system's, and its
+    handler runs between two of them.
+    """
+    pause = _SHORTEST_S
+    while True:
+        try:
+            ended, status = os.waitpid(child, os.WNOHANG)
+        except ChildProcessError:
+            return 0
+        if ended:
             return status
-    except BaseException:
-        with suppress(ProcessLookupError):
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_S)
+
+
+def _end(child: int) -> None:
+    """End what is left of a child: itself where this process was interrupted, and what it has started."""
+    with suppress(ChildProcessError):
+        if os.waitpid(child, os.WNOHANG) == (0, 0):
             os.kill(child, signal.SIGKILL)
-        with suppress(ChildProcessError):
             os.waitpid(child, 0)
-        raise
-    finally:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(child, signal.SIGKILL)
-    return status
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
 
 
 def _how(status: int, stack: str) -> ChildDied:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.bench.facts import has_kernel
 from mtmc.dropin import drop_in
 from mtmc.search import SearchResult
@@ -52,7 +53,7 @@ def compare_drop_in(made: Example, capture: Capture, result: SearchResult, limit
     Where no version can be dropped in or its kernels are not used, that is said with the reason. On the module's device;
     without a GPU Triton's interpreter has to be on (TRITON_INTERPRET=1).
     """
-    source = _fastest(result)
+    source = _fastest(result, capture)
     if source is None:
         return "no version"
     try:
@@ -63,12 +64,14 @@ def compare_drop_in(made: Example, capture: Capture, result: SearchResult, limit
         return str(error)
 
 
-def _fastest(result: SearchResult) -> str | None:
+def _fastest(result: SearchResult, capture: Capture) -> str | None:
     """The file of the fastest right version with a kernel that needs no CUDA graph, with its guards; None without any."""
     right = [node for node in result.versions if node.outcome.ok and has_kernel(node.source)]
     right = [node for node in right if "CUDAGraph" not in node.source]
     best = min(right, key=lambda node: node.outcome.runtime_ms or 0.0, default=None)
-    return None if best is None else handed_out(best, result.guards)
+    if best is None:
+        return None
+    return handed_out(best, result.guards or Rewriter().guards(capture.task))  # of a search that stays at its root: none
 
 
 def _compare(made: Example, capture: Capture, source: str) -> str:
