@@ -71,7 +71,8 @@ def _fastest(result: SearchResult, capture: Capture) -> str | None:
     best = min(right, key=lambda node: node.outcome.runtime_ms or 0.0, default=None)
     if best is None:
         return None
-    return handed_out(best, result.guards or Rewriter().guards(capture.task))  # of a search that stays at its root: none
+    # A search that stays at its root has asked for no guards.
+    return handed_out(best, result.guards or Rewriter().guards(capture.task))
 
 
 def _compare(made: Example, capture: Capture, source: str) -> str:
