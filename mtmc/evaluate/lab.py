@@ -31,7 +31,7 @@ from mtmc.evaluate.compiling.trace import Kernel
 from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.count import Counted, count, count_small
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
-from mtmc.evaluate.counting.floor import Floor, floor, least_bits
+from mtmc.evaluate.counting.floor import Floor, floor, least_bits, unpriced
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import refused_import, taken
@@ -187,6 +187,12 @@ class LabEvaluator(Evaluator):
                 "read and outputs to write: work is left out there, or not done by launches"
             )
             return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
+        unknown = [op for op in unpriced(counted.records) if op not in least.unpriced]
+        if unknown and not least.unknown:
+            message = (
+                f"nobody has counted what {unknown[0]} computes; use another op, or one that the reference has too"
+            )
+            return Outcome("rejected", diagnosis=Diagnosis("estimate", "UnknownWork", message))
         bits = least_bits(counted.records)
         if bits is None or bits >= least.bits:
             return None

@@ -54,12 +54,19 @@ class Floor:
     bytes: of inputs to read and outputs to write. bits: of the narrowest significand among floating inputs, outputs and
     the reference's own products. unknown: why both are 0, or "".
     tiles: what spot checks are held against, see `mtmc.evaluate.counting.compared`.
+    unpriced: ops of the reference whose flops are not known.
     """
 
     bytes: int
     bits: int
     unknown: str = ""
     tiles: Tiles | None = None
+    unpriced: tuple[str, ...] = ()
+
+
+def unpriced(records: Sequence[Counts]) -> tuple[str, ...]:
+    """Names of the ops whose flops are not known, each once."""
+    return tuple(dict.fromkeys(str(record["op"]) for record in records if "op" in record and not record["priced"]))
 
 
 def least_bits(records: Sequence[Counts]) -> int | None:
@@ -199,7 +206,8 @@ def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[boo
     own = least_bits(records)
     dtypes = [str(tensor.dtype) for tensor in (*tensors_in(inputs), *results) if tensor.is_floating_point()]
     bits = [_bits(dtype.removeprefix("torch.")) for dtype in dtypes] + ([own] if own else [])
-    return Floor(written + sum(min(sizes[number], read.get(number, 0)) for number in wanted), min(bits, default=0))
+    moved = written + sum(min(sizes[number], read.get(number, 0)) for number in wanted)
+    return Floor(moved, min(bits, default=0), unpriced=unpriced(records))
 
 
 def _reads(records: Sequence[Counts]) -> dict[int, int]:

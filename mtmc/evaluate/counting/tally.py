@@ -28,6 +28,7 @@ class OpRecord(TypedDict):
     dot_flops: int
     dtype: str
     elements: int
+    priced: bool
     kernels: int
     dims: list[int]
     channels_last: bool

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from mtmc.evaluate.counting.prices import product_flops
 from mtmc.evaluate.counting.storages import SECTOR, Storages, tensor_bytes, tensors_in
 from mtmc.evaluate.counting.tally import Record
 
@@ -97,7 +98,8 @@ def _op_record(func: Any, args: Any, kwargs: Any, result: Any, storages: Storage
         return None
     write_only = {id(t) for t in written} if base in _WRITE_ONLY or schema.overload_name.endswith("out") else set()
     record = _record(name, [t for t in inputs if id(t) not in write_only], [*written, *fresh], storages)
-    record["dot_flops"] = _dot_flops(func, args, kwargs, result)
+    products = product_flops(func, args, kwargs, result)
+    record["dot_flops"], record["priced"] = products or 0, products is not None
     record["flops"] = record["dot_flops"] or record["elements"]
     record["dims"] = _dims(base, args, record["dot_flops"])
     if not record["dot_flops"]:
@@ -161,6 +163,7 @@ def _record(name: str, read: Sequence[Any], written: Sequence[Any], storages: St
         "dot_flops": 0,
         "dtype": str(first.dtype).removeprefix("torch."),
         "elements": max((int(t.numel()) for t in [*read, *written]), default=0),
+        "priced": True,
         "kernels": 1,
         "dims": [],
         "channels_last": False,
@@ -200,13 +203,6 @@ def is_channels_last(tensor: Any) -> bool:
 
     memory = {4: torch.channels_last, 5: torch.channels_last_3d}.get(tensor.dim())
     return memory is not None and not tensor.is_contiguous() and bool(tensor.is_contiguous(memory_format=memory))
-
-
-def _dot_flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    from torch.utils.flop_counter import flop_registry
-
-    formula = flop_registry.get(func._overloadpacket)
-    return int(formula(*args, **kwargs, out_val=result)) if formula is not None else 0
 
 
 def _dims(base: str, args: Any, dot_flops: int) -> list[int]:

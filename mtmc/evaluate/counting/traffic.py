@@ -17,7 +17,7 @@ on every machine.
 Records, in launch order, plain JSON. Bytes and operations are totals over the grid:
 
     a torch op:      {"op", "bytes_read", "bytes_written", "strided_read", "flops", "dot_flops", "dtype", "elements",
-                      "kernels", "dims", "channels_last", "reads", "writes"}
+                      "priced", "kernels", "dims", "channels_last", "reads", "writes"}
     a Triton launch: {"kernel", "grid", "programs", "bytes_read", "bytes_written", "unique_read", "unique_written",
                       "sector_read", "sector_written", "hot_read", "program_read", "window_read", "flops", "dot_flops",
                       "dots", "dots_most", "dot_precision", "dot_dtype", "dot_shape", "kinds", "alu_ops", "rounds",
@@ -26,6 +26,7 @@ Records, in launch order, plain JSON. Bytes and operations are totals over the g
     strided_read: bytes of inputs whose rows run across the output's, so that a warp reads scattered sectors.
     dims: [batch, M, N, K] of a matrix product, [groups, M, N, K, taps] of a convolution as one, [rows, length, stride]
         of a softmax, else []. channels_last: whether a convolution's operand or weight lies so.
+    priced: whether the flops of its products are known, see `mtmc.evaluate.counting.prices`.
     unique_*: bytes counted once however often they are requested (compulsory traffic).
     sector_*: requested bytes in whole 32-byte sectors, one per load or store of a block: what L2 has to deliver.
     hot_read: requested bytes of storages so small that they stay in an SM's own cache (biases, scales).
