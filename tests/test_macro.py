@@ -79,6 +79,16 @@ def test_a_graph_is_worth_trying_where_launches_are_a_good_part_of_the_time() ->
     assert priors[0] < priors[-2] < priors[-1]  # fusing whole groups goes first all the same
 
 
+def test_a_graph_is_tried_first_where_the_device_waits_for_launches() -> None:
+    actions = [*ACTIONS, action("cuda_graph", "forward", launches=5)]
+    times = {"device_ms": 0.118, "host_ms": 0.21, "call_ms": 0.21}
+    waits, busy = (
+        Heuristic().prior(replace(seen(), outcome=Outcome("ok", 0.21, metrics={"roofline": 0.2, **found})), actions)
+        for found in (times, {**times, "call_ms": 0.12})
+    )
+    assert waits[-1] > 20 * busy[-1] and waits[-1] == max(waits)
+
+
 def test_the_last_tiles_are_shared_where_they_leave_the_chip_half_empty() -> None:
     """144 programs on 132 SMs are 0.55 of two waves; 1300 are 0.98 of ten."""
     actions = [*ACTIONS, action("persist", persistent=0, stream_k=132)]

@@ -154,6 +154,8 @@ def explained(
             roofline=row.roofline,
             kernels=launches(row.metrics),
             launch_us=_launch_us(row.hardware),
+            device_ms=row.metrics.get("device_ms"),
+            call_ms=None if row.best_ms == row.metrics.get("device_ms") else row.metrics.get("call_ms"),
             uncovered=None if steps is None else steps[0],
             ops=0 if steps is None else steps[1],
             kernel_ms=min(right, default=None),

@@ -5,7 +5,8 @@ that v reaches, so that R t(v) is the least time that the work takes on this GPU
 
     at_the_roof      a version that reaches REACHABLE of the roofline would gain less than ENOUGH over b:
                      t(b) / (R t(v) / REACHABLE) < ENOUGH
-    launch_bound     launching its kernels takes at least half of t(v): kernels x launch time >= t(v) / 2
+    launch_bound     its time is launches: the host takes longer for a call than the device (by a tenth of it at least), or
+                     launching its kernels takes the device at least half of t(v): kernels x launch time >= t(v) / 2
     template_missing v still calls the library for ops that no kernel template covers
     kernels_fail     versions with kernels were made, and none passed
     nothing_tried    no version with a kernel was made
@@ -21,6 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mtmc.bench.row import Why
+from mtmc.evaluate.estimates.host_time import launch_bound
 
 ENOUGH = 1.05
 REACHABLE = 0.9
@@ -33,7 +35,8 @@ class WhyFacts:
     """What the rules look at. Times in milliseconds.
 
     baseline, baseline_ms: the better one. best_ms: of what is handed back. roofline: fraction that reaches, 0 to 1.
-    kernels: launches of one forward. launch_us: of one launch on this GPU.
+    kernels: launches of one forward. launch_us: of one launch on this GPU. device_ms, call_ms: of what is handed back, where
+    they were measured and the host's work is part of its runtime.
     uncovered: library ops that the best version still calls and no kernel template covers, by name, with how many.
     ops: library calls and kernels of the best version together.
     kernel_ms: of the fastest right version with a kernel. made: versions with kernels. statuses: how these ended.
@@ -46,6 +49,8 @@ class WhyFacts:
     roofline: float | None = None
     kernels: float | None = None
     launch_us: float | None = None
+    device_ms: float | None = None
+    call_ms: float | None = None
     uncovered: Mapping[str, int] | None = None
     ops: int = 0
     kernel_ms: float | None = None
@@ -83,6 +88,11 @@ def _at_the_roof(facts: WhyFacts) -> Why | None:
 
 
 def _launch_bound(facts: WhyFacts) -> Why | None:
+    if launch_bound(facts.device_ms, facts.call_ms):
+        assert facts.device_ms is not None and facts.call_ms is not None
+        kernels = "its launches" if facts.kernels is None else f"{facts.kernels:.0f} launches"
+        waits = f"the device takes {_ms(facts.device_ms)} of it"
+        return Why("launch_bound", f"its time is launches: the host takes {_ms(facts.call_ms)} for {kernels}, {waits}")
     if facts.kernels is None or facts.launch_us is None:
         return None
     launching = facts.kernels * facts.launch_us / 1e3

@@ -15,6 +15,7 @@ from mtmc.tree import KernelNode, Tree
 DRAWN_VERSIONS = 40
 """The report's own drawing shows at most so many versions; tree.html shows them all."""
 
+TIMES = ("device_ms", "host_ms", "call_ms")
 TRAFFIC = ("kernels", "bytes_moved", "bytes_min", "flops", "roofline")
 
 
@@ -27,7 +28,8 @@ def run_report(record: RunRecord) -> str:
         f"# {cell(record.tree.task_name)}: report of a run",
         _result(record),
         _path(record.tree),
-        _traffic(record.tree),
+        _metrics(record.tree, "Time a call of root and best", TIMES),
+        _metrics(record.tree, "Traffic of root and best", TRAFFIC),
         _outcomes(record.tree),
         _spent(record),
         _settings(record),
@@ -108,9 +110,10 @@ def _action(node: KernelNode) -> tuple[str, str]:
     return (node.action.kind, node.action.sentence) if node.action else ("", "the reference")
 
 
-def _traffic(tree: Tree) -> str:
+def _metrics(tree: Tree, title: str, wanted: Sequence[str]) -> str:
+    """A table of some metrics; "" where neither has one."""
     root, best = tree.root.outcome.metrics, tree.best.outcome.metrics
-    names = [name for name in TRAFFIC if name in root or name in best]
+    names = [name for name in wanted if name in root or name in best]
     if not names:
         return ""
     rows = []
@@ -118,8 +121,8 @@ def _traffic(tree: Tree) -> str:
         before, after = root.get(name), best.get(name)
         share = number(after / before) if before and after is not None else ""
         texts = ("" if value is None else quantity(name, value) for value in (before, after))
-        rows.append((name.replace("_", " "), *texts, share))
-    return "## Traffic of root and best\n\n" + table(
+        rows.append((name.removesuffix("_ms").replace("_", " "), *texts, share))
+    return f"## {title}\n\n" + table(
         ("", f"root #{tree.root.id}", f"best #{tree.best.id}", "best / root"), rows, (False, True, True, True)
     )
 

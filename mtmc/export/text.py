@@ -74,6 +74,8 @@ def quantity(name: str, value: float) -> str:
                 return f"{number(value)} {unit}"
             value /= 1000
         return f"{number(value)} PFLOP"
+    if name.endswith("_ms"):
+        return runtime(value)
     if name in ("occupancy", "roofline"):
         return f"{number(100 * value)}%"
     if name == "error":

@@ -38,6 +38,7 @@ How = Literal["evaluated", "transposition", "no_edit", "stop", "untried"]
 METRICS = (
     *("bytes_moved", "bytes_min", "bytes_dram", "flops", "dot_flops", "kernels", "roofline", "registers", "spills"),
     *("shared_memory", "programs", "occupancy", "error", "achieved_gbs", "achieved_tflops", "eager_ms", "clock_ms"),
+    *("device_ms", "host_ms", "call_ms"),
 )
 """Metrics of an outcome that are kept (`mtmc.outcome.Outcome.metrics`); seconds that evaluating took are not."""
 

@@ -204,7 +204,7 @@ def _outcome(row: Mapping[str, Any]) -> Outcome:
         row["runtime_low_ms"],
         row["runtime_high_ms"],
         runtime_kind=row["runtime_kind"],
-        metrics={name: row[f"metric_{name}"] for name in METRICS if row[f"metric_{name}"] is not None},
+        metrics={name: row[f"metric_{name}"] for name in METRICS if row.get(f"metric_{name}") is not None},
         diagnosis=Diagnosis(row["failure_stage"], row["failure_kind"], row["failure_message"]) if failed else None,
     )
 

@@ -89,12 +89,18 @@ RENAMED: dict[int, Renamed] = {
 
 def upgraded(name: str, table: pyarrow.Table, version: int) -> pyarrow.Table:
     """A table of the data set in the words of today's version. name: of the table. version: of its file."""
+    import pyarrow as pa
+
     for old, renamed in sorted(RENAMED.items()):
         if old >= version:
             for (whose, column), function in renamed.columns.items():
                 if whose == name:
                     table = _replaced(table, column, function)
-    return table.cast(arrow_schema(name))
+    schema = arrow_schema(name)
+    for column in schema:
+        if column.name.startswith("metric_") and column.name not in table.column_names:  # not kept at that time
+            table = table.append_column(column, pa.nulls(len(table), column.type))
+    return table.select(schema.names).cast(schema)
 
 
 def _replaced(table: pyarrow.Table, column: str, function: Callable[[str], str]) -> pyarrow.Table:

@@ -37,6 +37,15 @@ def test_the_roof_is_that_of_the_work_not_of_a_slow_version() -> None:
     assert found.text == "torch.compile takes 0.5 ms, 90% of the roofline: at 90% of it a version would be 1.00x"
 
 
+def test_launch_bound_where_the_host_takes_longer_for_a_call_than_the_device() -> None:
+    small = replace(SLOW, baseline_ms=0.126, best_ms=0.21, kernels=5, device_ms=0.118, call_ms=0.21)
+    found = why(small)
+    assert found is not None and found.kind == "launch_bound"
+    assert found.text == "its time is launches: the host takes 0.21 ms for 5 launches, the device takes 0.118 ms of it"
+    assert why(replace(small, call_ms=0.129)).kind != "launch_bound"  # type: ignore[union-attr]
+    assert why(replace(small, call_ms=None)).kind != "launch_bound"  # type: ignore[union-attr]
+
+
 def test_launch_bound_where_launches_take_half_of_it() -> None:
     small = replace(SLOW, baseline_ms=0.02, best_ms=0.02, kernels=4, launch_us=2.5)
     found = why(small)

@@ -55,6 +55,17 @@ def test_the_report_states_result_path_and_traffic(record: RunRecord) -> None:
     assert ["kernels", "3", "2", "0.667"] in rows and ["bytes moved", "384 MiB", "192 MiB", "0.500"] in rows
 
 
+def test_the_report_states_times_a_call() -> None:
+    tree = Tree("toy")
+    times = {"device_ms": 0.118, "host_ms": 0.21, "call_ms": 0.21}
+    tree.add(
+        KernelNode(0, -1, None, "a", None, Outcome("ok", 0.126, metrics={"call_ms": 0.126}, runtime_kind="measured"))
+    )
+    tree.add(KernelNode(1, 0, None, "b", None, Outcome("ok", 0.11, metrics=times, runtime_kind="measured")))
+    rows = rows_of(run_report(RunRecord(tree)))
+    assert ["call", "0.126 ms", "0.210 ms", "1.67"] in rows and ["device", "", "0.118 ms", ""] in rows
+
+
 def test_the_report_counts_outcomes_failures_and_costs(record: RunRecord) -> None:
     text = run_report(replace(record, spent=Cost(seconds=12.5, usd=0.25, tokens_in=9000, tokens_out=500, calls=4)))
     rows = rows_of(text)

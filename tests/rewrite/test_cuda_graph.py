@@ -74,6 +74,7 @@ def captured(source: str) -> Plan | None:
         ("torch.relu(layer(x))", "layer(x) * torch.tensor([1.0, 2.0]).max()", False),  # copied from the host
         ("return x, x * 2", "return {'x': x, 'y': x * 2}", False),
         ("for _ in range(4)", "for _ in range(1)", False),  # fewer launches than copies
+        ("rows = 64", "CUDA_GRAPH = True\nrows = 64", False),  # its caller captures it
         ("rows = 64", "rows = 262144", False),  # copies of 17 MB
     ],
 )

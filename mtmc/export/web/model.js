@@ -67,12 +67,13 @@ function quantity(name, value) {
   if (name === "flops") return scaled(value, 1000, ["FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP"]);
   if (name === "occupancy" || name === "roofline") return percent(value);
   if (name === "error") return value.toExponential(2);
+  if (name.endsWith("_ms")) return runtime(value);
   return number(value);
 }
 
 // "Less is better" where +1, "more is better" where -1; a metric that is not here has no better or worse.
 const LESS_IS_BETTER = {
-  bytes_moved: 1, kernels: 1, launches: 1, spills: 1, error: 1, occupancy: -1, roofline: -1,
+  bytes_moved: 1, kernels: 1, launches: 1, spills: 1, error: 1, device_ms: 1, host_ms: 1, call_ms: 1, occupancy: -1, roofline: -1,
 };
 
 // ---- colours: the page's style holds them, so that light and dark each have their own ----
