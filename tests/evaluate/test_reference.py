@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -150,6 +151,26 @@ def test_a_calibration_that_is_known_is_not_made_again(tmp_path: Path) -> None:
     made = reference(tmp_path, *LINEAR, calibration=known)
     assert only(made.timed(1)).precision == known.precisions[0]  # type: ignore[union-attr]
     assert made.calibrate(9) is known
+
+
+def test_a_running_sum_may_add_one_number_after_another_in_fp32_and_no_coarser(tmp_path: Path) -> None:
+    sizes = Variant("small", (("rows", 2), ("cols", 1 << 17)))
+    summed = task("return inputs[0].cumsum(1)", "[torch.rand(rows, cols)]")
+    made = Reference(summed, sizes, tmp_path, 3)
+    checked = made.expected("drawn", 4)
+    assert checked is not None
+    for expected in (checked[0], made.timed(5)):
+        [want], x = expected.outputs, expected.inputs[0]
+        assert isinstance(want, Expected | Calibrated)
+        carried = torch.from_numpy(np.add.accumulate(x.numpy(), axis=1))  # one after another
+        assert check_output("sum", carried, want)[1] is None
+        for coarse in (x.half().float(), x * (1 + 1e-4 * torch.randn(2, 1))):
+            assert check_output("sum", coarse.cumsum(1), want)[1] is not None
+    short = Reference(summed, Variant("small", (("rows", 2), ("cols", 64))), tmp_path, 3).expected("drawn", 4)
+    assert short is not None
+    want, x = short[0].outputs[0], short[0].inputs[0]
+    assert isinstance(want, Expected)
+    assert check_output("sum", x.cumsum(1) * (1 + 2e-6), want)[1] is not None
 
 
 def test_without_memory_for_float64_the_tolerance_decides_alone(

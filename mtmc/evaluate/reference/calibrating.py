@@ -19,6 +19,7 @@ from mtmc.evaluate.reference.compare import Precision, calibrated
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
+from mtmc.evaluate.reference.running_sums import RunningSums
 from mtmc.evaluate.reference.tf32 import library_precision
 from mtmc.task.reference import flat_tensors
 from mtmc.task.tolerance import DEFAULT, Tolerance
@@ -120,7 +121,8 @@ def _asked(
 
     def rounded() -> list[Any]:
         model = reference.widened(True, wide)
-        return reference.run_wide(model, reference.rounded(reference.draw(seed), seed, wide), seed, wide, effects)
+        with RunningSums():
+            return reference.run_wide(model, reference.rounded(reference.draw(seed), seed, wide), seed, wide, effects)
 
     inputs = map_tensors(reference.draw(seed), lambda tensor: widen(tensor, wide))
     exact = reference.run_wide(reference.widened(False, wide), inputs, seed, wide, effects)

@@ -13,7 +13,8 @@ The floor has two parts. `FLOOR_EPS` epsilons of the output's dtype: 1 for 16-bi
 from a wider accumulator (0.3 epsilon), 4 for float32, where sums accumulate in the type itself and an honest
 reordering of one costs a few roundings more than the reference's. And e(p): where the result is a small difference of
 large numbers (a mean of normalized values, say) even an exact algorithm cannot do better than what the rounding of its
-inputs leaves, and the reference's own error, which may be small by luck, is no measure. Both lie far below what
+inputs leaves, and the reference's own error, which may be small by luck, is no measure. Nor is it where a long row is
+added up one number after another, which e(p) has a part for (`running_sums`). All of it lies far below what
 computing in a lower precision costs: TF32 is off by 3e-4, the float32 floor is 5e-7.
 
 A task may have a tolerance of its own (`mtmc.task.tolerance`): a, t and the steps of integers and fp8 in rule 3. What it

@@ -29,6 +29,7 @@ from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_r
 from mtmc.evaluate.reference.hard import HARD, TELLS, calibrate_hard
 from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.returned import describe, flatten
+from mtmc.evaluate.reference.running_sums import RunningSums
 from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision
 from mtmc.task import Task, Variant
 from mtmc.task.quantized import readable
@@ -389,7 +390,8 @@ class Reference:
         self, inputs: list[Any], seed: int, effects: Effects, first: bool
     ) -> tuple[list[Any], list[Any]] | None:
         """Leaves of the float64 results and what is left behind, for the inputs and for the inputs moved by half a unit in
-        the last place (and in convolutions by what the library may, see `library_precision`).
+        the last place (and in convolutions by what the library may, see `library_precision`, in running sums by what adding
+        one number after another loses, see `RunningSums`).
 
         None for a reference that cannot run in float64: one that keeps tensors of another dtype out of torch's sight, say.
         """
@@ -401,7 +403,8 @@ class Reference:
         try:
             exact = self.run_wide(self._fp64[0], map_tensors(inputs, widen), seed, effects=effects)
             narrowest = narrowest_bytes([inputs, list(self.model.parameters())])
-            with library_precision(self.device, narrowest, ALLOWED / FACTOR):  # what is found is multiplied by FACTOR
+            # What is found is multiplied by FACTOR.
+            with library_precision(self.device, narrowest, ALLOWED / FACTOR), RunningSums():
                 rounded = self.run_wide(self._fp64[1], self.rounded(inputs, seed), seed, effects=effects)
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
