@@ -1,6 +1,7 @@
 """elementwise: the table of elementwise ops: ATen name -> Triton expression, flops, domain. Adding an op is adding a row.
 
-Expressions use only what both the compiler and the interpreter know (no libdevice).
+Expressions use only what both the compiler and the interpreter know (no libdevice). Each is as exact relative to what it
+gives as fp32 allows: where two numbers that are nearly the same would be subtracted, a series stands instead.
 """
 
 from __future__ import annotations
@@ -27,33 +28,54 @@ class Row:
 
 
 _ANY: tuple[Compute, ...] = ("float", "int", "bool")
-_TANH = "(2.0 * tl.sigmoid(2.0 * ({0})) - 1.0)"
+# Minimax over |x| < 0.625, where 2 sigmoid(2 x) - 1 would lose digits.
+_TANH = (
+    "tl.where(tl.abs({0}) < 0.625, {0} + {0} * {0} * {0} * (-0.333332819422 + {0} * {0} * (0.133314422036"
+    " + {0} * {0} * (-0.0537397155531 + {0} * {0} * (0.0206390887954 - {0} * {0} * 0.00570498872745)))),"
+    " 2.0 * tl.sigmoid(2.0 * {0}) - 1.0)"
+)
 # With u = 1 + x rounded, log(u) * x / (u - 1) loses nothing where x is small.
 _LOG1P = "tl.where(1.0 + {0} == 1.0, {0}, tl.log(1.0 + {0}) * {0} / ((1.0 + {0}) - 1.0))"
-_SOFTPLUS = "(tl.maximum({0}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({0}))))"
+_EXPM1 = (
+    "tl.where(tl.abs({0}) < 0.25, {0} * (1.0 + {0} * (0.5 + {0} * (0.16666666666666666 + {0} * (0.041666666666666664"
+    " + {0} * (0.008333333333333333 + {0} * 0.001388888888888889))))), tl.exp({0}) - 1.0)"
+)
+_SINH = (
+    "tl.where(tl.abs({0}) < 1.0, {0} + {0} * {0} * {0} * (0.16666666666666666 + {0} * {0} * (0.008333333333333333"
+    " + {0} * {0} * (0.0001984126984126984 + {0} * {0} * 2.7557319223985893e-06))),"
+    " 0.5 * tl.exp(0.5 * {0}) * tl.exp(0.5 * {0}) - 0.5 * tl.exp(-0.5 * {0}) * tl.exp(-0.5 * {0}))"
+)  # halves, since exp(x) overflows before sinh(x) does
+_COSH = "(0.5 * tl.exp(0.5 * {0}) * tl.exp(0.5 * {0}) + 0.5 * tl.exp(-0.5 * {0}) * tl.exp(-0.5 * {0}))"
+LOG1P_EXP = _LOG1P.format("tl.exp(-tl.abs({0}))")
+"""log(1 + exp(-|x|)), which is small where |x| is large."""
+# tanh(log(1 + e)) = (e e + 2 e) / (e e + 2 e + 2) with e = exp(x); from 20 on it is 1.
+_EXP_20 = "tl.exp(tl.minimum({0}, 20.0))"
+_MISH = f"{{0}} * ({_EXP_20} * ({_EXP_20} + 2.0) / ({_EXP_20} * ({_EXP_20} + 2.0) + 2.0))"
 
 POINTWISE: dict[str, Row] = {
     "aten.relu.default": Row("tl.where({0} < 0.0, 0.0, {0})"),
     "aten.relu6.default": Row("tl.where({0} < 0.0, 0.0, tl.where({0} > 6.0, 6.0, {0}))", 2),
     "aten.sigmoid.default": Row("tl.sigmoid({0})", 4),
-    "aten.tanh.default": Row(_TANH, 6),
+    "aten.tanh.default": Row(_TANH, 14),
     "aten.special_expit.default": Row("tl.sigmoid({0})", 4),
     "aten.silu.default": Row("{0} * tl.sigmoid({0})", 5),
     "aten.softsign.default": Row("{0} / (1.0 + tl.abs({0}))", 3),
-    "aten.log_sigmoid.default": Row("tl.minimum({0}, 0.0) - tl.log(1.0 + tl.exp(-tl.abs({0})))", 6),
-    "aten.mish.default": Row("{0} * " + _TANH.format(_SOFTPLUS), 14),
+    "aten.log_sigmoid.default": Row("tl.minimum({0}, 0.0) - " + LOG1P_EXP, 10),
+    "aten.mish.default": Row(_MISH, 8),
     "aten.hardswish.default": Row("{0} * tl.minimum(tl.maximum({0} + 3.0, 0.0), 6.0) / 6.0", 5),
     "aten.hardsigmoid.default": Row("tl.minimum(tl.maximum({0} + 3.0, 0.0), 6.0) / 6.0", 4),
     "aten.hardtanh.default": Row("tl.minimum(tl.maximum({0}, {1}), {2})", 2, (-1.0, 1.0)),
     "aten.leaky_relu.default": Row("tl.where({0} > 0.0, {0}, {0} * {1})", 2, (0.01,)),
-    "aten.elu.default": Row("{2} * tl.where({0} > 0.0, {0}, {1} * (tl.exp({0} * {3}) - 1.0))", 6, (1.0, 1.0, 1.0)),
-    "aten.selu.default": Row(
-        "1.0507009873554805 * tl.where({0} > 0.0, {0}, 1.6732632423543772 * (tl.exp({0}) - 1.0))", 6
+    "aten.elu.default": Row(
+        "{2} * tl.where({0} > 0.0, {0}, {1} * " + _EXPM1.format("({0} * {3})") + ")", 14, (1.0, 1.0, 1.0)
     ),
-    "aten.celu.default": Row("tl.where({0} > 0.0, {0}, {1} * (tl.exp({0} / {1}) - 1.0))", 6, (1.0,)),
+    "aten.selu.default": Row("1.0507009873554805 * tl.where({0} > 0.0, {0}, 1.6732632423543772 * " + _EXPM1 + ")", 14),
+    "aten.celu.default": Row("tl.where({0} > 0.0, {0}, {1} * " + _EXPM1.format("({0} / {1})") + ")", 14, (1.0,)),
+    "aten.expm1.default": Row(_EXPM1, 12),
+    "aten.special_expm1.default": Row(_EXPM1, 12),
     "aten.softplus.default": Row(
-        "tl.where({0} * {1} > {2}, {0}, (tl.maximum({0} * {1}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({0} * {1})))) / {1})",
-        9,
+        "tl.where({0} * {1} > {2}, {0}, (tl.maximum({0} * {1}, 0.0) + " + LOG1P_EXP.format("({0} * {1})") + ") / {1})",
+        13,
         (1.0, 20.0),
     ),
     "aten.abs.default": Row("tl.abs({0})"),
@@ -67,8 +89,8 @@ POINTWISE: dict[str, Row] = {
     "aten.sin.default": Row("tl.sin({0})", 2),
     "aten.cos.default": Row("tl.cos({0})", 2),
     "aten.tan.default": Row("tl.sin({0}) / tl.cos({0})", 5),
-    "aten.sinh.default": Row("0.5 * (tl.exp({0}) - tl.exp(-{0}))", 6),
-    "aten.cosh.default": Row("0.5 * (tl.exp({0}) + tl.exp(-{0}))", 6),
+    "aten.sinh.default": Row(_SINH, 16),
+    "aten.cosh.default": Row(_COSH, 9),
     "aten.erf.default": Row("tl.erf({0})", 8),
     "aten.special_erf.default": Row("tl.erf({0})", 8),
     "aten.exp2.default": Row("tl.exp2({0})", 2),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mtmc.rewrite.body import Builder, Expand, NotCovered, Number, operand
+from mtmc.rewrite.elementwise import LOG1P_EXP
 from mtmc.rewrite.graph import Op
 from mtmc.rewrite.steps import argument, floats, logsumexp_of, norm_of, reduced, tensor
 
@@ -45,7 +46,7 @@ def _with_logits(builder: Builder, op: Op) -> None:
     floats(builder, op, x, target)
     if argument(op, 2, "weight") is not None or argument(op, 3, "pos_weight") is not None:
         raise NotCovered(f"{op.target} with weights")
-    expression = "tl.maximum({0}, 0.0) - {0} * {1} + tl.log(1.0 + tl.exp(-tl.abs({0})))"
+    expression = "tl.maximum({0}, 0.0) - {0} * {1} + " + LOG1P_EXP
     each = builder.map(expression, x, target, hint="each", flops=9)
     reduced(builder, each, argument(op, 4, "reduction", 1), op.outputs[0])
 
