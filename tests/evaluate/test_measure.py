@@ -111,9 +111,8 @@ def test_what_is_right_for_usual_numbers_only_is_seen_at_the_full_shapes(evaluat
     narrow = changed(FORWARD, f"{FORWARD}        x = x.clamp(-15, 15) if x.shape[1] == 96 else x\n")
     ones = dataclasses.replace(SMALL, source=SMALL.source.replace("randn(width)", "ones(width)"))
     call = "scaled_softmax[(x.shape[0],)](x, self.weight, out"
-    unweighted = changed(
-        call, call.replace("self.weight", "torch.ones_like(self.weight) if x.shape[1] == 96 else self.weight")
-    )
+    other = "torch.ones_like(self.weight) if x.shape[1] == 96 else self.weight"
+    unweighted = changed(call, call.replace("self.weight", other))
     unweighted = unweighted.replace("randn(width)", "ones(width)")
     assert found(evaluator, unweighted, "screen", ones).ok
     for source, depth, task, told in (
