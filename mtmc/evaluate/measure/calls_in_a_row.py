@@ -87,7 +87,7 @@ class CallsInARow:
             self._fill(sets, seed, [slot for slot in lies if lies[slot] == seed])
         self._backend.synchronize()
         start = time.perf_counter()
-        self._flags.open_gate()
+        self._asked.open_gate()
         moments = self._asked.await_loop(serial, start)
         for call in compared:
             self._pieces[slots[call]].take(room, wait=False)

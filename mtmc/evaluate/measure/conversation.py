@@ -44,7 +44,7 @@ class Conversation:
 
     def __init__(self, line: Line, flags: Flags, limit_s: float) -> None:
         self._line = line
-        self._words = flags.words
+        self._flags, self._words = flags, flags.words
         self._deadline = time.monotonic() + limit_s
         self._limit_s = limit_s
         self.stage = "check"
@@ -97,6 +97,13 @@ class Conversation:
             return True
         self._words[GATE] = serial
         raise self._out_of_turn(said)
+
+    def open_gate(self) -> None:
+        """Let the candidate's work begin."""
+        if self._flags.forced:
+            message = f"the gate was opened before the evaluator did so ({self.where})"
+            raise Failed("rejected", self.diagnosis("GateForced", message))
+        self._flags.open_gate()
 
     def begins(self, serial: int) -> None:
         """Wait until the candidate's process is ready for calls in a row."""

@@ -228,7 +228,7 @@ class Examination:
         self._backend.synchronize()
         flush = self._backend.elapsed_ms(before, after)
         start = time.perf_counter()
-        self._flags.open_gate()
+        self._asked.open_gate()
         wall, said = self._taken(request, expected, start)
         self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
         return _Times(max(said.ms, 0.0), wall, flush, max(said.behind_ms, 0.0))
@@ -249,14 +249,14 @@ class Examination:
     def _open_call(self, expected: ExpectedOutputs, number: int, where: str) -> _Times:
         """A call whose host code waits for the device: the gate is open, and its host time counts too."""
         if self._flags.shut and self._asked.pending:  # the call that did not return behind the gate
-            self._flags.open_gate()
+            self._asked.open_gate()
             self._asked.hear(Returned)
         places, tensors = self._buffer.places(expected)
         self._buffer.fill(places, tensors, expected)
         self._backend.flush()
         self._backend.synchronize()
         request = self._gated(expected, number, places)
-        self._flags.open_gate()
+        self._asked.open_gate()
         start = time.perf_counter()
         self._asked.send(request)
         wall, said = self._taken(request, expected, start)

@@ -43,6 +43,11 @@ class Flags:
         self.words[GATE] = self._opened = self._asked
 
     @property
+    def forced(self) -> bool:
+        """Whether the gate is not as it was left here."""
+        return int(self.words[GATE]) != self._opened
+
+    @property
     def shut(self) -> bool:
         """Whether the last gate has not been opened."""
         return self._opened < self._asked
