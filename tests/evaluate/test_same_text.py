@@ -96,6 +96,10 @@ def test_lines_of_a_main_module_go_and_all_others_keep_their_numbers() -> None:
         "class A:\n    __class__ = int",
         "class A:\n    def __reduce_ex__(self, n): return f",
         "def __builtins__(): pass",
+        "class A:\n    def __reduce__(self): return A, (), {'a': 1}",
+        "class A:\n    def __reduce__(self): return f, ()",
+        "class A:\n    def __reduce__(self): return A, (), (None, {'_s' + 'rc': ''})",
+        "class A: pass\ndef f(A):\n    class B:\n        def __reduce__(self): return A, ()",
         # a name that means another
         "def f(vars):\n    class A:\n        vars = vars",
         "def f(type):\n    pass\nkind = type",
@@ -168,6 +172,7 @@ def test_a_name_that_the_file_does_not_have_is_told_before_anything_runs(text: s
         "match 1:\n    case [one, *rest]:\n        print(one, rest)\n    case {'a': two, **more}:\n        print(two, more)",
         "__all__ = ['ModelNew']\n__version__ = '1'\nclass A:\n    __slots__ = ('x',)\n    __hash__ = None",
         "'{:>{w}} {x.shape[0]}'.format(1, w=3, x=1)\nTEXT = '{} of {}'\nTEXT.format(1, 2)",
+        "class A:\n    def __reduce__(self):\n        return A, ()",
         "class A:\n    def format(self, x):\n        return x\na = A()\na.format(1)",
         "def outer(type):\n    def inner():\n        return type\n    return inner",
         "def f(x: torch.Tensor, *, y: 'int' = 1) -> torch.Tensor:\n    '''Sums.\n\n    Default: define it.\n    '''",
@@ -213,6 +218,34 @@ def test_triton_reads_what_was_executed_whatever_becomes_of_the_file(tmp_path: P
 def test_a_kernel_whose_text_is_another_function_is_refused_where_it_is_made(text: str, tmp_path: Path) -> None:
     with pytest.raises(OtherText):
         load_module(HEAD + text, tmp_path / "other.py")
+
+
+def test_a_kernel_whose_text_is_changed_later_is_refused_where_it_is_compiled(tmp_path: Path) -> None:
+    module = load_module(HEAD + KERNEL, tmp_path / "changed.py")
+    vars(module.add_one)["_src"] = module.add_one.src.replace("+ 1", "+ 2")
+    with pytest.raises(OtherText):
+        module.add_one.cache_key  # noqa: B018
+
+
+def test_the_interpreter_leaves_no_names_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from triton.runtime import interpreter
+
+    from mtmc.evaluate.interpreter.names import keep_names_out
+
+    rewriter = interpreter.FunctionRewriter
+    monkeypatch.setattr(rewriter, "_compile_and_exec", rewriter._compile_and_exec)
+    keep_names_out(interpreter)
+    never = "if False:\n    inspect = ast = None\n"  # bound, as far as a text can say
+    own = KERNEL.replace("    at =", "    functools = SIZE * 1 < 2\n    at =")
+    assert audit(HEAD + never + own + "print(inspect, ast)" + TAIL) is None
+    module = load_module(HEAD + never + own, tmp_path / "lacking.py")
+    before = set(vars(module))
+    rewritten = rewriter(module.add_one.fn).rewrite_ast()
+    assert set(vars(module)) - before <= {"interpreter_semantic", "_InterpreterComparison"}
+    assert rewritten.__globals__ is vars(module)
+    for name in set(vars(module)) - before:
+        outcome = audit(HEAD + f"if False:\n    {name} = 1\nx = {name}" + TAIL)
+        assert outcome is not None and outcome.status == "rejected"
 
 
 def test_the_interpreter_is_held_to_the_same_function(tmp_path: Path) -> None:

@@ -173,6 +173,8 @@ class _Refusals:
             return refused_text(node.value)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not may_define(node.name):
             return f"definition of {node.name}"
+        if isinstance(node, ast.FunctionDef) and node.name == "__reduce__" and not self._names.makes_anew(node):
+            return "definition of __reduce__ other than as `return Class, ()`"
         if isinstance(node, ast.arg) and not may_bind(node.arg):
             return f"another meaning of {node.arg}"
         if isinstance(node, ast.ClassDef):

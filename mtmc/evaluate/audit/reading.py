@@ -3,7 +3,8 @@
 Triton takes a kernel by the text of its file. It finds a function's beginning by its line, the interpreter by the last line
 that begins with `def`; a line of a string that does so would be a function which no reader of the tree has seen. And its
 interpreter leaves names of its own behind in the module of a kernel, so that a name which the file does not have is found
-once a kernel has run. Both are refused by the text, for the same answer whatever ran before.
+once a kernel has run. Both are refused by the text, for the same answer whatever ran before. (What a text
+binds on a way that is never taken counts as there; `mtmc.evaluate.interpreter.names` sees to that.)
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ def undefined(text: str, tree: ast.Module) -> list[tuple[int, str]]:
     Names of a function that are assigned later count as there, wherever the assignment stands. text: that of `tree`.
     """
     top = symtable.symtable(text, "<version>", "exec")
-    defined = _GIVEN | _starred(tree)
+    # From Python 3.12 on a comprehension is no scope of the table: what it binds outside of itself is read off the tree.
+    defined = _GIVEN | _starred(tree) | {node.target.id for node in ast.walk(tree) if isinstance(node, ast.NamedExpr)}
     wanted: set[str] = set()
     for scope in _scopes(top):
         for symbol in scope.get_symbols():

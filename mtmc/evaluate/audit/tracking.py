@@ -74,6 +74,16 @@ class Tracking:
         bindings = self._bindings.get(node.id, ()) if isinstance(node, ast.Name) else ()
         return self.is_own(node) and not any(isinstance(value, ast.Constant) for value in bindings)
 
+    def makes_anew(self, reduce: ast.FunctionDef) -> bool:
+        """Whether a `__reduce__` says no more than that a copy is a new object of one of the file's classes: with a state
+        it would set attributes by names made at run time, of whatever it gives."""
+        last = reduce.body[-1]
+        found = last.value if len(reduce.body) == 1 and isinstance(last, ast.Return) else None
+        if not isinstance(found, ast.Tuple) or len(found.elts) != 2 or not isinstance(found.elts[1], ast.Tuple):
+            return False
+        kind = found.elts[0]
+        return isinstance(kind, ast.Name) and kind.id in self._classes and kind.id in self._own
+
     def texts(self, node: ast.AST) -> list[str] | None:
         """The texts that an expression may be: one that stands there, or those that its name is bound to. None: others."""
         bindings = self._bindings.get(node.id, []) if isinstance(node, ast.Name) else [node]

@@ -19,6 +19,7 @@ import numpy as np
 
 from mtmc.evaluate.interpreter import fp8, libdevice
 from mtmc.evaluate.interpreter.fp8 import rounds_to_nearest
+from mtmc.evaluate.interpreter.names import keep_names_out
 
 _Array = np.ndarray[Any, Any]
 
@@ -39,6 +40,7 @@ def prepare(default_precision: str = "tf32") -> None:
         sanitize_overflow=False,  # integers wrap around on a GPU; the check takes half of the interpreter's time
     )
     _patch_language_once(interpreter)
+    keep_names_out(interpreter)
     _correct_bfloat16(interpreter)
     fp8.correct_fp8(interpreter)
     _correct_dot(interpreter.InterpreterBuilder)

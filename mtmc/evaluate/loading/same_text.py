@@ -62,7 +62,12 @@ def _watch() -> None:
         original(self, fn, *rest, **named)
         _compare(fn, self.src)
 
-    JITCallable.__init__ = made
+    @functools.wraps(JITCallable.parse)
+    def parsed(self: Any, parse: Callable[[Any], Any] = JITCallable.parse) -> Any:
+        _compare(self.fn, self.src)  # once more where it is compiled: what a kernel keeps can be changed by then
+        return parse(self)
+
+    JITCallable.__init__, JITCallable.parse = made, parsed
     if os.environ.get("TRITON_INTERPRET") == "1" or "triton.runtime.interpreter" in sys.modules:
         from triton.runtime.interpreter import FunctionRewriter
 
