@@ -28,6 +28,7 @@ from mtmc.evaluate.measure.flags import DONE, HOST_LAST, HOST_LED, LED, Flags
 from mtmc.evaluate.measure.questions import Measured
 from mtmc.evaluate.measure.timing_validation import as_called
 from mtmc.evaluate.measure.wire import Line
+from mtmc.evaluate.reference.effects import CALLS
 from mtmc.evaluate.reference.reference import ExpectedOutputs
 
 N = COUNTED_MOST
@@ -71,6 +72,19 @@ def test_a_call_takes_the_larger_of_host_and_device_time(
         assert found.timing == timing(device)  # the more exact one, with its own interval
     else:
         assert found.timing.trials == 12 + 5 * N
+
+
+def test_a_last_flag_that_comes_too_early_hides_little():
+    """The outputs are taken when it is up, and that waits for the calls that are still at work."""
+    honest, early = Rounds(N), Rounds(N)
+    honest.add(Moments(0.4, 0.41, 3.2, 3.21, 3.4))
+    early.add(Moments(0.0, 0.0, 0.1, 0.1, 3.4))
+    assert honest.seen == [pytest.approx(0.2)]  # taking is no part of a call
+    assert early.seen[0] >= 0.2 * (N + LEAD) / (N + LEAD + 1) - 0.001
+
+
+def test_a_model_that_keeps_something_is_called_no_more_often_than_it_is_checked_in_a_row():
+    assert LEAD + counted_calls(0.01, SLOTS, keeps=True) == CALLS
 
 
 @pytest.mark.parametrize(

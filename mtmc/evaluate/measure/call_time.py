@@ -14,10 +14,14 @@ In milliseconds a call, without what handing over the outputs takes (measured on
     host  = (host_last - host_led) / counted calls
     seen  = the larger of (done - led) / counted calls and (done - start) / (calls + 1)
 
+Of the rounds the lower eighth is taken, as of walls (see `clock`): what else the machine does only adds to them, and of each
+round outputs are compared.
+
 A loop that is long enough takes the larger of host and device time for each call: the one waits for the other. The word that
 the host has returned is the candidate's, so it is held against the clock: where `seen` is more than the larger of both by
 more than the slack, `seen` is the time a call. What a forged word can hide is host time, down to the device's time, and the
-second term of `seen` leaves of that 1 / (calls + 1) at most: the work of all calls lies between start and done.
+second term of `seen` leaves of that 1 / (calls + 1) at most: the work of all calls lies between start and done. A forged
+last flag gains no more than `TAKE_MS` a round: the outputs that are compared are taken at once, and that is timed, too.
 """
 
 from __future__ import annotations
@@ -26,7 +30,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from mtmc.evaluate.check.layout import aligned
-from mtmc.evaluate.measure.clock import OUTPUT_MS, OverheadTable, Timing, median, slack_ms, summarize
+from mtmc.evaluate.measure.clock import OUTPUT_MS, OverheadTable, Timing, lower_eighth, slack_ms, summarize
+from mtmc.evaluate.reference.effects import CALLS
 
 LEAD = 2
 """Calls before those that are counted: the host gets ahead of the device, and the allocator gets its blocks."""
@@ -43,6 +48,8 @@ ROUND_MS = 1.5
 """Device time that a round may take, as far as that leaves `COUNTED_LEAST` calls."""
 START_MS = 0.02
 """From the start to the device's first work, and from its last work to the oracle's eyes."""
+TAKE_MS = 0.2
+"""From the start to the device's first work, and until the device has gone over from one process to the other."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +91,14 @@ class LoopBudget:
 
 @dataclass(frozen=True)
 class Moments:
-    """When the oracle saw what, in milliseconds from the start, see above."""
+    """When the oracle saw what, in milliseconds from the start, see above. taken: when it had the outputs that are compared,
+    less what taking them takes on a device that does nothing else."""
 
     host_led: float
     led: float
     host_last: float
     done: float
+    taken: float = 0.0
 
 
 @dataclass
@@ -109,7 +118,7 @@ class Rounds:
         """Note a round."""
         self.hosts.append(max(0.0, moments.host_last - moments.host_led) / self.counted)
         steady = (moments.done - moments.led) / self.counted
-        whole = (moments.done - START_MS) / (self.counted + LEAD + 1)
+        whole = max(moments.done - START_MS, moments.taken - TAKE_MS) / (self.counted + LEAD + 1)
         self.seen.append(max(steady, whole, 0.0))
 
 
@@ -121,8 +130,14 @@ class CallTime:
     host_ms: float
 
 
-def counted_calls(device_ms: float, slots: int = SLOTS) -> int:
-    """Calls that a round counts, by the device time of one: as many as there are slots for, so that all can be compared."""
+def counted_calls(device_ms: float, slots: int = SLOTS, keeps: bool = False) -> int:
+    """Calls that a round counts, by the device time of one: as many as there are slots for, so that all can be compared.
+
+    keeps: whether the model keeps something from call to call: then as many calls as are checked in a row (a cache of keys
+    may have room for no more).
+    """
+    if keeps:
+        return CALLS - LEAD
     return max(COUNTED_LEAST, min(COUNTED_MOST, slots, int(ROUND_MS / max(device_ms, 1e-3))))
 
 
@@ -130,16 +145,15 @@ def call_time(rounds: Rounds, device: Timing, overheads: OverheadTable) -> CallT
     """The time a call. device: of one call, behind the gate; of one that waits for the device, from its call to its end."""
     more = OUTPUT_MS * max(0, rounds.outputs - 1)
     hosts = [max(0.0, each - overheads.loop_host_ms - more) for each in rounds.hosts]
-    host_ms = median(hosts)
+    host_ms = lower_eighth(hosts)
     over = overheads.loop.ms(rounds.output_bytes, rounds.outputs)
     seen = [max(0.0, each - over) for each in rounds.seen]
     trials = device.trials + rounds.counted * len(hosts)
     explained = max(device.median_ms, host_ms)
-    if median(seen) - explained > slack_ms(median(rounds.seen), over):
+    if lower_eighth(seen) - explained > slack_ms(lower_eighth(rounds.seen), over):
         return CallTime(_of(seen, trials), host_ms)
     return CallTime(_of(hosts, trials) if host_ms > device.median_ms else device, host_ms)
 
 
 def _of(samples: Sequence[float], trials: int) -> Timing:
-    timing = summarize(samples)
-    return Timing(timing.median_ms, timing.low_ms, timing.high_ms, trials)
+    return Timing(lower_eighth(samples), min(samples), summarize(samples).high_ms, trials)

@@ -86,17 +86,22 @@ class CallsInARow:
         for seed in sets.seeds:
             self._fill(sets, seed, [slot for slot in lies if lies[slot] == seed])
         self._backend.synchronize()
+        own = self._taken(slots, compared, room, time.perf_counter())
         start = time.perf_counter()
         self._asked.open_gate()
         moments = self._asked.await_loop(serial, start)
-        for call in compared:
-            self._pieces[slots[call]].take(room, wait=False)
-        self._backend.synchronize()
-        moments = replace(moments, done=(time.perf_counter() - start) * 1e3)
+        moments = replace(moments, taken=self._taken(slots, compared, room, start) - own)
         said = self._asked.hear(Returned)
         for call in compared:
             self._compare(said, sets.case(lies[slots[call]]), slots[call], f"call {call + 1} of {calls} in a row")
         return moments, sizes
+
+    def _taken(self, slots: tuple[int, ...], compared: list[int], room: int, start: float) -> float:
+        """Take the outputs of the calls that are compared. room: bytes of each. Returns: milliseconds from `start`."""
+        for call in compared:
+            self._pieces[slots[call]].take(room, wait=False)
+        self._backend.synchronize()
+        return (time.perf_counter() - start) * 1e3
 
     def _fill(self, sets: _Sets, seed: int, slots: list[int]) -> None:
         if not slots:

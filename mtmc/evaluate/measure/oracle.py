@@ -76,8 +76,8 @@ TIMING_BUDGETS: dict[Depth, TimingBudget] = {
     "verify": TimingBudget(least=20, most=100, precision=0.003, seconds=0.5),
 }
 LOOP_BUDGETS: dict[Depth, LoopBudget] = {
-    "screen": LoopBudget(least=3, most=5, seconds=0.004, long_seconds=0.02),
-    "verify": LoopBudget(least=5, most=11, seconds=0.02, long_seconds=0.1),
+    "screen": LoopBudget(least=4, most=6, seconds=0.008, long_seconds=0.03),
+    "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1),
 }
 
 
@@ -257,11 +257,12 @@ class Oracle:
     ) -> Measured:
         """What was found of one call at a time, as the version's user has it: with what the host takes in calls in a row."""
         assert self._overhead is not None
-        counted = counted_calls(found.timing.median_ms, max(COUNTED_LEAST, state.slots.count))
+        keeps = reference.calibration is not None and bool(reference.calibration.effects.state)
+        counted = counted_calls(found.timing.median_ms, max(COUNTED_LEAST, state.slots.count), keeps)
         rounds = examination.in_a_row(reference.timed, number, counted, budget, state.slots)
         expected = reference.timed(self._seed())
         if not expected.changed_inputs:
-            eager.in_a_row(expected.inputs, budget)
+            eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, keeps)
         called = call_time(rounds, found.timing, self._overhead)
         return as_called(found, called, eager.hosts, state.task.cuda_graph)
 

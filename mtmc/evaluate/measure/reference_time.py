@@ -59,18 +59,24 @@ class ReferenceClock:
             return forward()
         return self._open(forward) if self.gateable is False else self._gated(forward)
 
-    def in_a_row(self, inputs: Sequence[Any], budget: LoopBudget) -> None:
-        """Note what the host takes a call, where calls follow one another. inputs: of all of them; it leaves them as they
-        are."""
+    def in_a_row(
+        self, restart: Callable[[], None], model: Any, inputs: Sequence[Any], budget: LoopBudget, keeps: bool
+    ) -> None:
+        """Note what the host takes a call, where calls follow one another.
+
+        restart: lets the model keep what it keeps at first. inputs: of all calls; it leaves them as they are. keeps: see
+        `counted_calls`.
+        """
         if not self.times:
             return
-        counted, started = counted_calls(median(self.times)), time.monotonic()
+        counted, started = counted_calls(median(self.times), keeps=keeps), time.monotonic()
         while not budget.enough(len(self.hosts), time.monotonic() - started):
+            restart()
             for _ in range(LEAD):
-                self._model(*inputs)
+                model(*inputs)
             begun = time.perf_counter()
             for _ in range(counted):
-                self._model(*inputs)
+                model(*inputs)
             self.hosts.append((time.perf_counter() - begun) * 1e3 / counted)
             self._backend.synchronize()
 

@@ -209,8 +209,12 @@ class Reference:
 
     def from_start(self, *inputs: Any) -> Any:
         """The model's result from what it keeps at first, of a reference that is calibrated."""
-        self.restart(None if self.calibration is None else self.calibration.effects)
+        self.restarted()
         return self.model(*inputs)
+
+    def restarted(self) -> None:
+        """Let the model of a reference that is calibrated keep what it kept when it was constructed. Raises: TaskError."""
+        self.restart(None if self.calibration is None else self.calibration.effects)
 
     def observed(self, model: Any, inputs: list[Any], seed: int) -> tuple[list[Any], Effects]:
         """Leaves of a model's result, with copies of what it leaves behind after them, and what that is.
