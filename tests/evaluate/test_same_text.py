@@ -110,9 +110,17 @@ def test_lines_of_a_main_module_go_and_all_others_keep_their_numbers() -> None:
         "object = torch.ones(1)",
         "from math import pi as super",
         "def type(x): return torch.ones(1)\nclass A:\n    def f(self): type(self).copy_ = f",
+        # letters that Python takes for others
+        "\uff45val('1')",
+        "import \uff4fs",
+        "torch.\uff4fs",
+        "x = torch.utils.\uff44ata",
         # a kernel that is another one
         "@triton.jit\ndef k(x): pass\nk._src = 'def k(x): 1'",
         "@triton.jit\ndef k(x): pass\nk.fn = 1",
+        "class K(triton.runtime.jit.JITFunction):\n    def parse(self):\n        return super().parse().body",
+        "from triton import JITFunction\nclass K(JITFunction):\n    src = 'def k(x): pass'",
+        "class K(tl.core.tensor): pass",
         "@triton.jit\ndef k(x): pass\nsetattr(k, 'f' + 'n', 1)",
         "class A:\n    fn = 1\ndef f(k):\n    k.fn = 1",
         "@triton.jit\ndef k(x): pass\nk.rewritten_fn.update({1: 2})",

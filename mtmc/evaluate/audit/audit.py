@@ -41,13 +41,13 @@ from mtmc.evaluate.audit.denylist import (
     FORBIDDEN_MODULES,
     FORBIDDEN_NAMES,
     FOREIGN,
-    NOT_TO_DERIVE,
     OF_KERNELS,
     is_module,
     is_patchable,
     leads_on,
     may_bind,
     may_define,
+    may_derive,
     may_name_forbidden,
     refused_attribute,
     refused_format,
@@ -179,7 +179,7 @@ class _Refusals:
             return f"another meaning of {node.arg}"
         if isinstance(node, ast.ClassDef):
             paths = [self._names.path(base) for base in node.bases]
-            return next((f"a subclass of {path}" for path in paths if path in NOT_TO_DERIVE), None)
+            return next((f"a subclass of {path}" for path in paths if path and not may_derive(path)), None)
         if isinstance(node, ast.MatchClass) and (node.patterns or node.kwd_patterns):
             return "a class pattern with attributes"
         return None

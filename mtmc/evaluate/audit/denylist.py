@@ -292,6 +292,11 @@ def may_bind(name: str) -> bool:
     return name not in ("super", "object") and (_DUNDER.fullmatch(name) is None or name in OWN_DUNDERS)
 
 
+def may_derive(path: str) -> bool:
+    """Whether a file may have a subclass of a class: one of Triton's could give another text for the kernel that it is."""
+    return path not in NOT_TO_DERIVE and path.split(".")[0] != "triton"
+
+
 def may_define(name: str) -> bool:
     """Whether a file may have a function or class of a name."""
     if name in FORBIDDEN_NAMES:
