@@ -11,6 +11,7 @@ from typing import Any
 
 from mtmc.cli.command import Command
 from mtmc.errors import ConfigError, MtmcError, TaskError
+from mtmc.files import write_whole
 
 _WHOLE = {"auto": None, "yes": True, "no": False}
 
@@ -35,6 +36,8 @@ def _optimize(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
             args,
             kwargs,
             whole=_WHOLE[arguments.whole],
+            cache=arguments.cache,
+            anew=config.out is not None,
             **parts,
             budget=config.budget,
             seed=config.seed,
@@ -123,7 +126,18 @@ def _told(found: Any, folder: Path) -> str:
     record = found.mtmc
     if isinstance(record, Record):
         return f"{record.text}\n\n{folder / 'pieces'} has a run for each piece, {folder / 'summary.json'} all figures"
+    if record.result is None:
+        return _of_cache(record, folder)
     return summary(record.result)
+
+
+def _of_cache(record: Any, folder: Path) -> str:
+    """What the cache has, whose version is written where that of a search would be."""
+    told = f"{record.found}: --no-cache or out=FOLDER searches anew"
+    if not record.versions:
+        return f"{told}\nthe original is used: {record.reason}"
+    write_whole(folder / "best.py", record.versions[0])
+    return f"{told}\n{folder / 'best.py'} is the version"
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -133,6 +147,12 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODULE:FUNCTION",
         required=True,
         help="a function that returns example inputs: a tuple of positional or a dict of keyword arguments",
+    )
+    parser.add_argument(
+        "--no-cache",
+        dest="cache",
+        action="store_false",
+        help="search even where the cache has what was found before (so does out=FOLDER), and keep nothing in it",
     )
     parser.add_argument(
         "--whole",
@@ -150,7 +170,7 @@ OPTIMIZE = Command(
     run=_optimize,
     arguments=_arguments,
     summary="find kernels for a live model, a whole network too",
-    usage="MODULE:FUNCTION --inputs MODULE:FUNCTION [--whole auto|yes|no] [SETTING=VALUE ...]",
+    usage="MODULE:FUNCTION --inputs MODULE:FUNCTION [--whole auto|yes|no] [--no-cache] [SETTING=VALUE ...]",
     description="Search kernels for the submodules that take a model's time, and keep those with which the whole is faster."
     "\n\n  mtmc optimize models:make_model --inputs models:make_inputs budget=64 evaluator=gpu out=runs/model",
     epilog=_settings_help,

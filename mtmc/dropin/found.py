@@ -57,10 +57,10 @@ def found_in(entry: Entry, task: Task) -> Found:
     return Found(*times, entry.evaluations, True, entry.made, entry.run, task.tolerance.text)
 
 
-def lookup_for(settings: Mapping[str, Any]) -> Lookup | None:
+def lookup_for(settings: Mapping[str, Any], anew: bool) -> Lookup | None:
     """The question to the cache for a search with these settings, None where nothing can be kept of such a search.
 
-    A search that is asked for in a folder of its own (`out`) is made, and what it finds is kept.
+    anew: whether a search is made even so; then what it finds is kept.
     Raises: RunError if the cache's folder is not the user's alone; ConfigError, EvaluatorError as `mtmc.search.search`.
     """
     asked = Asked.of(settings)
@@ -69,7 +69,7 @@ def lookup_for(settings: Mapping[str, Any]) -> Lookup | None:
         return None
     cache = WinnerCache()
     cache.check()
-    return Lookup(asked, cache, reads=settings.get("out") is None)
+    return Lookup(asked, cache, reads=not anew)
 
 
 def entry_of(

@@ -26,6 +26,7 @@ def optimize(
     example_kwargs: Mapping[str, Any] | None = None,
     *,
     cache: bool = True,
+    anew: bool | None = None,
     tolerance: Declared = None,
     **settings: Any,
 ) -> Any:
@@ -38,7 +39,8 @@ def optimize(
     example_inputs: the positional arguments of one call (or the only one, a tensor); example_kwargs: its keyword
     arguments. settings: those of `mtmc.search.search` (budget, strategy, policy, coder, evaluator, seed, out, ...).
     cache: whether what was found before for such a module, whatever its weights, is used instead of a search with the same
-    settings and no larger budget, and what is found now is kept (`mtmc cache`). With `out` there is always a search.
+    settings and no larger budget, and what is found now is kept (`mtmc cache`).
+    anew: whether there is a search whatever the cache has; None: where `out` is given, so that the folder holds one.
     tolerance: how far outputs may be from the module's, as a task's file would declare it: {"atol": 1e-3, "rtol": 1e-2},
     {"steps": 1} or "kernelbench" (`mtmc.task.tolerance`).
 
@@ -47,7 +49,8 @@ def optimize(
         RunError, EvaluatorError as `mtmc.search.search` does; RunError if others may write to the cache's folder.
     """
     refuse_module(module)
-    lookup = lookup_for(settings) if cache else None
+    searched = settings.get("out") is not None if anew is None else anew
+    lookup = lookup_for(settings, searched) if cache else None
     known = None if lookup is None else lookup.shapes
     capture = capture_module(module, example_inputs, example_kwargs, known=known, tolerance=tolerance)
     if lookup is not None and lookup.entry is not None:

@@ -50,6 +50,7 @@ def optimize(
     whole: bool | None = None,
     whole_settings: WholeSettings | None = None,
     cache: bool = True,
+    anew: bool | None = None,
     **settings: Any,
 ) -> Any:
     """Search for faster kernels for a module or a whole network, and return it with those that make it faster.
@@ -62,7 +63,7 @@ def optimize(
 
     example_inputs: the positional arguments of one call (or the only one, a tensor); example_kwargs: its keyword
     arguments. whole: whether it is treated as a whole network; None: where it is too large for one search.
-    cache: as of `mtmc.dropin.optimize`; a piece of a whole network is not searched again in the same network.
+    cache, anew: as of `mtmc.dropin.optimize`; a piece of a whole network is not searched again in the same network.
     settings: those of `mtmc.search.search`; `budget` is for all searches together, `out` a folder for all of them.
 
     Raises: TaskError where the model does not run on the example inputs; ConfigError, RunError, EvaluatorError as
@@ -70,14 +71,15 @@ def optimize(
     """
     args = positional(example_inputs)
     if whole is False:
-        return optimize_module(module, args, example_kwargs, cache=cache, **settings)
+        return optimize_module(module, args, example_kwargs, cache=cache, anew=anew, **settings)
     asked = whole_settings or WholeSettings()
     module = _without_record(module)
     refuse_module(module)
     live = LiveModel(module, args, dict(example_kwargs or {}))
     if whole is None and not _is_large(live, asked.limits):
-        return optimize_module(module, args, example_kwargs, cache=cache, **settings)
-    return _optimized(live, asked, settings, cache)
+        return optimize_module(module, args, example_kwargs, cache=cache, anew=anew, **settings)
+    anew = settings.get("out") is not None if anew is None else anew
+    return _optimized(live, asked, settings, cache, anew)
 
 
 def _is_large(live: LiveModel, limits: Limits) -> bool:
@@ -102,7 +104,9 @@ def _without_record(module: Any) -> Any:
     return made
 
 
-def _optimized(live: LiveModel, asked: WholeSettings, settings: Mapping[str, Any], cache: bool) -> nn.Module:
+def _optimized(
+    live: LiveModel, asked: WholeSettings, settings: Mapping[str, Any], cache: bool, anew: bool
+) -> nn.Module:
     """The model with its winners. settings: those of a search."""
     budget, out, rest = checked(settings)
     evaluator = components.resolve("evaluator", settings.get("evaluator", "lab"))
@@ -111,7 +115,7 @@ def _optimized(live: LiveModel, asked: WholeSettings, settings: Mapping[str, Any
     with _folder(out) as folder, unchanged(live.model):
         pieces = folder / PIECES
         campaign = Campaign(
-            live.model, profile, live.take, evaluator, budget, pieces, rest, asked.limits, of_cache, out is None
+            live.model, profile, live.take, evaluator, budget, pieces, rest, asked.limits, of_cache, not anew
         )
         campaign.run()
         for each in campaign.searches.values() if of_cache is not None else ():

@@ -254,6 +254,7 @@ MODELS = """
 import torch
 from torch import nn
 def make_model(): return nn.Sequential(*(nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 16), nn.GELU()) for _ in range(3)))
+def make_one(): return nn.Sequential(nn.LayerNorm(16), nn.GELU())
 def make_inputs(): return (torch.randn(4, 16),)
 def by_name(): return {"input": torch.randn(4, 16)}
 def a_tensor(): return torch.randn(4, 16)
@@ -279,6 +280,22 @@ def test_the_command_prints_one_table_and_writes_it(models: Path, capsys: pytest
     assert "| Sequential * |" in told and told.count("| **the whole,") == 2 and "there/summary.json" in told
     assert (models / "there" / "table.md").read_text().strip() in told
     assert (models / "there" / "pieces" / "01-Sequential" / "best.py").exists()
+
+
+def test_the_command_reads_the_cache_unless_it_is_told_not_to(
+    models: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MTMC_CACHE", str(models / "cache"))
+    command = ["optimize", "toymodels:make_one", "--inputs", "toymodels:make_inputs", "--whole", "no", "budget=2"]
+    command += ["evaluator=counter", "policy=heuristic", "dumps=false"]
+    told = []
+    for more in ([], [], ["--no-cache"], ["out=there"]):
+        assert main([*command, *more]) == 0
+        told.append(capsys.readouterr().out)
+    assert ["from the cache" in each for each in told] == [False, True, False, False]
+    runs = sorted((models / "runs").iterdir())
+    assert [(each / "run.sqlite").exists() for each in runs] == [True, False, True]
+    assert (runs[0] / "best.py").read_text() == (runs[1] / "best.py").read_text() and str(runs[1].name) in told[1]
 
 
 @pytest.mark.parametrize(

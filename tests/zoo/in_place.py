@@ -72,7 +72,7 @@ def _fastest(result: SearchResult, capture: Capture) -> str | None:
     if best is None:
         return None
     # A search that stays at its root has asked for no guards.
-    return handed_out(best, result.guards or Rewriter().guards(capture.task))
+    return handed_out(best, result.guards or Rewriter().guards(capture.task), result.tolerance)
 
 
 def _compare(made: Example, capture: Capture, source: str) -> str:
