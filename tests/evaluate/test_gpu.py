@@ -61,7 +61,7 @@ def test_memory_is_mapped_behind_a_closed_gate_and_each_time_elsewhere() -> None
     backend.warm_up()
     backend.share(flags)
     fd, memory = backend.create(64 << 20)
-    memory.zero_()
+    memory.zero_().add_(0)  # a kernel's first launch loads it, which waits for the device
     backend.synchronize()
     window, addresses = backend.window(os.dup(fd), memory.numel()), []
     for serial in range(1, 5):

@@ -22,7 +22,7 @@ from mtmc.evaluate.measure.examination import Prefetcher
 from mtmc.evaluate.measure.gpu_worker import GpuWorker, exception_line
 from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
-from mtmc.evaluate.measure.questions import ENDED, Answer, Measured
+from mtmc.evaluate.measure.questions import ENDED, About, Answer, Measured
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool
@@ -40,6 +40,13 @@ FORWARD = "    def forward(self, x):\n"
 @pytest.fixture(scope="module")
 def evaluator() -> Iterator[GpuEvaluator]:
     with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1), backend="host") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def staying() -> Iterator[GpuEvaluator]:
+    """One whose processes stay for three candidates."""
+    with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1, reuse=3), backend="host") as opened:
         yield opened
 
 
@@ -67,7 +74,9 @@ def test_an_honest_kernel_is_measured(evaluator: GpuEvaluator, depth: Depth):
     assert 0 < outcome.metrics["occupancy"] <= 1 and {"spills", "shared_memory"} <= set(outcome.metrics)
 
 
-def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(monkeypatch: pytest.MonkeyPatch):
+def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(
+    staying: GpuEvaluator, monkeypatch: pytest.MonkeyPatch
+):
     fresh, kinds = GpuWorker._fresh, list[bool]()
 
     def counted(worker: GpuWorker, locked: bool) -> Any:
@@ -77,27 +86,25 @@ def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(monkeyp
     monkeypatch.setattr(GpuWorker, "_fresh", counted)
     wrong = changed("value / tl.sum(value, axis=0)", "value / tl.max(value, axis=0)")
     smaller = dataclasses.replace(SMALL, full=Variant("full", (("rows", 6), ("cols", 96))))
-    settings = GpuSettings(builders=1, timeout_s=20.0, check_variants=1, reuse=3)
-    with GpuEvaluator(settings, backend="host") as evaluator:
-        assert found(evaluator, HONEST).ok
-        before = len(kinds)  # with the one that was calibrated in
-        assert found(evaluator, f"{HONEST}# 1\n").ok
-        assert found(evaluator, f"{HONEST}# 2\n").ok
-        assert len(kinds) == before
-        assert found(evaluator, f"{HONEST}# 3\n").ok  # the fourth
-        assert len(kinds) == before + 1
-        assert found(evaluator, wrong).status == "wrong_result"
-        assert len(kinds) == before + 1
-        assert found(evaluator, HONEST).ok  # after a wrong one
-        assert len(kinds) == before + 2
-        assert found(evaluator, HONEST, task=smaller).ok
-        assert len(kinds) == before + 2
-        [worker] = evaluator._all
-        worker._stayed = dataclasses.replace(worker._stayed, token="0" * 32)  # as where the shared memory was made anew
-        assert found(evaluator, HONEST).ok
-        assert len(kinds) == before + 3
-        assert found(evaluator, HONEST, "verify").ok
-        assert len(kinds) == before + 4
+    assert found(staying, HONEST).ok
+    before = len(kinds)  # with the one that was calibrated in
+    assert found(staying, f"{HONEST}# 1\n").ok
+    assert found(staying, f"{HONEST}# 2\n").ok
+    assert len(kinds) == before
+    assert found(staying, f"{HONEST}# 3\n").ok  # the fourth
+    assert len(kinds) == before + 1
+    assert found(staying, wrong).status == "wrong_result"
+    assert len(kinds) == before + 1
+    assert found(staying, HONEST).ok  # after a wrong one
+    assert len(kinds) == before + 2
+    assert found(staying, HONEST, task=smaller).ok
+    assert len(kinds) == before + 2
+    [worker] = staying._all
+    worker._stayed = dataclasses.replace(worker._stayed, token="0" * 32)  # as where the shared memory was made anew
+    assert found(staying, HONEST).ok
+    assert len(kinds) == before + 3
+    assert found(staying, HONEST, "verify").ok
+    assert len(kinds) == before + 4
 
 
 def test_an_output_may_lie_in_another_order(evaluator: GpuEvaluator):
@@ -344,20 +351,19 @@ def test_a_random_reference_is_refused(evaluator: GpuEvaluator):
         found(evaluator, HONEST, task=random)
 
 
-def test_tasks_that_are_refused_take_no_process(caplog: pytest.LogCaptureFixture):
+def test_tasks_that_are_refused_take_no_process(staying: GpuEvaluator, caplog: pytest.LogCaptureFixture):
     random = dataclasses.replace(SMALL, source=SMALL.source.replace("x * self.weight", "x * torch.rand_like(x)"))
-    with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1, reuse=2), backend="host") as evaluator:
-        assert found(evaluator, HONEST).ok
-        [worker] = evaluator._all
-        for _ in range(worker._settings.spares + 3):
-            with pytest.raises(TaskError, match="determin"):
-                found(evaluator, HONEST, "verify", task=random)
-        assert worker._ready.qsize() <= worker._settings.spares + 1
+    assert found(staying, HONEST).ok
+    [worker] = staying._all
+    for _ in range(worker._settings.spares + 3):
         with pytest.raises(TaskError, match="determin"):
-            worker.examine(task=random, source="", depth="screen", check_variants=1, limit_s=20.0, baseline="eager")
-        assert worker._unwanted
-        assert found(evaluator, HONEST, "verify").ok
-        assert not worker._unwanted
+            found(staying, HONEST, "verify", task=random)
+    assert worker._ready.qsize() <= worker._settings.spares + 1
+    with pytest.raises(TaskError, match="determin"):
+        worker.examine(task=random, source="", depth="screen", check_variants=1, limit_s=20.0, baseline="eager")
+    assert worker._unwanted
+    assert found(staying, HONEST, "verify").ok
+    assert not worker._unwanted
     assert "did not start" not in caplog.text
 
 
@@ -395,12 +401,10 @@ load_compiler()
 def test_builders_are_ready_before_anything_is_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     """A baseline of eager mode builds nothing, and its process finds Triton's launcher in the builders' cache."""
     done: list[str] = []
-    run = Pool.run
 
-    def noting(pool: Pool, function: Any, *rest: Any, **more: Any) -> JobResult:
-        result = run(pool, function, *rest, **more)
+    def noting(_: Pool, function: Any, *rest: Any, **more: Any) -> JobResult:
         done.append(function.__qualname__)
-        return result
+        return JobResult("ok")
 
     def examine(*_: Any, **__: Any) -> None:
         raise LookupError(done.copy())
@@ -408,6 +412,7 @@ def test_builders_are_ready_before_anything_is_examined(monkeypatch: pytest.Monk
     monkeypatch.setattr(Pool, "run", noting)
     monkeypatch.setattr(GpuWorker, "warm_up", lambda self: None)
     monkeypatch.setattr(GpuWorker, "examine", examine)
+    monkeypatch.setattr(GpuWorker, "about", lambda self: About(None))
     settings = GpuSettings(builders=1, baselines=("eager",))
     with GpuEvaluator(settings, backend="host") as opened, pytest.raises(LookupError, match="ready"):
         opened.baselines(dataclasses.replace(SMALL, name="never_seen"))
