@@ -37,6 +37,7 @@ from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import refused_import, taken
 from mtmc.evaluate.loading.clean_import import import_alone
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.evaluate.sandbox.lockdown import Mode, sandbox_mode
 from mtmc.evaluate.sandbox.seccomp import Profile
 from mtmc.evaluate.settings import require_numbers
@@ -103,7 +104,7 @@ class LabEvaluator(Evaluator):
         self._check = Pool(self._pool_settings(warm_check, interpret, "keeper", sandbox))
         self._closed = False
         self._read: dict[str, Resources] = {}  # by hash of the compiled kernel
-        self._admitted: dict[Task, str] = {}  # why a task is undecided, "" where it is not
+        self._admitted: dict[Task, Weaknesses] = {}
         self._admission = threading.Lock()
         self._floors: dict[Task, Floor] = {}
         self._floors_lock = threading.Lock()
@@ -157,7 +158,7 @@ class LabEvaluator(Evaluator):
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
-        undecided = self._admit(request.task)
+        told = self._admit(request.task)
         built = self._job(self._build, "build", build, request, {"target_name": self._settings.target})
         if isinstance(built, Outcome):
             return built
@@ -175,7 +176,8 @@ class LabEvaluator(Evaluator):
             return counted
         unsound = self._unearned(request, pinned, counted) or _other_launches(built, counted)
         unsound = unsound or self._other_results(request.task, counted)
-        return unsound or replace(self._estimate(built, checked.metrics, counted), undecided=undecided)
+        metrics = {**checked.metrics, **told.metrics}
+        return unsound or replace(self._estimate(built, metrics, counted), undecided=told.undecided)
 
     def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
         """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
@@ -221,21 +223,21 @@ class LabEvaluator(Evaluator):
         message = f"at the full shapes, in programs drawn in secret, the forward writes {found}"
         return Outcome("wrong_result", diagnosis=Diagnosis("estimate", "WrongValues", message))
 
-    def _admit(self, task: Task) -> str:
-        """Look a task over, once, and tell what is weak about it. Returns: `Outcome.undecided` of its versions.
+    def _admit(self, task: Task) -> Weaknesses:
+        """Look a task over, once, and tell what is weak about it.
 
         Raises: TaskError if it cannot be searched."""
         with self._admission:
             if task in self._admitted:
                 return self._admitted[task]
             result = self._check.run(weaknesses, {"task": task})
-            undecided = self._admitted[task] = "" if result.value is None else result.value.undecided
+            told = self._admitted[task] = result.value or Weaknesses()
         if result.value is None:
             _log.warning("task %s could not be looked over: %s", task.name, result.status)
-            return undecided
-        for warning in result.value.sentences:
+            return told
+        for warning in told.sentences:
             _log.warning("task %s: %s", task.name, warning)
-        return undecided
+        return told
 
     def _floor(self, task: Task) -> Floor:
         """See `mtmc.evaluate.counting.floor.floor`; found once for a task. Raises: TaskError, EvaluatorError."""

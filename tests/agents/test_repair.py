@@ -169,7 +169,7 @@ def test_amd_has_no_split_products() -> None:
 
 
 def test_an_output_on_the_wrong_device_gets_the_inputs() -> None:
-    source = source_of("device_written_out").replace('device="cuda", ', "")
+    source = source_of("device_left_out")
     line = 1 + source.splitlines().index(next(x for x in source.splitlines() if "power_kernel[" in x))
     message = "argument out_ptr of power_kernel is a tensor on the cpu, not on a GPU"
     fixed = fix(source, diagnosed("ValueError", message, line), HARDWARE)

@@ -57,7 +57,7 @@ from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.hardware import Hardware
-from mtmc.outcome import REFERENCE_ERROR, WIDENED, Diagnosis
+from mtmc.outcome import REFERENCE_ERROR, Diagnosis
 from mtmc.protocols import Depth
 from mtmc.task import Task
 from mtmc.tree import source_hash
@@ -241,7 +241,7 @@ class Oracle:
         metrics["loop_s"] = time.perf_counter() - profiled
         if reference.calibration is not None and (error := reference.calibration.error) is not None:
             metrics[REFERENCE_ERROR] = error
-            metrics |= {WIDENED: wider} if (wider := reference.calibration.widened) else {}
+            metrics |= reference.calibration.metrics
         told = state.admission
         return replace(found, metrics={**found.metrics, **metrics}, warnings=told.warnings, undecided=told.undecided)
 

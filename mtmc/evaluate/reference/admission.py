@@ -61,7 +61,7 @@ class Admission:
     @property
     def weaknesses(self) -> Weaknesses:
         """What is told of the task."""
-        return Weaknesses(self.warnings, self.undecided)
+        return Weaknesses(self.warnings, self.undecided, self.calibration.metrics)
 
 
 def admit(task: Task, device: str, folder: Path) -> Admission:

@@ -21,6 +21,7 @@ from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.running_sums import RunningSums
 from mtmc.evaluate.reference.tf32 import library_precision
+from mtmc.outcome import REFERENCE_ERROR, WIDENED
 from mtmc.task.reference import flat_tensors
 from mtmc.task.tolerance import DEFAULT, Tolerance
 
@@ -47,6 +48,11 @@ class Calibration:
     def widened(self) -> float:
         """What was added to the absolute tolerance of an output at most, since the reference itself comes near it."""
         return max((each.slack for each in self.precisions if each is not None), default=0.0)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """By how much the tolerance is widened, and the reference's own error, for outcomes; none where it is not."""
+        return {WIDENED: self.widened, REFERENCE_ERROR: self.error or 0.0} if self.widened else {}
 
 
 class WideReference(Protocol):

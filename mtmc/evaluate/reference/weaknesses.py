@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Weaknesses:
-    """warnings: sentences on what a kernel could leave out unnoticed. undecided: see `mtmc.outcome.Outcome`."""
+    """warnings: sentences on what a kernel could leave out unnoticed. undecided: see `mtmc.outcome.Outcome`. metrics: of all
+    outcomes of the task: by how much its tolerance is widened and why, none where it is not."""
 
     warnings: tuple[str, ...] = ()
     undecided: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -4,7 +4,7 @@
 task: scaled_add
 status: build_error
 kind: NameError
-says: factor is not defined
+says: 'factor' is not defined
 rules: none
 """
 

@@ -1,7 +1,7 @@
 # ruff: noqa
 """Sums over parts of a row whose exponentials are not masked.
 
-task: softmax_rows
+task: row_logistic
 status: wrong_result
 kind: WrongValues
 says: the worst is at
@@ -15,24 +15,20 @@ from torch import nn
 
 
 @triton.jit
-def softmax_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
+def logistic_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
     row = tl.program_id(0)
     index = tl.arange(0, BLOCK)
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, cols, BLOCK):
         inside = start + index < cols
         x = tl.load(x_ptr + row * cols + start + index, mask=inside, other=0.0)
-        total += tl.exp(x)
-    whole = tl.sum(total, axis=0)
-    for start in range(0, cols, BLOCK):
-        at = start + index
-        x = tl.load(x_ptr + row * cols + at, mask=at < cols, other=0.0)
-        tl.store(out_ptr + row * cols + at, tl.exp(x) / whole, mask=at < cols)
+        total += 1.0 / (1.0 + tl.exp(-x))
+    tl.store(out_ptr + row, tl.sum(total, axis=0))
 
 
 class ModelNew(nn.Module):
     def forward(self, x):
         rows, cols = x.shape
-        out = torch.empty_like(x)
-        softmax_kernel[(rows,)](x, out, cols, BLOCK=64)
+        out = torch.empty(rows, device=x.device, dtype=x.dtype)
+        logistic_kernel[(rows,)](x, out, cols, BLOCK=64)
         return out

@@ -4,7 +4,7 @@
 task: scaled_add
 status: build_error
 kind: NameError
-says: offset is not defined
+says: 'offset' is not defined
 rules: misspelt
 """
 

@@ -1,10 +1,10 @@
 # ruff: noqa
-"""A tensor on a device that is written out.
+"""A tensor that is made without a device.
 
 task: row_power
-status: crash
-kind: AssertionError
-says: CUDA
+status: build_error
+kind: ValueError
+says: is a tensor on the cpu
 rules: device
 """
 
@@ -25,6 +25,6 @@ def power_kernel(x_ptr, out_ptr, cols, BLOCK: tl.constexpr):
 class ModelNew(nn.Module):
     def forward(self, x):
         rows, cols = x.shape
-        out = torch.empty(rows, device="cuda", dtype=x.dtype)  # <- here
-        power_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))
+        out = torch.empty(rows, dtype=x.dtype)
+        power_kernel[(rows,)](x, out, cols, BLOCK=triton.next_power_of_2(cols))  # <- here
         return out
