@@ -7,7 +7,9 @@ and between these three versions that forge what the device's events tell; the a
 for them. Meanwhile threads keep the builders busy with versions that compile long and then ask for too much shared memory,
 so that none of them comes to the device. "disturbed" is the share of a version's calls whose clock showed more than their
 stated time explains. With two GPUs, run it twice at once (`--setting devices=0`, `--setting devices=1`): contexts that are
-made for the one disturb the other. Exit status 1 if an honest evaluation is not accepted, or a forged one is.
+made for the one disturb the other. At last a version whose time is launches is evaluated, and the same one in a process that
+says nothing of what its host takes: it may be accepted, with 0.8 of the honest time a call at least. Exit status 1 if an
+honest evaluation is not accepted, or another forged one is.
 """
 
 from __future__ import annotations
@@ -86,6 +88,23 @@ FORGERIES: Mapping[str, str] = {
     "records its start when the work is done": _STARTS_LATE,
 }
 """What is put between a task's text and its candidate."""
+
+_HOST_HAS_NO_WORD = """
+import sys
+
+subject = sys.modules.get("mtmc.evaluate.measure.subject")
+if subject is not None:
+    subject.HOST_LED = subject.HOST_LAST = 1000
+"""
+HOST_FORGERY = "says nothing of its host"
+SHARE = 0.8
+"""What a forged word of the host must leave of the time a call: 16 of 17 parts, less the slack."""
+
+
+def launches_task() -> Task:
+    """Thirty small ops, one after another: the device waits for the host."""
+    return make_task("launches", "x" + ".sin().add(x)" * 15, 64, 64)
+
 
 _BUSY = """\
 import torch
@@ -204,6 +223,25 @@ def show(found: Mapping[str, Sequence[Outcome]], report: Report) -> bool:
     return good
 
 
+def host_verdicts(evaluator: Evaluator, times: int, report: Report) -> bool:
+    """Whether the time a call of a version whose time is launches stands where its process says nothing of its host."""
+    task = launches_task()
+    texts = {"honest, launches": task.source + _MODEL, HOST_FORGERY: task.source + _HOST_HAS_NO_WORD + _MODEL}
+    medians: dict[str, float] = {}
+    report.say("\n" + header("version", "evaluations", "accepted", "median ms", "device ms"))
+    for name, text in texts.items():
+        found = [evaluated(evaluator, EvaluationRequest(task, text, seed)) for seed in range(times)]
+        right = [each for each in found if each.ok and each.runtime_ms is not None]
+        runtimes = [each.runtime_ms for each in right if each.runtime_ms is not None]
+        devices = [each.metrics["device_ms"] for each in right if "device_ms" in each.metrics]
+        medians[name] = percentile(runtimes, 50) if runtimes else 0.0
+        device = f"{percentile(devices, 50):.4f}" if devices else ""
+        report.say(row(name, len(found), len(right), f"{medians[name]:.4f}", device))
+        report.data[name] = {"runtimes_ms": runtimes, "device_ms": devices}
+    honest, forged = medians.values()
+    return honest > 0 and (forged == 0 or forged >= SHARE * honest)
+
+
 def run(evaluator: Evaluator, arguments: argparse.Namespace, report: Report) -> bool:
     """Evaluate all under load; whether all is as it must be."""
     task = load_task(arguments.task)
@@ -222,7 +260,7 @@ def run(evaluator: Evaluator, arguments: argparse.Namespace, report: Report) -> 
     report.say(f"\n{second.seen} examinations were made a second time. Versions that kept the builders busy: {busy}.")
     report.say("\n" + stage_table(found[HONEST]))
     report.data.update(second=second.seen, load=busy)
-    return good
+    return host_verdicts(evaluator, arguments.forged_times, report) and good
 
 
 def main() -> int:
