@@ -176,7 +176,7 @@ def test_a_pure_reference_has_one_call_and_its_buffers_stay(check_pool: Pool, tm
 
 
 def test_admission_runs_a_reference_from_the_state_that_it_had_at_first(tmp_path: Path) -> None:
-    for name in ("ema", "cache", "counter", "batch_norm"):
+    for name in ("counter", "batch_norm"):  # what is assigned, and what torch itself writes
         forward, init, signature, _ = CASES[name]
         admission = admit(task_of(text(forward, init, signature)), "cpu", tmp_path)
         assert admission.calibration.effects.state and admission.calibration.error is not None
