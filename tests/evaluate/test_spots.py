@@ -153,8 +153,17 @@ def test_a_loop_that_hangs_on_data_is_counted_with_data(usual_lab: LabEvaluator)
     assert outcome.ok and outcome.metrics["bytes_moved"] >= 0.99 * honest.metrics["bytes_moved"]
 
 
-def small(name: str, source: str) -> Task:
-    return task_from_source(source, name)
+def test_without_an_axis_loops_hang_on_numbers_that_are_drawn_too(usual_lab: LabEvaluator) -> None:
+    task = task_from_source(
+        TASK.source.replace("torch.softmax(x, dim=-1)", "torch.softmax(x, dim=-1) * x.mean()"), "mixed"
+    )
+    ends = "        return out * x.mean()\n"
+    sources = [
+        KERNEL.format(in_first=lie, in_last="", on_host="").replace("        return out\n", ends) for lie in (DATA, "")
+    ]
+    outcome, honest = usual_lab.evaluate([EvaluationRequest(task, source) for source in sources])
+    assert outcome.ok and outcome.metrics["compared_at_full"] == 0.0
+    assert outcome.metrics["bytes_moved"] >= 0.99 * honest.metrics["bytes_moved"]
 
 
 @pytest.mark.parametrize(

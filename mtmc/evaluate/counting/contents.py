@@ -1,7 +1,8 @@
 """What lies in the storages that a kernel reads where only shapes are run: what is known of it, element by element.
 
 An input is known at the full shapes without being there: along each axis of a tiling (`mtmc.evaluate.counting.tiling`) it
-repeats the rows of a small draw, in a secret order. Weights are there. What torch fills with one number is that number.
+repeats the rows of a small draw, in a secret order. Without a tiling it
+is made of numbers from such a draw. Weights are there. What torch fills with one number is that number.
 Everything else, above all what another launch has written, is unknown.
 """
 
@@ -47,6 +48,19 @@ class Filled:
     def read(self, elements: Array) -> Array:
         """See `Content`."""
         return np.broadcast_to(self.value.reshape(()), elements.shape)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A storage whose elements are some of a small draw: what hangs on data does so here."""
+
+    values: Array
+    salt: int
+
+    def read(self, elements: Array) -> Array:
+        """See `Content`."""
+        mixed = (elements + self.salt) * 2654435761 & 0xFFFFFFFF
+        return self.values[(mixed >> 7) % self.values.size]
 
 
 @dataclass(frozen=True)

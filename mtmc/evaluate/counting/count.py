@@ -77,7 +77,7 @@ def count(
     from mtmc.evaluate.counting.traffic import fake_tensors
 
     pin_autotuners(dict(autotuned))
-    small = [] if tiling is None else _small_inputs(task, tiling)
+    small = [] if secret is None else _small_inputs(task, tiling, secret)
     spots = None if secret is None else Spots(secret, tiling, tensors_in(small), budget)
     with fake_tensors():
         return _count_candidate(task, source, task.full, least_bytes=least_bytes, spots=spots)
@@ -130,9 +130,10 @@ def count_forward(
     return count_traffic(forward, inputs, limits, exact, log, look), list(sizes.values()), results[0]
 
 
-def _small_inputs(task: Task, tiling: Tiling) -> list[Any]:
-    """The inputs of the small draw. Raises: TaskError."""
-    return draw_inputs(load_reference(task, tiling.variant, Path.cwd()), tiling.variant, tiling.seed)
+def _small_inputs(task: Task, tiling: Tiling | None, secret: int) -> list[Any]:
+    """The inputs of the small draw; without a tiling those of the small shapes. Raises: TaskError."""
+    variant, seed = (task.small, secret) if tiling is None else (tiling.variant, tiling.seed)
+    return draw_inputs(load_reference(task, variant, Path.cwd()), variant, seed)
 
 
 def _count_candidate(

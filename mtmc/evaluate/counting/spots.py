@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from mtmc.evaluate.counting.compared import Found, Spot
-from mtmc.evaluate.counting.contents import Array, Content, Contents, Filled, Repeated, Whole, as_array, repeated
+from mtmc.evaluate.counting.contents import Array, Content, Contents, Drawn, Filled, Repeated, Whole, as_array, repeated
 from mtmc.evaluate.counting.cuda_graph import unfolded
 from mtmc.evaluate.counting.demanded import FILLED, Writers
 from mtmc.evaluate.counting.launches import Launches, Sampled
@@ -42,13 +42,15 @@ Place = tuple[int, Repeated]
 class Spots:
     """Spot checks of one forward.
 
-    secret: draws programs and orders of rows. tiling: of the task, None where it has none. small: its inputs, real.
+    secret: draws programs and orders of rows. tiling: of the task, None where it has none. small: its inputs, real; without
+        a tiling those of any small shapes.
     budget: interpreter microseconds for the programs of earlier launches that others wait for.
     """
 
     def __init__(self, secret: int, tiling: Tiling | None, small: Sequence[Any], budget: float) -> None:
         self._random = random.Random(secret)
         self._tiling, self._small, self._budget = tiling, small, budget
+        self._salt = self._random.randrange(1 << 20)
         generator = np.random.default_rng(secret)
         sizes = tiling.sizes if tiling is not None else ()
         self._orders = [generator.integers(few, size=full) for full, few in sizes]
@@ -102,6 +104,11 @@ class Spots:
             for number, size in record["writes"] if value is not None and hasattr(np, str(kind)) else ():
                 if size == storages.sizes[number]:
                     known.setdefault(number, Filled(np.full(1, value, np.dtype(kind))))
+        if self._tiling is None and len(inputs) == len(self._small):
+            for tensor, small in zip(inputs, self._small, strict=True):
+                if small.numel():
+                    values = as_array(small.detach().contiguous().reshape(-1))
+                    known[storages.number(tensor)] = Drawn(values, self._salt)
         if self._tiling is not None:
             for tensor, small, tiled in zip(inputs, self._small, self._tiling.inputs, strict=True):
                 content = repeated(
