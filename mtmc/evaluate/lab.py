@@ -189,6 +189,13 @@ class LabEvaluator(Evaluator):
                 "read and outputs to write: work is left out there, or not done by launches"
             )
             return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
+        flops = sum(record["flops"] for record in (*counted.records, *(counted.copies or ())))
+        if flops < least.flops:
+            message = (
+                f"at the full shapes the forward computes {flops} flops, but the reference's products alone take "
+                f"{least.flops} in any way: some of them are left out there"
+            )
+            return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
         unknown = [op for op in unpriced(counted.records) if op not in least.unpriced]
         if unknown and not least.unknown:
             message = (

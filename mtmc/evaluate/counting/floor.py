@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import EvaluatorError, TaskError
-from mtmc.evaluate.counting.tally import Counts
+from mtmc.evaluate.counting.tally import Counts, Record
 from mtmc.evaluate.counting.tiling import Tiles, tiles
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task
@@ -54,7 +54,7 @@ class Floor:
     bytes: of inputs to read and outputs to write. bits: of the narrowest significand among floating inputs, outputs and
     the reference's own products. unknown: why both are 0, or "".
     tiles: what spot checks are held against, see `mtmc.evaluate.counting.compared`.
-    unpriced: ops of the reference whose flops are not known.
+    unpriced: ops of the reference whose flops are not known. flops: see `mtmc.evaluate.counting.products`.
     """
 
     bytes: int
@@ -62,6 +62,7 @@ class Floor:
     unknown: str = ""
     tiles: Tiles | None = None
     unpriced: tuple[str, ...] = ()
+    flops: int = 0
 
 
 def unpriced(records: Sequence[Counts]) -> tuple[str, ...]:
@@ -89,6 +90,7 @@ def floor(task: Task, secret: int = SEED) -> Floor:
     """The floor of a task. secret: what its small draw is drawn with.
 
     Raises: TaskError if the reference fails at its small shapes; EvaluatorError if counting itself cannot work."""
+    from mtmc.evaluate.counting.products import least_flops
     from mtmc.evaluate.counting.traffic import fake_tensors
     from mtmc.evaluate.reference.reference import Reference
 
@@ -96,8 +98,9 @@ def floor(task: Task, secret: int = SEED) -> Floor:
     needed, dependent = _needed(Reference(bare, task.small, Path.cwd(), SEED))
     try:
         with fake_tensors():
-            found = _count(Reference(bare, task.full, Path.cwd(), SEED), needed, dependent)
-        return replace(found, tiles=_tiles(task, secret))
+            found, records = _count(Reference(bare, task.full, Path.cwd(), SEED), needed, dependent)
+        flops = least_flops(Reference(bare, task.small, Path.cwd(), SEED), records)
+        return replace(found, flops=flops, tiles=_tiles(task, secret))
     except EvaluatorError:
         raise
     except Exception as error:
@@ -177,7 +180,7 @@ def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
     return tensors_in(reference.run(map_tensors(inputs, torch.clone), SEED))
 
 
-def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> Floor:
+def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> tuple[Floor, list[Record]]:
     from mtmc.evaluate.counting.count import count_forward
     from mtmc.evaluate.counting.reaching import Reaching
     from mtmc.evaluate.counting.storages import tensor_bytes, tensors_in
@@ -207,7 +210,7 @@ def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[boo
     dtypes = [str(tensor.dtype) for tensor in (*tensors_in(inputs), *results) if tensor.is_floating_point()]
     bits = [_bits(dtype.removeprefix("torch.")) for dtype in dtypes] + ([own] if own else [])
     moved = written + sum(min(sizes[number], read.get(number, 0)) for number in wanted)
-    return Floor(moved, min(bits, default=0), unpriced=unpriced(records))
+    return Floor(moved, min(bits, default=0), unpriced=unpriced(records)), records
 
 
 def _reads(records: Sequence[Counts]) -> dict[int, int]:
