@@ -18,16 +18,21 @@ from mtmc.files import user_cache_folder, write_whole
 from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
 from mtmc.task import Task
 
+RUNTIME = "call_ms"
+"""The metric that a runtime is, see `mtmc.evaluate.measure.call_time`."""
+
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a baseline's runtime holds for: the task at its full shapes, the GPU and its driver, torch and triton."""
+    """What a baseline's runtime holds for: the task at its full shapes, the GPU and its driver, torch and triton, and what
+    is called a runtime: those of the device alone, which were kept before, are measured anew."""
 
     task: str
     gpu: str
     driver: str
     torch: str
     triton: str
+    runtime: str = RUNTIME
 
     @classmethod
     def of(cls, task: Task, device: Device) -> Fingerprint:

@@ -21,7 +21,14 @@ def test_a_baseline_is_found_again_only_where_it_holds(tmp_path):
     kept.add(fingerprint, "eager", outcome)
     kept.add(fingerprint, "torch.compile", Outcome("timeout"))
     assert kept.find(fingerprint) == {"eager": outcome, "torch.compile": Outcome("timeout")}
-    for changed in ({"gpu": "H200"}, {"driver": "1"}, {"torch": "0"}, {"triton": "0"}, {"task": "x"}):
+    for changed in (
+        {"gpu": "H200"},
+        {"driver": "1"},
+        {"torch": "0"},
+        {"triton": "0"},
+        {"task": "x"},
+        {"runtime": "device_ms"},
+    ):
         assert kept.find(dataclasses.replace(fingerprint, **changed)) == {}
     assert Fingerprint.of(load_task("layernorm"), device) != fingerprint
 
