@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from mtmc.errors import TaskError
 from mtmc.evaluate.measure.call_time import (
     COUNTED_LEAST,
     COUNTED_MOST,
@@ -30,6 +31,7 @@ from mtmc.evaluate.measure.timing_validation import as_called
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.reference.effects import CALLS
 from mtmc.evaluate.reference.reference import ExpectedOutputs
+from mtmc.task.base import under_cuda_graph
 
 N = COUNTED_MOST
 NONE = Overhead(((0, 0.0), (1 << 28, 0.0)))
@@ -116,6 +118,15 @@ def test_under_a_cuda_graph_the_device_alone_counts():
     assert host.metrics["eager_ms"] == 0.126 and host.metrics["eager_device_ms"] == 0.1
     assert host.metrics["roofline"] == pytest.approx(0.5 * 0.118 / 0.21)
     assert host.metrics["device_ms"] == alone.metrics["device_ms"] == 0.118
+
+
+def test_a_task_says_by_a_constant_that_it_is_called_under_a_cuda_graph():
+    assert under_cuda_graph("CUDA_GRAPH: bool = True\nrows = 4", "t") and not under_cuda_graph(
+        "CUDA_GRAPH = False", "t"
+    )
+    assert not under_cuda_graph("text = 'CUDA_GRAPH'", "t")
+    with pytest.raises(TaskError, match="line 2: CUDA_GRAPH must be True or False"):
+        under_cuda_graph("rows = 4\nCUDA_GRAPH = 1", "t")
 
 
 def test_slow_calls_are_few_and_all_that_count_can_be_compared():
