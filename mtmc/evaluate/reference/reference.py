@@ -180,7 +180,14 @@ class Reference:
         effects = calibration.effects
         self.restart(effects)
         known = self.calibrate_hard(seed) if hard else None
-        inputs, calibration = (self.draw(seed), calibration) if known is None else (self.drawn(HARD, seed), known)
+        try:
+            inputs, calibration = (self.draw(seed), calibration) if known is None else (self.drawn(HARD, seed), known)
+        except torch.OutOfMemoryError:  # a copy more than the task's own inputs take
+            if known is None:
+                raise
+            _log.warning("task %s: no memory for inputs that stand out", self._task.name)
+            release(self.device)
+            inputs, known = self.draw(seed), None
         outputs, structure = flatten(self.run(inputs, seed, clock=None if effects.inputs else clock))
         left = self.left(self.model, inputs, effects)
         inputs = self.draw(seed) if effects.inputs else inputs
