@@ -75,6 +75,8 @@ _NORMS = {
 """Where the arguments of torch.nn.functional.batch_norm and instance_norm stand in the op's: input, mean and variance
 that are kept, weight, bias, whether to use the input's own, momentum, eps. In training the statistics that are kept make
 no difference to the normalized tensor."""
+_FOUND_BY_ITSELF = {("aten.einsum.default", "path")}
+"""Arguments of an op that its public function does not take: torch.einsum asks opt_einsum for its path, if that is there."""
 _SHAPED = ("aten.view.default", "aten.reshape.default")
 
 
@@ -114,7 +116,8 @@ def call_text(
         arguments = arguments[:5]  # the sixth chooses cudnn, which the public function does by itself
     if op.target == "aten.layer_norm.default":
         arguments = arguments[:5]
-    arguments += [f"{key}={text(value)}" for key, value in op.kwargs.items()]
+    said = {key: value for key, value in op.kwargs.items() if (op.target, key) not in _FOUND_BY_ITSELF}
+    arguments += [f"{key}={text(value)}" for key, value in said.items()]
     function = _CALLS.get(op.target, f"torch.ops.{op.target}")
     return f"{function}({', '.join(arguments)})"
 

@@ -12,8 +12,9 @@ from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.ops import FREE
 from mtmc.rewrite.plan import Plan, Stage, in_order, merged_ops, plan_from_json, root_plan
 from mtmc.rewrite.source import print_plan, root_regions, root_source
-from mtmc.task import Task, load_task
+from mtmc.task import Task, load_task, task_from_source
 from tests.rewrite import stepping
+from tests.rewrite.references import reference
 from tests.rewrite.stepping import actions_on, child_of
 
 
@@ -165,3 +166,15 @@ def get_init_inputs():
         for a in actions_on(version(large, export_graph(large), root_plan(export_graph(large))))
         if "horizontally" in a.sentence
     ]
+
+
+def test_a_torch_call_says_nothing_of_what_its_public_function_does_not_know() -> None:
+    """aten.einsum has a `path`, which is there where opt_einsum is installed; torch.einsum has none."""
+    inputs = "torch.randn(n, m), torch.randn(m, k), torch.randn(k, m)"
+    made = task_from_source(
+        reference("torch.relu(torch.ops.aten.einsum('ij,jk,kl->il', [x, y, z], path=[1, 2, 0, 1]))", inputs), "three"
+    )
+    start = stepping.version(made, root_plan(export_graph(made)), "H100")
+    [lowered, *_] = [action for action in actions_on(start) if action.kind == "lower"]
+    source = print_plan(made, export_graph(made), child_of(start, lowered)).source
+    assert "torch.einsum(" in source and "path" not in source
