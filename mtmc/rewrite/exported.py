@@ -12,6 +12,7 @@ import logging
 import operator
 import re
 import threading
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from mtmc.rewrite.effects import Sharing
 from mtmc.rewrite.export import FRAME, SAME_VALUES, Export, copied, export_reference
 from mtmc.rewrite.graph import CONSTANT, Current, Graph, Mutation, Op, Ref, Tensor, Varying
 from mtmc.rewrite.side_by_side import beside
-from mtmc.task import Task
+from mtmc.task import Task, Variant
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -78,7 +79,7 @@ def export_graph(task: Task) -> Graph:
 def _export_graph(task: Task) -> Graph:
     full = export_reference(task, task.full)
     exports, labels = [full], [task.full.label]
-    for variant in (task.small, *task.held_out):
+    for variant in sorted((task.small, *task.held_out), key=lambda each: _same_inputs(each, task.full)):
         if len(exports) == MAX_VARIANTS:
             break
         try:
@@ -94,6 +95,11 @@ def _export_graph(task: Task) -> Graph:
         exports.append(found)
         labels.append(variant.label)
     return _merge(exports, labels)
+
+
+def _same_inputs(one: Variant, other: Variant) -> bool:
+    """Whether two sets of shapes are one, of which a second export says nothing: where nothing could be made smaller."""
+    return replace(one, label=other.label) == other
 
 
 def _merge(exports: list[Export], labels: list[str]) -> Graph:

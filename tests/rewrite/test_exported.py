@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from mtmc.errors import TaskError
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.source import print_plan
-from mtmc.task import Task, task_from_source
+from mtmc.task import Task, Variant, task_from_source
 
 CELL = """
 import torch
@@ -145,3 +146,14 @@ def test_nan_is_a_constant_like_another() -> None:
     graph = export_graph(task)
     assert len(graph.variants) > 1
     assert 'torch.full((), float("nan"), ' in print_plan(task, graph, root_plan(graph)).source
+
+
+def test_a_set_of_shapes_that_is_the_full_one_gives_way_to_one_that_says_more() -> None:
+    text = (
+        "import torch\nn = 8\nclass Model(torch.nn.Module):\n    def forward(self, x): return x.relu()\n"
+        "def get_inputs(): return [torch.rand(n, 4)]\ndef get_init_inputs(): return []\n"
+    )
+    odd = tuple(Variant(f"odd{n}", (("n", n),)) for n in (3, 5, 7))
+    task = Task("same", text, Variant("full"), Variant("small"), odd)
+    assert export_graph(task).variants == ("full", "odd3", "odd5", "odd7")
+    assert export_graph(replace(task, held_out=odd[:2])).variants == ("full", "odd3", "odd5", "small")
