@@ -224,7 +224,7 @@ class LabEvaluator(Evaluator):
         if task not in self._expected:
             least = self._floor(task)
             self._expected[task] = [] if least.tiles is None else least.tiles.expected()
-        found = wrong(counted.found.written, self._expected[task])
+        found = wrong(counted.found.written, self._expected[task], task.tolerance)
         if not found:
             return None
         message = f"at the full shapes, in programs drawn in secret, the forward writes {found}"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import array
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import torch
 
 from mtmc.cli import main
 from mtmc.errors import TaskError
+from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.interpreter.fp8 import decode, encode
 from mtmc.evaluate.reference.admission import admit
 from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output
@@ -158,6 +161,15 @@ def test_fp8_may_be_a_step_apart_and_must_be_rounded(dtype: torch.dtype) -> None
     assert not within_tolerance(beyond, largest, Tolerance(steps=9)) and within_tolerance(beyond, beyond)
     zeros = torch.zeros(4)
     assert float(steps_apart(zeros.to(dtype), (-zeros).to(dtype)).sum()) == 0
+
+
+def test_what_programs_write_at_the_full_shapes_may_be_as_far() -> None:
+    expected = [array.array("d", [1.0, -2.0, 3.0, 4.0])]
+    written = [(0, place, 1.2 * value) for place, value in enumerate(expected[0])]
+    assert wrong(written, expected)
+    for wider in (Tolerance(rtol=0.25), Tolerance(atol=1.0), Tolerance(steps=1)):
+        assert not wrong(written, expected, wider)
+        assert wrong([(0, 0, 9.0)], expected, wider) and wrong([(0, 0, math.nan)], expected, wider)
 
 
 # --- fp8, from the task to the kernel ------------------------------------------------------------------------------

@@ -11,11 +11,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mtmc.task.tolerance import DEFAULT, Tolerance
+
 Spot = tuple[int, int, float]
 """One element that a program wrote: number of the output, place in the small draw's, value."""
 
 OFF, SHARE = 0.03, 0.01
 """What an element may be off, times its own size and the root mean square of the output; the share of those that may be."""
+
+STEP, MOST = 0.25, 0.5
+"""What one step of integers or fp8 may be of an element, where a task allows steps: e5m2 has two bits; and all of them."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +38,12 @@ class Found:
         return {"compared_at_full": float(self.compared - self.unknown)}
 
 
-def wrong(written: Sequence[Spot], expected: Sequence[array.array[float]]) -> str:
+def wrong(written: Sequence[Spot], expected: Sequence[array.array[float]], tolerance: Tolerance = DEFAULT) -> str:
     """What is wrong with elements that a version wrote, or "". Forged places count as wrong.
 
-    expected: of each output of the small draw, all elements.
+    expected: of each output of the small draw, all elements. tolerance: the task's, where it is wider.
     """
+    near = max(OFF, tolerance.rtol or 0.0, min(STEP * (tolerance.steps or 0), MOST))
     scales = [_scale(values) for values in expected]
     worst, off, count = (0.0, 0, 0.0, 0.0), 0, 0
     for output, place, value in written:
@@ -47,8 +53,9 @@ def wrong(written: Sequence[Spot], expected: Sequence[array.array[float]]) -> st
         if not math.isfinite(want):
             continue
         count += 1
-        excess = abs(value - want) / (abs(want) + scales[output]) if math.isfinite(value) else math.inf
-        off += excess > OFF
+        apart = max(0.0, abs(value - want) - (tolerance.atol or 0.0))
+        excess = apart / (abs(want) + scales[output]) if math.isfinite(value) else math.inf
+        off += excess > near
         worst = max(worst, (excess, output, value, want))
     if not count or off <= SHARE * count:
         return ""
