@@ -262,7 +262,8 @@ def test_faults_get_a_right_status(kind: str, lab: Any) -> None:
 def test_faults_are_not_stopped_by_their_text() -> None:
     texts = {kind: faulty(kind, 0) for kind in FAULTS}
     assert len(FAULTS) >= 10
-    assert {kind for kind, text in texts.items() if audit(text, fault_task().source) is not None} <= {"fork bomb"}
+    stopped = {"fork bomb", "compile error"}  # that one has a name that is nowhere defined
+    assert {kind for kind, text in texts.items() if audit(text, fault_task().source) is not None} <= stopped
     for text in texts.values():
         ast.parse(text)
     assert all(not fault.statuses & {"ok"} and (fault.forward or fault.kernel) for fault in FAULTS.values())

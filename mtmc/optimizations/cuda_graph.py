@@ -33,9 +33,9 @@ bytes twice. Parameters are read where they lie.
 ## When it pays
 Many short kernels: small batches, recurrent loops, deep networks of small layers. An eager call costs the host some 5
 to 10 us and the device some 3.5 us besides its work; inside a graph half of the latter is assumed (not timed here).
-A Triton launch from Python takes the host about 40 us, so a version of five short kernels takes 0.2 ms a call however fast
-they are. Where `call_ms` is above `device_ms`, that is what its time is made of. A module that is called under a CUDA graph
-already (`CUDA_GRAPH = True` in its task) gains nothing.
+A Triton launch from Python takes the host about 40 us, so a version of five short kernels takes 0.2 ms a call however
+fast they are. Where `call_ms` is above `device_ms`, that is what its time is made of. A module that is called under a
+CUDA graph already (`CUDA_GRAPH = True` in its task) gains nothing.
 
 ## When it harms
 - Large inputs or outputs. On an H100 the copies made the gelu of one large tensor go from 0.18 ms to 0.54, and a linear

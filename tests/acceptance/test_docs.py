@@ -77,7 +77,7 @@ def test_python_snippets(
     monkeypatch.chdir(tmp_path)
     for text in snippets(page, "python"):
         exec(text, {"__name__": "__main__"})
-        assert capsys.readouterr().out
+        assert capsys.readouterr().out or "print(" not in text
 
 
 @pytest.mark.parametrize("page", [page for page in GUIDE if snippets(page, "bash")])

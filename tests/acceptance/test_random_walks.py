@@ -8,23 +8,23 @@ from mtmc.evaluate import LabSettings
 from mtmc.outcome import Outcome
 from mtmc.task import load_task
 
-NAMES = ("cross_entropy", "groupnorm", "logsumexp", "mlp", "residual_norm", "transformer_block")
-"""Every version of a search over some others is held to the same in `test_best.py`."""
+SEEDS = {"cross_entropy": 2, "groupnorm": 0, "logsumexp": 0, "mlp": 10, "residual_norm": 1, "transformer_block": 2}
+"""Of the walks over built-in tasks: they are short and take all kinds. Every version of a search over some other tasks is
+held to the same in `test_best.py`."""
 DEPTH = 4
 DEPTH_OF_OTHERS = 3
-SEED, SEED_OF_OTHERS = 5, 2
-"""Of the walks over built-in tasks, and over the other families' references: they are short and take all kinds."""
+SEED_OF_OTHERS = 2
 
 
 def test_random_walks_over_legal_actions_end_in_right_versions() -> None:
     results: list[Walk] = []
     known: dict[str, Outcome] = {}
     with LabSettings(workers=1, check_variants=1).open() as evaluator:
-        results += [walk(load_task(name), SEED, DEPTH, evaluator, known) for name in NAMES]
+        results += [walk(load_task(name), seed, DEPTH, evaluator, known) for name, seed in SEEDS.items()]
         results += [walk(walk_task(name), SEED_OF_OTHERS, DEPTH_OF_OTHERS, evaluator, known) for name in TEXTS]
     found = summary(results)
     assert found["problems"] == []
-    assert found["versions"] > len(NAMES)  # the walks went somewhere
+    assert found["versions"] > len(SEEDS)  # the walks went somewhere
     assert set(found["kinds"]) >= {
         "lower",
         "fuse",

@@ -172,6 +172,8 @@ def test_a_task_that_tells_no_work_from_none_is_undecided(tmp_path: Path, forwar
         ("return inputs[0] + self.scale * inputs[0].tanh()", "self.scale = nn.Parameter(torch.full((40,), 1e-8))"),
         ("return inputs[0] + torch.relu(self.layer(inputs[0]) - 20)", LINEAR),
         ("return inputs[0] * 2, inputs[0] > 1e9", "pass"),
+        ("return inputs[0].square().mean()", "pass"),  # a single number is its own mean
+        ("return nn.functional.cross_entropy(self.layer(inputs[0]), inputs[0].argmax(-1))", LINEAR),
     ],
 )
 def test_a_task_that_some_check_tells_from_none_is_not(tmp_path: Path, forward: str, init: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+import sys
 from pathlib import Path
 
 import pytest
@@ -226,6 +227,7 @@ def test_triton_reads_what_was_executed_whatever_becomes_of_the_file(tmp_path: P
 def test_a_kernel_whose_text_is_another_function_is_refused_where_it_is_made(text: str, tmp_path: Path) -> None:
     with pytest.raises(OtherText):
         load_module(HEAD + text, tmp_path / "other.py")
+    assert "other" not in sys.modules
 
 
 def test_a_kernel_whose_text_is_changed_later_is_refused_where_it_is_compiled(tmp_path: Path) -> None:

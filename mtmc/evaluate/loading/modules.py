@@ -59,7 +59,11 @@ def load_module(source: str, path: Path) -> types.ModuleType:
     module.__file__ = str(path)
     # dataclasses and Triton look the module of a class or kernel up by its name.
     sys.modules[path.stem] = module
-    exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
+    try:
+        exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)
+    except BaseException:
+        del sys.modules[path.stem]  # or another file of that name would be taken for half of this one
+        raise
     return module
 
 

@@ -262,9 +262,10 @@ class CudaBackend:
 
 
 # Bound before any candidate runs: what a candidate assigns to torch's classes afterwards does not reach them.
-_record = torch._C._CudaEventBase.record
-_elapsed = torch._C._CudaEventBase.elapsed_time
-_synchronize = torch._C._cuda_synchronize
+# A torch without CUDA has none of them, and makes no `CudaBackend`.
+_record: Any = getattr(torch._C._CudaEventBase, "record", None)
+_elapsed: Any = getattr(torch._C._CudaEventBase, "elapsed_time", None)
+_synchronize: Any = getattr(torch._C, "_cuda_synchronize", None)
 
 
 class _Interface:

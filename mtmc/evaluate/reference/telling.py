@@ -78,13 +78,12 @@ def _null_answers(
 ) -> dict[str, list[torch.Tensor]]:
     """The tensors of each null answer that there is: a reference may have no inputs that are drawn, or no weights."""
     values = [each.value for each in expected.outputs if not isinstance(each, str) and each.value.numel()]
-    answers = {
-        "zeros": [torch.zeros_like(value) for value in values],
-        "constant": [_level(value) for value in values],
-    }
+    answers = {"zeros": [torch.zeros_like(value) for value in values]}
     others = reference.drawn(distribution, seeds[1])
     if not all(map(_same, flat_tensors(expected.inputs), flat_tensors(others))):
         answers["inputs"] = _tensors(reference.run(others, seeds[0]))
+        # Of other inputs: who does no work knows no level of these, and a single number is its own.
+        answers["constant"] = [_level(value) for value in answers["inputs"]]
     if any(parameter.is_floating_point() for parameter in reference.model.parameters()):
         other = reference.other_model(seeds[1])
         answers["weights"] = _tensors(reference.run(expected.inputs, seeds[0], other))
