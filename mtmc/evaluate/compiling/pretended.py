@@ -27,6 +27,7 @@ from torch.overrides import TorchFunctionMode
 import mtmc
 from mtmc.evaluate.compiling.pretended_graph import NAMES, Journal, writing
 from mtmc.evaluate.compiling.stand_in import DEVICE, replacements
+from mtmc.task.reference import flat_tensors
 
 _HOST = "_mtmc_on_host"
 _CPU = torch.device("cpu")
@@ -128,7 +129,7 @@ class _Pretence(TorchFunctionMode):
         if named.get("pin_memory"):
             named = {**named, "pin_memory": False}
         result = func(*args, **named)
-        given = _tensors((args, named))
+        given = flat_tensors((args, named))
         if asked is not None:
             _mark(result, given, asked.type == "cpu")
         elif given:
@@ -171,17 +172,9 @@ def _device_of(values: Sequence[Any]) -> torch.device | None:
     return None
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [found for each in value for found in _tensors(each)] if isinstance(value, list | tuple) else []
-
-
 def _mark(result: Any, given: list[torch.Tensor], host: bool) -> None:
     """Note of new tensors where they have been made."""
-    for tensor in _tensors(result):
+    for tensor in flat_tensors(result):
         if not any(tensor is each for each in given):
             if host:
                 vars(tensor)[_HOST] = True

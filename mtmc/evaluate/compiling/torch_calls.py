@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,26 +45,17 @@ def _call(func: Any, args: Any, kwargs: Any, result: Any) -> TorchCall | None:
     base = name.rpartition(".")[2]
     if base.rstrip("_") in _NO_KERNEL or base.startswith(_EMPTY):
         return None
-    inputs = list(_tensors((args, kwargs)))
-    owned = {_storage(tensor) for tensor in inputs}
-    fresh = [tensor for tensor in _tensors(result) if _storage(tensor) not in owned]
+    from mtmc.task.reference import flat_tensors  # loads torch
+
+    inputs = flat_tensors((args, kwargs))
+    owned = {storage_key(tensor) for tensor in inputs}
+    fresh = [tensor for tensor in flat_tensors(result) if storage_key(tensor) not in owned]
     if not fresh and not func._schema.is_mutable:
         return None
     touched = {id(tensor): tensor for tensor in [*inputs, *fresh]}.values()
     return TorchCall(name, sum(tensor_bytes(tuple(t.shape), tuple(t.stride()), t.element_size()) for t in touched))
 
 
-def _storage(tensor: Any) -> int:
+def storage_key(tensor: Any) -> int:
+    """What tells the storage of a tensor from all others that are alive, one without memory too."""
     return int(tensor.untyped_storage()._cdata)
-
-
-def _tensors(value: Any) -> Iterator[Any]:
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import EvaluatorError, TaskError
+from mtmc.evaluate.compiling.torch_calls import storage_key
 from mtmc.evaluate.counting.tally import Counts, Record
 from mtmc.evaluate.counting.tiling import Tiles, tiles
 from mtmc.evaluate.pool.server import out_of_memory
@@ -195,15 +196,15 @@ def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[boo
         return result
 
     records, sizes, result = count_forward(forward, inputs)
-    results, keys = tensors_in(result), [_storage(tensor) for tensor in tensors_in(inputs)]
+    results, keys = tensors_in(result), [storage_key(tensor) for tensor in tensors_in(inputs)]
     storages = list(dict.fromkeys(keys))
     whole_ways = set().union(*reached)
     wanted = {storages.index(keys[at]) for at, whole in enumerate(needed) if whole and at in whole_ways}
     read = _reads(records)
     made = {
-        _storage(tensor): tensor_bytes(tensor)
+        storage_key(tensor): tensor_bytes(tensor)
         for tensor, depends in zip(results, dependent, strict=True)
-        if depends and _storage(tensor) not in storages
+        if depends and storage_key(tensor) not in storages
     }
     written = 0 if any(_base(record) in _INDEXED_WRITES for record in records) else sum(made.values())
     own = least_bits(records)
@@ -225,7 +226,3 @@ def _reads(records: Sequence[Counts]) -> dict[int, int]:
 def _base(record: Counts) -> str:
     """Name of an op without its name space: index_put of aten.index_put_."""
     return str(record["op"]).rpartition(".")[2].rstrip("_")
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

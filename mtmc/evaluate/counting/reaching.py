@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mtmc.evaluate.compiling.torch_calls import storage_key
 from mtmc.evaluate.counting.floor import INDEXED_READS
 from mtmc.evaluate.counting.storages import tensors_in
 from mtmc.evaluate.counting.torch_ops import mutated
@@ -22,11 +23,11 @@ class Reaching(TorchDispatchMode):
         self._held: list[torch.Tensor] = [*inputs]  # so that no storage comes twice
         self._ways: defaultdict[int, set[int]] = defaultdict(set)
         for at, tensor in enumerate(inputs):
-            self._ways[_storage(tensor)].add(at)
+            self._ways[storage_key(tensor)].add(at)
 
     def of(self, tensor: torch.Tensor) -> set[int]:
         """Positions of the inputs that have reached a tensor."""
-        return self._ways[_storage(tensor)]
+        return self._ways[storage_key(tensor)]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -35,9 +36,5 @@ class Reaching(TorchDispatchMode):
         found: set[int] = set().union(*(self.of(tensor) for tensor in given if tensor is not table))
         for tensor in [*made, *mutated(func._schema, args, kwargs or {})]:
             self._held.append(tensor)
-            self._ways[_storage(tensor)] |= found
+            self._ways[storage_key(tensor)] |= found
         return result
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
