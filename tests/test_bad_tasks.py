@@ -326,12 +326,12 @@ def test_an_interrupt_that_another_thread_takes_ends_the_child_too() -> None:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         with interruptible(), pytest.raises(KeyboardInterrupt):
-            run_in_child(interrupt, 10.0)
+            run_in_child(interrupt, 900.0)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         done.set()
         other.join()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 900  # not by its limit
 
 
 def test_ctrl_c_while_a_task_is_loaded_ends_its_process_and_leaves_nothing(

@@ -602,7 +602,7 @@ def test_kernelbench_process(tmp_path: Path) -> None:
         assert verdict == kernelbench_side.Verdict(30.0, True, True, 1.5)
         assert kernelbench.replaced == ["nothing"]
         slow = kernelbench.evaluate(PROBLEM, "SLOW", 0.3)
-        assert "time limit" in slow.note and not slow.correct and slow.seconds < 10
+        assert "time limit" in slow.note and not slow.correct and slow.seconds < 60
         assert "status 3" in kernelbench.evaluate(PROBLEM, "DEAD", 20).note
         assert kernelbench.evaluate(PROBLEM, "fine", 20).correct  # started anew
     with (

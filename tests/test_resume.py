@@ -276,8 +276,8 @@ def fork(function: Any, *arguments: Any) -> int:
 
 
 def wait_for_evaluation(run: Path) -> None:
-    """Until the first evaluation of a run has begun, 10 s at most."""
-    end = time.monotonic() + 10.0
+    """Until the first evaluation of a run has begun, a minute at most."""
+    end = time.monotonic() + 60.0
     while not evaluated(run) and time.monotonic() < end:
         time.sleep(0.001)
 

@@ -398,7 +398,7 @@ def test_a_server_that_only_ever_failed_is_not_taken_for_none() -> None:
 
 
 def test_many_threads_ask_at_once() -> None:
-    together = threading.Barrier(8, timeout=20)
+    together = threading.Barrier(8, timeout=100)
 
     def reply(body: dict[str, Any]) -> str:
         together.wait()  # broken, and the test with it, unless all eight requests are there
@@ -421,11 +421,11 @@ def test_closing_ends_the_requests_under_way() -> None:
     with FaultServer(reply=reply) as server, ThreadPoolExecutor(1) as threads:
         client = Client(settings(server.url))
         sending = threads.submit(client.send, question())
-        assert arrived.wait(20)
+        assert arrived.wait(100)
         client.close()
         client.close()
         with pytest.raises(NoReply, match="closed before a reply came"):
-            sending.result(timeout=20)
+            sending.result(timeout=100)
         with pytest.raises(NoReply, match="is closed"):
             client.send(question())
     assert len(server.requests) == 1

@@ -175,18 +175,17 @@ def test_in_another_process_with_other_weights(tmp_path: Path) -> None:
     made = mtmc.load(run, other)
     assert same(made) and made.fc is other.fc and isinstance(made, Block)
     code = (
-        "import json, time, torch\nfrom tests.dropin.test_again import *\n"
-        "torch.manual_seed(7)\nmodule = Block().eval()\nstarted = time.perf_counter()\n"
+        "import json, torch\nfrom tests.dropin.test_again import *\n"
+        "torch.manual_seed(7)\nmodule = Block().eval()\n"
         "made = optimized(times := Times(), module)\n"
-        "seconds = time.perf_counter() - started\n"
         f"loaded, alone = mtmc.load({str(run)!r}, module), mtmc.load({str(run)!r})\n"
         f"torch.save(alone(X), {str(tmp_path / 'out.pt')!r})\n"
-        "print(json.dumps([seconds, made.mtmc.found.cached, same(made), times.asked, same(loaded)]))"
+        "print(json.dumps([made.mtmc.found.cached, same(made), times.asked, same(loaded)]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
-    seconds, *facts = json.loads(done.stdout)
-    assert facts == [True, True, [], True] and seconds < 30, seconds
+    facts = json.loads(done.stdout)
+    assert facts == [True, True, [], True]
     with torch.no_grad():
         assert torch.allclose(torch.load(tmp_path / "out.pt"), module(X), rtol=1e-4, atol=1e-5), "its own weights"
 
