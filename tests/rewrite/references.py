@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 TEMPLATE = """
 import math
@@ -42,6 +43,24 @@ def reference(result: str, inputs: str = "torch.randn(n, m)", init: str = "") ->
     count = len(re.findall(r"torch\.rand", inputs))
     lines = "\n".join(f"        {line}" for line in init.splitlines())
     return TEMPLATE.format(init=lines, arguments=", ".join("xyz"[:count]), result=result, inputs=inputs)
+
+
+def together(sources: Mapping[str, str], most: int = 8) -> dict[str, str]:
+    """References that return the results of up to that many others of the same inputs, without modules of their own.
+
+    A name is those of its parts, with "-" between them. Each result is still compared by itself.
+    """
+    parts: dict[str, list[tuple[str, str]]] = {}
+    for name, source in sources.items():
+        result = re.search(r"return (.*)\n\n\ndef get_inputs", source)
+        assert result is not None
+        parts.setdefault(source.replace(result[0], "return {}\n\n\ndef get_inputs"), []).append((name, result[1]))
+    joined = {}
+    for text, found in parts.items():
+        for first in range(0, len(found), most):
+            names, results = zip(*found[first : first + most], strict=True)
+            joined["-".join(names)] = text.replace("return {}", f"return {', '.join(results)}")
+    return joined
 
 
 PAIR = "torch.randn(n, m), torch.randn(n, m)"
@@ -111,7 +130,6 @@ ELEMENTWISE = {
     "clamp_max": reference("torch.clamp_max(x, 0.1)"),
     "where": reference("torch.where(x > 0.3, x, y)", PAIR),
     "masked_fill": reference("x.masked_fill(x > 0.5, -1.0)"),
-    "min_other": reference("torch.min(torch.max(x, y), torch.tensor(0.3))", PAIR),
     "log1p": reference("torch.log1p(1e-3 * x)", POSITIVE),
     "shrink": reference("F.softshrink(x, 0.3) + F.hardshrink(x) * F.threshold(x, 0.1, 20.0)"),
     "mask_times_numbers": reference("x * y", "torch.randn(n, m), torch.randint(0, 2, (n, m)).bool()"),
@@ -211,6 +229,7 @@ ROWS = {
 }
 
 BROADCAST = {
+    "min_other": reference("torch.min(torch.max(x, y), torch.tensor(0.3))", PAIR),
     "bias": reference("x + y", "torch.randn(n, m), torch.randn(m)"),
     "column": reference("x * y", "torch.randn(n, m), torch.randn(n, 1)"),
     "scalar_tensor": reference("x * y", "torch.randn(n, m), torch.randn(())"),
