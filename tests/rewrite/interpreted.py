@@ -3,7 +3,8 @@
 Interpretation is chosen when triton is imported, so this needs a process of its own (TRITON_INTERPRET=1). Reads a JSON
 list of {"name", "source", "ways"} from standard input, where each way is a list of action kinds to apply greedily
 ("lower", "fuse", ...: every legal action of that kind, first to last, until none is left) or of exact sentences'
-beginnings. A case with "whole" must be lowered whole, others in part; one with a "candidate" instead of ways is only compared with its reference. Writes {name: null or what
+beginnings. A case with "whole" must be lowered whole, others in part; one with a "candidate" instead of ways is only
+compared with its reference. Writes {name: null or what
 went wrong}. The first way is compared at all small shapes, each further one at the even and some odd ones.
 """
 
