@@ -12,6 +12,7 @@ import contextlib
 import json
 import os
 import pickle
+import secrets
 import socket
 import traceback
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,7 @@ from mtmc.evaluate.check.answers import MISSING, OutOfMemory, Packed, Raised, Re
 from mtmc.evaluate.check.shared_input import SharedInputBuffer, tensors_of
 from mtmc.evaluate.compiling.pretended import pretended_gpu, settle
 from mtmc.evaluate.interpreter.bounds import bounded_memory
+from mtmc.evaluate.interpreter.interleaving import interleaved_programs
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
 from mtmc.evaluate.reference.blocks import differ
@@ -130,7 +132,8 @@ def _forward(model: Any, inputs: list[Any], case: Case) -> tuple[Result, bytes]:
     parameters = {name: (value, value.detach().clone()) for name, value in model.named_parameters()}
     buffers = values(model, case.untouched)
     seed_torch(case.forward_seed)
-    with torch.no_grad(), poisoned_memory(), bounded_memory(), pretended_gpu():
+    order = interleaved_programs(secrets.randbits(62))
+    with torch.no_grad(), poisoned_memory(), bounded_memory(), order, pretended_gpu():
         result = model(*inputs)
     with undisturbed():
         outputs, structure = flatten(result)

@@ -49,9 +49,11 @@ def warm(target_name: str, multiprocessors: int) -> None:
     from mtmc.evaluate.compiling.stand_in import swap_fake_parameters
     from mtmc.evaluate.compiling.target import install_driver, target
     from mtmc.evaluate.compiling.warmup import interpret_small_kernel
+    from mtmc.evaluate.interpreter.interleaving import share_memory_of_threads
     from mtmc.evaluate.interpreter.interpreter import prepare
 
     torch.set_num_threads(1)
+    share_memory_of_threads()
     swap_fake_parameters()  # traffic is counted on fake tensors here
     chosen = target(target_name)
     install_driver(chosen, multiprocessors)

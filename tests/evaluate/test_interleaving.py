@@ -1,0 +1,104 @@
+"""Programs side by side: each runs once, none waits for ever, and what leans on their order is seen."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from mtmc.evaluate.interpreter.interleaving import Interleaving
+
+Index = tuple[int, int, int]
+
+
+class Launch:
+    """Programs that read and write cells; each access may give way first, as an interpreted one does."""
+
+    def __init__(self, body: Callable[[Launch, int], None], programs: int, seed: int) -> None:
+        self.index: Index = (-1, -1, -1)
+        self.cells = [0] * (programs + 1)
+        self.ran: list[int] = []
+        self._side_by_side = Interleaving(lambda: self._program(body), random.Random(seed), self._place)
+        self._side_by_side.run([(x, 0, 0) for x in range(programs)])
+
+    def _place(self, index: Index) -> None:
+        self.index = index
+
+    def _program(self, body: Callable[[Launch, int], None]) -> None:
+        self.ran.append(self.index[0])
+        body(self, self.index[0])
+
+    def load(self, at: int) -> int:
+        self._side_by_side.give_way()
+        return self.cells[at]
+
+    def store(self, at: int, value: int) -> None:
+        self._side_by_side.give_way()
+        self.cells[at] = value
+
+    def add(self, at: int, value: int) -> int:
+        """Atomically."""
+        self._side_by_side.give_way()
+        self.cells[at] += value
+        return self.cells[at] - value
+
+
+def adds_plainly(launch: Launch, program: int) -> None:
+    launch.store(0, launch.load(0) + 1)
+
+
+def adds_atomically(launch: Launch, program: int) -> None:
+    launch.add(0, 1)
+
+
+def takes_the_one_before(launch: Launch, program: int) -> None:
+    launch.store(program + 1, launch.load(program) + 1)
+
+
+def waits_for_the_one_before(launch: Launch, program: int) -> None:
+    while program and launch.load(program) == 0:
+        pass
+    launch.store(program + 1, launch.load(program) + 1)
+
+
+def waits_for_all(launch: Launch, program: int) -> None:
+    launch.add(0, 1)
+    while launch.add(0, 0) < len(launch.cells) - 1:
+        pass
+    launch.store(program + 1, 1)
+
+
+def test_each_runs_once_in_another_order_each_time() -> None:
+    orders = [Launch(adds_atomically, 40, seed).ran for seed in range(3)]
+    assert all(sorted(order) == [*range(40)] for order in orders)
+    assert len({tuple(order) for order in [*orders, [*range(40)]]}) == 4
+
+
+@pytest.mark.parametrize(("body", "at"), [(adds_plainly, 0), (takes_the_one_before, -1)])
+def test_what_leans_on_the_order_is_seen(body: Callable[[Launch, int], None], at: int) -> None:
+    assert sum(Launch(body, 4, seed).cells[at] != 4 for seed in range(20)) > 8
+
+
+@pytest.mark.parametrize(
+    ("body", "cells"),
+    [(adds_atomically, [24, *[0] * 24]), (waits_for_the_one_before, [*range(25)]), (waits_for_all, [24, *[1] * 24])],
+)
+def test_what_waits_as_it_must_is_right(body: Callable[[Launch, int], None], cells: list[int]) -> None:
+    assert all(Launch(body, 24, seed).cells == cells for seed in range(3))
+
+
+def test_the_first_failure_ends_all() -> None:
+    def fails(launch: Launch, program: int) -> None:
+        while launch.load(0) == 0:
+            if program == 7:
+                raise ZeroDivisionError("of program 7")
+
+    before = threading.active_count()
+    with pytest.raises(ZeroDivisionError, match="of program 7"):
+        Launch(fails, 30, 1)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.daemon:
+            thread.join(5)
+    assert threading.active_count() <= before
