@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-COUNTS = (1, 3, 10, 12, 25)
+COUNTS = (1, 12, 25, 60)
 CALLS, REPETITIONS = 2000, 25
 
 _HEAD = """

@@ -11,6 +11,8 @@ _REGISTRIES = frozenset(vars(torch.nn.Module()))
 """What each module has: `training`, its tensors, submodules and hooks."""
 _CONTAINERS = (list, dict, set)
 _MODE = "training"
+_OF_COMPILER = frozenset(("_is_torch_compile", "_compiled_call_impl"))
+"""What torch.compile leaves on a module that it was given; forward reads neither."""
 
 
 class ModuleState:
@@ -79,7 +81,8 @@ class ModuleState:
                 now, then = attributes.get(key, _MISSING), before.get(key, _MISSING)
                 if _same(now, then):
                     continue
-                if (id(attributes), key) in self._tensors and isinstance(now, torch.Tensor):
+                read = (id(attributes), key) in self._tensors and isinstance(now, torch.Tensor)
+                if read or (key in _OF_COMPILER and now is not _MISSING):
                     before[key] = now
                 elif key == _MODE:
                     return f"{name or 'the module'} is in {'training' if now else 'evaluation'} mode, unlike at capture"

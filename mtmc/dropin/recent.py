@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,22 @@ class Recent:
         """Keep something for this form of tensors, in place of the one that was kept first where there are too many."""
         if TensorGuards is None:
             return
-        check = TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
-        if check(*tensors):  # never where one tensor is there twice (a tied weight)
-            self._forms = [(check, kept), *self._forms[: _MOST - 1]]
+        first: dict[int, int] = {}
+        for at, tensor in enumerate(tensors):
+            first.setdefault(id(tensor), at)
+        unique = [tensors[at] for at in first.values()]
+        check = TensorGuards(*unique, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        if not check(*unique):
+            return
+        twice = [(at, first[id(tensor)]) for at, tensor in enumerate(tensors) if first[id(tensor)] != at]
+        self._forms = [(_tied(check, list(first.values()), twice) if twice else check, kept), *self._forms[: _MOST - 1]]
+
+
+def _tied(check: Callable[..., bool], once: list[int], twice: list[tuple[int, int]]) -> Callable[..., bool]:
+    """A check for tensors some of which are there twice (a tied weight): torch's own takes each once.
+
+    once: places of those that it takes. twice: places of the others, and where each is already.
+    """
+    return lambda *tensors: (
+        all(tensors[at] is tensors[other] for at, other in twice) and check(*[tensors[at] for at in once])
+    )

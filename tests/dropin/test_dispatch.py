@@ -13,6 +13,7 @@ from torch.nn.utils import parametrize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.dropin import drop_in
+from mtmc.dropin.recent import Recent
 from mtmc.task import Capture, capture_module
 from tests.dropin.conftest import made
 from tests.dropin.modules import BLOCK, COUNTER, Block, Counter
@@ -307,3 +308,12 @@ def test_without_a_version_the_reason_says_why(captured: Capture) -> None:
     optimized = drop_in(Block().eval(), captured, [], reason="nothing was faster")
     assert torch.equal(optimized(X), Block.forward(optimized, X))
     assert optimized.mtmc.reason == "nothing was faster" and optimized.mtmc.reasons == {"nothing was faster": 1}
+
+
+def test_a_form_with_one_tensor_twice_is_found_again() -> None:
+    recent, x, y = Recent(), torch.zeros(3, 4), torch.zeros(5)
+    recent.keep((x, x, y), "kept")
+    other = torch.ones(3, 4)
+    assert recent.find((x, x, y)) == recent.find((other, other, y.clone())) == "kept"
+    for tensors in ((x, x.clone(), y), (x, x, y.double()), (x[:2], x[:2], y), (y, y, x)):
+        assert recent.find(tensors) is None

@@ -87,3 +87,6 @@ def test_compiled_with_the_guards_of_the_search(optimized: nn.Module) -> None:
         compiled = torch.compile(optimized, backend="eager", fullgraph=True)
         for x, shift in ((X, X[0]), (X[:2], X[0]), (X, X)):
             assert torch.allclose(compiled(x, shift)[0], optimized(x, shift)[0], atol=1e-6)
+        before = optimized.mtmc.kernel_calls
+        optimized(X, X[0])
+        assert optimized.mtmc.kernel_calls == before + 1, "what torch.compile notes on the module changes nothing"
