@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
+from mtmc.rewrite.lines import line_of
 
 if TYPE_CHECKING:
     import torch
@@ -52,27 +53,27 @@ def refuse_what_is_not_followed(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
         name = str(node.target)
         if name == _SET_DATA:
-            raise TaskError(f"forward{line_of(node)} assigns to .data of a tensor: use copy_, which can be followed")
+            raise TaskError(f"forward{_where(node)} assigns to .data of a tensor: use copy_, which can be followed")
         if keeps_statistics(node) and "instance_norm" in name:
             raise TaskError(
-                f"forward{line_of(node)} changes the running statistics of an instance norm: build it with "
+                f"forward{_where(node)} changes the running statistics of an instance norm: build it with "
                 "track_running_stats=False, or call .eval() in __init__"
             )
         for changed in _changed(node):
             root = _root(changed)
             if changed.name in constants:
                 raise TaskError(
-                    f"forward{line_of(node)} changes a tensor through .data, or one that is no buffer: change the tensor "
+                    f"forward{_where(node)} changes a tensor through .data, or one that is no buffer: change the tensor "
                     "itself, and keep it with register_buffer"
                 )
             if root.op == "placeholder" and name.split(".")[1] in _FORM:
                 raise TaskError(
-                    f"forward{line_of(node)} changes the form of {_called(root, signature)} ({name}), not only its "
+                    f"forward{_where(node)} changes the form of {_called(root, signature)} ({name}), not only its "
                     "values: make a tensor of that form instead"
                 )
             if root.name in signature.inputs_to_parameters:
                 raise TaskError(
-                    f"forward{line_of(node)} changes {_called(root, signature)} in place: keep what calls change in a "
+                    f"forward{_where(node)} changes {_called(root, signature)} in place: keep what calls change in a "
                     "buffer (register_buffer)"
                 )
 
@@ -127,12 +128,10 @@ def changed_placeholders(program: ExportedProgram) -> tuple[str, ...]:
     return tuple(of_path.get(str(spec.target), str(spec.target)) for spec in targets)
 
 
-def line_of(node: Node) -> str:
+def _where(node: Node) -> str:
     """ " (line 12 of the reference)", or "" where that is not known."""
-    from mtmc.rewrite.export import FRAME
-
-    lines = FRAME.findall(node.meta.get("stack_trace") or "")
-    return f" (line {lines[-1]} of the reference)" if lines else ""
+    line = line_of(node)
+    return "" if line is None else f" (line {line} of the reference)"
 
 
 def _changed(node: Node) -> Iterator[Node]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from mtmc.rewrite.effects import (
     refuse_what_is_not_followed,
     sharing,
 )
+from mtmc.rewrite.lines import REFERENCE_FILE, lines_in
 from mtmc.task import Task, Variant, apply_constants
 from mtmc.task.exporting import quiet_export
 
@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
     from torch.nn import Module
-
-REFERENCE_FILE = "<reference>"
-FRAME = re.compile(rf'File "{re.escape(REFERENCE_FILE)}", line (\d+)')
-"""A line of the reference in a stack trace."""
 
 SAME_VALUES = ("aten.lift_fresh_copy.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
 """Ops whose result is their operand, as far as values go."""
@@ -212,7 +208,7 @@ def _mutates(node: Node) -> bool:
 
 def _why(task: Task, variant: Variant, error: BaseException) -> str:
     lines = [frame.tb_lineno for frame in _frames(error) if frame.tb_frame.f_code.co_filename == REFERENCE_FILE]
-    lines += [int(number) for number in FRAME.findall(str(error))]
+    lines += lines_in(str(error))
     where = f" at line {lines[-1]} of the reference" if lines else ""
     code = task.source.splitlines()
     text = f" ({code[lines[-1] - 1].strip()!r})" if lines and lines[-1] <= len(code) else ""

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
 from mtmc.rewrite.effects import Sharing
-from mtmc.rewrite.export import FRAME, SAME_VALUES, Export, copied, export_reference
+from mtmc.rewrite.export import SAME_VALUES, Export, copied, export_reference
 from mtmc.rewrite.graph import CONSTANT, Current, Graph, Mutation, Op, Ref, Tensor, Varying
+from mtmc.rewrite.lines import line_of
 from mtmc.rewrite.side_by_side import beside
 from mtmc.task import Task, Variant
 
@@ -279,7 +280,7 @@ class Merger:
         kwargs = {key: self._convert([each.kwargs[key] for each in nodes]) for key in node.kwargs}
         args = self._convert([each.args for each in nodes])
         target = str(node.target)
-        self.ops.append(Op(name, _PUBLIC.get(target, target), args, kwargs, outputs, _line(node)))
+        self.ops.append(Op(name, _PUBLIC.get(target, target), args, kwargs, outputs, line_of(node)))
 
     def _convert(self, column: list[Any]) -> Any:
         """The same argument of all exports as one: Ref, constant, Varying or a tuple of these."""
@@ -301,11 +302,6 @@ class Merger:
 
 def _listed(items: Any) -> list[Any]:
     return list(items)
-
-
-def _line(node: Node) -> int | None:
-    lines = FRAME.findall(node.meta.get("stack_trace") or "")
-    return int(lines[-1]) if lines else None
 
 
 def _live(ops: list[Op], output: Any) -> tuple[Op, ...]:

@@ -19,9 +19,10 @@ Importing this loads no torch.
 from __future__ import annotations
 
 from mtmc.task.base import DECLARATION, Task, Variant
-from mtmc.task.capture import Capture, Slot, resolve
+from mtmc.task.capture import Capture, resolve
 from mtmc.task.constants import apply_constants, integer_constants
 from mtmc.task.load import builtin_names, capture_module, load_task, task_from_module, task_from_source
+from mtmc.task.slot import Slot
 from mtmc.task.tolerance import Tolerance
 
 __all__ = [

@@ -21,13 +21,6 @@ KnownShapes: TypeAlias = "Callable[[str, Call, Mapping[str, torch.Tensor]], Shap
 
 
 @dataclass(frozen=True)
-class Slot:
-    """Stands for a tensor in a structure. index: its place in the flat list of the structure's tensors."""
-
-    index: int
-
-
-@dataclass(frozen=True)
 class Capture:
     """A live module, captured at one call.
 

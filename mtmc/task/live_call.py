@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.task.capture import Slot
+from mtmc.task.slot import Slot
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)
 _PLAIN_TOO = (torch.memory_format, slice, type(Ellipsis), range)

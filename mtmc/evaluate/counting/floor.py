@@ -23,6 +23,7 @@ from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.compiling.torch_calls import storage_key
 from mtmc.evaluate.counting.tally import Counts, Record
 from mtmc.evaluate.counting.tiling import Tiles, tiles
+from mtmc.evaluate.counting.torch_ops import INDEXED_READS
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task
 
@@ -41,8 +42,6 @@ SEED = 5
 _BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
 _TF32_BITS, _LEAST_BITS = 11, 4
 _CASTS = ("_to_copy",)
-INDEXED_READS = ("embedding", "embedding_bag", "_embedding_bag", "gather", "index", "index_select", "take")
-"""Ops whose first tensor is a table."""
 _INDEXED_WRITES = ("scatter", "scatter_add", "scatter_reduce", "index_put", "index_copy", "index_add", "index_reduce",
                    "index_fill", "put", "masked_scatter")  # fmt: skip
 """Ops with addresses from memory: a kernel's are unknown where memory is not there, and so is how much they span."""

@@ -10,9 +10,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.evaluate.compiling.torch_calls import storage_key
-from mtmc.evaluate.counting.floor import INDEXED_READS
 from mtmc.evaluate.counting.storages import tensors_in
-from mtmc.evaluate.counting.torch_ops import mutated
+from mtmc.evaluate.counting.torch_ops import INDEXED_READS, mutated
 
 
 class Reaching(TorchDispatchMode):

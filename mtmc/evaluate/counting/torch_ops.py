@@ -31,6 +31,8 @@ _PASSES: dict[str, tuple[int, int, int]] = {
     "aten.topk": (3, 2, 0),
     "aten.sort": (4, 3, 2),
 }
+INDEXED_READS = ("embedding", "embedding_bag", "_embedding_bag", "gather", "index", "index_select", "take")
+"""Ops whose first tensor is a table."""
 _LOOKUPS = ("embedding", "gather", "index_select", "index", "take", "nll_loss_forward", "nll_loss2d_forward")
 _TURNED_SHARE = 0.25
 """Of the bytes of a tensor that is turned to or from channels last, those that count as scattered: 134 MB took 0.148 ms on
