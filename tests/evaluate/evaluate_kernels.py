@@ -139,3 +139,61 @@ def bounds() -> dict[str, str]:
                 assert isinstance(cause, OutOfBoundsError), repr(error)
                 messages[name] = str(cause)
     return messages
+
+
+@triton.jit
+def later(a_top, a_place, b_top, b_place):
+    """The larger number and its place; of equal ones the first."""
+    behind = (b_top > a_top) | ((b_top == a_top) & (b_place < a_place))
+    return tl.where(behind, b_top, a_top), tl.where(behind, b_place, a_place)
+
+
+@triton.jit
+def affine(a, b, c, d):
+    """x -> a x + b, then x -> c x + d."""
+    return a * c, b * c + d
+
+
+@triton.jit
+def branching(a, b):
+    if a > b:
+        return a
+    return b
+
+
+@triton.jit
+def horner(a, b):
+    return a * 0.5 + b
+
+
+@triton.jit
+def combining_kernel(x_ptr, out_ptr, M: tl.constexpr, N: tl.constexpr):
+    i, j = tl.arange(0, M), tl.arange(0, N)
+    x = tl.load(x_ptr + i[:, None] * N + j[None, :])
+    top, place = tl.reduce((x, tl.broadcast_to(j[None, :], (M, N))), 1, later)
+    tl.store(out_ptr + i, top)
+    tl.store(out_ptr + M + i, place)
+    tl.store(out_ptr + 2 * M + j, tl.reduce(x, 0, branching))
+    _scale, shift = tl.associative_scan((x * 0 + 0.5, x), 1, affine, reverse=True)
+    tl.store(out_ptr + 2 * M + N + i[:, None] * N + j[None, :], shift)
+    tl.store(out_ptr + 2 * M + N + M * N, tl.reduce(tl.reshape(x, (M * N,)), 0, horner))
+
+
+def combined() -> dict[str, bool]:
+    """Which rules of a kernel's own give what they should; the last one holds from left to right only."""
+    torch.manual_seed(0)
+    m, n = 4, 16
+    x = torch.randint(0, 9, (m, n)).float()
+    out = torch.empty(2 * m + n + m * n + 1)
+    combining_kernel[(1,)](x, out, m, n)
+    recurrence, state = torch.empty(m, n), torch.zeros(m)
+    for at in reversed(range(n)):
+        state = recurrence[:, at] = state * 0.5 + x[:, at]
+    powers = 0.5 ** torch.arange(m * n - 1, -1, -1)
+    return {
+        "top": torch.equal(out[:m], x.amax(1)),
+        "place": torch.equal(out[m : 2 * m], x.argmax(1).float()),
+        "branching": torch.equal(out[2 * m : 2 * m + n], x.amax(0)),
+        "scan": torch.allclose(out[2 * m + n : -1].reshape(m, n), recurrence),
+        "from the left": bool((out[-1] - (x.flatten() * powers).sum()).abs() < 1e-3),
+    }

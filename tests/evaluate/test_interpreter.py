@@ -93,3 +93,8 @@ def test_bounds(check_pool: Pool) -> None:
     )
     assert "store" in str(messages["store"]) and "before the start" in str(messages["store"])
     assert "atomic" in str(messages["atomic"])
+
+
+def test_rules_of_a_kernels_own_are_combined_as_trees(check_pool: Pool) -> None:
+    found = run(check_pool, "combined")
+    assert found == {"top": True, "place": True, "branching": True, "scan": True, "from the left": False}

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _CALL_WORK, _ELEMENT_WORK = 25.0, 0.004  # microseconds of interpreter time a builder call, and an element of it, cost
 
-_ELEMENTS = 4096
-
 
 class SeenError(BaseException):
     """Ends a probed program from inside a builder call. Not an Exception: the interpreter wraps those."""
@@ -78,12 +76,8 @@ class Meter:
         if not self.touch_memory:
             first = first_along_axis(self.parts)
             reduce, scan = self.parts.ReduceOps.generic_reduce, self.parts.ScanOps.generic_scan
-            self.parts.ReduceOps.generic_reduce = lambda ops, values: (reduce if self._whole(values) else first)(
-                ops, values
-            )
-            self.parts.ScanOps.generic_scan = lambda ops, values: (
-                scan(ops, values) if self._whole(values) else list(values)
-            )
+            self.parts.ReduceOps.generic_reduce = lambda ops, values: (reduce if self.computes else first)(ops, values)
+            self.parts.ScanOps.generic_scan = lambda ops, values: scan(ops, values) if self.computes else list(values)
         try:
             yield
         finally:
@@ -107,13 +101,6 @@ class Meter:
             self.left = self.written
             self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.written = before
             builder.grid_dim, builder.grid_idx = place
-
-    def _whole(self, values: Any) -> bool:
-        """Whether to combine element by element, which takes the interpreter 0.1 ms each; too many give nothing known."""
-        few = sum(value.handle.data.size for value in values) <= _ELEMENTS
-        if self.contents is not None and not few:
-            self.contents.unknown = True
-        return self.computes and few
 
     def _shadows(self, builder: Any) -> dict[str, Callable[..., Any]]:
         """What takes the place of each of the builder's methods."""

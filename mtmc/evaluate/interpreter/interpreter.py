@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from mtmc.evaluate.interpreter import fp8, libdevice
+from mtmc.evaluate.interpreter.combining import combine_as_trees
 from mtmc.evaluate.interpreter.fp8 import rounds_to_nearest
 from mtmc.evaluate.interpreter.names import keep_names_out
 
@@ -45,6 +46,7 @@ def prepare(default_precision: str = "tf32") -> None:
     fp8.correct_fp8(interpreter)
     _correct_dot(interpreter.InterpreterBuilder)
     _correct_math(interpreter)
+    combine_as_trees(interpreter)
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
