@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import pytest
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate import lab
-from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 
 # Before torch is loaded, here and in the processes that tests start: pytest-xdist keeps all cores busy, and the threads
@@ -28,44 +27,42 @@ JOBS = (Path(__file__).parent / "evaluate",)
 """Folder whose modules the workers may import: jobs that tests give them."""
 
 
-class LentPool:
-    """A pool like any other, but its warm process outlives it and takes the jobs of the next one."""
+class LentPool(Pool):
+    """A pool with limits of its own, whose warm process is another pool's: it outlives this one and takes others' jobs."""
 
-    def __init__(self, pool: Pool) -> None:
-        self._pool, self._closed = pool, False
-
-    @property
-    def folder(self) -> Path:
-        return self._pool.folder
-
-    def start(self) -> None:
-        self._pool.start()
-
-    def run(self, function: Any, arguments: Mapping[str, Any], *more: Any, **named: Any) -> JobResult:
-        if self._closed:
-            raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
-        return self._pool.run(function, arguments, *more, **named)
+    def __init__(self, owner: Pool, settings: PoolSettings) -> None:
+        vars(self).update(vars(owner))
+        self._owner, self._settings, self._closed = owner, settings, False
 
     def close(self) -> None:
         self._closed = True
 
+    def _running_server(self) -> Any:
+        if self._closed:
+            raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
+        return self._owner._running_server()
+
+    def _discard(self, server: Any) -> None:
+        self._owner._discard(server)
+
 
 class WarmPools:
-    """Pools with the settings of the usual lab, one of each for all tests of this process."""
+    """Pools with the settings of the usual lab, one of each for all tests of this process. A job has its lab's limits."""
 
     def __init__(self) -> None:
         self._pools: list[tuple[PoolSettings, Pool]] = []
 
     def lend(self, settings: PoolSettings) -> Any:
-        """A pool with those settings: lent where they are the usual ones but for the number of workers, else its own."""
+        """A pool with those settings: lent where they are the usual ones but for workers and limits, else its own."""
         if not self._is_usual(settings):
             return Pool(settings)
-        wanted = replace(settings, workers=2, readable=JOBS)
+        usual = PoolSettings(settings.warm)
+        wanted = replace(settings, workers=2, readable=JOBS, timeout_s=usual.timeout_s, memory_mib=usual.memory_mib)
         pool = next((pool for known, pool in self._pools if known == wanted), None)
         if pool is None:
             pool = Pool(wanted)
             self._pools.append((wanted, pool))
-        return LentPool(pool)
+        return LentPool(pool, replace(settings, readable=JOBS))
 
     def close(self) -> None:
         for _, pool in self._pools:
@@ -78,7 +75,9 @@ class WarmPools:
             {"target_name": "sm_90", "multiprocessors": 132},
             settings.environment,
             settings.workers,
-            profile=settings.profile,
+            settings.timeout_s,
+            settings.memory_mib,
+            settings.profile,
         )
         return settings == usual
 

@@ -43,11 +43,15 @@ def evaluator() -> Iterator[GpuEvaluator]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def staying() -> Iterator[GpuEvaluator]:
-    """One whose processes stay for three candidates."""
-    with GpuEvaluator(GpuSettings(builders=1, timeout_s=20.0, check_variants=1, reuse=3), backend="host") as opened:
-        yield opened
+@pytest.fixture
+def staying(evaluator: GpuEvaluator) -> Iterator[GpuEvaluator]:
+    """The same evaluator, whose processes stay for three candidates; none does when the test ends in a verification."""
+    [worker] = evaluator._all
+    usual = worker._settings
+    worker._settings = dataclasses.replace(usual, reuse=3)
+    yield evaluator
+    worker._settings = usual
+    assert worker._stayed is None
 
 
 def found(evaluator: GpuEvaluator, source: str, depth: Depth = "screen", task: Task = SMALL) -> Outcome:
@@ -100,8 +104,10 @@ def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(
     assert found(staying, HONEST, task=smaller).ok
     assert len(kinds) == before + 2
     [worker] = staying._all
-    worker._stayed = dataclasses.replace(worker._stayed, token="0" * 32)  # as where the shared memory was made anew
+    lost = worker._stayed
+    worker._stayed = dataclasses.replace(lost, token="0" * 32)  # as where the shared memory was made anew
     assert found(staying, HONEST).ok
+    worker._unwanted += (lost.token,)  # in truth it is there still
     assert len(kinds) == before + 3
     assert found(staying, HONEST, "verify").ok
     assert len(kinds) == before + 4
@@ -270,6 +276,8 @@ def test_a_process_that_does_not_start_is_not_out_of_memory(evaluator: GpuEvalua
     assert found(evaluator, HONEST).ok
     monkeypatch.setattr(Pool, "run", broken)
     with worker._lock:
+        while not worker._ready.empty():
+            worker._unwanted += (worker._ready.get().token,)
         worker._fill()
     try:
         with pytest.raises(EvaluatorError, match=r"GPU .* failed 3 times: .*: TypeError: .*NoneType.*$"):
@@ -413,9 +421,11 @@ def test_builders_are_ready_before_anything_is_examined(monkeypatch: pytest.Monk
     monkeypatch.setattr(GpuWorker, "warm_up", lambda self: None)
     monkeypatch.setattr(GpuWorker, "examine", examine)
     monkeypatch.setattr(GpuWorker, "about", lambda self: About(None))
-    settings = GpuSettings(builders=1, baselines=("eager",))
-    with GpuEvaluator(settings, backend="host") as opened, pytest.raises(LookupError, match="ready"):
-        opened.baselines(dataclasses.replace(SMALL, name="never_seen"))
+    settings = GpuSettings(builders=1, baselines=("eager",), reuse=3)
+    with GpuEvaluator(settings, backend="host") as opened:
+        assert opened._all[0]._settings.reuse == 3
+        with pytest.raises(LookupError, match="ready"):
+            opened.baselines(dataclasses.replace(SMALL, name="never_seen"))
 
 
 def test_items_are_made_ahead_as_far_as_there_is_room_for_them():
