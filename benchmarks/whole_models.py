@@ -218,13 +218,13 @@ def run(model: Model, seconds: float, arguments: Any, report: Report) -> None:
 
 def compare(found: Any, expected: Any, report: Report) -> None:
     """Say how far the result is from the original's."""
-    from mtmc.whole.signature import leaves
+    from mtmc.task.tensors import flat_tensors
 
-    pairs = zip(leaves(found), leaves(expected), strict=True)
+    pairs = zip(flat_tensors(found), flat_tensors(expected), strict=True)
     errors = [
         ((a.double() - b.double()).norm() / b.double().norm().clamp_min(1e-30)).item()
         for a, b in pairs
-        if isinstance(b, torch.Tensor) and b.is_floating_point()
+        if b.is_floating_point()
     ]
     report.say(f"\nNorm of the difference from eager over the norm: {max(errors):.2g}.")
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from mtmc.task import builtin_names, integer_constants, load_task
-from mtmc.task.reference import flat_tensors, instantiate, weigh
+from mtmc.task.reference import instantiate, weigh
+from mtmc.task.tensors import flat_tensors
 from mtmc.task.trials import PREFERRED
 
 WANTED = {

@@ -16,7 +16,7 @@ from mtmc.errors import TaskError
 from mtmc.search import search
 from mtmc.task import capture_module, load_task, resolve, task_from_module
 from mtmc.task.live_call import flat_inputs, restore
-from mtmc.task.reference import flat_tensors
+from mtmc.task.tensors import flat_tensors
 from tests.task.printed import printed
 
 

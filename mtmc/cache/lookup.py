@@ -145,7 +145,7 @@ def _without_inputs(source: str) -> str:
 
 def _example(call: Call, tensors: Mapping[str, torch.Tensor]) -> str:
     """What a capture stands for besides its text: kinds of all arguments and weights, no values of tensors."""
-    from mtmc.task.live_call import leaves
+    from mtmc.task.tensors import leaves
 
     inputs = [f"{name}{path}: {_kind(leaf)}" for name, value in call.arguments() for path, leaf in leaves(value)]
     return "\n".join([*inputs, *(f"{name} = {_kind(tensor)}" for name, tensor in tensors.items())])

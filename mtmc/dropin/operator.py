@@ -18,8 +18,7 @@ import torch
 from mtmc.dropin.loaded import Instance
 from mtmc.dropin.recipe import Recipe
 from mtmc.task import Slot
-from mtmc.task.live_call import leaves
-from mtmc.task.reference import flat_tensors
+from mtmc.task.tensors import flat_tensors, leaves, storage_key
 
 NAMESPACE = "mtmc"
 _MOST = 256
@@ -98,13 +97,9 @@ def _own(results: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> li
     """Results in memory of their own, as an operator's have to be."""
     own: list[torch.Tensor] = []
     for result in results:
-        shared = any(_storage(result) == _storage(x) for x in (*tensors, *own))
+        shared = any(storage_key(result) == storage_key(x) for x in (*tensors, *own))
         own.append(result.clone() if shared else result)
     return own
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _plain(name: str) -> str:

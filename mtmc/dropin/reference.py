@@ -12,6 +12,7 @@ from mtmc.dropin.loaded import Instance, load_source
 from mtmc.dropin.recipe import Recipe
 from mtmc.errors import TaskError
 from mtmc.task import Variant, apply_constants
+from mtmc.task.tensors import storage_key
 
 _META = torch.device("meta")
 
@@ -42,7 +43,7 @@ def changed_by_reference(recipe: Recipe) -> tuple[int, ...]:
     flat: Sequence[torch.Tensor] = (*inputs, *tensors)
     with torch.no_grad(), _Writes() as writes:
         model.run(inputs, tensors)
-    return tuple(index for index, tensor in enumerate(flat) if _storage(tensor) in writes.storages)
+    return tuple(index for index, tensor in enumerate(flat) if storage_key(tensor) in writes.storages)
 
 
 class _Writes(TorchDispatchMode):
@@ -61,9 +62,5 @@ class _Writes(TorchDispatchMode):
         written = {each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write}
         if given.get("training") or given.get("train") or given.get("use_input_stats"):
             written |= {"running_mean", "running_var"}
-        self.storages |= {_storage(given[name]) for name in written if isinstance(given.get(name), torch.Tensor)}
+        self.storages |= {storage_key(given[name]) for name in written if isinstance(given.get(name), torch.Tensor)}
         return func(*args, **(kwargs or {}))
-
-
-def _storage(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)

@@ -8,7 +8,7 @@ import torch
 
 from mtmc.task import Slot
 from mtmc.task.live_call import restore
-from mtmc.task.reference import flat_tensors
+from mtmc.task.tensors import flat_tensors
 
 
 class Result:

@@ -14,8 +14,9 @@ import torch
 from mtmc.dropin.reference import draw_inputs
 from mtmc.errors import TaskError
 from mtmc.evaluate.reference.distance import within_tolerance
-from mtmc.task.live_call import Call, flatten, matched, restore
+from mtmc.task.live_call import Call, matched, restore
 from mtmc.task.quantized import is_fp8
+from mtmc.task.tensors import flat_tensors
 from mtmc.task.tolerance import Tolerance
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _trial(
     tolerance = winner.recipe.task.tolerance
     for number, (one, other) in enumerate(zip(found.results, wanted.results, strict=True)):
         same = matched(Call((other,), {}, ("result",)), Call((one,), {}, ("result",)))
-        reason = same if isinstance(same, str) else _differ(same, flatten(other), "output", tolerance)
+        reason = same if isinstance(same, str) else _differ(same, flat_tensors(other), "output", tolerance)
         if reason is not None:
             return f"{reason} in call {number + 1} of {_CALLS} in a row"
     return _differ(found.after, wanted.after, "after the calls tensor", tolerance)
@@ -118,7 +119,7 @@ def _calls(
     try:
         for _ in range(_CALLS):
             result = forward(*args, **kwargs)
-            results.append(restore(result, [tensor.clone() for tensor in flatten(result)]))
+            results.append(restore(result, [tensor.clone() for tensor in flat_tensors(result)]))
         after = [*inputs, *(tensor.clone() for tensor in own)]
         touched = [name for name, tensor in named.items() if tensor._version != before[name]]
     finally:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
 from mtmc.rewrite.lines import line_of
+from mtmc.task.tensors import storage_key
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +87,7 @@ def refuse_overlaps(program: ExportedProgram, model: Module, inputs: Sequence[An
             mine = held.get(name)
             if mine is None or other == name or tensor is mine or not tensor.numel():
                 continue
-            if _memory(tensor) == _memory(mine):
+            if storage_key(tensor) == storage_key(mine):
                 what = _called_by_name(name, program.graph_signature)
                 raise TaskError(
                     f"forward changes {what}, which shares memory with "
@@ -107,7 +108,7 @@ def sharing(program: ExportedProgram, model: Module, inputs: Sequence[Any]) -> S
     same, shared = {}, set()
     for at, leaf in enumerate(pytree.tree_leaves(result)):
         for name, tensor in now.items():
-            if not _is_tensor(leaf) or _memory(leaf) != _memory(tensor):
+            if not _is_tensor(leaf) or storage_key(leaf) != storage_key(tensor):
                 continue
             shared.add(at)
             if (leaf.shape, leaf.stride(), leaf.dtype, leaf.storage_offset()) == (
@@ -190,10 +191,6 @@ def _attribute(model: Module, path: str) -> Any:
     for part in path.split("."):
         found = getattr(found, part)
     return found
-
-
-def _memory(tensor: torch.Tensor) -> int:
-    return int(tensor.untyped_storage()._cdata)
 
 
 def _is_tensor(value: Any) -> bool:

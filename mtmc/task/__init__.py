@@ -10,6 +10,7 @@
     reference.py   running a reference on the CPU, and what it weighs
     first_run.py   a user's file run for the first time, and what is wrong with it (child.py: in a process of its own)
     live*.py       a live module printed as a file
+    tensors.py     the tensors of a structure, and what tells their memory
     capture.py     what a capture of a live module holds, and where its tensors are found again
     exporting.py   torch.export, quietly
 

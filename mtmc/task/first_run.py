@@ -116,8 +116,9 @@ def _run(source: str, name: str, device: str, limits: Limits) -> None:
     """One run. Raises: TaskError; TooLargeError where it goes over the limits."""
     import torch
 
-    from mtmc.task.reference import Meter, flat_tensors, namespace, trial_conditions
+    from mtmc.task.reference import Meter, namespace, trial_conditions
     from mtmc.task.seeding import seed_torch
+    from mtmc.task.tensors import flat_tensors
 
     full, file = Variant("full"), _File(source, name)
     with trial_conditions(), torch.random.fork_rng(devices=[]), torch.device(device), torch.no_grad(), Meter(limits):

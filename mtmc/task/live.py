@@ -33,7 +33,7 @@ from mtmc.errors import TaskError
 from mtmc.task.base import Task, Variant
 from mtmc.task.capture import Capture, KnownShapes, Shapes, resolve
 from mtmc.task.exporting import export_failure, quiet_export
-from mtmc.task.live_call import Call, bind_call, flatten, leaves, positional, slotted
+from mtmc.task.live_call import Call, bind_call, positional, slotted
 from mtmc.task.live_export import (
     export_module,
     refuse_modules,
@@ -45,8 +45,9 @@ from mtmc.task.live_export import (
 from mtmc.task.live_names import plain_name
 from mtmc.task.live_source import PREFIX, PrintedModule, print_module
 from mtmc.task.live_state import same_values, unchanged
-from mtmc.task.reference import flat_tensors, instantiate
+from mtmc.task.reference import instantiate
 from mtmc.task.shapes import derive_held_out, derive_small
+from mtmc.task.tensors import flat_tensors, leaves
 from mtmc.task.trials import Live
 
 _NEAR, _ROUNDINGS = 1e-3, 8
@@ -125,9 +126,9 @@ def _result(module: torch.nn.Module, call: Call, name: str) -> Any:
         refuse_objects(value, f"module {name}: after the call, argument {argument}")
     _refuse_shared_changes(call.tensors, own.tensors, name)
     refuse_objects(output, f"module {name}: output")
-    if not flatten(output):
+    if not flat_tensors(output):
         raise TaskError(f"module {name} gives no tensor for its example inputs, so there is nothing to make faster")
-    if any(tensor.is_floating_point() and bool(tensor.isnan().any()) for tensor in flatten(output)):
+    if any(tensor.is_floating_point() and bool(tensor.isnan().any()) for tensor in flat_tensors(output)):
         raise TaskError(
             f"module {name} gives NaN for its example inputs, so no version could be compared: are all its weights set "
             "(torch.empty leaves what was in memory), and is no row of a mask all minus infinity?"
@@ -212,7 +213,7 @@ class _LiveModule:
                 with unchanged(self.module):
                     call = with_own_objects(self.call.with_tensors(own))
                     args, kwargs = call.passed
-                    expected = flatten(self.module(*args, **kwargs))
+                    expected = flat_tensors(self.module(*args, **kwargs))
                     kept = {key: resolve(self.module, path) for key, path in self.places.items()}
                     reason = _first_difference("output", results, expected) or _first_difference("input", inputs, own)
                     buffers = [(key, kept[key]) for key, _ in printed.named_buffers() if key in kept]
@@ -240,7 +241,7 @@ def _input_names(call: Call) -> list[str]:
     """A name for each tensor of a call: its argument's, with a number where an argument holds several."""
     names = []
     for argument, value in call.arguments():
-        count = len(flatten(value))
+        count = len(flat_tensors(value))
         names += [argument] if count == 1 else [f"{argument}_{index}" for index in range(count)]
     return names
 

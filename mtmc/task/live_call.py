@@ -6,11 +6,9 @@ tensors are seen as one flat list, in order; everything else in it is part of th
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +16,7 @@ import torch
 
 from mtmc.errors import TaskError
 from mtmc.task.slot import Slot
+from mtmc.task.tensors import flat_tensors, leaves, mapped, parts_of
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device, torch.layout)
 _PLAIN_TOO = (torch.memory_format, slice, type(Ellipsis), range)
@@ -48,7 +47,7 @@ class Call:
     @property
     def tensors(self) -> list[torch.Tensor]:
         """The flat list of the call's tensors."""
-        return flatten((self.args, dict(self.kwargs)))
+        return flat_tensors((self.args, dict(self.kwargs)))
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> Call:
         """The same call with other tensors. Raises: ValueError if there are not as many."""
@@ -157,10 +156,10 @@ def _match(wanted: Any, given: Any, name: str, tensors: list[torch.Tensor]) -> s
         return None
     if type(wanted) is not type(given):
         return f"{name} is {_kind(given)} instead of {_kind(wanted)}"
-    parts = _parts(wanted)
+    parts = parts_of(wanted)
     if parts is None:
         return None if _equal(wanted, given) else f"{name} is {given!r:.80} instead of {wanted!r:.80}"
-    others = _parts(given)
+    others = parts_of(given)
     assert others is not None
     if parts.keys() != others.keys():
         return _other_keys(parts, others, name)
@@ -195,7 +194,7 @@ def _kind(value: Any) -> str:
 
 
 def restore(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """A structure with its tensors (or the slots for them) replaced in order; the inverse of `flatten`.
+    """A structure with its tensors (or the slots for them) replaced in order; the inverse of `flat_tensors`.
 
     Raises: ValueError if there are not as many tensors as in the template.
     """
@@ -207,57 +206,9 @@ def restore(template: Any, tensors: Sequence[torch.Tensor]) -> Any:
 
 def slotted(structure: Any) -> Any:
     """A structure with a `Slot` in place of each tensor."""
-    places = iter(range(len(flatten(structure))))
+    places = iter(range(len(flat_tensors(structure))))
     return mapped(structure, lambda leaf: Slot(next(places)) if isinstance(leaf, torch.Tensor) else leaf)
-
-
-def flatten(structure: Any) -> list[torch.Tensor]:
-    """The tensors of a structure, in order."""
-    return [leaf for _, leaf in leaves(structure) if isinstance(leaf, torch.Tensor)]
-
-
-def leaves(structure: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """What a structure holds that is no structure itself, each with where it is: "[0]['mask']"."""
-    parts = _parts(structure)
-    if parts is None:
-        yield path, structure
-        return
-    for key, value in parts.items():
-        yield from leaves(value, f"{path}[{key!r}]")
-
-
-def _parts(structure: Any) -> Mapping[Any, Any] | None:
-    """The items of a structure by key, None for a leaf."""
-    if isinstance(structure, torch.Tensor | str):
-        return None
-    if isinstance(structure, list | tuple):
-        return dict(enumerate(structure))
-    if isinstance(structure, Mapping):
-        return structure
-    if dataclasses.is_dataclass(structure) and not isinstance(structure, type | Slot):
-        return {field.name: getattr(structure, field.name, None) for field in dataclasses.fields(structure)}
-    return None
 
 
 def _restore(template: Any, tensors: Iterator[torch.Tensor]) -> Any:
     return mapped(template, lambda leaf: next(tensors) if isinstance(leaf, torch.Tensor | Slot) else leaf)
-
-
-def mapped(structure: Any, change: Callable[[Any], Any]) -> Any:
-    """A structure of the same types with its leaves changed, in order."""
-    parts = _parts(structure)
-    if parts is None:
-        return change(structure)
-    changed = {key: mapped(value, change) for key, value in parts.items()}
-    if type(structure) in (dict, list, tuple):
-        return changed if type(structure) is dict else type(structure)(changed.values())
-    if isinstance(structure, list | tuple):
-        values = changed.values()
-        return type(structure)(*values) if hasattr(structure, "_fields") else type(structure)(values)
-    made = copy.copy(structure)
-    for key, value in changed.items():
-        if isinstance(structure, Mapping):
-            made[key] = value
-        else:
-            object.__setattr__(made, key, value)
-    return made

@@ -18,8 +18,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from mtmc.errors import TaskError
 from mtmc.task.exporting import export_failure, library_folders, quiet_export
-from mtmc.task.live_call import Call, flatten, leaves, mapped
+from mtmc.task.live_call import Call
 from mtmc.task.live_state import Held, plain_tensors_as_buffers, write_into_the_old
+from mtmc.task.tensors import flat_tensors, leaves, mapped
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ class _Flat(torch.nn.Module):
                     f"forward returns a size that depends on its inputs (output{path}): return tensors only"
                 )
         refuse_objects(output, "output")
-        return flatten(output)
+        return flat_tensors(output)
 
 
 def export_module(module: torch.nn.Module, call: Call, name: str) -> ExportedProgram:

@@ -28,6 +28,7 @@ from mtmc.task.bundling import place
 from mtmc.task.constants import apply_constants
 from mtmc.task.quantized import readable
 from mtmc.task.seeding import seed_torch
+from mtmc.task.tensors import flat_tensors
 
 _MODULE = "mtmc_reference"
 _MOST_ELEMENTS = 2**27
@@ -113,17 +114,6 @@ class Meter(TorchDispatchMode):
         self.elements = max(self.elements, elements)
         if elements > self.limits.elements:
             raise TooLargeError(f"a tensor of {elements} elements")
-
-
-def flat_tensors(structure: object) -> list[torch.Tensor]:
-    """The tensors of nested tuples, lists and dicts, in order."""
-    if isinstance(structure, torch.Tensor):
-        return [structure]
-    if isinstance(structure, dict):
-        structure = list(structure.values())
-    if isinstance(structure, list | tuple):
-        return [tensor for item in structure for tensor in flat_tensors(item)]
-    return []
 
 
 def namespace(source: str, variant: Variant, name: str) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from mtmc.task.tensors import map_tensors
 from mtmc.whole.calls import CallTree, Place, Watcher
-from mtmc.whole.signature import map_tensors
 
 Example = tuple[tuple[Any, ...], dict[str, Any]]
 

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from mtmc.task.tensors import leaves
 from mtmc.whole.patch import Replace, compiled, patched
 from mtmc.whole.settle import COMPILED, EAGER, PATCHED, Keys, Settled, settle
-from mtmc.whole.signature import leaves
 from mtmc.whole.site import TimeKind
 from mtmc.whole.timing import Compare
 
@@ -165,7 +165,7 @@ class Measured(Judge):
             found = self.anew(patcher.model_with(keys))
         except Exception as error:
             return f"the model fails ({type(error).__name__}: {' '.join(str(error).split())[:200]})"
-        return difference(list(leaves(found)), expected)
+        return difference([leaf for _, leaf in leaves(found)], expected)
 
     def _running(self, models: Mapping[str, nn.Module], notes: list[str]) -> dict[str, nn.Module]:
         """Those that run: a compiler that is missing or fails is told of, and does without."""
@@ -205,7 +205,7 @@ def difference(found: Sequence[Any], expected: Sequence[Any]) -> str | None:
 
 
 def _copied(result: Any) -> list[Any]:
-    return [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves(result)]
+    return [leaf.clone() if isinstance(leaf, torch.Tensor) else leaf for _, leaf in leaves(result)]
 
 
 def _line(error: Exception) -> str:

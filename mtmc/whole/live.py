@@ -12,10 +12,10 @@ from torch import nn
 
 from mtmc.errors import MtmcError, TaskError
 from mtmc.hardware import hardware
+from mtmc.task.tensors import flat_tensors, map_tensors
 from mtmc.whole.calls import CallTree, unchanged
 from mtmc.whole.examples import Example, examples
 from mtmc.whole.pieces import Piece
-from mtmc.whole.signature import leaves, map_tensors
 from mtmc.whole.site import Profile
 from mtmc.whole.timing import measured
 from mtmc.whole.trace import trace
@@ -43,7 +43,7 @@ class LiveModel:
     @property
     def on_gpu(self) -> bool:
         """Whether the example inputs are on a GPU."""
-        found = [leaf for leaf in leaves((*self.args, *self.kwargs.values())) if isinstance(leaf, torch.Tensor)]
+        found = flat_tensors((self.args, dict(self.kwargs)))
         return any(tensor.is_cuda for tensor in found)
 
     def estimated(self, gpu: str) -> Profile:

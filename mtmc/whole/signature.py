@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+
+from mtmc.task.tensors import leaves
 
 _PLAIN = (bool, int, float, complex, str, bytes, slice, range, torch.dtype, torch.device, torch.layout, torch.Size)
 
@@ -18,31 +20,7 @@ def signature(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 def opaque(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """The name of the class of an argument that is neither a tensor nor plain data, a cache say; "" where there is none."""
-    return next((type(leaf).__name__ for leaf in leaves((*args, *kwargs.values())) if not _is_known(leaf)), "")
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """What nested tuples, lists and dicts hold, in order."""
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, tuple | list) and not isinstance(value, torch.Size):
-        for each in value:
-            yield from leaves(each)
-    else:
-        yield value
-
-
-def map_tensors(value: Any, change: Any) -> Any:
-    """The same nested tuples, lists and dicts with each tensor changed."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, Mapping):
-        items = {name: map_tensors(each, change) for name, each in value.items()}
-        return items if type(value) is dict else type(value)(**items)
-    if isinstance(value, tuple | list) and not isinstance(value, torch.Size):
-        parts = [map_tensors(each, change) for each in value]
-        return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
-    return value
+    return next((type(leaf).__name__ for _, leaf in leaves((*args, *kwargs.values())) if not _is_known(leaf)), "")
 
 
 def _is_known(leaf: Any) -> bool:
@@ -56,4 +34,7 @@ def _text(value: Any) -> str:
         return "{" + ", ".join(f"{name}: {_text(each)}" for name, each in value.items()) + "}"
     if isinstance(value, tuple | list) and not isinstance(value, torch.Size):
         return "(" + ", ".join(map(_text, value)) + ")"
-    return repr(value) if _is_known(value) else f"<{type(value).__name__}>"
+    if _is_known(value):
+        return repr(value)
+    parts = [f"{path} {_text(leaf)}" for path, leaf in leaves(value) if path]  # of a data class
+    return f"<{' '.join([type(value).__name__, *parts])}>"

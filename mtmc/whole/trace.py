@@ -28,9 +28,10 @@ from mtmc.evaluate.counting.torch_ops import torch_modes
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.loading.fake import FakeMode
 from mtmc.hardware import Hardware
+from mtmc.task.tensors import flat_tensors, map_tensors
 from mtmc.whole.calls import CallTree, Place, Watcher, unchanged
 from mtmc.whole.regions import compile_now
-from mtmc.whole.signature import leaves, map_tensors, opaque
+from mtmc.whole.signature import opaque
 from mtmc.whole.site import Profile, Site
 
 _log = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ def _refusal(module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str
     strange = opaque(args, kwargs)
     if strange:
         return f"it is given a {strange}, which is neither a tensor nor plain data"
-    if not any(isinstance(leaf, torch.Tensor) for leaf in leaves((*args, *kwargs.values()))):
+    if not flat_tensors((*args, *kwargs.values())):
         return "it is given no tensor"
     return ""
 

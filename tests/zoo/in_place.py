@@ -17,7 +17,7 @@ from mtmc.dropin import drop_in
 from mtmc.search import SearchResult
 from mtmc.search.folder import handed_out
 from mtmc.task import Capture
-from mtmc.task.live_call import flatten
+from mtmc.task.tensors import flat_tensors
 from tests.zoo.example import Example
 
 RIGHT = "right"
@@ -102,12 +102,12 @@ def _compare_gradients(dropped: torch.nn.Module, twin: torch.nn.Module, made: Ex
     gradients = []
     for module in (dropped, twin):
         args, kwargs = _copied(made.args), _copied(dict(made.kwargs))
-        for tensor in flatten((args, kwargs)):
+        for tensor in flat_tensors((args, kwargs)):
             tensor.requires_grad_(tensor.is_floating_point())
-        inputs = [tensor for tensor in (*flatten((args, kwargs)), *module.parameters()) if tensor.requires_grad]
+        inputs = [tensor for tensor in (*flat_tensors((args, kwargs)), *module.parameters()) if tensor.requires_grad]
         try:
             with torch.enable_grad():
-                out = [x for x in flatten(module(*args, **kwargs)) if x.requires_grad]
+                out = [x for x in flat_tensors(module(*args, **kwargs)) if x.requires_grad]
                 total = sum((x.float().square().sum() for x in out), torch.zeros(()))
         except RuntimeError as error:  # one that writes to its inputs, which must then not be leaves
             gradients.append(type(error).__name__)
@@ -129,9 +129,9 @@ def _difference(found: Any, wanted: Any, what: str) -> str:
     """How two structures of tensors differ, "" where they do not."""
     if type(found) is not type(wanted):
         return f"{what} is a {type(found).__name__}, not a {type(wanted).__name__}"
-    pairs = list(zip(flatten(found), flatten(wanted), strict=False))
-    if len(flatten(found)) != len(flatten(wanted)):
-        return f"{what} holds {len(flatten(found))} tensors, not {len(flatten(wanted))}"
+    pairs = list(zip(flat_tensors(found), flat_tensors(wanted), strict=False))
+    if len(flat_tensors(found)) != len(flat_tensors(wanted)):
+        return f"{what} holds {len(flat_tensors(found))} tensors, not {len(flat_tensors(wanted))}"
     for index, (one, other) in enumerate(pairs):
         if (one.shape, one.dtype) != (other.shape, other.dtype):
             return f"{what} {index} is {tuple(one.shape)} {one.dtype}, not {tuple(other.shape)} {other.dtype}"

@@ -34,11 +34,11 @@ from mtmc.evaluate.loading.modules import (
     init_inputs,
     load_module,
     load_reference,
-    map_tensors,
 )
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.outcome import RESOURCE_ERROR, Diagnosis
 from mtmc.task import Task, Variant
+from mtmc.task.tensors import map_tensors
 
 if TYPE_CHECKING:
     import torch

@@ -27,7 +27,7 @@ from torch.overrides import TorchFunctionMode
 import mtmc
 from mtmc.evaluate.compiling.pretended_graph import NAMES, Journal, writing
 from mtmc.evaluate.compiling.stand_in import DEVICE, replacements
-from mtmc.task.reference import flat_tensors
+from mtmc.task.tensors import flat_tensors
 
 _HOST = "_mtmc_on_host"
 _CPU = torch.device("cpu")

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from triton.runtime.interpreter import InterpretedFunction
 from triton.runtime.jit import JITFunction
 
 from mtmc.evaluate.compiling import stand_in
+from mtmc.task.tensors import flat_tensors, storage_key
 
 _USES_GRAPHS = re.compile(r"\bCUDAGraph\b|\bcuda\.graph\b")
 
@@ -123,15 +122,15 @@ class _Ops(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
         result = func(*args, **named)
-        given = {tensor.untyped_storage()._cdata for tensor in _tensors((args, named))}
-        fresh = [(at, tensor) for at, tensor in enumerate(_tensors(result))]
+        given = {storage_key(tensor) for tensor in flat_tensors((args, named))}
+        fresh = [(at, tensor) for at, tensor in enumerate(flat_tensors(result))]
         if _state.launching or any(isinstance(tensor, FakeTensor) for _, tensor in fresh):
             return result
-        kept = [(at, tensor) for at, tensor in fresh if tensor.untyped_storage()._cdata not in given]
+        kept = [(at, tensor) for at, tensor in fresh if storage_key(tensor) not in given]
         if func._schema.is_mutable or (kept and not func._schema.name.startswith("aten::empty")):
 
             def again() -> None:
-                new = _tensors(func(*args, **named))
+                new = flat_tensors(func(*args, **named))
                 for at, tensor in kept:
                     tensor.copy_(new[at])
 
@@ -151,7 +150,7 @@ def _launches_into(calls: list[Callable[[], None]]) -> Iterator[None]:
                 result = original(jitted, *args, **kwargs)
             finally:
                 _state.launching = False
-            if not any(isinstance(value, FakeTensor) for value in _tensors((args, kwargs))):
+            if not any(isinstance(value, FakeTensor) for value in flat_tensors((args, kwargs))):
                 calls.append(lambda: owner.run(jitted, *args, **kwargs))
             return result
 
@@ -164,7 +163,3 @@ def _launches_into(calls: list[Callable[[], None]]) -> Iterator[None]:
     finally:
         for owner, original in before:
             owner.run = original
-
-
-def _tensors(value: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]

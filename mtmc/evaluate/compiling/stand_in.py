@@ -79,7 +79,7 @@ def swap_fake_parameters() -> None:
 
 def _on_the_cpu(function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` of fake tensors by way of the CPU: on a GPU it asks cuDNN, or a kernel that torch has no shapes for."""
-    from mtmc.evaluate.loading.modules import map_tensors
+    from mtmc.task.tensors import map_tensors
 
     def there_and_back(*args: Any) -> Any:
         result = function(*map_tensors(args, lambda tensor: tensor.to("cpu")))

@@ -6,6 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from mtmc.task.tensors import flat_tensors, storage_key
+
 _EMPTY = ("empty", "new_empty")
 _NO_KERNEL = ("resize", "set", "_local_scalar_dense", "lift_fresh")
 
@@ -45,8 +47,6 @@ def _call(func: Any, args: Any, kwargs: Any, result: Any) -> TorchCall | None:
     base = name.rpartition(".")[2]
     if base.rstrip("_") in _NO_KERNEL or base.startswith(_EMPTY):
         return None
-    from mtmc.task.reference import flat_tensors  # loads torch
-
     inputs = flat_tensors((args, kwargs))
     owned = {storage_key(tensor) for tensor in inputs}
     fresh = [tensor for tensor in flat_tensors(result) if storage_key(tensor) not in owned]
@@ -54,8 +54,3 @@ def _call(func: Any, args: Any, kwargs: Any, result: Any) -> TorchCall | None:
         return None
     touched = {id(tensor): tensor for tensor in [*inputs, *fresh]}.values()
     return TorchCall(name, sum(tensor_bytes(tuple(t.shape), tuple(t.stride()), t.element_size()) for t in touched))
-
-
-def storage_key(tensor: Any) -> int:
-    """What tells the storage of a tensor from all others that are alive, one without memory too."""
-    return int(tensor.untyped_storage()._cdata)

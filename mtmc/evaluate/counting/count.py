@@ -18,7 +18,6 @@ from mtmc.evaluate.counting.compared import Found
 from mtmc.evaluate.counting.cuda_graph import parted, unfolded
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.launches import Launches, Limits
-from mtmc.evaluate.counting.storages import tensors_in
 from mtmc.evaluate.counting.tally import LaunchRecord, OpRecord, Record
 from mtmc.evaluate.counting.tiling import Tiling, output_tensors
 from mtmc.evaluate.loading.modules import (
@@ -31,6 +30,7 @@ from mtmc.evaluate.loading.modules import (
 )
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task, Variant
+from mtmc.task.tensors import flat_tensors
 
 if TYPE_CHECKING:
     from mtmc.evaluate.counting.spots import Spots
@@ -78,7 +78,7 @@ def count(
 
     pin_autotuners(dict(autotuned))
     small = [] if secret is None else _small_inputs(task, tiling, secret)
-    spots = None if secret is None else Spots(secret, tiling, tensors_in(small), budget)
+    spots = None if secret is None else Spots(secret, tiling, flat_tensors(small), budget)
     with fake_tensors():
         return _count_candidate(task, source, task.full, least_bytes=least_bytes, spots=spots)
 
@@ -117,7 +117,7 @@ def count_forward(
     """
     from mtmc.evaluate.counting.traffic import count_traffic
 
-    tensors = tensors_in(inputs)
+    tensors = flat_tensors(inputs)
     results: list[Any] = []
 
     def forward(*given: Any) -> None:
@@ -160,7 +160,7 @@ def _count_candidate(
 
     def look(launches: Launches, result: Any) -> None:
         if spots is not None:
-            seen[:] = [spots.look(launches, tensors_in(inputs), output_tensors(result))]
+            seen[:] = [spots.look(launches, flat_tensors(inputs), output_tensors(result))]
 
     def counted(limits: Limits | None) -> tuple[list[Record], list[int]]:
         with weights(), pretended_gpu(constructing=True):

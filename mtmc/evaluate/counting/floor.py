@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import EvaluatorError, TaskError
-from mtmc.evaluate.compiling.torch_calls import storage_key
 from mtmc.evaluate.counting.tally import Counts, Record
 from mtmc.evaluate.counting.tiling import Tiles, tiles
 from mtmc.evaluate.counting.torch_ops import INDEXED_READS
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task
+from mtmc.task.tensors import storage_key
 
 if TYPE_CHECKING:
     import torch
@@ -122,17 +122,16 @@ def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:
     """Whether each input tensor is needed as a whole, and whether each tensor of the result depends on any of them."""
     import torch
 
-    from mtmc.evaluate.counting.storages import tensors_in
-    from mtmc.evaluate.loading.modules import map_tensors
     from mtmc.evaluate.reference.blocks import differ
+    from mtmc.task.tensors import flat_tensors, map_tensors
 
     inputs = map_tensors(reference.draw(SEED), torch.clone)
     before, again = _results(reference, inputs), _results(reference, inputs)
     needed, dependent = [], [False] * len(before)
     if any(differ(now, old) for now, old in zip(again, before, strict=True)):
-        return [False] * len(tensors_in(inputs)), dependent  # another result at each call tells nothing
+        return [False] * len(flat_tensors(inputs)), dependent  # another result at each call tells nothing
     generator, end = torch.Generator().manual_seed(SEED), time.monotonic() + LIMIT_S
-    for tensor in tensors_in(inputs):
+    for tensor in flat_tensors(inputs):
         whole = tensor.is_floating_point() and tensor.numel() > 0 and time.monotonic() < end
         places = torch.randint(max(1, tensor.numel()), (SAMPLE,), generator=generator).unique() if whole else []
         for place in places:
@@ -174,28 +173,28 @@ def _unlike(now: torch.Tensor, old: torch.Tensor) -> bool:
 def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
     import torch
 
-    from mtmc.evaluate.counting.storages import tensors_in
-    from mtmc.evaluate.loading.modules import map_tensors
+    from mtmc.task.tensors import flat_tensors, map_tensors
 
-    return tensors_in(reference.run(map_tensors(inputs, torch.clone), SEED))
+    return flat_tensors(reference.run(map_tensors(inputs, torch.clone), SEED))
 
 
 def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> tuple[Floor, list[Record]]:
     from mtmc.evaluate.counting.count import count_forward
     from mtmc.evaluate.counting.reaching import Reaching
-    from mtmc.evaluate.counting.storages import tensor_bytes, tensors_in
+    from mtmc.evaluate.counting.storages import tensor_bytes
+    from mtmc.task.tensors import flat_tensors
 
     inputs = reference.draw(SEED)
     reached: list[set[int]] = []
 
     def forward(*given: Any) -> Any:
-        with Reaching(tensors_in(given)) as ways:
+        with Reaching(flat_tensors(given)) as ways:
             result = reference.model(*given)
-        reached.extend(ways.of(tensor) for tensor in tensors_in(result))
+        reached.extend(ways.of(tensor) for tensor in flat_tensors(result))
         return result
 
     records, sizes, result = count_forward(forward, inputs)
-    results, keys = tensors_in(result), [storage_key(tensor) for tensor in tensors_in(inputs)]
+    results, keys = flat_tensors(result), [storage_key(tensor) for tensor in flat_tensors(inputs)]
     storages = list(dict.fromkeys(keys))
     whole_ways = set().union(*reached)
     wanted = {storages.index(keys[at]) for at, whole in enumerate(needed) if whole and at in whole_ways}
@@ -207,7 +206,7 @@ def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[boo
     }
     written = 0 if any(_base(record) in _INDEXED_WRITES for record in records) else sum(made.values())
     own = least_bits(records)
-    dtypes = [str(tensor.dtype) for tensor in (*tensors_in(inputs), *results) if tensor.is_floating_point()]
+    dtypes = [str(tensor.dtype) for tensor in (*flat_tensors(inputs), *results) if tensor.is_floating_point()]
     bits = [_bits(dtype.removeprefix("torch.")) for dtype in dtypes] + ([own] if own else [])
     moved = written + sum(min(sizes[number], read.get(number, 0)) for number in wanted)
     return Floor(moved, min(bits, default=0), unpriced=unpriced(records)), records

@@ -16,8 +16,9 @@ from mtmc.evaluate.counting.interpreter_parts import patched_language
 from mtmc.evaluate.counting.meter import Meter
 from mtmc.evaluate.counting.program import Program
 from mtmc.evaluate.counting.sample import sample_programs, sample_weights
-from mtmc.evaluate.counting.storages import Storages, tensors_in
+from mtmc.evaluate.counting.storages import Storages
 from mtmc.evaluate.counting.tally import Record, Tally, summary
+from mtmc.task.tensors import flat_tensors
 
 if TYPE_CHECKING:
     from mtmc.evaluate.counting.contents import Contents
@@ -120,7 +121,7 @@ class Launches:
             "num_stages": int(kwargs.get("num_stages", 3)),
             "arguments": {n: as_text(described(v)) for n, v in bound.items()},
         }
-        for tensor in tensors_in([getattr(v, "base", v) if not _is_tensor(v) else v for v in bound.values()]):
+        for tensor in flat_tensors([getattr(v, "base", v) if not _is_tensor(v) else v for v in bound.values()]):
             self.storages.number(tensor)
         if self.exact:
             self.meter.maps.clear()

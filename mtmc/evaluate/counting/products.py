@@ -16,8 +16,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.evaluate.counting.prices import product_flops
-from mtmc.evaluate.counting.storages import tensors_in
 from mtmc.evaluate.counting.tally import Counts
+from mtmc.task.tensors import flat_tensors
 
 if TYPE_CHECKING:
     from mtmc.evaluate.reference.reference import Reference
@@ -45,8 +45,8 @@ class Products(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if not product_flops(func, args, kwargs or {}, result):
             return result
-        self.operands.append([tensor.detach().clone() for tensor in tensors_in(args) if tensor.dim() >= 2])
-        first = tensors_in(result)[0]
+        self.operands.append([tensor.detach().clone() for tensor in flat_tensors(args) if tensor.dim() >= 2])
+        first = flat_tensors(result)[0]
         self.results.append(first.detach().clone())
         if len(self.results) - 1 != self._at:
             return result
@@ -81,12 +81,12 @@ class _Run:
 
 
 def _run(reference: Reference, inputs: list[Any], at: int = -1, change: Change = torch.clone) -> _Run:
-    from mtmc.evaluate.loading.modules import map_tensors
+    from mtmc.task.tensors import map_tensors
 
     reference.restart()
     with Products(at, change) as seen:
         result = reference.run(map_tensors(inputs, torch.clone), SEED)
-    return _Run(seen, [tensor.detach().double().nan_to_num() for tensor in tensors_in(result)])
+    return _Run(seen, [tensor.detach().double().nan_to_num() for tensor in flat_tensors(result)])
 
 
 def _off(a: Sequence[torch.Tensor], b: Sequence[torch.Tensor]) -> float:

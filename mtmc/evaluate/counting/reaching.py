@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtmc.evaluate.compiling.torch_calls import storage_key
-from mtmc.evaluate.counting.storages import tensors_in
 from mtmc.evaluate.counting.torch_ops import INDEXED_READS, mutated
+from mtmc.task.tensors import flat_tensors, storage_key
 
 
 class Reaching(TorchDispatchMode):
@@ -30,7 +29,7 @@ class Reaching(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        given, made = tensors_in((args, kwargs)), tensors_in(result)
+        given, made = flat_tensors((args, kwargs)), flat_tensors(result)
         table = given[0] if given and func._schema.name.rpartition("::")[2] in INDEXED_READS else None
         found: set[int] = set().union(*(self.of(tensor) for tensor in given if tensor is not table))
         for tensor in [*made, *mutated(func._schema, args, kwargs or {})]:

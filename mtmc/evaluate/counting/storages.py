@@ -60,14 +60,6 @@ class Storages:
         return addresses - self._bases[number]
 
 
-def tensors_in(values: Any) -> list[Any]:
-    """The tensors in nested lists, tuples and dicts, in order."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
-    return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
-
-
 def tensor_bytes(tensor: Any) -> int:
     """Bytes a tensor's elements occupy; an expanded dimension (stride 0) is there once."""
     sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0]

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.counting.storages import tensors_in
 from mtmc.task import Task, Variant
 from mtmc.task.constants import distinct_constants
+from mtmc.task.tensors import flat_tensors
 
 if TYPE_CHECKING:
     import torch
@@ -86,11 +86,11 @@ def tiles(task: Task, seed: int) -> Tiles | None:
         return None
     reference = Reference(task, tiling.variant, Path.cwd(), 0)
     inputs = reference.draw(seed)
-    before = [tensor.clone() for tensor in tensors_in(inputs)]
+    before = [tensor.clone() for tensor in flat_tensors(inputs)]
     kept = {path: tensor.clone() for path, tensor in kept_tensors(reference.model).items()}
     outputs = output_tensors(reference.run(inputs, seed))
     now = kept_tensors(reference.model)
-    same = all(_alike(a, b) for a, b in zip(tensors_in(inputs), before, strict=True))
+    same = all(_alike(a, b) for a, b in zip(flat_tensors(inputs), before, strict=True))
     if not same or any(not _alike(now[path], tensor) for path, tensor in kept.items()):
         return None  # a reference that changes things makes something else of them in another call
     if sum(tensor.numel() for tensor in outputs) > MOST_OUTPUTS or any(tensor.is_complex() for tensor in outputs):
@@ -139,7 +139,7 @@ def _shapes(task: Task, variant: Variant) -> _Shapes | None:
     except (TaskError, RuntimeError):
         return None
     arguments = [value for value in reference.arguments if isinstance(value, bool | int | float | str)]
-    return _Shapes([tuple(t.shape) for t in tensors_in(inputs)], [tuple(t.shape) for t in outputs], arguments)
+    return _Shapes([tuple(t.shape) for t in flat_tensors(inputs)], [tuple(t.shape) for t in outputs], arguments)
 
 
 def _with_axis(
@@ -187,13 +187,13 @@ def _rows_are_alike(task: Task, tiling: Tiling) -> bool:
     """Whether the reference makes of repeated rows the repeated rows of its result, at the small shapes."""
     import torch
 
-    from mtmc.evaluate.loading.modules import map_tensors
     from mtmc.evaluate.reference.reference import Reference
+    from mtmc.task.tensors import map_tensors
 
     reference = Reference(task, task.small, Path.cwd(), SEED)
     inputs = reference.draw(SEED)
     sizes: dict[int, int] = {}
-    for tensor, tiled in zip(tensors_in(inputs), tiling.inputs, strict=True):
+    for tensor, tiled in zip(flat_tensors(inputs), tiling.inputs, strict=True):
         for dim, axis in enumerate(tiled.axes):
             if axis >= 0 and sizes.setdefault(axis, tensor.shape[dim]) != tensor.shape[dim]:
                 return False
@@ -230,7 +230,7 @@ def _is_small(task: Task, variant: Variant) -> bool:
         inputs = reference.draw(SEED)
         records, _, _ = count_forward(reference.model, inputs)
     kept = (*reference.model.parameters(), *reference.model.buffers())
-    weights, drawn = sum(tensor.numel() for tensor in kept), sum(tensor.numel() for tensor in tensors_in(inputs))
+    weights, drawn = sum(tensor.numel() for tensor in kept), sum(tensor.numel() for tensor in flat_tensors(inputs))
     flops = sum(record["flops"] for record in records)
     return bool(flops <= MOST_FLOPS and weights <= MOST_WEIGHTS and drawn <= MOST_ELEMENTS)
 
@@ -253,4 +253,4 @@ def output_tensors(result: Any) -> list[torch.Tensor]:
     """The tensors of a forward's result, in the order in which outputs are compared."""
     from mtmc.evaluate.reference.returned import flatten
 
-    return tensors_in(flatten(result)[0])
+    return flat_tensors(flatten(result)[0])

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from mtmc.evaluate.counting.prices import product_flops
-from mtmc.evaluate.counting.storages import SECTOR, Storages, tensor_bytes, tensors_in
+from mtmc.evaluate.counting.storages import SECTOR, Storages, tensor_bytes
 from mtmc.evaluate.counting.tally import Record
+from mtmc.task.tensors import flat_tensors
 
 _ONE_KERNEL = {"rms_norm": "aten._fused_rms_norm", "scaled_dot_product_attention": "aten.scaled_dot_product_attention"}
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -78,7 +79,7 @@ def _run(func: Any, args: Any, kwargs: Any, storages: Storages) -> Any:
     if storages.fake:
         from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 
-        tensors = tensors_in((args, kwargs))
+        tensors = flat_tensors((args, kwargs))
         if tensors and not any(isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" for tensor in tensors):
             with unset_fake_temporarily():
                 return func(*args, **kwargs)
@@ -87,7 +88,7 @@ def _run(func: Any, args: Any, kwargs: Any, storages: Storages) -> Any:
 
 def _op_record(func: Any, args: Any, kwargs: Any, result: Any, storages: Storages) -> Record | None:
     """Record of one dispatched op, or None where a GPU would run nothing."""
-    inputs, outputs = tensors_in((args, kwargs)), tensors_in(result)
+    inputs, outputs = flat_tensors((args, kwargs)), flat_tensors(result)
     schema = func._schema
     written = mutated(schema, args, kwargs)
     owned = {storages.number(t) for t in inputs}
@@ -134,7 +135,7 @@ def _count_lookup(record: Record, inputs: Sequence[Any], outputs: Sequence[Any],
 
 def _call_record(name: str, args: Any, kwargs: Any, result: Any, storages: Storages) -> Record:
     """Record of a call that is one library routine on a GPU."""
-    inputs, outputs = tensors_in((args, kwargs)), tensors_in(result)
+    inputs, outputs = flat_tensors((args, kwargs)), flat_tensors(result)
     record = _record(_ONE_KERNEL.get(name, f"aten.{name}"), inputs, outputs, storages)
     record["flops"] = record["elements"]
     if name == "scaled_dot_product_attention":
@@ -182,7 +183,7 @@ def _distinct(tensors: Sequence[Any]) -> list[Any]:
 def mutated(schema: Any, args: Any, kwargs: Any) -> list[Any]:
     """The tensors that an op of this schema writes into."""
     values = [(a, args[i] if i < len(args) else kwargs.get(a.name)) for i, a in enumerate(schema.arguments)]
-    return tensors_in([value for a, value in values if a.alias_info is not None and a.alias_info.is_write])
+    return flat_tensors([value for a, value in values if a.alias_info is not None and a.alias_info.is_write])
 
 
 def _strided_bytes(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:

@@ -22,9 +22,10 @@ from mtmc.syntax import canonical_text
 from mtmc.task import Task, Variant
 from mtmc.task.constants import apply_constants, integer_constants
 from mtmc.task.seeding import seed_torch
+from mtmc.task.tensors import map_tensors
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 _log = logging.getLogger(__name__)
 
@@ -150,19 +151,6 @@ def construct_reference(
         return construct(module, "Model", arguments, seed, task.state, device, moved)
     except Exception as error:
         raise TaskError(f"task {task.name}: Model(...) failed: {type(error).__name__}: {error}") from error
-
-
-def map_tensors(value: Any, function: Callable[[torch.Tensor], Any]) -> Any:
-    """`value` with `function` applied to every tensor in its nested lists, tuples and dicts."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        return function(value)
-    if isinstance(value, list | tuple):
-        return type(value)(map_tensors(item, function) for item in value)
-    if isinstance(value, dict):
-        return {key: map_tensors(item, function) for key, item in value.items()}
-    return value
 
 
 def to_device(value: Any, device: str) -> Any:

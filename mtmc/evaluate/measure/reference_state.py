@@ -13,7 +13,6 @@ import torch
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.check.layout import aligned, dense_places, place
-from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import Slots
 from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
@@ -28,6 +27,7 @@ from mtmc.evaluate.reference.returned import flatten
 from mtmc.hardware import Hardware, tensor_rate
 from mtmc.task import Task, Variant
 from mtmc.task.quantized import readable
+from mtmc.task.tensors import map_tensors
 
 _log = logging.getLogger(__name__)
 

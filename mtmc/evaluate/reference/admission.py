@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.evaluate.reference.blocks import block_size, blocks, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import Precision, error_bound, whose
@@ -30,7 +29,7 @@ from mtmc.evaluate.reference.telling import undecided
 from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.task import Task, Variant
 from mtmc.task.quantized import is_fp8, ordinals, readable
-from mtmc.task.reference import flat_tensors
+from mtmc.task.tensors import flat_tensors, map_tensors
 from mtmc.task.tolerance import Tolerance
 
 SEEDS = (11, 23)

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.evaluate.reference.compare import Precision, calibrated
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.fp64 import same_function, widen
@@ -22,7 +21,7 @@ from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, re
 from mtmc.evaluate.reference.running_sums import RunningSums
 from mtmc.evaluate.reference.tf32 import library_precision
 from mtmc.outcome import REFERENCE_ERROR, WIDENED
-from mtmc.task.reference import flat_tensors
+from mtmc.task.tensors import flat_tensors, map_tensors
 from mtmc.task.tolerance import DEFAULT, Tolerance
 
 _log = logging.getLogger(__name__)

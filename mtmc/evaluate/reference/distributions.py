@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-from mtmc.evaluate.loading.modules import map_tensors
 from mtmc.task.quantized import readable, stored
+from mtmc.task.tensors import map_tensors
 
 Distribution = Literal["drawn", "shifted", "spiky", "sparse", "wide", "huge"]
 SPREAD = 3.0

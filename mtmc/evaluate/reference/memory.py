@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference
 from mtmc.task import Task, Variant
-from mtmc.task.reference import flat_tensors
+from mtmc.task.tensors import flat_tensors
 
 _log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import torch
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.loading.degenerate import perturb
-from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference, map_tensors
+from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference
 from mtmc.evaluate.reference.blocks import different, fingerprint, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration, calibrate, measured, narrowest_bytes
 from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected, calibrated
@@ -34,6 +34,7 @@ from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision
 from mtmc.task import Task, Variant
 from mtmc.task.quantized import readable
 from mtmc.task.seeding import seed_torch
+from mtmc.task.tensors import map_tensors
 
 _log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from mtmc.evaluate.reference.distributions import Distribution
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.task import Task
-from mtmc.task.reference import flat_tensors
+from mtmc.task.tensors import flat_tensors
 
 NULL_ANSWERS = {
     "zeros": "zeros pass for it",
