@@ -12,6 +12,7 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.measure.call_time import (
     COUNTED_LEAST,
     COUNTED_MOST,
+    FEW_SLOTS,
     LEAD,
     SLOTS,
     START_MS,
@@ -30,21 +31,23 @@ from mtmc.evaluate.measure.questions import Measured
 from mtmc.evaluate.measure.timing_validation import as_called
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.reference.effects import CALLS
-from mtmc.evaluate.reference.reference import ExpectedOutputs
 from mtmc.task.base import under_cuda_graph
 
 N = COUNTED_MOST
 NONE = Overhead(((0, 0.0), (1 << 28, 0.0)))
-TABLE = OverheadTable(NONE, NONE, 0.06, Overhead(((0, 0.008), (1 << 28, 0.008 + (1 << 28) / 1e9))), 0.007)
+COPIED = Overhead(((0, 0.0), (1 << 28, (1 << 28) / 1e9)))
+REVEALED = Overhead(((0, 0.008), (1 << 28, 0.008 + (1 << 28) / 1e9)))
+TABLE = OverheadTable(NONE, NONE, 0.06, COPIED, 0.007, REVEALED)
 
 
 def rounds(host: float, device: float, output_bytes: int = 4096, times: int = 5, **forged: float) -> Rounds:
     """Rounds as an honest candidate makes them, by the milliseconds that host and device take for a call, but for what it
     forges: when it says that its host or its stream came how far."""
-    per_host, per_call = host + 0.007, max(host + 0.007, device + TABLE.loop.ms(output_bytes, 1))
+    copies = TABLE.loop.ms(output_bytes, 1) + TABLE.reveal.ms(output_bytes // 2, 1)
+    per_host, per_call = host + 0.007, max(host + 0.007, device + copies)
     led = START_MS + LEAD * per_call
     true = {"host_led": LEAD * per_host, "led": led, "host_last": (LEAD + N) * per_host, "done": led + N * per_call}
-    found = Rounds(N, 1, output_bytes)
+    found = Rounds(N, 1, output_bytes, output_bytes // 2)
     for _ in range(times):
         found.add(Moments(**{**true, **forged}))
     return found
@@ -79,8 +82,9 @@ def test_a_call_takes_the_larger_of_host_and_device_time(
 def test_a_last_flag_that_comes_too_early_hides_little():
     """The outputs are taken when it is up, and that waits for the calls that are still at work."""
     honest, early = Rounds(N), Rounds(N)
-    honest.add(Moments(0.4, 0.41, 3.2, 3.21, 3.4))
-    early.add(Moments(0.0, 0.0, 0.1, 0.1, 3.4))
+    last = (LEAD + N) * 0.2
+    honest.add(Moments(0.4, 0.41, last, last + 0.01, last + 0.2))
+    early.add(Moments(0.0, 0.0, 0.1, 0.1, last + 0.2))
     assert honest.seen == [pytest.approx(0.2)]  # taking is no part of a call
     assert early.seen[0] >= 0.2 * (N + LEAD) / (N + LEAD + 1) - 0.001
 
@@ -131,11 +135,17 @@ def test_a_task_says_by_a_constant_that_it_is_called_under_a_cuda_graph():
 
 def test_slow_calls_are_few_and_all_that_count_can_be_compared():
     assert counted_calls(0.01) == COUNTED_MOST and counted_calls(50.0) == COUNTED_LEAST
-    assert counted_calls(0.01, 5) == 5
-    assert Slots.of(4096, 1 << 20, 80 << 30).count == SLOTS
-    assert Slots.of(1 << 28, 1 << 28, 80 << 30) == Slots(3, 1 << 28, 1 << 28, held=False)
+    assert counted_calls(0.01, 7) == 7 - LEAD and counted_calls(0.01, 1) == COUNTED_LEAST
+    assert Slots.of(4096, 1 << 20, 80 << 30) == Slots(SLOTS, 4096, 1 << 20)
+    assert Slots.of(1 << 28, 1 << 28, 80 << 30) == Slots(FEW_SLOTS, 1 << 28, 1 << 28)
     assert Slots.of(2 << 30, 2 << 30, 80 << 30).count == 1
-    assert 3 <= Slots.of(20 << 20, 20 << 20, 80 << 30).count < SLOTS
+    assert FEW_SLOTS < Slots.of(20 << 20, 20 << 20, 80 << 30).count < SLOTS
+
+
+def test_inputs_lie_among_the_outputs_before_their_call_where_there_are_several():
+    many, one = Slots.of(1000, 300, 80 << 30), Slots.of(2 << 30, 512, 80 << 30)
+    assert (many.sources, many.sizes) == (SLOTS * 512, (SLOTS * 1024, SLOTS * (512 + 1024)))
+    assert many.revealed and not one.revealed and one.sizes == (2 << 30, 512)
 
 
 def test_rounds_end_with_their_budget():
@@ -145,14 +155,11 @@ def test_rounds_end_with_their_budget():
 
 
 def test_what_is_compared_still_lies_there():
-    plain = ExpectedOutputs([], [], "*", [])
-    seen = {tuple(_compared((3, 1, 0, 2), plain)) for _ in range(200)}
+    seen = {tuple(_compared((3, 1, 0, 2), every=False)) for _ in range(200)}
     assert seen == {(0, 3), (1, 3), (2, 3), (3,)}
-    assert {tuple(_compared((0, 1, 2, 0, 1), plain)) for _ in range(100)} == {(2, 4), (3, 4), (4,)}
-    changing = ExpectedOutputs([], [], "*", [0])
-    assert _compared((0, 1, 2, 0, 1), changing) == [2]
-    keeping = ExpectedOutputs([], [], "*", [], left_state={"ema": None})  # type: ignore[dict-item]
-    assert _compared((3, 1, 0, 2), keeping) == [0]
+    assert {tuple(_compared((0, 1, 2, 0, 1), every=False)) for _ in range(100)} == {(2, 4), (3, 4), (4,)}
+    assert _compared((3, 1, 0, 2), every=True) == [0, 1, 2, 3]
+    assert _compared((0, 1, 2, 0, 1), every=True) == [2, 3, 4] and _compared((0, 0, 0), every=True) == [2]
 
 
 def test_the_oracle_sees_each_word_when_it_is_written():

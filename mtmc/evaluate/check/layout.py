@@ -58,6 +58,17 @@ def view(memory: torch.Tensor, spot: Place) -> torch.Tensor:
     return torch.as_strided(flat, spot.shape, spot.strides)
 
 
+def viewed(memory: torch.Tensor, item: Any) -> Any:
+    """Nested arguments, with a tensor at a piece of memory for each `Place` in them."""
+    if isinstance(item, Place):
+        return view(memory, item)
+    if isinstance(item, list | tuple):
+        return type(item)(viewed(memory, each) for each in item)
+    if isinstance(item, dict):
+        return {key: viewed(memory, each) for key, each in item.items()}
+    return item
+
+
 def stretch(memory: torch.Tensor, spot: Place) -> torch.Tensor:
     """All elements of a place from the first to the last, in one dimension, those between them included."""
     dtype = getattr(torch, spot.dtype)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import COUNTED_MOST, SLOTS, LoopBudget, Slots
+from mtmc.evaluate.measure.calls_in_a_row import InputSource
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TimingBudget, lower_eighth, median
 from mtmc.evaluate.reference.compare import Expected
 from mtmc.evaluate.reference.reference import ExpectedOutputs
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 SIZES = (1 << 12, 1 << 20, 1 << 23, 1 << 25, 1 << 27, 1 << 28)
 """Bytes of output that are measured."""
-ROOM = (SIZES[-1], SIZES[-1])
+ROOM = (SIZES[-1], 2 * SIZES[-1])
 CALLS, ROUNDS = 15, 5
 
 
@@ -43,26 +45,37 @@ def run(examination: Examination, backend: DeviceBackend) -> OverheadTable:
         beyond = [wall - each for wall, each in zip(gated.walls, gated.stated, strict=True)]
         found[True].append((size, lower_eighth(beyond)))
         found[False].append((size, median(_calls(examination, expected, number, ahead=False).walls) - own))
-    loops, host_ms = _in_a_row(examination, backend, sizes)
-    return OverheadTable(
-        Overhead(tuple(found[True])), Overhead(tuple(found[False])), lower_eighth(flushes), loops, host_ms
-    )
+    reveal, loop, host_ms = _in_a_row(examination, backend, [size for size in sizes if 2 * size <= ROOM[0]])
+    ahead, waiting = (Overhead(tuple(found[gated])) for gated in (True, False))
+    return OverheadTable(ahead, waiting, lower_eighth(flushes), loop, host_ms, reveal)
 
 
-def _in_a_row(examination: Examination, backend: DeviceBackend, sizes: Sequence[int]) -> tuple[Overhead, float]:
-    """Milliseconds that handing over takes of each of some calls in a row, and of that on the host: of a model that returns
-    its input."""
-    number, points, hosts = examination.load_own("identity", 1), list[tuple[int, float]](), list[float]()
+def _in_a_row(
+    examination: Examination, backend: DeviceBackend, sizes: Sequence[int]
+) -> tuple[Overhead, Overhead, float]:
+    """See `OverheadTable` for `reveal`, `loop` and `loop_host_ms`: of a model that returns the first element of its input,
+    and of one that returns all of it."""
+    first, whole = (examination.load_own(name, at) for at, name in enumerate(("first", "identity"), 1))
+    reveal, loop, hosts = list[tuple[int, float]](), list[tuple[int, float]](), list[float]()
     for size in sizes:
         x = torch.randn(size // 4, device=backend.device)
-        expected = ExpectedOutputs([x], [Expected(x, x, x, False)], "*", [])
-        examination.ask_for(expected, number, "calibration")
-        slots = Slots(max(1, min(SLOTS, ROOM[0] // size)), size, size)
-        budget = LoopBudget(ROUNDS, ROUNDS, 0.0, 60.0)
-        rounds = examination.in_a_row(lambda _, own=expected: own, number, COUNTED_MOST, budget, slots)  # type: ignore[misc]
-        points.append((size, median(rounds.seen)))
-        hosts.append(median(rounds.hosts))
-    return Overhead(tuple(points)), min(hosts)
+        few, _ = _rounds(examination, x, x[:1], first)
+        seen, host = _rounds(examination, x, x, whole)
+        reveal.append((size, few))
+        loop.append((size, max(0.0, seen - few)))
+        hosts.append(host)
+    return Overhead(tuple(reveal)), Overhead(tuple(loop)), min(hosts)
+
+
+def _rounds(examination: Examination, x: torch.Tensor, y: torch.Tensor, number: int) -> tuple[float, float]:
+    """Milliseconds that the clock and the host show for each of some calls in a row of a model that makes y of x."""
+    expected = ExpectedOutputs([x], [Expected(y, y, y, False)], "*", [])
+    examination.ask_for(expected, number, "calibration")
+    size = x.numel() * x.element_size()
+    slots = Slots(min(SLOTS, ROOM[0] // size), size, aligned(y.numel() * y.element_size()))
+    source = InputSource(lambda _: [x], lambda *_: expected)
+    rounds = examination.in_a_row(source, number, COUNTED_MOST, LoopBudget(ROUNDS, ROUNDS, 0.0, 60.0), slots)
+    return median(rounds.seen), median(rounds.hosts)
 
 
 def _calls(examination: Examination, expected: ExpectedOutputs, number: int, ahead: bool) -> Samples:

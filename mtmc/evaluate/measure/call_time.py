@@ -1,21 +1,21 @@
 """Time a call: what a version takes when it is called again and again, as its user calls it.
 
 Behind the gate only the device's time shows. Here the candidate's process makes some calls in a row, nothing waits for a
-gate, and the host's work counts: Python, launches, allocations. Each call has inputs of its own in a slot of the arena, and
-its outputs go into that slot before the next call begins, so that when the last flag is up all of them lie there; a secretly
-chosen one and the last are compared. The oracle's clock sees five moments of such a round:
+gate, and the host's work counts: Python, launches, allocations. Each call has inputs of its own, which are copied to where
+it finds them when the call before has returned, and its outputs are copied away before the next one begins, so that when
+the last flag is up all of them lie there (see `calls_in_a_row`). The oracle's clock sees five moments of such a round:
 
     start                 the oracle lets the host begin
     host_led, led         the first `LEAD` calls have returned on the host; their work is done on the device
     host_last, done       the same of the last call
 
-In milliseconds a call, without what handing over the outputs takes (measured on a model that returns its input):
+In milliseconds a call, without what those copies take (measured on models that return their input, or a part of it):
 
     host  = (host_last - host_led) / counted calls
     seen  = the larger of (done - led) / counted calls and (done - start) / (calls + 1)
 
-Of the rounds the lower eighth is taken, as of walls (see `clock`): what else the machine does only adds to them, and of each
-round outputs are compared.
+Of the rounds the lower eighth is taken, as of walls (see `clock`): what else the machine does only adds to them. A round by
+which a version would become faster has all of its calls compared, so that none gains by what it leaves out.
 
 A loop that is long enough takes the larger of host and device time for each call: the one waits for the other. The word that
 the host has returned is the candidate's, so it is held against the clock: where `seen` is more than the larger of both by
@@ -35,15 +35,17 @@ from mtmc.evaluate.reference.effects import CALLS
 
 LEAD = 2
 """Calls before those that are counted: the host gets ahead of the device, and the allocator gets its blocks."""
-COUNTED_LEAST, COUNTED_MOST = 3, 14
+COUNTED_LEAST, COUNTED_MOST = 3, 8
 SLOTS = LEAD + COUNTED_MOST
 """Of the arena, where there is room for so many."""
 SLOT_BYTES = 1 << 29
-"""All slots together may take, as long as there is one for each counted call."""
-FEW_SLOTS = 3
+"""All slots together may take, as long as there is one for each call."""
+FEW_SLOTS = LEAD + COUNTED_LEAST
 SHARE = 10
 """A task of which `FEW_SLOTS` slots take more than one part in so many of the device's memory has one slot: then all calls
 have the same inputs, and only the last one's outputs are compared."""
+COPIES_SHARE = 0.1
+"""How far what the copies take may differ from what was measured of those of other sizes."""
 ROUND_MS = 1.5
 """Device time that a round may take, as far as that leaves `COUNTED_LEAST` calls."""
 START_MS = 0.02
@@ -54,23 +56,38 @@ TAKE_MS = 0.2
 
 @dataclass(frozen=True)
 class Slots:
-    """Pieces of the arena for calls in a row. count: of them. input_step, output_step: bytes from one to the next. held:
-    whether all sets of inputs and what they give fit beside them."""
+    """Pieces of the arena for calls in a row. count: of them. input_step, output_step: bytes from one to the next.
+
+    Where there are several, the inputs of each lie among the outputs first, where no candidate sees them.
+    """
 
     count: int
     input_step: int
     output_step: int
-    held: bool = True
 
     @classmethod
     def of(cls, input_bytes: int, output_bytes: int, total: int) -> Slots:
         """Slots for a call of so many bytes. total: of the device's memory."""
         steps = aligned(max(input_bytes, 1)), aligned(max(output_bytes, 1))
-        many = min(SLOTS, SLOT_BYTES // sum(steps))
-        if many >= FEW_SLOTS:
-            return cls(many, *steps)
-        few = FEW_SLOTS * sum(steps) * SHARE <= total
-        return cls(FEW_SLOTS if few else 1, *steps, held=False)
+        each = 2 * steps[0] + steps[1]
+        if FEW_SLOTS * each * SHARE > total:
+            return cls(1, *steps)
+        return cls(max(FEW_SLOTS, min(SLOTS, SLOT_BYTES // each)), *steps)
+
+    @property
+    def revealed(self) -> bool:
+        """Whether the inputs of a call come to where it finds them only when the call before has returned."""
+        return self.count > 1
+
+    @property
+    def sources(self) -> int:
+        """Bytes from the start of the output piece to the inputs that lie there."""
+        return self.count * self.output_step
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of the input and of the output piece."""
+        return self.count * self.input_step, self.sources + (self.count * self.input_step if self.revealed else 0)
 
 
 @dataclass(frozen=True)
@@ -105,12 +122,13 @@ class Moments:
 class Rounds:
     """Of rounds of calls in a row, milliseconds a call with the handing over. counted: calls that each of them counts.
 
-    hosts, seen: see above. outputs, output_bytes: of a call.
+    hosts, seen: see above. outputs, output_bytes: of a call. input_bytes: that are copied for a call.
     """
 
     counted: int
     outputs: int = 1
     output_bytes: int = 0
+    input_bytes: int = 0
     hosts: list[float] = field(default_factory=list)
     seen: list[float] = field(default_factory=list)
 
@@ -131,14 +149,14 @@ class CallTime:
 
 
 def counted_calls(device_ms: float, slots: int = SLOTS, keeps: bool = False) -> int:
-    """Calls that a round counts, by the device time of one: as many as there are slots for, so that all can be compared.
+    """Calls that a round counts, by the device time of one: no more than have slots of their own, as far as there are.
 
     keeps: whether the model keeps something from call to call: then as many calls as are checked in a row (a cache of keys
     may have room for no more).
     """
     if keeps:
         return CALLS - LEAD
-    return max(COUNTED_LEAST, min(COUNTED_MOST, slots, int(ROUND_MS / max(device_ms, 1e-3))))
+    return max(COUNTED_LEAST, min(COUNTED_MOST, slots - LEAD, int(ROUND_MS / max(device_ms, 1e-3))))
 
 
 def call_time(rounds: Rounds, device: Timing, overheads: OverheadTable) -> CallTime:
@@ -146,11 +164,11 @@ def call_time(rounds: Rounds, device: Timing, overheads: OverheadTable) -> CallT
     more = OUTPUT_MS * max(0, rounds.outputs - 1)
     hosts = [max(0.0, each - overheads.loop_host_ms - more) for each in rounds.hosts]
     host_ms = lower_eighth(hosts)
-    over = overheads.loop.ms(rounds.output_bytes, rounds.outputs)
+    over = overheads.loop.ms(rounds.output_bytes, rounds.outputs) + overheads.reveal.ms(rounds.input_bytes, 1)
     seen = [max(0.0, each - over) for each in rounds.seen]
     trials = device.trials + rounds.counted * len(hosts)
     explained = max(device.median_ms, host_ms)
-    if lower_eighth(seen) - explained > slack_ms(lower_eighth(rounds.seen), over):
+    if lower_eighth(seen) - explained > slack_ms(lower_eighth(rounds.seen), over) + COPIES_SHARE * over:
         return CallTime(_of(seen, trials), host_ms)
     return CallTime(_of(hosts, trials) if host_ms > device.median_ms else device, host_ms)
 

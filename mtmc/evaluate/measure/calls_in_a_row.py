@@ -1,8 +1,15 @@
-"""Calls in a row, the oracle's side: inputs into slots, the moments of a round, which outputs are compared. See `call_time`.
+"""Calls in a row, the oracle's side: fresh inputs for each, the moments of a round, which outputs are compared.
 
-Nothing that a candidate has tells which calls are compared. Their outputs are taken when the last flag is up, and the last
-moment of a round is when the oracle has them. Which of a few sets of inputs lies in which slot, and which call has which
-slot, is drawn anew for each round, so that what is kept by address is wrong.
+See `call_time` for what is made of the moments. What a candidate could gain by in such a round, and why it does not:
+
+- *Answers that it keeps.* Inputs are drawn for each call of each round: none comes twice, and there is nothing to know them
+  by. Which slot a call has is drawn as well, so what is kept by address is wrong.
+- *Work for calls to come.* The inputs of a call lie among the outputs, where no candidate sees them, until the call before
+  has returned. Then the candidate's process copies them to their slot, by code of the evaluator's own and in the stream of
+  the call: whatever was read there before is old.
+- *Work that is left out.* Outputs are taken when the last flag is up, and nothing tells which of them are compared: the last
+  and another one, or all of them, in a round by which the version would become faster. What a model keeps from call to
+  call is put back once a round; there all calls are compared, with what the reference makes of them in the same order.
 """
 
 from __future__ import annotations
@@ -10,23 +17,55 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
+from mtmc.evaluate.check.layout import place, viewed
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, Moments, Rounds, Slots
 from mtmc.evaluate.measure.conversation import Conversation
 from mtmc.evaluate.measure.flags import Flags
-from mtmc.evaluate.measure.output_buffer import OutputBuffer
-from mtmc.evaluate.measure.reference_state import output_bytes
-from mtmc.evaluate.measure.wire import Loop, Returned
-from mtmc.evaluate.reference.reference import ExpectedOutputs
+from mtmc.evaluate.measure.output_buffer import OutputBuffer, write
+from mtmc.evaluate.measure.reference_state import tensors_of
+from mtmc.evaluate.measure.wire import Loop, Returned, places_of
+from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 
-SETS = 4
-"""Different sets of inputs, where they are small; two where they are not."""
+FASTER = 0.98
+"""A round whose host time is below this share of the least one so far would make the version faster: all is compared."""
 
 _random = random.SystemRandom()
 
-Draw = Callable[[int], ExpectedOutputs]
+
+@dataclass(frozen=True)
+class InputSource:
+    """Where the inputs of calls in a row come from, and what says what they should give.
+
+    draw: inputs by a seed. answer: what inputs should give by a seed, and whether they are a round's first, see
+    `Reference.answer`. changes: positions of input tensors that a call changes. keeps: paths of what the model keeps.
+    """
+
+    draw: Callable[[int], list[Any]]
+    answer: Callable[[list[Any], int, bool], ExpectedOutputs]
+    changes: tuple[int, ...] = ()
+    keeps: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, reference: Reference, seed: int) -> InputSource:
+        """Those of a task. Raises: TaskError."""
+        effects = reference.calibrate(seed).effects
+        return cls(reference.draw, reference.answer, effects.inputs, effects.state)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The calls of one round. slots: of each call. places: of input tensors in a slot. seeds: of the inputs, by slot.
+    seed: of the candidate's random numbers."""
+
+    serial: int
+    slots: tuple[int, ...]
+    places: Any
+    seeds: dict[int, int]
+    seed: int
 
 
 class CallsInARow:
@@ -45,76 +84,84 @@ class CallsInARow:
         self._slots, self._draw_seed = slots, draw_seed
         self._pieces = [self._piece(slot) for slot in range(slots.count)]
 
-    def rounds(self, draw: Draw, number: int, counted: int, budget: LoopBudget) -> Rounds:
-        """Rounds until the budget is spent. draw: what a seed should give. number: of the model. counted: see `Rounds`."""
+    def rounds(self, source: InputSource, number: int, counted: int, budget: LoopBudget) -> Rounds:
+        """Rounds until the budget is spent. number: of the model. counted: see `Rounds`."""
         self._asked.stage = "time"
-        sets = _Sets(draw, [self._draw_seed() for _ in range(SETS if self._slots.held else 2)], self._slots.held)
         found, started = Rounds(counted), time.monotonic()
         while not budget.enough(len(found.hosts), time.monotonic() - started):
-            moments, outputs = self._round(sets, number, LEAD + counted)
+            least = min(found.hosts, default=float("inf"))
+            self._asked.where = f"full shapes, {LEAD + counted} calls in a row"
+            row = self._prepared(source, number, LEAD + counted)
+            moments, said = self._moments(row)
             found.add(moments)
+            faster = found.hosts[-1] < FASTER * least
+            outputs = self._compare(source, row, said, _compared(row.slots, faster or bool(source.keeps)))
             found.outputs, found.output_bytes = len(outputs), sum(outputs)
+            found.input_bytes = self._slots.input_step if self._slots.revealed else 0
         return found
 
-    def _round(self, sets: _Sets, number: int, calls: int) -> tuple[Moments, list[int]]:
-        """One round, and the bytes of each output of a call."""
-        self._asked.where = f"full shapes, {calls} calls in a row"
-        order = _random.sample(range(self._slots.count), self._slots.count)
-        slots = tuple(order[call % len(order)] for call in range(calls))
-        lies = {slot: _random.choice(sets.seeds) for slot in set(slots)}
-        first = sets.case(lies[slots[0]])
-        places, _ = self._buffer.places(first)
-        compared, kept = _compared(slots, first), tuple(first.left_state)
-        outputs = [each.value for each in first.outputs if not isinstance(each, str)]
-        sizes = [each.numel() * each.element_size() for each in outputs]
-        room = output_bytes(first)
-        del first, outputs  # two of them may be more than the device has
-        serial = self._flags.next_gate()
-        request = Loop(
-            number,
-            places,
-            self._draw_seed(),
-            serial,
-            slots,
-            LEAD,
-            self._slots.input_step,
-            self._slots.output_step,
-            kept,
-        )
-        self._asked.send(request)
-        self._asked.begins(serial)
-        for seed in sets.seeds:
-            self._fill(sets, seed, [slot for slot in lies if lies[slot] == seed])
+    def _prepared(self, source: InputSource, number: int, calls: int) -> _Row:
+        """A round of which the candidate's process waits for the first call to begin, with the inputs of all calls."""
+        count = self._slots.count
+        order = _random.sample(range(count), count)
+        slots = tuple(order[call % count] for call in range(calls))
+        seeds = {slot: self._draw_seed() for slot in slots}
+        drawn: list[Any] | None = source.draw(seeds[slots[0]])
+        places = places_of(drawn, place(tensors_of(drawn))[0])
+        row = _Row(self._flags.next_gate(), slots, places, seeds, self._draw_seed())
+        sources = self._slots.sources if self._slots.revealed else None
+        steps = self._slots.input_step, self._slots.output_step
+        self._asked.send(Loop(number, places, row.seed, row.serial, slots, LEAD, *steps, sources, source.keeps))
+        self._asked.begins(row.serial)
+        for slot, seed in seeds.items():
+            if drawn is None:
+                drawn = source.draw(seed)
+            write(self._before(slot), places, tensors_of(drawn))
+            drawn = None  # two of them may be more than the device has
+            self._pieces[slot].poison(self._slots.output_step)
+            self._pieces[slot].watch(places, source.changes)
         self._backend.synchronize()
-        own = self._taken(slots, compared, room, time.perf_counter())
+        return row
+
+    def _moments(self, row: _Row) -> tuple[Moments, Returned]:
+        own = self._taken(row, time.perf_counter())
         start = time.perf_counter()
         self._asked.open_gate()
-        moments = self._asked.await_loop(serial, start)
-        moments = replace(moments, taken=self._taken(slots, compared, room, start) - own)
-        said = self._asked.hear(Returned)
-        for call in compared:
-            self._compare(said, sets.case(lies[slots[call]]), slots[call], f"call {call + 1} of {calls} in a row")
-        return moments, sizes
+        moments = self._asked.await_loop(row.serial, start)
+        return replace(moments, taken=self._taken(row, start) - own), self._asked.hear(Returned)
 
-    def _taken(self, slots: tuple[int, ...], compared: list[int], room: int, start: float) -> float:
-        """Take the outputs of the calls that are compared. room: bytes of each. Returns: milliseconds from `start`."""
-        for call in compared:
-            self._pieces[slots[call]].take(room, wait=False)
+    def _taken(self, row: _Row, start: float) -> float:
+        """Take the outputs of all calls. Returns: milliseconds from `start`."""
+        for slot in dict.fromkeys(row.slots):
+            self._pieces[slot].take(self._slots.output_step, wait=False)
         self._backend.synchronize()
         return (time.perf_counter() - start) * 1e3
 
-    def _fill(self, sets: _Sets, seed: int, slots: list[int]) -> None:
-        if not slots:
-            return
-        expected = sets.case(seed)
-        places, tensors = self._buffer.places(expected)
-        for slot in slots:
-            self._pieces[slot].fill(places, tensors, expected)
+    def _compare(self, source: InputSource, row: _Row, said: Returned, compared: list[int]) -> list[int]:
+        """Hold what these calls gave against what they should give. Returns: bytes of each output of a call."""
+        sizes: list[int] = []
+        for call in range(len(row.slots)) if source.keeps else compared:
+            slot = row.slots[call]
+            inputs = viewed(self._before(slot), row.places)
+            if not self._slots.revealed:  # what lies there may have been changed
+                inputs = source.draw(row.seeds[slot])
+            expected = source.answer(inputs, row.seed, call == 0 or not source.keeps)
+            tensors = [each.value for each in expected.outputs if not isinstance(each, str)]
+            sizes = [each.numel() * each.element_size() for each in tensors]
+            if call in compared:
+                where = f"full shapes, call {call + 1} of {len(row.slots)} in a row"
+                outputs = replace(expected, left_state={}, untouched=())  # later calls leave something else there
+                self._pieces[slot].compare(said, outputs, self._asked.stage, where, taken=True)
+            del expected, tensors  # two of them may be more than the device has
+        return sizes
 
-    def _compare(self, said: Returned, expected: ExpectedOutputs, slot: int, call: str) -> None:
-        """What is left in the model is no part of it: later calls leave something else there."""
-        outputs = replace(expected, left_state={}, untouched=())
-        self._pieces[slot].compare(said, outputs, self._asked.stage, f"full shapes, {call}", taken=True)
+    def _before(self, slot: int) -> Any:
+        """Where the inputs of a slot lie before the call that they are for."""
+        step = self._slots.input_step
+        if not self._slots.revealed:
+            return self._buffer.inputs[step * slot : step * (slot + 1)]
+        first = self._slots.sources + step * slot
+        return self._buffer.outputs[first : first + step]
 
     def _piece(self, slot: int) -> OutputBuffer:
         """The buffer of one slot."""
@@ -124,29 +171,7 @@ class CallsInARow:
         return OutputBuffer(inputs, outputs, kept, self._backend, self._buffer.judged)
 
 
-class _Sets:
-    """What a few seeds give. held: whether it is kept; else one at a time is made, each time anew."""
-
-    def __init__(self, draw: Draw, seeds: list[int], held: bool) -> None:
-        self._draw, self.seeds, self._held = draw, seeds, held
-        self._known: dict[int, ExpectedOutputs] = {}
-
-    def case(self, seed: int) -> ExpectedOutputs:
-        if seed not in self._known:
-            if not self._held:
-                self._known.clear()
-            case = self._draw(seed)
-            self._held = self._held and not case.left_state  # its outputs may be what the model keeps
-            self._known[seed] = case
-        return self._known[seed]
-
-
-def _compared(slots: tuple[int, ...], expected: ExpectedOutputs) -> list[int]:
-    """Calls that are compared: one of those whose outputs still lie there, and the last. Of a model that keeps something
-    the first alone, which starts from what it keeps at first; of inputs that are changed no second call on them."""
+def _compared(slots: tuple[int, ...], every: bool) -> list[int]:
+    """Calls that are compared: of those whose outputs still lie there the last and another one, or every one."""
     lie = [call for call, slot in enumerate(slots) if slot not in slots[call + 1 :]]
-    if expected.changed_inputs:
-        lie = [call for call in lie if slots.count(slots[call]) == 1]
-    if expected.left_state:
-        return [call for call in lie if call == 0]
-    return sorted({_random.choice(lie), lie[-1]}) if lie else []
+    return lie if every else sorted({_random.choice(lie), lie[-1]})

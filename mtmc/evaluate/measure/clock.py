@@ -121,13 +121,15 @@ class OverheadTable:
     """ahead: of calls enqueued behind the gate. waiting: of calls whose host code runs after the gate has opened; medians,
     as are the runtimes of such calls.
     flush_ms: of flushing the cache while nothing else uses the device.
-    loop: of handing over the outputs of each of some calls in a row; loop_host_ms: of that, on the host alone."""
+    reveal: of a call of some in a row that gives one number, by bytes of its inputs, which are copied. loop: what copying
+    the outputs adds to that; loop_host_ms: of both, on the host alone."""
 
     ahead: Overhead
     waiting: Overhead
     flush_ms: float
     loop: Overhead = Overhead(((0, 0.0), (1, 0.0)))
     loop_host_ms: float = 0.0
+    reveal: Overhead = Overhead(((0, 0.0), (1, 0.0)))
 
     def of(self, ahead: bool) -> Overhead:
         """The one that holds for a call."""

@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, Slots
-from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, Draw
+from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, InputSource
 from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation
 from mtmc.evaluate.measure.flags import Flags
@@ -263,10 +263,10 @@ class Examination:
         self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
         return _Times(wall, wall, None, max(said.behind_ms, 0.0))
 
-    def in_a_row(self, draw: Draw, number: int, counted: int, budget: LoopBudget, slots: Slots) -> Rounds:
-        """Calls in a row, see `calls_in_a_row`. draw: what a seed should give. counted: calls that a round counts."""
+    def in_a_row(self, source: InputSource, number: int, counted: int, budget: LoopBudget, slots: Slots) -> Rounds:
+        """Calls in a row, see `calls_in_a_row`. counted: calls that a round counts."""
         calls = CallsInARow(self._asked, self._buffer, self._backend, self._flags, slots, self._draw_seed)
-        return calls.rounds(draw, number, counted, budget)
+        return calls.rounds(source, number, counted, budget)
 
     def _call(self, expected: ExpectedOutputs, number: int, places: Any, serial: int, gated: bool = True) -> Call:
         return Call(

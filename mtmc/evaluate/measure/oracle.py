@@ -28,7 +28,8 @@ from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.compiling.target import describe_device
 from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.backend import open_backend
-from mtmc.evaluate.measure.call_time import COUNTED_LEAST, LoopBudget, call_time, counted_calls
+from mtmc.evaluate.measure.call_time import LoopBudget, call_time, counted_calls
+from mtmc.evaluate.measure.calls_in_a_row import InputSource
 from mtmc.evaluate.measure.clock import OverheadTable, TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.examination import FULL, Examination, Prefetcher, Samples
@@ -258,8 +259,9 @@ class Oracle:
         """What was found of one call at a time, as the version's user has it: with what the host takes in calls in a row."""
         assert self._overhead is not None
         keeps = reference.calibration is not None and bool(reference.calibration.effects.state)
-        counted = counted_calls(found.timing.median_ms, max(COUNTED_LEAST, state.slots.count), keeps)
-        rounds = examination.in_a_row(reference.timed, number, counted, budget, state.slots)
+        counted = counted_calls(found.timing.median_ms, state.slots.count, keeps)
+        source = InputSource.of(reference, self._seed())
+        rounds = examination.in_a_row(source, number, counted, budget, state.slots)
         expected = reference.timed(self._seed())
         if not expected.changed_inputs:
             eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, keeps)

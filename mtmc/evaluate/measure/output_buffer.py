@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -46,11 +47,18 @@ class OutputBuffer:
 
     def fill(self, places: Any, tensors: list[torch.Tensor], expected: ExpectedOutputs) -> None:
         """Write the inputs, and poison where right outputs will lie."""
-        self.outputs[: output_bytes(expected)].view(torch.int64).fill_(-1)  # 0xFF; by the byte it takes longer
+        self.poison(output_bytes(expected))
+        write(self.inputs, places, tensors)
+        self.watch(places, expected.left_inputs)
+
+    def poison(self, size: int) -> None:
+        """Write over outputs of that many bytes, a multiple of 8."""
+        self.outputs[:size].view(torch.int64).fill_(-1)  # 0xFF; by the byte it takes longer
+
+    def watch(self, places: Any, positions: Iterable[int]) -> None:
+        """Which input tensors are to be taken with the outputs, since the reference changes them."""
         spots = _flat_places(places)
-        for spot, tensor in zip(spots, tensors, strict=True):
-            stretch(self.inputs, spot).copy_(memory_of(tensor))
-        given = {at: stretch(self.inputs, spots[at]) for at in expected.left_inputs}
+        given = {at: stretch(self.inputs, spots[at]) for at in positions}
         self._left = {at: (memory, torch.empty_like(memory)) for at, memory in given.items()}
 
     def write(self, expected: ExpectedOutputs) -> Any:
@@ -134,6 +142,12 @@ class OutputBuffer:
             for at, (spot, tensor) in enumerate(pairs)
             if not equal_bits(stretch(self.inputs, spot), memory_of(tensor))
         ]
+
+
+def write(memory: torch.Tensor, places: Any, tensors: list[torch.Tensor]) -> None:
+    """Write tensors to their places in a piece of memory."""
+    for spot, tensor in zip(_flat_places(places), tensors, strict=True):
+        stretch(memory, spot).copy_(memory_of(tensor))
 
 
 def _take(source: torch.Tensor, target: torch.Tensor) -> None:

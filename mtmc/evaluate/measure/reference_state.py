@@ -168,8 +168,7 @@ class ReferenceState:
             kept = [find(reference.model, path) for path in self.admission.calibration.effects.state]
             sizes.append((place(tensors_of(drawn))[1], dense_places([*results, *kept])[1]))
         slots = Slots.of(*sizes[0], total=device_memory(self._backend.device).total)
-        inputs = max(slots.count * slots.input_step, *(size for size, _ in sizes))
-        outputs = max(slots.count * slots.output_step, *(size for _, size in sizes))
+        inputs, outputs = (max(slots.sizes[at], *(size[at] for size in sizes)) for at in range(2))
         return slots, (inputs + aligned(1), outputs + SPARE_OUTPUT)
 
 

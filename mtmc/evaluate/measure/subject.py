@@ -27,7 +27,16 @@ import torch
 from mtmc.evaluate.audit.diagnosis import diagnose, diagnose_exception
 from mtmc.evaluate.check.answers import MISSING, OutOfMemory, Raised, Text
 from mtmc.evaluate.check.candidate import poisoned_memory
-from mtmc.evaluate.check.layout import Place, aligned, dense_places, dense_strides, memory_order, view, without_gaps
+from mtmc.evaluate.check.layout import (
+    Place,
+    aligned,
+    dense_places,
+    dense_strides,
+    memory_order,
+    view,
+    viewed,
+    without_gaps,
+)
 from mtmc.evaluate.compiling.prebuilt import install, know, prime
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure.backend import DeviceBackend, Window, open_backend
@@ -59,7 +68,7 @@ from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
 from mtmc.task.seeding import seed_torch
 
 _copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
-OWN_MODELS: dict[str, Callable[..., Any]] = {"clone": torch.clone, "identity": lambda x: x}
+OWN_MODELS: dict[str, Callable[..., Any]] = {"clone": torch.clone, "identity": lambda x: x, "first": lambda x: x[:1]}
 BEGIN_S = 10.0
 """Seconds until calls in a row must have been let begin: the oracle is gone otherwise."""
 TOKEN = 32
@@ -293,17 +302,22 @@ class _Subject:
     def _loop(self, request: Loop) -> Returned:
         """Forwards in a row, each handed over into its slot. What takes time and is not the candidate's comes first.
 
-        The layout is that of the call before, which was found right: another one is an error.
+        The inputs of a call come to their place when the one before has returned: nothing can be made of them sooner. The
+        layout is that of the call before, which was found right: another one is an error.
         """
         model, said = self._models[request.model], self._returned[request.model]
         self._remembered[request.model].restore(request.kept)
         step = request.input_step
         pieces = {slot: self._inputs[step * slot : step * (slot + 1)] for slot in request.slots}
-        arguments = [[_viewed(pieces[slot], item) for item in request.inputs] for slot in request.slots]
+        arguments = [[viewed(pieces[slot], item) for item in request.inputs] for slot in request.slots]
         spots = dense_places([each if isinstance(each, Text) else _layout(each) for each in said.outputs])[0]
         outputs = self._window.show()
         rooms = [outputs[request.output_step * slot :] for slot in request.slots]
         places = [[None if spot is None else view(room, spot) for spot in spots] for room in rooms]
+        coming = [
+            None if request.sources is None else _revealing(pieces[slot], outputs, request.sources + step * slot)
+            for slot in request.slots
+        ]
         seed_torch(request.seed)
         self._backend.synchronize()
         words, serial = self._flags.words, request.serial
@@ -312,11 +326,12 @@ class _Subject:
         while words[GATE] < serial:
             if time.monotonic() > until:
                 raise TimeoutError("the oracle did not let the calls begin")
-        for at, (given, taken) in enumerate(zip(arguments, places, strict=True)):
+        _between([], [], coming[0])
+        for at, (given, taken, following) in enumerate(zip(arguments, places, [*coming[1:], None], strict=True)):
             if at == request.lead:
                 words[HOST_LED] = serial
                 self._backend.signal(LED, serial)
-            _hand_over_again(model(*given), taken)
+            _between(model(*given), taken, following)
         words[HOST_LAST] = serial
         self._backend.join()
         self._backend.signal(DONE, serial)
@@ -338,7 +353,7 @@ class _Subject:
         return replace(taken.said, changed_parameters=parameters, changed_buffers=changed_buffers(model, untouched))
 
     def _arguments(self, inputs: Any) -> Any:
-        return [_viewed(self._inputs, item) for item in inputs]
+        return [viewed(self._inputs, item) for item in inputs]
 
     def _taken(self, result: Any, model: Any, kept: tuple[str, ...]) -> _Taken:
         """Take a result apart, with what the model keeps under some paths. Part of the call that is timed; afterwards no
@@ -380,9 +395,17 @@ class _Subject:
         return kernels_of(forward, request.calls)
 
 
-def _hand_over_again(result: Any, places: list[torch.Tensor | None]) -> None:
-    """Copy a result to the places made for one like it, with as little work of the host as can be. Raises: ValueError for
-    one of another layout."""
+_Reveal = tuple[torch.Tensor, torch.Tensor]
+"""Where the inputs of a call come to lie, and where they lie before: both as integers."""
+
+
+def _revealing(piece: torch.Tensor, outputs: torch.Tensor, source: int) -> _Reveal:
+    return piece.view(torch.int64), outputs[source : source + piece.numel()].view(torch.int64)
+
+
+def _between(result: Any, places: list[torch.Tensor | None], following: _Reveal | None) -> None:
+    """Copy a result to the places made for one like it, with as little work of the host as can be, and the inputs of the
+    call that follows to where it finds them. Raises: ValueError for a result of another layout."""
     with undisturbed():
         leaves = [result] if type(result) in TENSORS else flatten(result)[0]
         if len(leaves) != len(places):
@@ -395,19 +418,11 @@ def _hand_over_again(result: Any, places: list[torch.Tensor | None]) -> None:
                     f"the forward returned {type(leaf)}, and a {place.dtype} tensor of {place.shape} before"
                 )
             _copy(place, leaf)
+        if following is not None:
+            _copy(*following)
 
 
 def _layout(output: Output) -> torch.Tensor:
     """A tensor without memory, as an output is laid out."""
     strides = dense_strides(output.shape, output.order)
     return torch.empty_strided(output.shape, strides, dtype=getattr(torch, output.dtype), device="meta")
-
-
-def _viewed(memory: torch.Tensor, item: Any) -> Any:
-    if isinstance(item, Place):
-        return view(memory, item)
-    if isinstance(item, list | tuple):
-        return type(item)(_viewed(memory, each) for each in item)
-    if isinstance(item, dict):
-        return {key: _viewed(memory, each) for key, each in item.items()}
-    return item

@@ -51,8 +51,8 @@ class Load:
     """Make a model. See `mtmc.evaluate.loading.modules.construct` for the fields that both sides share.
 
     model: serial number it is called by. source: the candidate's text. baseline: "" for the candidate's ModelNew; else a
-    model of the evaluator's own: "clone" (copies its input), "identity" (returns it), "eager" (the text's Model),
-    "compile:MODE" (that under torch.compile).
+    model of the evaluator's own: "clone" (copies its input), "identity" (returns it), "first" (returns its first element),
+    "eager" (the text's Model), "compile:MODE" (that under torch.compile).
     """
 
     model: int
@@ -90,7 +90,9 @@ class Call:
 class Loop:
     """Some forwards in a row, without a gate. slots: the slot of each call, in order: its inputs lie there, at the places of
     `inputs` from the slot's start, and its outputs go there. input_step, output_step: bytes from one slot to the next.
-    lead: calls after which `LED` and `HOST_LED` are written. kept: as of `Call`, put back before the first call."""
+    sources: where in the output piece the inputs of all slots lie until the call before has returned; None: at their places
+    from the first. lead: calls after which `LED` and `HOST_LED` are written. kept: as of `Call`, put back before the first
+    call."""
 
     model: int
     inputs: Any
@@ -100,6 +102,7 @@ class Loop:
     lead: int
     input_step: int
     output_step: int
+    sources: int | None = None
     kept: tuple[str, ...] = ()
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from mtmc.evaluate.loading.degenerate import perturb
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference
 from mtmc.evaluate.reference.blocks import different, fingerprint, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration, calibrate, measured, narrowest_bytes
-from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected, calibrated
+from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected, Precision, calibrated
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
@@ -40,6 +40,9 @@ _log = logging.getLogger(__name__)
 
 USUAL = ("drawn", "shifted")
 """Distributions for which KernelBench's tolerance is made."""
+LATER = 0.01
+"""Of a call after others, where the model keeps something: norm-wise error that the reference's own result may have, and how
+far it may be off as a share of its range. What was left out or is an older call's answer is further off."""
 Clock = Callable[[Callable[[], Any]], Any]
 """Gives what a function gives, and times it."""
 
@@ -189,16 +192,46 @@ class Reference:
             _log.warning("task %s: no memory for inputs that stand out", self._task.name)
             release(self.device)
             inputs, known = self.draw(seed), None
-        outputs, structure = flatten(self.run(inputs, seed, clock=None if effects.inputs else clock))
+        results = flatten(self.run(inputs, seed, clock=None if effects.inputs else clock))
         left = self.left(self.model, inputs, effects)
         inputs = self.draw(seed) if effects.inputs else inputs
+        expected = self._as_calibrated(inputs, results, left, calibration.precisions, effects)
+        return replace(expected, hard=known is not None)
+
+    def answer(self, inputs: list[Any], seed: int, first: bool = True) -> ExpectedOutputs:
+        """What the reference makes of inputs that were drawn before, which it leaves as they are; the rest as of `timed`.
+
+        first: whether the model starts from what it keeps at first; else it goes on from the call before, and rounding has
+        had time to grow: outputs need be as near as `LATER` says. Raises: TaskError.
+        """
+        calibration = self.calibrate(seed)
+        effects = calibration.effects
+        if first:
+            self.restart(effects)
+        own = map_tensors(inputs, torch.clone) if effects.inputs else inputs
+        outputs, structure = flatten(self.run(own, seed))
+        left, precisions = self.left(self.model, own, effects), list(calibration.precisions)
+        if not first:
+            precisions = [_later(*each) for each in zip([*outputs, *left], precisions, strict=True)]
+        return self._as_calibrated(inputs, (outputs, structure), left, precisions, effects)
+
+    def _as_calibrated(
+        self,
+        inputs: list[Any],
+        results: tuple[list[Any], str],
+        left: list[torch.Tensor],
+        precisions: Sequence[Precision | None],
+        effects: Effects,
+    ) -> ExpectedOutputs:
+        """results: leaves and structure. precisions: of these leaves, and of what is left behind."""
+        outputs, structure = results
         expected: list[Expected | Calibrated | str] = [
             Calibrated(value.detach(), precision, self.tolerance)
             if isinstance(value, torch.Tensor)
             else describe(value)
-            for value, precision in zip([*outputs, *left], calibration.precisions, strict=True)
+            for value, precision in zip([*outputs, *left], precisions, strict=True)
         ]
-        return replace(self._as_expected(inputs, expected, structure, effects), hard=known is not None)
+        return self._as_expected(inputs, expected, structure, effects)
 
     def restart(self, effects: Effects | None = None, model: Any = None, wide: torch.dtype | None = None) -> None:
         """Let the model (or `model`, which was made in the dtype `wide`) keep what it kept when it was constructed.
@@ -426,6 +459,17 @@ class Reference:
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]
+
+
+def _later(value: Any, known: Precision | None) -> Precision | None:
+    """The precision of what a call gives that others came before. known: of the first one."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+        return known
+    numbers = readable(value)
+    numbers = torch.where(torch.isfinite(numbers), numbers, 0.0)
+    span = float(numbers.amax() - numbers.amin())
+    known = known or Precision(0.0, 0.0)
+    return Precision(max(known.own, LATER), known.rounding, max(known.slack, LATER * span))
 
 
 def _tells(output: Expected | Calibrated | str) -> bool:

@@ -1,0 +1,147 @@
+"""Calls in a row with real candidates, both sides in this process: what a candidate could gain by in them is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from mtmc.evaluate.check.layout import aligned
+from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
+from mtmc.evaluate.measure import calls_in_a_row
+from mtmc.evaluate.measure.call_time import LEAD, SLOTS, LoopBudget, Moments, Rounds, Slots, counted_calls
+from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, InputSource
+from mtmc.evaluate.measure.conversation import Conversation, Failed
+from mtmc.evaluate.measure.examination import Examination
+from mtmc.evaluate.measure.flags import Flags
+from mtmc.evaluate.measure.host_backend import HostBackend
+from mtmc.evaluate.measure.output_buffer import OutputBuffer
+from mtmc.evaluate.measure.reference_state import output_bytes
+from mtmc.evaluate.measure.subject import _Subject
+from mtmc.evaluate.measure.wire import Gone, Line
+from mtmc.evaluate.reference.effects import Remembered
+from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.task import Task, Variant
+from tests.exploits.catalogue import Exploit, exploits, task
+from tests.exploits.judging import reference_as_candidate
+
+ROUNDS = 6
+SIZES = (("rows", 104), ("width", 24), ("layers", 6))
+
+
+@pytest.fixture(autouse=True)
+def without_gradients() -> Iterator[None]:
+    """As in both processes."""
+    with torch.no_grad():
+        yield
+
+
+def small(name: str) -> Task:
+    found = task(name)
+    return dataclasses.replace(found, full=Variant("full", SIZES))
+
+
+@contextmanager
+def side_by_side(of: Task, source: str, folder: Path) -> Iterator[tuple[Examination, Reference, Slots]]:
+    """An examination of a candidate whose model is made, and which a thread of this process serves."""
+    backend, flags = HostBackend(), Flags()
+    backend.share(flags)
+    reference = Reference(of, of.full, folder, 5)
+    module = load_module(candidate_text(source, of.full.constants), folder / "candidate.py")
+    expected = reference.timed(1)
+    slots = Slots.of(expected.inputs[0].numel() * 4, output_bytes(expected), 1 << 40)
+    pieces = [backend.create(size) for size in slots.sizes]
+    ours, theirs = socket.socketpair()
+    window = backend.window(pieces[1][0], slots.sizes[1])
+    inputs = backend.open(pieces[0][0], slots.sizes[0])
+    subject = _Subject(Line(theirs), backend, flags, inputs, window, slots.sizes[1], [])
+    model = construct(module, "ModelNew", reference.arguments, 5, None)
+    subject._models[0], subject._remembered[0] = model, Remembered(model)
+
+    def serve() -> None:
+        torch.set_grad_enabled(False)  # of this thread
+        try:
+            while True:
+                subject.answer(subject._line.asked()[0])
+        except (Gone, OSError):
+            pass
+
+    serving = threading.Thread(target=serve, daemon=True)
+    serving.start()
+    seeds = iter(range(100, 10000))
+    conversation = Conversation(Line(ours), flags, 60.0)
+    buffer = OutputBuffer(pieces[0][1], pieces[1][1], torch.empty_like(pieces[1][1]), backend, judged=True)
+    try:
+        yield Examination(conversation, buffer, backend, flags, lambda: next(seeds)), reference, slots
+    finally:
+        ours.close()
+        serving.join()
+        theirs.close()
+
+
+def in_a_row(of: Task, source: str, folder: Path, times: int = ROUNDS) -> Rounds:
+    with side_by_side(of, source, folder) as (examination, reference, slots):
+        examination.ask_for(reference.timed(2), 0, "the first call")
+        found = InputSource.of(reference, 3)
+        counted = counted_calls(0.01, slots.count, bool(found.keeps))
+        return examination.in_a_row(found, 0, counted, LoopBudget(times, times, 0.0, 60.0), slots)
+
+
+@pytest.mark.parametrize("name", ["many_layers", "kept_layers"])
+def test_honest_work_passes_every_round(name: str, tmp_path: Path) -> None:
+    of = small(name)
+    found = in_a_row(of, reference_as_candidate(of.source), tmp_path)
+    assert len(found.hosts) == len(found.seen) == ROUNDS
+    assert (found.output_bytes, found.input_bytes) == (104 * 24 * 4, aligned(104 * 24 * 4))
+
+
+def attack(number: int) -> Exploit:
+    [found] = [each for each in exploits() if each.number == number]
+    return found
+
+
+@pytest.mark.parametrize("number", [120, 123, 125])
+def test_what_does_less_in_calls_in_a_row_is_wrong(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work for calls to come, work that is left out of some calls, and of all but the first."""
+    monkeypatch.setattr(calls_in_a_row, "FASTER", float("inf"))  # as if it were faster in each round: all is compared
+    found = attack(number)
+    with pytest.raises(Failed) as caught:
+        in_a_row(small(found.task), found.source, tmp_path)
+    assert caught.value.diagnosis.kind == "WrongValues" and "in a row" in caught.value.diagnosis.message
+
+
+def test_no_inputs_come_twice(tmp_path: Path) -> None:
+    """Who keeps answers by what is in the inputs finds none of them again."""
+    found = attack(121)
+    marked = found.source.replace(
+        "if numbers not in self.known:", "if numbers in self.known:\n            again.append(1)\n        else:"
+    )
+    assert marked != found.source
+    marked = marked.replace("class ModelNew", "again = []\n\n\nclass ModelNew").replace(
+        "return self.known[numbers]", "return self.known[numbers] / (1 - len(again))"
+    )
+    in_a_row(small(found.task), marked, tmp_path)
+
+
+def test_a_round_by_which_a_version_would_be_faster_is_compared_in_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts, compared = [1.0, 1.5, 0.99, 0.6, 0.7, 0.5], list[int]()
+    rows = CallsInARow.__new__(CallsInARow)
+    rows._asked, rows._slots = SimpleNamespace(), Slots(SLOTS, 512, 512)  # type: ignore[assignment]
+    left = iter(hosts)
+    monkeypatch.setattr(rows, "_prepared", lambda source, number, calls: SimpleNamespace(slots=tuple(range(calls))))
+    monkeypatch.setattr(rows, "_moments", lambda row: (Moments(0.0, 0.0, 8 * next(left), 9.0, 9.0), None))
+    monkeypatch.setattr(rows, "_compare", lambda source, row, said, which: compared.append(len(which)) or [4])
+    source = InputSource(lambda seed: [], lambda *_: ExpectedOutputs([], [], "*", []))
+    found = rows.rounds(source, 0, 8, LoopBudget(6, 6, 0.0, 60.0))
+    assert found.hosts == pytest.approx(hosts)
+    assert [count == LEAD + 8 for count in compared] == [True, False, False, True, False, True]
+    assert all(count <= 2 or count == LEAD + 8 for count in compared)
