@@ -98,7 +98,7 @@ if subject is not None:
 """
 HOST_FORGERY = "says nothing of its host"
 SHARE = 0.8
-"""What a forged word of the host must leave of the time a call: 16 of 17 parts, less the slack."""
+"""What a forged word of the host must leave of the time a call: 10 of 11 parts, less the slack."""
 
 
 def launches_task() -> Task:

@@ -35,6 +35,11 @@ class Hand:
     def __init__(self, backend: HostBackend, flags: Flags, inputs: torch.Tensor, window: Window) -> None:
         self.backend, self.flags, self.inputs, self.window = backend, flags, inputs, window
         self.turn = 0
+        self.seen = torch.zeros_like(inputs)
+
+    def look(self) -> None:
+        """At the inputs while caches are cleared, before the gate is opened."""
+        self.seen = self.inputs.clone()
 
     def write(self, request: Call) -> None:
         [spot] = request.inputs
@@ -87,6 +92,13 @@ def opens_gates(hand: Hand, request: Call) -> None:
     hand.done(request)
 
 
+def ahead(hand: Hand, request: Call) -> None:
+    """What it made of the inputs before the gate was opened."""
+    [spot] = request.inputs
+    view(hand.window.show(), spot).copy_(view(hand.seen, spot) * 2)
+    hand.done(request)
+
+
 @pytest.fixture
 def shared() -> Iterator[tuple[HostBackend, Flags, list[Any]]]:
     backend, flags = HostBackend(), Flags()
@@ -103,6 +115,8 @@ def timed(shared: tuple[HostBackend, Flags, list[Any]], behave: Callable[[Hand, 
     ours, theirs = socket.socketpair()
     candidate = Line(theirs)
     hand = Hand(backend, flags, backend.open(in_fd, SIZE), backend.window(out_fd, SIZE))
+
+    backend.flush = hand.look  # type: ignore[method-assign]
 
     def serve() -> None:
         try:
@@ -150,6 +164,26 @@ def test_a_flag_before_the_outputs_finds_none(shared: Any, behave: Callable[[Han
     with pytest.raises(Failed) as caught:
         timed(shared, behave)
     assert (caught.value.status, caught.value.diagnosis.kind) == ("rejected", "LateOutput")
+
+
+def test_what_was_made_of_the_inputs_before_the_gate_was_opened_is_wrong(shared: Any) -> None:
+    """A piece of them is written last, and nobody knows which."""
+    with pytest.raises(Failed) as caught:
+        timed(shared, ahead)
+    assert (caught.value.status, caught.value.diagnosis.kind) == ("wrong_result", "WrongValues")
+
+
+@pytest.mark.parametrize("numbers", [[], [0], [1], [3, 0, 70000]])
+def test_the_piece_that_is_held_back_is_written_in_the_end(numbers: list[int]) -> None:
+    inputs, outputs = torch.zeros(1 << 20, dtype=torch.uint8), torch.zeros(SIZE, dtype=torch.uint8)
+    buffer = OutputBuffer(inputs, outputs, torch.empty_like(outputs), HostBackend(), judged=True)
+    expected = ExpectedOutputs([torch.rand(count) + 1 for count in numbers], [], "()", [])
+    places, tensors = buffer.places(expected)
+    buffer.hold_back(places, tensors, expected)
+    there = [torch.equal(view(inputs, spot), x) for spot, x in zip(places, tensors, strict=True)]
+    assert there.count(False) == (1 if sum(numbers) else 0)
+    buffer.complete()
+    assert all(torch.equal(view(inputs, spot), x) for spot, x in zip(places, tensors, strict=True))
 
 
 def test_inputs_that_a_reference_changes_are_taken_at_the_same_moment() -> None:

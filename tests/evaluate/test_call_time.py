@@ -136,7 +136,7 @@ def test_a_task_says_by_a_constant_that_it_is_called_under_a_cuda_graph():
 def test_slow_calls_are_few_and_all_that_count_can_be_compared():
     assert counted_calls(0.01) == COUNTED_MOST and counted_calls(50.0) == COUNTED_LEAST
     assert counted_calls(0.01, 7) == 7 - LEAD and counted_calls(0.01, 1) == COUNTED_LEAST
-    assert Slots.of(4096, 1 << 20, 80 << 30) == Slots(SLOTS, 4096, 1 << 20)
+    assert Slots.of(4096, 1 << 20, 80 << 30) == Slots(SLOTS, 4096, 1 << 20) == Slots.of(4096, 1 << 20, total=1)
     assert Slots.of(1 << 28, 1 << 28, 80 << 30) == Slots(FEW_SLOTS, 1 << 28, 1 << 28)
     assert Slots.of(2 << 30, 2 << 30, 80 << 30).count == 1
     assert FEW_SLOTS < Slots.of(20 << 20, 20 << 20, 80 << 30).count < SLOTS

@@ -188,7 +188,7 @@ def test_what_the_host_takes_is_part_of_a_runtime_unless_the_task_is_called_unde
     for task in (SMALL, graphed):
         outcome = found(evaluator, lazy, task=task)
         assert outcome.ok, outcome
-        assert outcome.metrics["host_ms"] > outcome.metrics["device_ms"] + 40
+        assert outcome.metrics["host_ms"] > 20  # no machine adds up so many numbers in less
         assert outcome.runtime_ms == outcome.metrics["device_ms" if task is graphed else "call_ms"]
         assert outcome.metrics["call_ms"] >= outcome.metrics["host_ms"]
 

@@ -20,9 +20,15 @@ TABLE = OverheadTable(Overhead(((0, 0.15), (1 << 28, 0.15))), Overhead(((0, 0.5)
 WORK = Work(335_000_000, 0, 1000, 0, "float32")  # 0.1 ms to read at 3350 GB/s
 
 
-def samples(stated: float, wall: float, flush: float = 0.06, ahead: bool = True) -> Samples:
+LATE = {"lates": [0.02] * 12}
+
+
+def samples(
+    stated: float, wall: float, flush: float = 0.06, ahead: bool = True, late: tuple[float, ...] = (0.02,) * 12
+) -> Samples:
     flushes = [flush] * 12 if ahead else []
-    return Samples([stated] * 12, [wall] * 12, flushes, ahead, 1000, 1, input_bytes=WORK.input_bytes)
+    own = list(late) if ahead else []
+    return Samples([stated] * 12, [wall] * 12, flushes, ahead, 1000, 1, input_bytes=WORK.input_bytes, lates=own)
 
 
 def judged(given: Samples, eager: list[float] | None = None) -> dict[str, float]:
@@ -48,6 +54,7 @@ def test_of_calls_that_wait_for_the_device_the_clock_alone_counts():
     [
         (samples(0.1, 0.35), "HiddenTime"),  # 0.2 ms by the clock
         (samples(0.2, 0.35, flush=0.5), "WorksAhead"),
+        (samples(0.2, 0.35, late=(0.02,) * 5 + (1.5,) * 7), "WorksAhead"),  # the other context holds the device
         (samples(0.05, 0.2), "FasterThanMemory"),  # half of what reading the inputs takes
     ],
 )
@@ -71,7 +78,7 @@ def test_work_left_on_other_streams_is_rejected_in_microseconds(behind: float, r
 
 
 def test_an_honest_time_is_taken_though_most_calls_were_disturbed():
-    given = Samples([0.2] * 12, [0.35, 0.49, 0.49, 0.49] * 3, [0.06] * 12, True, 1000, 1, WORK.input_bytes)
+    given = Samples([0.2] * 12, [0.35, 0.49, 0.49, 0.49] * 3, [0.06] * 12, True, 1000, 1, WORK.input_bytes, **LATE)
     found = judged(given)
     assert (found["runtime_ms"], found["disturbed"]) == (0.2, 0.75)
     assert found["clock_ms"] == pytest.approx(0.2)
@@ -83,7 +90,11 @@ def test_calls_before_which_the_device_was_busy_do_not_tell_the_time():
     calls = [ahead] * 5 + [forged] * 2 + [honest] * 5
     stated, walls, flushes = (list(each) for each in zip(*calls, strict=True))
     with pytest.raises(Failed) as caught:
-        judged(Samples(stated, walls, flushes, True, 1000, 1, WORK.input_bytes))
+        judged(Samples(stated, walls, flushes, True, 1000, 1, WORK.input_bytes, **LATE))
+    assert caught.value.diagnosis.kind == "HiddenTime"
+    lates = [1.0] * 5 + [0.02] * 7  # or the last piece of the inputs waited for such a call
+    with pytest.raises(Failed) as caught:
+        judged(Samples(stated, walls, [0.06] * 12, True, 1000, 1, WORK.input_bytes, lates=lates))
     assert caught.value.diagnosis.kind == "HiddenTime"
 
 
@@ -121,7 +132,8 @@ class Disturbed:
         assert budget.most == 15
         late = [0.14] * 11 + [0.0] * 4
         flushes = [0.06 + 2 * each for each in late] if ahead else []
-        return Samples([0.02] * 15, [0.17 + each for each in late], flushes, ahead)
+        lates = [0.02 + 2 * each for each in late] if ahead else []
+        return Samples([0.02] * 15, [0.17 + each for each in late], flushes, ahead, lates=lates)
 
     def in_a_row(self, draw: object, number: int, counted: int, budget: LoopBudget, slots: Slots) -> Rounds:
         assert budget.least == budget.most == 5
@@ -133,8 +145,10 @@ def test_the_overhead_is_that_of_undisturbed_calls():
     table = calibration.run(Disturbed(), HostBackend())  # type: ignore[arg-type]
     assert [ms for _, ms in table.ahead.points] == pytest.approx([0.15] * 2)
     assert table.flush_ms == pytest.approx(0.06)
-    assert [ms for _, ms in table.loop.points] == pytest.approx([0.01 + size / 1e9 for size in (1 << 12, 1 << 20)])
-    assert table.loop_host_ms == 0.01
+    least = 0.01 + 512 / 1e9  # of a model that returns one number
+    assert [ms for _, ms in table.reveal.points] == pytest.approx([least] * 2)
+    assert [ms for _, ms in table.loop.points] == pytest.approx([(size - 512) / 1e9 for size in (1 << 12, 1 << 20)])
+    assert table.loop_host_ms == 0.01 and table.late_ms == pytest.approx(0.02)
 
 
 def test_the_floor_holds_only_where_the_reference_keeps_it():

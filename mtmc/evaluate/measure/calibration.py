@@ -33,7 +33,7 @@ def run(examination: Examination, backend: DeviceBackend) -> OverheadTable:
     """Measure all sizes both ways. Raises: Failed if the process fails, which is the machine's fault then."""
     number = examination.load_own("clone", 0)
     found: dict[bool, list[tuple[int, float]]] = {True: [], False: []}
-    flushes: list[float] = []
+    flushes, lates = list[float](), list[float]()
     sizes = SIZES if backend.asynchronous else SIZES[:2]
     for size in sizes:
         x = torch.randn(size // 4, device=backend.device)
@@ -42,12 +42,13 @@ def run(examination: Examination, backend: DeviceBackend) -> OverheadTable:
         gated = _calls(examination, expected, number, ahead=True)
         own = median(gated.stated)
         flushes += gated.flushes
+        lates += gated.lates
         beyond = [wall - each for wall, each in zip(gated.walls, gated.stated, strict=True)]
         found[True].append((size, lower_eighth(beyond)))
         found[False].append((size, median(_calls(examination, expected, number, ahead=False).walls) - own))
     reveal, loop, host_ms = _in_a_row(examination, backend, [size for size in sizes if 2 * size <= ROOM[0]])
     ahead, waiting = (Overhead(tuple(found[gated])) for gated in (True, False))
-    return OverheadTable(ahead, waiting, lower_eighth(flushes), loop, host_ms, reveal)
+    return OverheadTable(ahead, waiting, lower_eighth(flushes), loop, host_ms, reveal, lower_eighth(lates))
 
 
 def _in_a_row(

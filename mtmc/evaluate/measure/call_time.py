@@ -70,9 +70,10 @@ class Slots:
         """Slots for a call of so many bytes. total: of the device's memory."""
         steps = aligned(max(input_bytes, 1)), aligned(max(output_bytes, 1))
         each = 2 * steps[0] + steps[1]
-        if FEW_SLOTS * each * SHARE > total:
-            return cls(1, *steps)
-        return cls(max(FEW_SLOTS, min(SLOTS, SLOT_BYTES // each)), *steps)
+        many = min(SLOTS, SLOT_BYTES // each)
+        if many < FEW_SLOTS:
+            many = FEW_SLOTS if FEW_SLOTS * each * SHARE <= total else 1
+        return cls(many, *steps)
 
     @property
     def revealed(self) -> bool:

@@ -95,7 +95,12 @@ class CallsInARow:
             moments, said = self._moments(row)
             found.add(moments)
             faster = found.hosts[-1] < FASTER * least
-            outputs = self._compare(source, row, said, _compared(row.slots, faster or bool(source.keeps)))
+            compared = _compared(row.slots, faster or bool(source.keeps))
+            if (
+                source.changes and not self._slots.revealed
+            ):  # each call but the first finds what the one before left there
+                compared = []
+            outputs = self._compare(source, row, said, compared)
             found.outputs, found.output_bytes = len(outputs), sum(outputs)
             found.input_bytes = self._slots.input_step if self._slots.revealed else 0
         return found
@@ -140,7 +145,7 @@ class CallsInARow:
     def _compare(self, source: InputSource, row: _Row, said: Returned, compared: list[int]) -> list[int]:
         """Hold what these calls gave against what they should give. Returns: bytes of each output of a call."""
         sizes: list[int] = []
-        for call in range(len(row.slots)) if source.keeps else compared:
+        for call in range(len(row.slots)) if source.keeps else compared or [0]:
             slot = row.slots[call]
             inputs = viewed(self._before(slot), row.places)
             if not self._slots.revealed:  # what lies there may have been changed

@@ -120,7 +120,7 @@ class Overhead:
 class OverheadTable:
     """ahead: of calls enqueued behind the gate. waiting: of calls whose host code runs after the gate has opened; medians,
     as are the runtimes of such calls.
-    flush_ms: of flushing the cache while nothing else uses the device.
+    flush_ms: of flushing the cache while nothing else uses the device; late_ms: of writing the last piece of the inputs.
     reveal: of a call of some in a row that gives one number, by bytes of its inputs, which are copied. loop: what copying
     the outputs adds to that; loop_host_ms: of both, on the host alone."""
 
@@ -130,6 +130,7 @@ class OverheadTable:
     loop: Overhead = Overhead(((0, 0.0), (1, 0.0)))
     loop_host_ms: float = 0.0
     reveal: Overhead = Overhead(((0, 0.0), (1, 0.0)))
+    late_ms: float = 0.0
 
     def of(self, ahead: bool) -> Overhead:
         """The one that holds for a call."""

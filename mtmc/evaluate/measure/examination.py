@@ -34,6 +34,7 @@ class _Times(NamedTuple):
     wall: float
     flush: float | None
     behind: float = 0.0
+    late: float = 0.0
 
 
 FULL = 0
@@ -51,7 +52,8 @@ class Samples:
     same calls; none where they were not enqueued.
     output_bytes, outputs: bytes and number of a call's outputs, with what it leaves in the model. kept: number of the
     latter, which is put back before each call. input_bytes: of its inputs. behind: what other streams did after each call's
-    own, a part of what is stated.
+    own, a part of what is stated. lates: by the oracle's clock, what writing the last piece of the inputs took, see
+    `OutputBuffer.hold_back`; of the same calls as flushes.
     """
 
     stated: list[float] = field(default_factory=list)
@@ -63,6 +65,7 @@ class Samples:
     kept: int = 0
     input_bytes: int = 0
     behind: list[float] = field(default_factory=list)
+    lates: list[float] = field(default_factory=list)
 
 
 class Prefetcher(Generic[_Item]):
@@ -199,7 +202,9 @@ class Examination:
             elif calls > WARM_CALLS:
                 samples.stated.append(call.stated)
                 samples.walls.append(call.wall)
-                samples.flushes += [] if call.flush is None else [call.flush]
+                if call.flush is not None:
+                    samples.flushes.append(call.flush)
+                    samples.lates.append(call.late)
                 samples.behind.append(call.behind)
             samples.output_bytes, samples.outputs = _size_of(expected)
             samples.kept = len(expected.left_state)
@@ -221,17 +226,21 @@ class Examination:
         self._asked.send(request)
         if not self._asked.enqueued(request.serial):
             return self._open_call(expected, number, where)
-        self._buffer.fill(places, tensors, expected)
+        self._buffer.hold_back(places, tensors, expected)
         before = self._backend.mark()
         self._backend.flush()
         after = self._backend.mark()
         self._backend.synchronize()
         flush = self._backend.elapsed_ms(before, after)
         start = time.perf_counter()
+        self._buffer.complete()
+        self._backend.synchronize()
+        late = (time.perf_counter() - start) * 1e3
+        start = time.perf_counter()
         self._asked.open_gate()
         wall, said = self._taken(request, expected, start)
         self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
-        return _Times(max(said.ms, 0.0), wall, flush, max(said.behind_ms, 0.0))
+        return _Times(max(said.ms, 0.0), wall, flush, max(said.behind_ms, 0.0), late)
 
     def _taken(self, request: Call, expected: ExpectedOutputs, start: float) -> tuple[float, Returned]:
         """Milliseconds from `start` until the oracle has the outputs of a call, and what is said of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +20,10 @@ from mtmc.evaluate.reference.blocks import equal_bits
 from mtmc.evaluate.reference.reference import ExpectedOutputs
 from mtmc.outcome import Diagnosis
 
+LATE_BYTES, LATE_SHARE = 1 << 16, 8
+"""Of the inputs of a gated call, which are written when all else is ready: so many bytes of one, or one part in so many of a
+small one. What is made of the inputs before the gate opens is made of others then."""
+_random = random.SystemRandom()
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
 """Integers of an element's size, two where there is none so long."""
 
@@ -36,9 +41,9 @@ class OutputBuffer:
         self.inputs, self.outputs, self.kept = inputs, outputs, kept
         self._backend = backend
         self.judged = judged
-        self._left: dict[
-            int, tuple[torch.Tensor, torch.Tensor]
-        ] = {}  # inputs that the reference changes, and room for them
+        # Inputs that the reference changes, and room for them; a piece of the inputs, and what is to lie there.
+        self._left: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._late = inputs[:0], inputs[:0]
 
     def places(self, expected: ExpectedOutputs) -> tuple[Any, list[torch.Tensor]]:
         tensors = tensors_of(expected.inputs)
@@ -50,6 +55,23 @@ class OutputBuffer:
         self.poison(output_bytes(expected))
         write(self.inputs, places, tensors)
         self.watch(places, expected.left_inputs)
+
+    def hold_back(self, places: Any, tensors: list[torch.Tensor], expected: ExpectedOutputs) -> None:
+        """As `fill`, but for a small piece of one input, drawn at random: there lies what lay there before."""
+        pieces = [stretch(self.inputs, spot).view(torch.uint8) for spot in _flat_places(places)]
+        [memory] = _random.choices(pieces, [each.numel() + 1e-9 for each in pieces]) if pieces else [self.inputs[:0]]
+        length = min(LATE_BYTES, -(-memory.numel() // LATE_SHARE))
+        first = _random.randrange(memory.numel() - length + 1)
+        piece = memory[first : first + length]
+        before = piece.clone()
+        self.fill(places, tensors, expected)
+        self._late = piece, piece.clone()
+        piece.copy_(before)
+
+    def complete(self) -> None:
+        """Write the piece that was held back."""
+        piece, late = self._late
+        piece.copy_(late)
 
     def poison(self, size: int) -> None:
         """Write over outputs of that many bytes, a multiple of 8."""

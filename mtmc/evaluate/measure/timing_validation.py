@@ -28,6 +28,9 @@ FLOOR_SHARE = 0.9
 """A time below this share of the floor is refused."""
 BUSY_FACTOR, BUSY_MS = 2.0, 0.05
 """The oracle's own work beside a candidate that waits takes at most so much longer."""
+LATE_MS = 0.3
+"""How much longer than usual, and twice that, the last piece of the inputs may take: contexts take turns on the device, and
+who has a kernel there holds it for a millisecond or so."""
 BEHIND_MS = 0.004
 """What other streams may do when a call's own stream is done; a wait for them that finds nothing to wait for can look like
 that. It counts as time of the call."""
@@ -115,7 +118,15 @@ def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
             f"the evaluator's own work before a call took {flush:.3f} ms instead of {usual:.3f}: the version uses the "
             "device before its inputs are released",
         )
-    walls = [wall for wall, own in zip(samples.walls, samples.flushes, strict=True) if own <= most]
+    late, latest = median(samples.lates), BUSY_FACTOR * overheads.late_ms + LATE_MS
+    if late > latest:
+        return _rejected(
+            "WorksAhead",
+            f"writing the last piece of the inputs took {late:.3f} ms instead of {overheads.late_ms:.3f}: the version uses "
+            "the device before its inputs are released",
+        )
+    own = zip(samples.walls, samples.flushes, samples.lates, strict=True)
+    walls = [wall for wall, flushed, written in own if flushed <= most and written <= latest]
     stated = median(samples.stated)
     hidden = hidden_ms(walls, samples.stated, overheads.ahead.ms(samples.output_bytes, samples.outputs))
     if hidden > 0:
