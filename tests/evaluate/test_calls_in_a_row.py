@@ -150,8 +150,11 @@ def test_a_round_by_which_a_version_would_be_faster_is_compared_in_every_call(mo
 
 
 def test_inputs_that_calls_change_are_not_compared_where_all_calls_have_the_same(tmp_path: Path) -> None:
-    text = "import torch\nrows = 8\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        x.add_(1)\n"
-    text += "        return x * 2\n\n\ndef get_inputs():\n    return [torch.randn(rows, 4)]\n\n\ndef get_init_inputs():\n    return []\n"
+    text = (
+        "import torch\nrows = 8\n\n\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        x.add_(1)\n"
+        "        return x * 2\n\n\ndef get_inputs():\n    return [torch.randn(rows, 4)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
     of = Task("changing", text, Variant("full", (("rows", 8),)), Variant("small", (("rows", 2),)))
     for slots in (Slots(SLOTS, 512, 512), Slots(1, 512, 512)):
         found = in_a_row(of, reference_as_candidate(text), tmp_path, slots=slots)
