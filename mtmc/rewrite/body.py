@@ -295,8 +295,13 @@ Expand = Callable[[Builder, Op], None]
 def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None]) -> Body:
     """The body of a kernel that covers the ops `names` (in graph order).
 
-    table: target -> expansion, or None. Raises: NotCovered naming the op.
+    table: target -> expansion, or None. Raises: NotCovered naming the op, or a value that has no elements at some shapes,
+    where there is nothing to compute and no stride to speak of.
     """
+    for op in (graph.by_name[name] for name in names):
+        for value in (*op.outputs, *op.refs()):
+            if value in graph.values and any(0 in size for size in graph.values[value].shape):
+                raise NotCovered(f"{value} has no elements")
     builder = Builder(graph)
     for name in names:
         op = graph.by_name[name]

@@ -305,7 +305,7 @@ def random_input(example: torch.Tensor, shape: Sequence[str]) -> str:
     finite = finite[finite.isfinite()]
     low, high = (finite.min().item(), finite.max().item()) if finite.numel() else (-1.0, 1.0)
     if low < 0 or low == high:
-        scale = finite.std(correction=0).item() if low < high else 1.0
+        scale = finite.std(correction=0).item() if finite.numel() and low < high else 1.0
         text = f"torch.randn({sizes})" if 0.5 < scale < 2 else f"{scale:.3g} * torch.randn({sizes})"
     else:  # Never negative: it may have to stay so, for a logarithm or a square root.
         text = f"{low:.3g} + {high - low:.3g} * torch.rand({sizes})"

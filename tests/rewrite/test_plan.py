@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from mtmc.hardware import hardware
 from mtmc.optimizations import legal_moves, possible
 from mtmc.optimizations.resources import asks_as_much, blamed, shared_bytes
 from mtmc.optimizations.version import Version
@@ -178,3 +179,14 @@ def test_a_torch_call_says_nothing_of_what_its_public_function_does_not_know() -
     [lowered, *_] = [action for action in actions_on(start) if action.kind == "lower"]
     source = print_plan(made, export_graph(made), child_of(start, lowered)).source
     assert "torch.einsum(" in source and "path" not in source
+
+
+def test_what_has_no_elements_stays_with_torch() -> None:
+    """A cache that is empty at first, for instance; the rest is still covered."""
+    inputs = "torch.randn(n, m), torch.randn(0, 4)"
+    task = task_from_source(reference("torch.softmax(torch.relu(x), -1), torch.relu(y) * 2", inputs), "empty")
+    plan = root_plan(export_graph(task))
+    version = Version.of(task, plan, hardware("H100"))
+    lowered = [move.action.region for move in legal_moves(version) if move.action.kind == "lower"]
+    assert len(plan.stages) == 4 and len(lowered) == 2
+    assert [stage.name for stage in plan.stages if version.as_kernel(stage.ops, {}) is not None] == ["relu", "softmax"]

@@ -21,11 +21,12 @@ class Inputs(nn.Module):
 
 
 def test_floating_inputs_are_drawn_in_the_range_of_the_examples() -> None:
-    examples = (torch.rand(64) * 100 + 10, torch.randn(64) * 50, torch.zeros(64))
-    _, (positive, normal, dummy) = printed(task_from_module(Inputs(), examples))
+    examples = (torch.rand(64) * 100 + 10, torch.randn(64) * 50, torch.zeros(64), torch.zeros(0, 4))
+    _, (positive, normal, dummy, nothing) = printed(task_from_module(Inputs(), examples))
     assert positive.min() >= 10 and positive.max() <= 110
     assert 25 < normal.std() < 100 and normal.min() < 0
     assert dummy.std() > 0.5
+    assert nothing.shape == (0, 4)
 
 
 LEAST = torch.finfo(torch.bfloat16).min
