@@ -18,7 +18,7 @@ from mtmc.whole.examples import Example, examples
 from mtmc.whole.pieces import Piece
 from mtmc.whole.site import Profile
 from mtmc.whole.timing import measured
-from mtmc.whole.trace import trace
+from mtmc.whole.trace import Traced, trace
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class LiveModel:
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     tree: CallTree = field(default_factory=CallTree)
+    _traced: list[Traced] = field(default_factory=list, repr=False)
+    """At most one: the model is traced once, whatever is asked of it."""
 
     def call(self, model: nn.Module) -> Any:
         """What a model returns for the example inputs themselves."""
@@ -52,7 +54,9 @@ class LiveModel:
         Raises: TaskError if the model does not run on its example inputs.
         """
         try:
-            return trace(self.model, self.args, self.kwargs, self.tree, hardware(gpu))
+            if not self._traced:
+                self._traced.append(trace(self.model, self.args, self.kwargs, self.tree))
+            return self._traced[0].profile(hardware(gpu))
         except MtmcError:
             raise
         except Exception as error:

@@ -89,8 +89,6 @@ def _is_large(live: LiveModel, limits: Limits) -> bool:
     except Exception as error:
         _log.info("%s is taken for one piece: %s", type(live.model).__name__, error)
         return False
-    finally:
-        live.tree.forget()
     return size > limits.most_kernels
 
 

@@ -98,15 +98,31 @@ def _numbers(tensor: torch.Tensor) -> str:
         return hashlib.sha256(flat.numpy().tobytes()).hexdigest()
 
 
-class _Tracer(Watcher):
-    """Notes where the calls of each place begin and end among records and operations."""
+class _OtherCallsError(Exception):
+    """The model calls its submodules in another way than it does with its data."""
 
-    def __init__(self, names: Mapping[int, str], records: list[Record], operations: _Operations) -> None:
+
+class _Tracer(Watcher):
+    """Notes where the calls of each place begin and end among records and operations.
+
+    expected: the places that there are; another one is the end of it (`_OtherCallsError`). None: any.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[int, str],
+        records: list[Record],
+        operations: _Operations,
+        expected: Sequence[Place] | None = None,
+    ) -> None:
         self.found: dict[int, _Calls] = {}
+        self._expected = expected
         self._names, self._records, self._operations = names, records, operations
         self._starts: list[tuple[int, int]] = []
 
     def enter(self, place: Place, module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if self._expected is not None and place not in self._expected[place.index : place.index + 1]:
+            raise _OtherCallsError(f"{place.path or 'the model'} is called as ({place.signature})")
         if place.index not in self.found:
             self.found[place.index] = _Calls(type(module).__name__, _refusal(module, args, kwargs))
         self._starts.append((len(self._records), len(self._operations.log)))
@@ -150,13 +166,27 @@ def key_of(
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def trace(
-    model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], tree: CallTree, gpu: Hardware
-) -> Profile:
-    """The profile of one call of a model, with estimated times. The model is not changed, and what it is given neither.
+@dataclass(frozen=True)
+class Traced:
+    """One call of a model, operation by operation, which is the same for every GPU. found: what is known of each place, by
+    its index. records: of the operations, in order."""
+
+    places: tuple[Place, ...]
+    found: Mapping[int, _Calls]
+    records: Sequence[Record]
+
+    def profile(self, gpu: Hardware) -> Profile:
+        """Where the time goes, estimated."""
+        times = [kernel.ms for kernel in estimate(self.records, {}, gpu).kernels]
+        sites = tuple(_site(place, self.found[place.index], self.records, times, gpu) for place in self.places)
+        return Profile(sites, "estimated", gpu.name)
+
+
+def trace(model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], tree: CallTree) -> Traced:
+    """What one call of a model does. The model is not changed, and what it is given neither.
 
     tree: gets the places. A model that reads values, that cannot be copied, or that calls its submodules in another way
-    when it has no data is traced with its data, all of which is then in memory at once.
+    when it has no data is traced with its data. The last is so with transformers, whose attention has a mask then.
 
     Raises: whatever the model raises.
     """
@@ -167,17 +197,17 @@ def trace(
         without_data = CallTree()
         with FakeMode(allow_non_fake_inputs=True) as mode:
             given, named = map_tensors((tuple(args), dict(kwargs)), mode.from_tensor)
-            profile = _trace(_hollow(model, mode), given, named, without_data, gpu, fake=True)
+            traced = _trace(_hollow(model, mode), given, named, without_data, Storages(fake=True), tree.places)
         if without_data.places == tree.places:
-            return profile
-        _log.info("the model is traced with its data, for without these it calls its submodules in another way")
+            return traced
+        _log.info("the model is traced with its data, for without these it makes fewer calls of its submodules")
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
         _log.info("the model is traced with its data, for it does not run without (%s)", reason)
     tree.forget()
     given, named = map_tensors((tuple(args), dict(kwargs)), torch.clone)
     with unchanged(model):
-        return _trace(model, given, named, tree, gpu, fake=False)
+        return _trace(model, given, named, tree, Storages(fake=False, held=False))
 
 
 def _hollow(model: torch.nn.Module, mode: FakeMode) -> torch.nn.Module:
@@ -194,9 +224,14 @@ def _tensors(module: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def _trace(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], tree: CallTree, gpu: Hardware, fake: bool
-) -> Profile:
-    storages = Storages(fake=fake)
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    tree: CallTree,
+    storages: Storages,
+    expected: Sequence[Place] | None = None,
+) -> Traced:
+    """expected: the places that the tree is to get, None where any will do. Raises: _OtherCallsError if it gets others."""
     names: dict[int, str] = {}
     for path, module in model.named_modules():
         for name, value in (*module._parameters.items(), *module._buffers.items(), *vars(module).items()):
@@ -204,13 +239,11 @@ def _trace(
                 names.setdefault(storages.number(value), f"{path}.{name}" if path else name)
     records: list[Record] = []
     operations = _Operations(storages)
-    watcher = _Tracer(names, records, operations)
+    watcher = _Tracer(names, records, operations, expected)
     ops, calls = torch_modes(storages, records, [])
     with torch.no_grad(), tree.watched(model, watcher), ops, calls, operations:
         model(*args, **kwargs)
-    times = [kernel.ms for kernel in estimate(records, {}, gpu).kernels]
-    sites = tuple(_site(place, watcher.found[place.index], records, times, gpu) for place in tree.places)
-    return Profile(sites, "estimated", gpu.name)
+    return Traced(tuple(tree.places), watcher.found, records)
 
 
 def _site(place: Place, calls: _Calls, records: Sequence[Record], times: Sequence[float], gpu: Hardware) -> Site:

@@ -27,8 +27,9 @@ from mtmc.whole.judge import Measured, Patch, difference
 from mtmc.whole.optimize import optimize
 from mtmc.whole.patch import shallow
 from mtmc.whole.piece_search import Spent, slice_budget
-from mtmc.whole.pieces import Piece
+from mtmc.whole.pieces import Limits, Piece
 from mtmc.whole.record import Record
+from mtmc.whole.settings import WholeSettings
 from mtmc.whole.settle import best_of
 from mtmc.whole.trace import trace
 from tests.whole.toy import KernelCounter, Layer, decoder, inputs
@@ -101,6 +102,15 @@ def test_pieces_are_not_searched_again(monkeypatch: pytest.MonkeyPatch, tmp_path
         optimize(decoder(layers=3), inputs(), **parts)
 
 
+def test_a_large_model_is_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced = []
+    live = sys.modules["mtmc.whole.live"]
+    monkeypatch.setattr(live, "trace", lambda *given: traced.append(given) or trace(*given))
+    limits = WholeSettings(limits=Limits(most_kernels=8))
+    made = optimize(decoder(layers=2), inputs(), whole_settings=limits, budget=1, cache=False, **FAST)
+    assert isinstance(made.mtmc, Record) and len(traced) == 1
+
+
 def test_a_small_module_is_one_search_and_a_bad_setting_is_refused(tmp_path: Path) -> None:
     single = optimize(Layer(16, 0).eval(), torch.randn(4, 16), budget=2, **FAST)
     assert not isinstance(single.mtmc, Record) and single.mtmc.result.evaluations == 2
@@ -153,7 +163,7 @@ def campaign(monkeypatch: pytest.MonkeyPatch, budget: Budget, refuse: str = "") 
     monkeypatch.setattr(campaign_module, "capture_module", capture)
     monkeypatch.setattr(campaign_module, "PieceSearch", FakeSearch)
     model = decoder()
-    profile = trace(model, inputs(), {}, CallTree(), hardware("H100"))
+    profile = trace(model, inputs(), {}, CallTree()).profile(hardware("H100"))
     return Campaign(model, profile, lambda piece: ((), {}), KernelCounter(), budget, Path("none"), {})
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from mtmc.hardware import hardware
 from mtmc.whole.calls import CallTree
@@ -44,7 +45,7 @@ class Net(nn.Module):
 
 
 def profiled(model: nn.Module, *args: Any, **kwargs: Any) -> Profile:
-    return trace(model.eval(), args, kwargs, CallTree(), hardware("H100"))
+    return trace(model.eval(), args, kwargs, CallTree()).profile(hardware("H100"))
 
 
 def keys(model: nn.Module, *args: Any) -> list[str]:
@@ -184,15 +185,26 @@ def test_a_compiled_copy_keeps_class_and_keys() -> None:
 class Traced(nn.Module):
     """Takes another way where it is given tensors without data, as models do that ask whether they are traced."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs: list[tuple[bool, int]] | None = None) -> None:
         super().__init__()
-        self.block = Block(0)
+        self.blocks = nn.ModuleList([Block(index) for index in range(5)])
+        self.note = (lambda *run: None) if runs is None else lambda *run: runs.append(run)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        mask = torch.ones(16) if isinstance(x, FakeTensor) else None
-        return self.block(x, mask=mask)
+        fake, made = isinstance(x, FakeTensor), list[StorageWeakRef]()
+        mask = torch.ones(16) if fake else None
+        for block in self.blocks:
+            self.note(fake, sum(not each.expired() for each in made))
+            x = block(x, mask=mask)
+            made.append(StorageWeakRef(x.untyped_storage()))
+        return x
 
 
 def test_the_calls_are_those_with_data() -> None:
-    profile = profiled(Traced(), X)
+    """Without data a model is run up to the first other call, and with them no more is in memory than in any run of it."""
+    runs: list[tuple[bool, int]] = []
+    profile = profiled(Traced(runs), X)
     assert profile.sites[1].signature == "float32[4, 16] cpu, mask=None" and profile.sites[1].kernels == 6
+    once = [(False, 0), *[(False, 1)] * 4]
+    assert runs == [*once, (True, 0), *once]
+    assert [site.key for site in profile.sites[1:] if site.kind == "Block"] == [profile.sites[1].key] * 5

@@ -13,11 +13,13 @@ _GAP = 1 << 24
 class Storages:
     """Numbers and address ranges of the storages seen, in order. Holds them, so that no address comes twice.
 
+    held: whether their memory is held too, without which only numbers and sizes tell something.
     real: among fake ones, tensors of those that have memory, by number.
     """
 
-    def __init__(self, fake: bool) -> None:
+    def __init__(self, fake: bool, held: bool = True) -> None:
         self.fake = fake
+        self._holds_memory = held
         self.sizes: list[int] = []
         self._bases: list[int] = []
         self._held: list[Any] = []
@@ -32,7 +34,7 @@ class Storages:
         if key not in self._numbers:
             self._numbers[key] = len(self.sizes)
             self.sizes.append(int(storage.nbytes()))
-            self._held.append(storage)
+            self._held.append(storage if self._holds_memory else _weak(storage))
             if self.fake and not hasattr(tensor, "fake_mode") and tensor.device.type == "cpu":
                 self.real[self._numbers[key]] = tensor
             self._bases.append(self._next if self.fake else int(storage.data_ptr()))
@@ -58,6 +60,13 @@ class Storages:
     def offset(self, number: int, addresses: Any) -> Any:
         """Byte offsets of addresses (an array) in a storage."""
         return addresses - self._bases[number]
+
+
+def _weak(storage: Any) -> Any:
+    """Keeps the key of a storage from being another one's, and not its memory."""
+    from torch.multiprocessing.reductions import StorageWeakRef
+
+    return StorageWeakRef(storage)
 
 
 def tensor_bytes(tensor: Any) -> int:
