@@ -25,6 +25,7 @@ from benchmarks import (
     clock_verdicts,
     common,
     estimate_quality,
+    evaluator_on_gpu,
     faults,
     gpu_searches,
     kernelbench_adversarial,
@@ -756,3 +757,39 @@ def test_configurations_are_distinct_and_shuffled_by_seed(task: str) -> None:
     first, second = space.configs(1), space.configs(2)
     assert len(set(first)) == len(first) >= 48 and sorted(first) == sorted(second) and first != second
     compile(space.source(first), "autotuned", "exec")
+
+
+def test_parts_that_ended_are_not_run_again_and_what_was_cut_off_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part, copy, out = evaluator_on_gpu.Part, tmp_path / "copy", tmp_path / "out"
+    waits = "import time; time.sleep(600)"
+    parts = [
+        part("well", ("-c", "print('once')"), 60.0, "once"),
+        part("badly", ("-c", "import sys; sys.exit(3)"), 60.0, ""),
+        part("long", ("-c", waits), 0.5, ""),
+        part("cut", ("-c", waits), 600.0, ""),
+        part("late", ("-c", ""), 60.0, ""),
+    ]
+    monkeypatch.setattr(evaluator_on_gpu, "LEAST_S", 0.0)
+    command = ["--out", str(out), "--copy", str(copy)]
+    assert evaluator_on_gpu.main([*command, "--only", "well", "badly", "long"], parts) == 1
+    assert evaluator_on_gpu.main([*command, "--only", "cut", "--minutes", "0.01"], parts) == 2
+    ended = json.loads((copy / "parts.json").read_text())
+    assert (ended["well"]["status"], ended["badly"]["status"]) == (0, 3)
+    assert ended["long"]["status"] == "ran into its limit of 0.5 s"
+    assert list(ended) == ["well", "badly", "long"]  # the time was up in the fourth
+    assert evaluator_on_gpu.main([*command, "--only", "well", "late"], parts) == 0
+    assert (copy / "well.log").read_text() == "once\n" and "late             0 (" in capsys.readouterr().out
+    assert evaluator_on_gpu.main([*command, "--only", "well", "--again", "well"], parts) == 0
+    assert (copy / "well.log").read_text() == "once\nonce\n"
+
+
+def test_each_part_for_the_gpu_is_a_command_that_there_is() -> None:
+    for part in evaluator_on_gpu.PARTS:
+        files = [word for word in part.words if word.endswith(".py")]
+        modules = (
+            [part.words[1].replace(".", "/") + ".py"] if part.words[0] == "-m" and part.words[1] != "pytest" else []
+        )
+        assert files or modules or part.words[0] == "-c", part
+        assert all((evaluator_on_gpu.ROOT / name).exists() for name in [*files, *modules]), part
