@@ -176,6 +176,7 @@ class LabEvaluator(Evaluator):
             return counted
         unsound = self._unearned(request, pinned, counted) or _other_launches(built, counted)
         unsound = unsound or self._other_results(request.task, counted)
+        unsound = unsound or (_too_long(counted) if request.depth == "verify" else None)
         metrics = {**checked.metrics, **told.metrics}
         return unsound or replace(self._estimate(built, metrics, counted), undecided=told.undecided)
 
@@ -299,6 +300,18 @@ class LabEvaluator(Evaluator):
         result = pool.run(function, {**version, **arguments}, profile=profile)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
         return taken(stage, result, request.source, self._settings.timeout_s, self._settings.memory_mib)
+
+
+def _too_long(counted: Counted) -> Outcome | None:
+    """The outcome of a version of which nothing was compared, as what its programs load takes too long to compute."""
+    found = counted.found
+    if not found.exhausted or found.compared > found.unknown:
+        return None
+    message = (
+        "at the full shapes nothing of what the forward writes could be compared: what its launches read of earlier ones "
+        "takes too long to compute; let earlier launches be fewer, or their programs shorter"
+    )
+    return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLongToCompare", message))
 
 
 def _other_launches(built: Built, counted: Counted) -> Outcome | None:

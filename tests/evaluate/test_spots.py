@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.contents import repeated
+from mtmc.evaluate.counting.meter import own_stores, shares_of
 from mtmc.evaluate.counting.tiling import Tiles, tiles
 from mtmc.evaluate.lab import LabEvaluator
 from mtmc.outcome import Outcome
@@ -217,3 +218,29 @@ def test_what_is_off_is_told() -> None:
     assert "1 of 2 elements of output 0" in wrong([(0, 0, 1.5), (0, 1, -2.0)], expected)
     assert wrong([(0, 3, math.nan)], expected) and wrong([(0, 4, 3.0)], expected) and wrong([(1, 0, 3.0)], expected)
     assert wrong([], expected) == ""
+
+
+def test_a_program_finds_what_it_has_stored_and_else_what_others_left() -> None:
+    def others(addresses: np.ndarray, size: int) -> np.ndarray | None:
+        asked.append(addresses.tolist())
+        return None if (addresses == 24).any() else np.full(addresses.shape, 7.0, np.float32)
+
+    asked: list[list[int]] = []
+    stores = [(np.array([8, 0, 16]), np.array([1, 2, 3], np.float32)), (np.array([16]), np.array([4], np.float32))]
+    written = [(there, values, None) for there, values in stores]
+    kind = np.dtype(np.float32)
+    assert own_stores(written, np.array([[16, 8]]), kind, others).tolist() == [[4.0, 1.0]] and not asked
+    assert own_stores(written, np.array([8, 32, 0, 16]), kind, others).tolist() == [1.0, 7.0, 2.0, 4.0]
+    assert asked == [[32, 32, 32, 32]], "what it has stored itself others need not know"
+    assert own_stores(written, np.array([8, 24]), kind, others) is None
+    assert own_stores([], np.array([40]), kind, others).tolist() == [7.0]
+
+
+@pytest.mark.parametrize(
+    ("cells", "share"),
+    [([0, 0, 0], 256), ([0, 85, 170, 255], 1), ([0, 20, 33, 63], 4)],
+    ids=["one counter", "one each", "four at each"],
+)
+def test_how_many_programs_raise_a_counter(cells: list[int], share: int) -> None:
+    raised = {3: {(1000 + cell, index) for index, cell in enumerate(cells)}}
+    assert shares_of(raised, 256) == {3: share}

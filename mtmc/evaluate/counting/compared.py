@@ -26,11 +26,13 @@ STEP, MOST = 0.25, 0.5
 @dataclass(frozen=True)
 class Found:
     """What spot checks saw. written: what was written to outputs, of programs that loaded nothing unknown.
-    compared, unknown: how many programs wrote to outputs, and of how many of them it is not known what they load."""
+    compared, unknown: how many programs wrote to outputs, and of how many of them it is not known what they load.
+    exhausted: of how many of these it was looked for until time was up."""
 
     written: tuple[Spot, ...] = ()
     compared: int = 0
     unknown: int = 0
+    exhausted: int = 0
 
     @property
     def metrics(self) -> dict[str, float]:

@@ -3,7 +3,8 @@
 An input is known at the full shapes without being there: along each axis of a tiling (`mtmc.evaluate.counting.tiling`) it
 repeats the rows of a small draw, in a secret order. Without a tiling it
 is made of numbers from such a draw. Weights are there. What torch fills with one number is that number.
-Everything else, above all what another launch has written, is unknown.
+What a torch op of few elements has made is computed when it is asked for
+(`mtmc.evaluate.counting.computed`), as is what another launch has written (`mtmc.evaluate.counting.demanded`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ import numpy as np
 from mtmc.evaluate.counting.storages import Storages
 
 Array = np.ndarray[Any, Any]
+
+_WAITS = 32  # looks at one place, one after another, that are no work
 
 
 class Content(Protocol):
@@ -37,6 +40,15 @@ class Whole:
     def read(self, elements: Array) -> Array:
         """See `Content`."""
         return self.values[np.minimum(elements, self.values.size - 1)]
+
+
+@dataclass(frozen=True)
+class Poison:
+    """A new storage that nobody has written: NaN in every type of floating numbers, -1 in all of integers."""
+
+    def read(self, elements: Array) -> Array:
+        """See `Content`; who reads knows the type."""
+        return np.full(elements.shape, -1, np.int8)
 
 
 @dataclass(frozen=True)
@@ -101,23 +113,56 @@ class Repeated:
 
 
 class Contents:
-    """What is known of the storages before one launch. known: by number. unknown: whether a read met something else."""
+    """What a program of a launch finds in storages, by number.
 
-    def __init__(self, storages: Storages, known: Mapping[int, Content]) -> None:
-        self._storages, self._known = storages, known
-        self.unknown = False
+    known: before the launch. made: what its other programs leave in storages that it writes. Programs run at once, so one
+        finds that only if it waits for them, by an atomic or a load that looks again and again; else what was there before.
+    waits: whether the present program has waited. unknown: whether a read met what is not known.
+    """
+
+    def __init__(
+        self, storages: Storages, known: Mapping[int, Content], made: Mapping[int, Content] | None = None
+    ) -> None:
+        self._storages, self._known, self._made = storages, known, made or {}
+        self._last, self._again = 0, 0
+        self.unknown = self.waits = False
+
+    def begin(self) -> None:
+        """For a program that has not read anything yet."""
+        self.unknown = self.waits = False
+        self._again = 0
 
     def read(self, addresses: Array, size: int) -> Array | None:
         """Raw values at addresses (uint64) of elements of `size` bytes; None where any of them is unknown."""
         number = self._storages.find(int(addresses.min())) if addresses.size else None
-        content = None if number is None else self._known.get(number)
         found = None
-        if number is not None and content is not None and not self._storages.beyond(number, addresses):
-            found = content.read(self._storages.offset(number, addresses.astype(np.int64)) // size)
+        if number is not None and not self._storages.beyond(number, addresses):
+            elements = self._storages.offset(number, addresses.astype(np.int64)) // size
+            self._look(addresses)
+            content = self._made[number] if self.waits and number in self._made else self._known.get(number)
+            found = None if content is None else content.read(elements)
+            if isinstance(content, Poison) and found is not None:
+                found = np.full(elements.shape, -1, f"i{size}")
         if found is not None and found.dtype.itemsize == size:
             return found
         self.unknown = self.unknown or addresses.size > 0
         return None
+
+    def whole(self, number: int, size: int) -> Array | None:
+        """All elements, of `size` bytes each, of a storage; None where any of them is unknown."""
+        content = self._known.get(number)
+        count = self._storages.sizes[number] // size
+        if content is None or isinstance(content, Poison):
+            return None
+        found = content.read(np.arange(count))
+        return found if found is not None and found.dtype.itemsize == size else None
+
+    def _look(self, addresses: Array) -> None:
+        """Whoever looks at one place again and again waits for somebody to change it."""
+        first = int(addresses.min())
+        self._again = self._again + 1 if addresses.size == 1 and first == self._last else 0
+        self._last = first
+        self.waits = self.waits or self._again >= _WAITS
 
 
 def repeated(

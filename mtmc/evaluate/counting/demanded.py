@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from mtmc.evaluate.counting.contents import Array, Content, Contents
+from mtmc.evaluate.counting.computed import Computed
+from mtmc.evaluate.counting.contents import Array, Content, Contents, Poison
 from mtmc.evaluate.counting.cuda_graph import unfolded
 from mtmc.evaluate.counting.launches import Launches, Sampled
 
-DEPTH = 4
+DEPTH = 20
 """Launches in a row that are looked behind."""
 MOST_BYTES = 256 << 20
 MOST_PROGRAMS = 1 << 21
@@ -37,8 +38,10 @@ class Writers:
         self.log = unfolded(launches.log)
         self._places = {id(record): place for place, record in enumerate(self.log)}
         self._known = known
-        self._held: dict[tuple[int, int], Demanded] = {}  # by storage and the place of its last writer
+        self._held: dict[tuple[int, tuple[int, ...]], Demanded] = {}  # by storage and the places of its writers
+        self._computed: dict[tuple[int, int], Computed] = {}
         self._depth = 0
+        self.exhausted = False
 
     def place(self, sampled: Sampled) -> int | None:
         """Where in the log a launch stands; None for one that is not of this call (it was captured before, say)."""
@@ -48,17 +51,22 @@ class Writers:
         """What is known of storages where the launch of a record begins, also of those that it writes itself."""
         log = self.log
         known: dict[int, Content] = dict(self._known)
-        for number in {n for record in log[: at + 1] for n, _ in record["writes"]}:
+        for number in {n for record in log[:at] for n, _ in record["writes"]}:
             writers = [place for place, record in enumerate(log[:at]) if number in _written(record)]
-            if number in _written(log[at]):
-                known.pop(number, None)  # what it reads there may be its own
-            elif not writers or is_filling(log[writers[-1]]):
-                continue
+            last = log[writers[-1]]
+            if is_filling(last):
+                if isinstance(known.get(number), Poison):
+                    del known[number]  # a part of it
+            elif id(last) in self.launches.storages.calls:
+                key = number, writers[-1]
+                known[number] = self._computed.setdefault(key, Computed(self, *key))
             elif self._alone(number, writers):
                 known[number] = self._demanded(number, writers)
             else:
                 known.pop(number, None)
-        return Contents(self.launches.storages, known)
+        own = {number: self._demanded(number, [at]) for number in _written(log[at]) if self._alone(number, [at])}
+        missing = _written(log[at]) - own.keys()
+        return Contents(self.launches.storages, known, own | dict.fromkeys(missing, Unknown()))
 
     def _alone(self, number: int, writers: Sequence[int]) -> bool:
         """Whether launches of one kernel write a storage, each another part, and nothing else but a filling before."""
@@ -67,21 +75,24 @@ class Writers:
         return (
             len(names) == 1
             and None not in names
-            and not any(record.get("atomics") for record in records)
+            and not any(is_raised(each, number) for each in self.launches.sampled if self.place(each) in writers)
             and self.launches.storages.sizes[number] <= MOST_BYTES
         )
 
     def _demanded(self, number: int, writers: Sequence[int]) -> Demanded:
-        key = (number, writers[-1])
+        key = (number, tuple(writers))
         if key not in self._held:
-            sampled = [each for each in self.launches.sampled if self.place(each) in writers]
+            sampled = [each for each in reversed(self.launches.sampled) if self.place(each) in writers]
             self._held[key] = Demanded(self, number, [Producer(each, number, self.launches) for each in sampled])
         return self._held[key]
 
     def run(self, sampled: Sampled, index: int) -> bool:
         """Run a program of a launch whose stores are asked for. Returns: whether all that it loads is known."""
         place = self.place(sampled)
-        if self._depth >= DEPTH or self.budget <= 0 or place is None:
+        if self._depth >= DEPTH or self.budget <= 0:
+            self.exhausted = True
+            return False
+        if place is None:
             return False
         contents = self.before(place)
         self._depth += 1
@@ -187,6 +198,19 @@ class Producer:
         hit = (place < self._pattern.size) & (self._pattern[np.minimum(place, self._pattern.size - 1)] == ahead)
         found = np.flatnonzero(hit)
         return next((int(n) for n in found[:8] if int(n) not in self._done), None)
+
+
+class Unknown:
+    """A storage of which nothing is known. See `Content`."""
+
+    def read(self, elements: Array) -> None:
+        """See `Content`."""
+        return None
+
+
+def is_raised(sampled: Sampled, number: int) -> bool:
+    """Whether a launch changes a storage by atomics, as far as its sample tells."""
+    return any(number in tally.uses and tally.uses[number].atomic for tally in sampled.tallies.values())
 
 
 def is_filling(record: Mapping[str, Any]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mtmc.evaluate.counting.interpreter_parts import first_along_axis, one
@@ -45,6 +46,8 @@ class Meter:
         self.limit = math.inf
         self.maps: dict[tuple[int, bool, int], Any] = {}  # exact counting: which elements were touched
         self.place = (0, 1)  # of the program that runs: its index, and how many there are
+        self.shares: Mapping[int, int] = {}  # by storage: how many programs raise one of its counters, if not all
+        self.raised: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)  # (place, program) of its counters
         self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
         self._sites: set[tuple[int, int]] = set()
         self._suspended = 0
@@ -93,7 +96,8 @@ class Meter:
         builder = self.parts.interpreter_builder
         before = self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.written
         place = getattr(builder, "grid_dim", None), getattr(builder, "grid_idx", None)
-        self.contents, contents.unknown = contents, False
+        self.contents = contents
+        contents.begin()
         self._sites, self._suspended, self.written = set(), 0, []
         try:
             yield
@@ -218,6 +222,8 @@ class Meter:
         self._access(pointers, mask, writes=False)
         if self.touch_memory:
             return original(pointers, mask, other, *rest, **more)
+        if self.contents is not None and (more.get("is_volatile") or (len(rest) > 1 and rest[1])):
+            self.contents.waits = True
         return self._without_memory(pointers, mask, other)
 
     def _without_memory(self, pointers: Any, mask: Any, other: Any) -> Any:
@@ -244,7 +250,7 @@ class Meter:
             if not kept.any():
                 return np.zeros(addresses.shape, kind)
             addresses = addresses if kept.all() else np.where(kept, addresses, addresses[kept].min())
-        array = contents.read(addresses, kind.itemsize)
+        array = own_stores(self.written, addresses, kind, contents.read)
         return None if array is None else array.view(kind)
 
     def _store(self, original: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **more: Any) -> Any:
@@ -269,15 +275,20 @@ class Meter:
             return original(op, pointers, value, mask, *rest)
         data = value.data * 0
         if pointers.data.size == 1 and data.dtype.kind in "iu":
-            data = data + self._ticket(int(pointers.data.flat[0]), int(value.data.flat[0]))
+            size = pointers.get_element_ty().primitive_bitwidth // 8
+            data = data + self._ticket(int(pointers.data.flat[0]), size, int(value.data.flat[0]))
         return self.parts.TensorHandle(data.astype(value.data.dtype), value.dtype.scalar)
 
-    def _ticket(self, address: int, step: int) -> int:
-        """What a program finds in a counter that all programs raise, one after another and round after round."""
+    def _ticket(self, address: int, size: int, step: int) -> int:
+        """What a program finds in a counter that it and others raise, one after another and round after round."""
         turn = self._turns.get(address, 0)
         self._turns[address] = turn + 1
         index, programs = self.place
-        return (index + turn * programs) * step if step else turn  # who adds nothing waits for others
+        number = self.storages.find(address)
+        if number is not None:
+            self.raised[number].add((address // size, index))
+            programs = self.shares.get(number, programs)
+        return (index % programs + turn * programs) * step if step else turn  # who adds nothing waits for others
 
     def _atomic_cas(self, original: Any, pointers: Any, expected: Any, value: Any, *rest: Any) -> Any:
         self._count_atomic(pointers, None)
@@ -296,6 +307,10 @@ class Meter:
         self._sites.clear()
         self._access(pointers, mask, writes=False, once=False)
         self._access(pointers, mask, writes=True, once=False)
+        if pointers.data.size:
+            self.tally.uses[self.storages.find(int(pointers.data.min()))].atomic = True
+        if self.contents is not None:
+            self.contents.waits = True
         kept = pointers.data.size if mask is None else int((pointers.data.size // mask.data.size) * mask.data.sum())
         self.tally.atomics += kept
 
@@ -349,6 +364,46 @@ class Meter:
                 self._suspended -= 1
 
         return apply_impl
+
+
+def shares_of(raised: Mapping[int, set[tuple[int, int]]], programs: int) -> dict[int, int]:
+    """How many programs raise each counter of a storage, as far as a sample of them tells.
+
+    raised: (place, program) of each counter that one of the sample has raised, by storage. programs: how many there are.
+    """
+    places = {number: [place for place, _ in pairs] for number, pairs in raised.items()}
+    return {number: max(1, round(programs / (max(each) - min(each) + 1))) for number, each in places.items()}
+
+
+def own_stores(
+    written: Sequence[tuple[Any, Any, Any]], addresses: Any, kind: Any, others: Callable[[Any, int], Any]
+) -> Any:
+    """What a program finds at addresses: what it has stored there itself, and `others(addresses, size)` elsewhere.
+
+    written: (addresses, values, type) of each of its stores. Returns: None where `others` does.
+    """
+    import numpy as np
+
+    flat = np.ravel(addresses)
+    found, has = np.zeros(flat.size, kind), np.zeros(flat.size, bool)
+    low, high = (flat.min(), flat.max()) if flat.size else (0, 0)
+    for there, values, _ in written:
+        if not there.size or there.max() < low or there.min() > high or values.dtype.itemsize != kind.itemsize:
+            continue
+        order = np.argsort(there, kind="stable")
+        place = np.searchsorted(there[order], flat, side="right") - 1
+        hit = (place >= 0) & (there[order][np.maximum(place, 0)] == flat)
+        found[hit] = values[order][place[hit]].view(kind)
+        has |= hit
+    if has.all() and flat.size:
+        return found.reshape(np.shape(addresses))
+    # What it has stored is not asked for, where others may not know it.
+    rest = others(
+        np.where(has, flat[~has][:1], flat).reshape(np.shape(addresses)) if has.any() else addresses, kind.itemsize
+    )
+    if rest is None or not has.any():
+        return rest
+    return np.where(has, found, np.ravel(rest).view(kind)).reshape(np.shape(addresses))
 
 
 def count_sectors(addresses: Any, low: int, high: int) -> int:

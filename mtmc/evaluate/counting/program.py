@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mtmc.evaluate.counting.meter import EndlessError, Meter, SeenError
@@ -17,7 +17,7 @@ class UncountableError(RuntimeError):
 
 
 class Program:
-    """One launch whose programs can be run one by one."""
+    """One launch whose programs can be run one by one. shares: see `Meter.shares`."""
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class Program:
         self._bound, self._constexprs = bound, constexprs
         self.size, self.name = tuple(size), jitted.__name__
         self._function = jitted.rewrite()
+        self.shares: Mapping[int, int] = {}
 
     def sizes(self) -> list[int]:
         """Numbers of tiles that its arguments may stand for: integers, and sizes divided by integers, rounded up."""
@@ -56,7 +57,7 @@ class Program:
         convert = self._parts._implicit_cvt
         values = {n: v if n in self._constexprs else convert(v) for n, v in self._bound.items()}
         tally = self._meter.start(limit, wanted)
-        self._meter.place = (index, math.prod(self.size))
+        self._meter.place, self._meter.shares = (index, math.prod(self.size)), self.shares
         try:
             with np.errstate(all="ignore"):
                 self._function(**values)

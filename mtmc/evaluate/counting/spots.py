@@ -18,9 +18,20 @@ from typing import Any
 import numpy as np
 
 from mtmc.evaluate.counting.compared import Found, Spot
-from mtmc.evaluate.counting.contents import Array, Content, Contents, Drawn, Filled, Repeated, Whole, as_array, repeated
+from mtmc.evaluate.counting.contents import (
+    Array,
+    Content,
+    Contents,
+    Drawn,
+    Filled,
+    Poison,
+    Repeated,
+    Whole,
+    as_array,
+    repeated,
+)
 from mtmc.evaluate.counting.cuda_graph import unfolded
-from mtmc.evaluate.counting.demanded import FILLED, Writers
+from mtmc.evaluate.counting.demanded import FILLED, Writers, is_raised
 from mtmc.evaluate.counting.launches import Launches, Sampled
 from mtmc.evaluate.counting.tally import Record, Tally
 from mtmc.evaluate.counting.tiling import Tiling
@@ -66,7 +77,7 @@ class Spots:
         inputs, outputs: tensors of the forward, fake or not. Raises: UncountableError.
         """
         written: list[Spot] = []
-        compared = unknown = 0
+        compared = unknown = exhausted = 0
         writers = Writers(launches, self._known(launches, inputs), self._budget)
         with launches.meter.installed():
             for sampled in launches.sampled:
@@ -74,7 +85,7 @@ class Spots:
                 if not sampled.tallies or place is None:
                     continue
                 contents = writers.before(place)
-                places = self._places(launches, writers.log[place:], outputs)
+                places = self._places(launches, sampled, writers.log[place:], outputs)
                 tallies: dict[int, Tally] = {}
                 for index in self._chosen(sampled):
                     if len(tallies) >= FEWEST and sum(tally.work for tally in tallies.values()) > WORK:
@@ -82,10 +93,11 @@ class Spots:
                     tallies[index] = launches.computed(sampled.program, index, contents)
                     spots = self._spots(launches, places)
                     compared, unknown = compared + bool(spots), unknown + bool(spots and contents.unknown)
+                    exhausted += bool(spots and contents.unknown and writers.exhausted and not contents.waits)
                     written += [] if contents.unknown else spots
                 if _is_more(sampled.tallies, tallies):
                     self._count_anew(launches, sampled, tallies, contents)
-        return Found(tuple(written), compared, unknown)
+        return Found(tuple(written), compared, unknown, exhausted)
 
     def _chosen(self, sampled: Sampled) -> list[int]:
         """Indices of the programs to run, most of them of none that was counted."""
@@ -110,6 +122,10 @@ class Spots:
                     values = as_array(small.detach().contiguous().reshape(-1))
                     known[storages.number(tensor)] = Drawn(values, self._salt)
         if self._tiling is not None:
+            given = {storages.number(tensor) for tensor in inputs}
+            if not any("graph" in record for record in launches.log):  # what one keeps was written before
+                for number in {*range(len(storages.sizes))} - given:
+                    known.setdefault(number, Poison())
             for tensor, small, tiled in zip(inputs, self._small, self._tiling.inputs, strict=True):
                 content = repeated(
                     small.shape, tensor, tiled.axes, self._orders, as_array(small.detach().contiguous().reshape(-1))
@@ -118,7 +134,9 @@ class Spots:
                     known[storages.number(tensor)] = content
         return known
 
-    def _places(self, launches: Launches, log: Sequence[Record], outputs: Sequence[Any]) -> dict[int, list[Place]]:
+    def _places(
+        self, launches: Launches, sampled: Sampled, log: Sequence[Record], outputs: Sequence[Any]
+    ) -> dict[int, list[Place]]:
         """Where the elements of outputs that this launch is the last to write lie in the small draw's, by storage."""
         places: dict[int, list[Place]] = {}
         if self._tiling is None or len(outputs) != len(self._tiling.outputs):
@@ -126,7 +144,7 @@ class Spots:
         rows = [few for _, few in self._tiling.sizes]
         for position, (tensor, tiled) in enumerate(zip(outputs, self._tiling.outputs, strict=True)):
             number = launches.storages.number(tensor)
-            if tuple(tensor.shape) != tiled.shape or not _is_last(log, number):
+            if tuple(tensor.shape) != tiled.shape or is_raised(sampled, number) or not _is_last(log, number):
                 continue
             shape = [rows[axis] if axis >= 0 else size for axis, size in zip(tiled.axes, tiled.shape, strict=True)]
             small = repeated(shape, tensor, tiled.axes, self._orders)
@@ -174,13 +192,11 @@ class Spots:
 
 
 def _is_last(log: Sequence[Record], number: int) -> bool:
-    """Whether what the first of some launches writes to a storage stays: none reads it later, no other kernel writes it."""
-    if log[0]["atomics"]:
-        return False
+    """Whether what the first of some launches writes to a storage stays: no later one changes it."""
     kernel = log[0]["kernel"]
     return not any(
-        number in [n for n, _ in record["reads"]]
-        or (number in [n for n, _ in record["writes"]] and record.get("kernel") != kernel)
+        number in [n for n, _ in record["writes"]]
+        and (record.get("kernel") != kernel or number in [n for n, _ in record["reads"]])
         for record in log[1:]
     )
 

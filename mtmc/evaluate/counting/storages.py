@@ -15,6 +15,7 @@ class Storages:
 
     held: whether their memory is held too, without which only numbers and sizes tell something.
     real: among fake ones, tensors of those that have memory, by number.
+    calls: (op, arguments, keywords, result) of each torch op, by the identity of its record.
     """
 
     def __init__(self, fake: bool, held: bool = True) -> None:
@@ -24,6 +25,7 @@ class Storages:
         self._bases: list[int] = []
         self._held: list[Any] = []
         self.real: dict[int, Any] = {}
+        self.calls: dict[int, tuple[Any, Any, Any, Any]] = {}
         self._numbers: dict[int, int] = {}
         self._next = _FAKE_BASE
 

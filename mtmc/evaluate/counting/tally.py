@@ -85,6 +85,7 @@ class Use:
     unique_written: int = 0
     blocks: set[tuple[bool, int, int, int]] = field(default_factory=set)
     first: int | None = None  # lowest address of its first load
+    atomic: bool = False
     span: tuple[int, int] = (sys.maxsize, 0)
 
 
