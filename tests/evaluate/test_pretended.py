@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from mtmc.evaluate.compiling.pretended import on_host, pretended_gpu, settle
-from mtmc.evaluate.compiling.pretended_graph import Journal
+from mtmc.evaluate.compiling.pretended_graph import NAMES, Journal
+from mtmc.evaluate.compiling.stand_in import replacements
 from mtmc.evaluate.compiling.target import install_driver, target
 from mtmc.evaluate.loading.fake import FakeMode
 
@@ -115,3 +116,12 @@ def test_a_graph_does_again_what_was_captured(tmp_path: Path) -> None:
         x.copy_(torch.ones(2, 2))
         graph.replay()
     assert z.tolist() == [4.0, 4.0] and noted == ["[]"]
+
+
+def test_each_name_has_a_stand_in_of_its_own() -> None:
+    """torch keeps rules by object: where its compiler is imported while these stand, it refuses one that has two."""
+    names = {**replacements(True), **NAMES}
+    assert len({id(value) for value in names.values()}) == len(names)
+    assert issubclass(names["ExternalStream"], names["Stream"])
+    ranges = vars(names["nvtx"]).values()
+    assert len({id(value) for value in ranges}) == len(ranges)

@@ -14,6 +14,8 @@ from types import SimpleNamespace
 from typing import Any
 
 DEVICE = "cuda:0"
+_DO_NOTHING = ("set_device", "set_stream", "init", "empty_cache", "reset_peak_memory_stats")
+_OF_MEMORY = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
 _RECURRENT = ("gru", "lstm", "rnn_tanh", "rnn_relu", "gru_cell", "lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 
 
@@ -205,17 +207,22 @@ class _Capture(_Nothing):
         _begin_capture()
 
 
+def _answering(answer: Any) -> Callable[..., Any]:
+    """A function of its own that takes anything and gives this."""
+    return lambda *args, **kwargs: answer
+
+
+def _doing_nothing(name: str) -> type:
+    """A class of its own that stands for a context manager of that name."""
+    return type(name, (_Nothing,), {})
+
+
 def replacements(available: bool) -> dict[str, Any]:
-    """What stands for the names of `torch.cuda`. available: whether it says that there is a GPU."""
+    """What stands for the names of `torch.cuda`: an object of its own for each, since torch keeps rules by object and
+    refuses one that has two of them. available: whether it says that there is a GPU."""
     import torch
 
     stream = Stream()
-
-    def nothing(*args: Any, **kwargs: Any) -> None:
-        return None
-
-    def zero(*args: Any, **kwargs: Any) -> int:
-        return 0
 
     def is_bf16_supported(including_emulation: bool = True) -> bool:
         return bool(torch.cuda.get_device_capability()[0] >= 8)
@@ -225,7 +232,7 @@ def replacements(available: bool) -> dict[str, Any]:
 
     found: dict[str, Any] = {
         "Stream": Stream,
-        "ExternalStream": Stream,
+        "ExternalStream": type("ExternalStream", (Stream,), {}),
         "Event": Event,
         "CUDAGraph": CUDAGraph,
         "make_graphed_callables": make_graphed_callables,
@@ -233,12 +240,14 @@ def replacements(available: bool) -> dict[str, Any]:
         "graph_pool_handle": lambda: (0, 0),
         "is_current_stream_capturing": lambda: False,
         "device_count": lambda: 1,
-        "nvtx": SimpleNamespace(range=_Nothing, range_push=nothing, range_pop=nothing, mark=nothing),
-        **dict.fromkeys(("current_stream", "default_stream"), lambda device=None: stream),
-        **dict.fromkeys(("device", "device_of", "stream", "StreamContext"), _Nothing),
+        "nvtx": SimpleNamespace(
+            range=_doing_nothing("range"), **{name: _answering(None) for name in ("range_push", "range_pop", "mark")}
+        ),
+        **{name: _answering(stream) for name in ("current_stream", "default_stream")},
+        **{name: _doing_nothing(name) for name in ("device", "device_of", "stream", "StreamContext")},
         "graph": _Capture,
-        **dict.fromkeys(("set_device", "set_stream", "init", "empty_cache", "reset_peak_memory_stats"), nothing),
-        **dict.fromkeys(("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved"), zero),
+        **{name: _answering(None) for name in _DO_NOTHING},
+        **{name: _answering(0) for name in _OF_MEMORY},
     }
     if available:
         found["is_available"] = lambda: True
