@@ -72,7 +72,9 @@ def progress_display(name: str, lines: bool = True) -> Iterator[Callable[[Progre
         task = bar.add_task(name, total=None, best="not known yet")
 
         def show(progress: Progress) -> None:
-            bar.update(task, completed=progress.evaluations, total=progress.budget, best=best_text(progress))
+            best = best_text(progress)
+            told = _told(name, progress)
+            bar.update(task, description=told, completed=progress.evaluations, total=progress.budget, best=best)
 
         yield show
 
@@ -82,21 +84,27 @@ class PlainLines:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._best: float | None = None
-        self._next = 0
+        self._best: dict[str, float | None] = {}
+        self._next: dict[str, int] = {}
         self._last = ""
 
     def __call__(self, progress: Progress) -> None:
         """Print a line on stderr if there is something to tell."""
-        if progress.evaluations < self._next and progress.runtime_ms == self._best and progress.finished is None:
+        what = progress.what
+        is_best = progress.runtime_ms != self._best.get(what)
+        if progress.evaluations < self._next.get(what, 0) and not is_best and progress.finished is None:
             return
-        self._best = progress.runtime_ms
-        self._next = progress.evaluations + max(1, progress.budget // LINES)
+        self._best[what] = progress.runtime_ms
+        self._next[what] = progress.evaluations + max(1, progress.budget // LINES)
         counts = f"{progress.evaluations}/{progress.budget} evaluations, {progress.nodes} versions"
-        told = f"{self._name}: {counts}, best {best_text(progress)}"
+        told = f"{_told(self._name, progress)}: {counts}, best {best_text(progress)}"
         if told != self._last:
             print(f"{told}, {progress.seconds:.0f} s", file=sys.stderr)
         self._last = told
+
+
+def _told(name: str, progress: Progress) -> str:
+    return f"{name}, {progress.what}" if progress.what else name
 
 
 def best_text(progress: Progress) -> str:

@@ -34,7 +34,8 @@ class Progress:
     """What a caller is told after the root and after each batch.
 
     evaluations: spent so far, of `budget`. speedup: of the best version over the root. runtime_ms: of the best version.
-    seconds: wall time of the run so far. finished: why the search has ended, None while it goes on.
+    seconds: wall time of the run so far. finished: why the search has ended, None while it goes on. what: which of several
+    searches that are told of together, "" where there is one.
     """
 
     evaluations: int
@@ -45,6 +46,7 @@ class Progress:
     runtime_kind: str | None
     seconds: float
     finished: str | None = None
+    what: str = ""
 
 
 @dataclass(frozen=True)

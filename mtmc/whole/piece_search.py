@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from mtmc.dropin.found import entry_of, found_by
 from mtmc.errors import ConfigError
 from mtmc.export.no_gain import why_no_gain
 from mtmc.protocols import Evaluator
-from mtmc.search import Budget, SearchResult, resume, search
+from mtmc.search import Budget, Progress, SearchResult, resume, search
 from mtmc.search.result import spent_cost, write_outputs
 from mtmc.store import Store
 from mtmc.task import Capture
@@ -82,17 +82,20 @@ class PieceSearch:
         """Search until the budget is spent. Raises: as `mtmc.search.search` does."""
         started = time.monotonic()
         if self.result is None:
-            settings = {**self.settings, "dumps": False}
+            settings = {**self.settings, "dumps": False, "progress": self._told_with_name()}
             self.result = search(bound(self.capture), budget=budget, evaluator=evaluator, out=self.folder, **settings)
         else:
             parts = {name: self.settings[name] for name in _PARTS if name in self.settings}
             objects = {name: part for name, part in parts.items() if not isinstance(part, str)}
-            progress = self.settings.get("progress")
-            self.result = resume(
-                self.folder, budget=budget, evaluator=evaluator, dumps=False, progress=progress, **objects
-            )
+            told = self._told_with_name()
+            self.result = resume(self.folder, budget=budget, evaluator=evaluator, dumps=False, progress=told, **objects)
         self._seconds += time.monotonic() - started
         self.spent = self._all_spent()
+
+    def _told_with_name(self) -> Callable[[Progress], None] | None:
+        """What is told of progress, with the piece it is of."""
+        tell = self.settings.get("progress")
+        return None if tell is None else lambda progress: tell(replace(progress, what=self.piece.name))
 
     def _all_spent(self) -> Spent:
         store = Store.read(self.folder)

@@ -19,7 +19,7 @@ from mtmc.cli import main
 from mtmc.errors import ConfigError, RunError, TaskError
 from mtmc.evaluate import EVALUATORS
 from mtmc.hardware import hardware
-from mtmc.search import Budget
+from mtmc.search import Budget, Progress
 from mtmc.whole import campaign as campaign_module
 from mtmc.whole.calls import CallTree
 from mtmc.whole.campaign import Campaign
@@ -41,7 +41,10 @@ FAST: dict[str, Any] = {"evaluator": KernelCounter(), "policy": "heuristic", "du
 def optimized(tmp_path_factory: pytest.TempPathFactory) -> tuple[nn.Module, nn.Module, Path]:
     """The toy decoder, the same optimized, and the folder of its runs."""
     model, out = decoder(layers=4), tmp_path_factory.mktemp("whole") / "runs"
-    return model, optimize(model, inputs(), whole=True, budget=8, out=out, **FAST), out
+    told: list[Progress] = []
+    new = optimize(model, inputs(), whole=True, budget=8, out=out, progress=told.append, **FAST)
+    assert {progress.what for progress in told} == {"Layer layers.*"}, "progress is told with the piece it is of"
+    return model, new, out
 
 
 def test_four_equal_layers_are_one_search_and_their_winner_is_in_four_places(
