@@ -6,6 +6,7 @@ import pytest
 from evaluate_sources import HONEST, changed, line_of
 
 from mtmc.evaluate.audit.audit import audit
+from mtmc.outcome import Outcome
 
 HEAD = "import torch\nimport triton\nimport numpy as np\nimport torch.nn.functional as F\n"
 TAIL = "\nclass ModelNew(torch.nn.Module):\n    pass\n"
@@ -328,3 +329,68 @@ def test_first_refusal_in_the_text_is_named() -> None:
     outcome = audit(HEAD + "torch.os\nimport socket" + TAIL)
     assert outcome is not None and outcome.diagnosis is not None
     assert outcome.diagnosis.line == 5 and "torch.os" in outcome.diagnosis.message
+
+
+KERNELS = """import torch
+import triton
+import triton.language as tl
+from triton import jit
+
+
+{before}
+{decorator}
+def kernel(x_ptr, n, scale, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + at, mask=at < n)
+    {asks}
+    tl.store(x_ptr + at, x, mask=at < n)
+
+
+{after}
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        kernel[(1,)](x, x.numel(), 1.0, BLOCK=64)
+        return x
+"""
+CONSTANT = "@triton.constexpr_function\ndef here(n):\n    {}\n\n"
+
+
+def of_kernel(asks: str = "pass", decorator: str = "@triton.jit", before: str = "", after: str = "") -> Outcome | None:
+    return audit(KERNELS.format(asks=asks, decorator=decorator, before=before, after=after))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"asks": "y = getattr(x.handle, 'data', None)"},
+        {"asks": "y = x.handle"},
+        {"asks": "y = isinstance(scale, tl.tensor)"},
+        {"asks": "y = callable(BLOCK)", "decorator": "@jit"},
+        {"asks": "y = hasattr(x, 'numel')", "decorator": "@triton.jit(do_not_specialize=['n'])"},
+        {"asks": "y = str(x)", "decorator": "", "after": "compiled = triton.jit(kernel)\n\n"},
+        {"after": CONSTANT.format("return isinstance(kernel, triton.JITFunction)")},
+        {"after": CONSTANT.format("return kernel == n")},
+        {"after": CONSTANT.format("try:\n        return n.missing\n    except AttributeError:\n        return 1")},
+    ],
+    ids=str,
+)
+def test_a_kernel_must_not_ask_what_runs_it(given: dict[str, str]) -> None:
+    outcome = of_kernel(**given)
+    assert outcome is not None and outcome.status == "rejected" and outcome.diagnosis is not None
+    assert "in a kernel" in outcome.diagnosis.message or "in a function of constants" in outcome.diagnosis.message
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"asks": "id = tl.num_programs(0)\n    x += id"},
+        {"asks": "x = x.to(tl.float32) if x.dtype == tl.float16 else x"},
+        {"asks": "tl.static_assert(len(x.shape) == 1)\n    print('x', x)"},
+        {"after": CONSTANT.format("return max(n, 16) if n else int(n)")},
+        {"after": "def about(x):\n    return isinstance(x, torch.Tensor) and hasattr(x, 'shape')\n\n"},
+    ],
+    ids=str,
+)
+def test_what_kernels_may_ask(given: dict[str, str]) -> None:
+    assert of_kernel(**given) is None

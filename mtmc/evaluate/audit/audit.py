@@ -16,7 +16,7 @@ A value has no track in a text, so modules and the classes that others use too a
 (in containers, as arguments, under two names). What comes out of a value must not be used like a module all the same:
 no attribute with a module's name, no private one, no assignment to an attribute but of the file's own objects and a few
 that layers have. What is refused is listed in `mtmc.evaluate.audit.denylist`, the exceptions in `.allowlist`; `.tracking`
-knows what a file's names stand for, `.places` where in it a class is only looked at.
+knows what a file's names stand for, `.places` where in it a class is only looked at, `.kernels` what kernels must not ask.
 
 This is advisory, not a wall: Python offers endless aliases, and no reading of text catches them all. The walls are the
 worker's limits and the gates that follow.
@@ -55,6 +55,7 @@ from mtmc.evaluate.audit.denylist import (
     refused_text,
 )
 from mtmc.evaluate.audit.diagnosis import diagnose
+from mtmc.evaluate.audit.kernels import questions
 from mtmc.evaluate.audit.places import Places
 from mtmc.evaluate.audit.reading import STARRED, doubtful_beginnings, undefined
 from mtmc.evaluate.audit.tracking import Tracking, executed, imports
@@ -142,7 +143,7 @@ class _Refusals:
         self._names = Tracking([node for node, _ in nodes], paths)
         self._places = Places([node for node, _ in nodes], self._names)
         found += [(getattr(node, "lineno", 1), what) for node, own in nodes if (what := self._use(node, own))]
-        return sorted(found)
+        return sorted([*found, *questions(tree, self._names)])
 
     def _import(self, node: ast.AST, paths: dict[str, str]) -> Iterator[str]:
         for path, name in imports(node):
