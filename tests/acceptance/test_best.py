@@ -29,11 +29,16 @@ def evaluator() -> Iterator[LabEvaluator]:
 
 @pytest.fixture(scope="module")
 def results(evaluator: LabEvaluator) -> dict[str, SearchResult]:
-    return {name: search(name, budget=EVALUATIONS, evaluator=evaluator, batch=2) for name in NAMES}
+    return {name: search(text(name), budget=EVALUATIONS, evaluator=evaluator, batch=2) for name in NAMES}
+
+
+def text(name: str) -> str:
+    """A task's file. A product with a quarter of the steps has as many tiles: it takes less to interpret one."""
+    return load_task(name).source.replace("in_features = 4096", "in_features = 1024")
 
 
 def test_best_versions_run_on_their_own_at_small_and_odd_shapes(results: dict[str, SearchResult]) -> None:
-    cases = [{"name": name, "source": load_task(name).source, "candidate": r.best_file} for name, r in results.items()]
+    cases = [{"name": name, "source": text(name), "candidate": r.best_file} for name, r in results.items()]
     assert interpret(cases) == dict.fromkeys(results)
 
 

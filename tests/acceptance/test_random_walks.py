@@ -1,4 +1,4 @@
-"""No sequence of legal actions gives a version that does not build or is wrong (11 walks; the benchmark does 1,000)."""
+"""No sequence of legal actions gives a version that does not build or is wrong (a few walks; the benchmark does 1,000)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mtmc.outcome import Outcome
 from mtmc.task import load_task
 from tests.breadth import WIDE, share
 
-SEEDS = {"cross_entropy": 2, "groupnorm": 0, "logsumexp": 0, "mlp": 10, "residual_norm": 1, "transformer_block": 2}
+SEEDS = {"cross_entropy": 2, "residual_norm": 1, "groupnorm": 0, "mlp": 10, "logsumexp": 0, "transformer_block": 2}
 """Of the walks over built-in tasks: they are short and take all kinds. Every version of a search over some other tasks is
 held to the same in `test_best.py`."""
 DEPTH = 4
@@ -22,7 +22,7 @@ def test_random_walks_over_legal_actions_end_in_right_versions() -> None:
     known: dict[str, Outcome] = {}
     with LabSettings(workers=1, check_variants=1).open() as evaluator:
         results += [walk(load_task(name), seed, DEPTH, evaluator, known) for name, seed in share([*SEEDS.items()], 2)]
-        results += [walk(walk_task(name), SEED_OF_OTHERS, DEPTH_OF_OTHERS, evaluator, known) for name in TEXTS]
+        results += [walk(walk_task(name), SEED_OF_OTHERS, DEPTH_OF_OTHERS, evaluator, known) for name in share([*TEXTS], 2)]
     found = summary(results)
     assert found["problems"] == []
     assert found["versions"] > len(SEEDS)  # the walks went somewhere

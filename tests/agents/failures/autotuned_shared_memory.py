@@ -16,8 +16,8 @@ from torch import nn
 
 @triton.autotune(
     configs=[
-        triton.Config({"BM": 64, "BN": 64, "BK": 128}, num_stages=9),
-        triton.Config({"BM": 128, "BN": 64, "BK": 128}, num_stages=8),
+        triton.Config({"BM": 64, "BN": 64, "BK": 128}, num_stages=9, num_warps=16),
+        triton.Config({"BM": 128, "BN": 64, "BK": 128}, num_stages=8, num_warps=16),
     ],
     key=["m", "n", "k"],
 )

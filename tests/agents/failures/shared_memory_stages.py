@@ -34,5 +34,5 @@ class ModelNew(nn.Module):
         out = torch.empty((m, n), device=a.device, dtype=a.dtype)
         block_m, block_n, block_k = 64, 64, 128
         grid = (triton.cdiv(m, block_m), triton.cdiv(n, block_n))
-        matmul_kernel[grid](a, b, out, m, n, k, BM=block_m, BN=block_n, BK=block_k, num_stages=9)
+        matmul_kernel[grid](a, b, out, m, n, k, BM=block_m, BN=block_n, BK=block_k, num_stages=9, num_warps=16)
         return out

@@ -34,5 +34,5 @@ class ModelNew(nn.Module):
         out = torch.empty((m, n), device=a.device, dtype=a.dtype)
         block_m, block_n, block_k = 32, 32, 1024
         grid = (triton.cdiv(m, block_m), triton.cdiv(n, block_n))
-        matmul_kernel[grid](a, b, out, m, n, k, BM=block_m, BN=block_n, BK=block_k)
+        matmul_kernel[grid](a, b, out, m, n, k, BM=block_m, BN=block_n, BK=block_k, num_warps=16)
         return out
