@@ -206,7 +206,7 @@ def get_init_inputs():
         (("search", "-m", "task=softmax,softmx", *FAKES), "there is no task 'softmx'"),
         (("search", "-m", "task=softmax", *FAKES, "strategy=mcts,mtcs"), "there is no strategy 'mtcs'"),
         (("search", "-m", "task=softmax", *FAKES, "strategy.widening=0.5,2"), "mcts.widening cannot be 2"),
-        (("search", "-m", "task=softmax", "evaluator.target=sm_80,sm_99"), "unknown target 'sm_99'"),
+        (("search", "-m", "task=softmax", "evaluator.target=sm_90,sm_99"), "unknown target 'sm_99'"),
         (("search", "-m", "task=softmax", *FAKES, "out=a,b"), "a sweep has one folder"),
         (("search", "-m", "task=softmax", *FAKES, "out=a", "hydra.sweep.dir=b"), "a sweep has one folder"),
     ],

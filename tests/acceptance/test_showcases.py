@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.im2win import LAYERS, Layer
 from benchmarks.shared_prompt import flops
+from tests.interpreter import interpreted
 
 ROOT = Path(__file__).parents[2]
 SHOWCASES = [path.parent.name for path in sorted((ROOT / "examples").glob("*/kernel.py"))]
@@ -21,11 +19,7 @@ NO_WORSE = 1.25
 
 @pytest.mark.parametrize("name", SHOWCASES)
 def test_it_is_as_exact_as_its_reference_at_every_shape(name: str) -> None:
-    command = [sys.executable, str(Path(__file__).with_name("showcase.py")), str(ROOT / "examples" / name)]
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout)
+    found = json.loads(interpreted(Path(__file__).with_name("showcase.py"), str(ROOT / "examples" / name)))
     assert len(found) >= 4
     worse = {
         f"{where}, output {at}": (ours, theirs)

@@ -9,10 +9,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mtmc.evaluate.counting.sample import sample_programs, sample_weights
+from tests.interpreter import interpreted
 
 CASES = '''
 import json, os
@@ -311,10 +308,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Records of all cases."""
     script = tmp_path_factory.mktemp("traffic") / "cases.py"
     script.write_text(CASES)
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TRITON_INTERPRET": "1"}
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300, env=environment)
-    assert done.returncode == 0, done.stderr[-3000:]
-    return dict(json.loads(done.stdout.rpartition("RECORDS")[2]))
+    return dict(json.loads(interpreted(script).rpartition("RECORDS")[2]))
 
 
 def whole_sectors(size: int) -> int:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.interpreter import interpreted
 from tests.rewrite.guarded_references import CASES, RANDOM
 
-ROOT = Path(__file__).parents[2]
 DRAWN = 30
 """Calls by chance of each reference of `RANDOM`."""
 
@@ -30,17 +27,8 @@ def answers() -> Answers:
         ]
         cases.append({"name": name, "source": case["source"], "calls": calls})
     cases += [{"name": f"random_{name}", "source": source, "calls": DRAWN} for name, source in RANDOM.items()]
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("guarding.py"))],
-        input=json.dumps(cases),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"},
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found: Answers = json.loads(done.stdout)
+    program = Path(__file__).with_name("guarding.py")
+    found: Answers = json.loads(interpreted(program, given=json.dumps(cases)))
     return found
 
 

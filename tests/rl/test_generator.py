@@ -21,6 +21,7 @@ from mtmc.rl.benchmark import benchmark_keys
 from mtmc.rl.generator import Generated, distinct, generate, task_of, task_text
 from mtmc.rl.generator.program import Program, Step, Value, base, size_of, then
 from mtmc.rl.generator.sizes import LEAST_US, MOST_BYTES, MOST_US, work_of
+from tests.breadth import share
 
 MANY = 120
 DIGEST = "e4e0869f4dba2a7b"
@@ -106,7 +107,7 @@ def _variants(text: str) -> dict[str, dict[str, int]]:
     return names["VARIANTS"]
 
 
-@pytest.mark.parametrize("index", [5, 7, 9, 13, 19])
+@pytest.mark.parametrize("index", share([5, 7, 9, 13, 19], 2))
 def test_a_task_is_loaded_admitted_and_captured(index: int, tmp_path: Path) -> None:
     task = task_of(generate(0, index))
     assert admit(task, "cpu", tmp_path).warnings == ()

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from mtmc.evaluate.lab import LabEvaluator, LabSettings
+from tests.breadth import share
 from tests.zoo.probe import probe
 from tests.zoo.registry import LIBRARIES, entries
 from tests.zoo.row import Row, append_row, read_rows
@@ -29,7 +30,7 @@ TRIED = {
     "DenseExperts": ("fp32", 3),
     "CrossEntropyHead": ("fp32", 3),
 }
-"""Module -> dtype and evaluations: a dozen, two or three seconds each. Of some the first step is one of algebra."""
+"""Module -> dtype and evaluations: a dozen, of which one run tries half. Of some the first step is one of algebra."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def lab() -> Iterator[LabEvaluator]:
         yield evaluator
 
 
-@pytest.mark.parametrize("name", TRIED)
+@pytest.mark.parametrize("name", share([*TRIED], 2))
 def test_a_module_is_captured_and_gets_a_right_kernel(name: str, lab: LabEvaluator) -> None:
     dtype, evaluations = TRIED[name]
     row = probe(entries("torch")[name], dtype, lab, "lab", evaluations, drop_in=False)
