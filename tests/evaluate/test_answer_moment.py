@@ -19,7 +19,7 @@ from mtmc.evaluate.measure.examination import Examination, Samples
 from mtmc.evaluate.measure.flags import DONE, GATE, Flags
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
-from mtmc.evaluate.measure.subject import _Subject
+from mtmc.evaluate.measure.subject import Subject
 from mtmc.evaluate.measure.wire import Call, Enqueued, Gone, Line, Output, Returned
 from mtmc.evaluate.reference.compare import Expected
 from mtmc.evaluate.reference.reference import ExpectedOutputs
@@ -212,7 +212,7 @@ def test_outputs_are_out_of_reach_while_a_forward_runs(shared: Any) -> None:
     backend, flags, [(in_fd, _), (out_fd, outputs)] = shared
     ours, theirs = socket.socketpair()
     window, seen = backend.window(out_fd, SIZE), list[Any]()
-    subject = _Subject(Line(theirs), backend, flags, backend.open(in_fd, SIZE), window, SIZE, [])
+    subject = Subject(Line(theirs), backend, flags, backend.open(in_fd, SIZE), window, SIZE, [])
 
     def model(x: torch.Tensor) -> torch.Tensor:
         seen.append((window._shown, x.untyped_storage().nbytes()))

@@ -24,7 +24,7 @@ from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.reference_state import output_bytes
-from mtmc.evaluate.measure.subject import _Subject
+from mtmc.evaluate.measure.subject import Subject
 from mtmc.evaluate.measure.wire import Gone, Line
 from mtmc.evaluate.reference.effects import Remembered
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
@@ -63,7 +63,7 @@ def side_by_side(
     ours, theirs = socket.socketpair()
     window = backend.window(pieces[1][0], slots.sizes[1])
     inputs = backend.open(pieces[0][0], slots.sizes[0])
-    subject = _Subject(Line(theirs), backend, flags, inputs, window, slots.sizes[1], [])
+    subject = Subject(Line(theirs), backend, flags, inputs, window, slots.sizes[1], [])
     model = construct(module, "ModelNew", reference.arguments, 5, None)
     subject._models[0], subject._remembered[0] = model, Remembered(model)
 

@@ -18,10 +18,11 @@ from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.evaluate.measure.clock import Timing
-from mtmc.evaluate.measure.examination import Prefetcher
-from mtmc.evaluate.measure.gpu_worker import GpuWorker, exception_line
+from mtmc.evaluate.measure.endings import exception_line
+from mtmc.evaluate.measure.gpu_worker import GpuWorker
 from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
+from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import ENDED, About, Answer, Measured
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.pool.job import JobResult
@@ -397,7 +398,7 @@ def test_the_compiler_is_loaded_without_counting_devices() -> None:
     """CUDA's count of devices would keep every forked process from the GPU."""
     code = """
 import torch
-from mtmc.evaluate.measure.subject import load_compiler
+from mtmc.evaluate.measure.candidate_process import load_compiler
 def counted(): raise SystemExit("asked for devices")
 torch.cuda.is_available = torch.cuda.device_count = torch._C._cuda_getDeviceCount = counted
 torch._C._cuda_getCurrentRawStream = None  # builds for CPUs lack it

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name
 from mtmc.evaluate.measure.backend import DeviceBackend
@@ -20,11 +19,10 @@ from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
+from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.reference_state import ReferenceState, output_bytes, tensors_of
 from mtmc.evaluate.measure.wire import Call, Load, Profile, Profiled, Ready, Returned
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
-
-_Item = TypeVar("_Item")
 
 
 class _Times(NamedTuple):
@@ -66,28 +64,6 @@ class Samples:
     input_bytes: int = 0
     behind: list[float] = field(default_factory=list)
     lates: list[float] = field(default_factory=list)
-
-
-class Prefetcher(Generic[_Item]):
-    """Items of which the next ones can be made before they are asked for: while the candidate is at work, say. most: of
-    those that are made and not taken."""
-
-    def __init__(self, items: Iterator[_Item], most: int = 1) -> None:
-        self._items, self._most = items, most
-        self._ready: deque[_Item | None] = deque()
-
-    def prepare(self) -> bool:
-        """Make the next item, if there are not enough; whether one was made."""
-        if len(self._ready) >= self._most or (self._ready and self._ready[-1] is None):
-            return False
-        self._ready.append(next(self._items, None))
-        return True
-
-    def take(self) -> _Item | None:
-        """The next item; None when there is none."""
-        if not self._ready:
-            self.prepare()
-        return self._ready.popleft()
 
 
 class Examination:

@@ -15,14 +15,14 @@ import threading
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.errors import ConfigError, EvaluatorError, MtmcError, TaskError
+from mtmc.errors import ConfigError, EvaluatorError, TaskError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
+from mtmc.evaluate.measure.endings import ended_result, why_ended
 from mtmc.evaluate.measure.jobs import serve, warm
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
 from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, STALE, About, Answer, Calibrate, Examine, Refused
@@ -39,8 +39,6 @@ ATTEMPTS = 3
 """Times that an examination is begun, where the oracle or the candidate's process fails by itself."""
 CLOSED = "this evaluator is closed; open a new one to evaluate more"
 IDLE_S = 86400.0
-END_S = 10.0
-"""Seconds for a killed process to be gone: a GPU takes a while to give up a context."""
 FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "4", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
 """The driver makes one context at a time, the longer the more hardware queues it has, and every candidate needs a new one:
 with the usual eight of each that is what limits the rate. Four are enough for candidates with side streams."""
@@ -125,16 +123,16 @@ class GpuWorker:
                     return answer, None
                 failure = answer.found
                 if failure.diagnosis.kind == NO_START:  # made while the one before it held all the device's memory, say
-                    why = _why_ended(failure.diagnosis.message, process, answer.killed)
+                    why = why_ended(failure.diagnosis.message, process, answer.killed)
                     _log.warning("a process for candidates of GPU %s did not start: %s", self._settings.index, why)
                 elif failure.diagnosis.kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
                     doubted = True
                     _log.info("examined a second time: %s", failure.diagnosis.message)
-                    _ended(process)
+                    ended_result(process)
                     self._calibrated = False  # the overhead may have changed since, see `clock`
                 else:
                     # Nothing else may run on the device while the next one is timed; one that was right is idle.
-                    ended = _ended(process) if answer.taken else None
+                    ended = ended_result(process) if answer.taken else None
                     return answer, None if answer.killed else ended
         raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {why}")
 
@@ -180,7 +178,7 @@ class GpuWorker:
                 self._refill()
             if not process.end.done():
                 break
-            why = _why_ended("it ended before it was needed", process.end)
+            why = why_ended("it ended before it was needed", process.end)
             _log.warning("a process for candidates of GPU %s: %s", self._settings.index, why)
         return process
 
@@ -218,11 +216,11 @@ class GpuWorker:
             answer = oracle.ask(Calibrate(process.token), START_S)
             _raise_error(answer)
             if isinstance(answer.found, Failure):
-                why = _why_ended(answer.found.diagnosis.message, process.end, answer.killed)
+                why = why_ended(answer.found.diagnosis.message, process.end, answer.killed)
                 self._filled = False  # the others, too, may have been made too early
                 _log.info("calibration failed: %s", why)
             else:
-                _ended(process.end)
+                ended_result(process.end)
                 self._calibrated = True
                 _log.info("GPU %s is ready: %s", self._settings.index, answer.found)
         if not self._calibrated:
@@ -277,43 +275,6 @@ class GpuWorker:
         self._stayed, self._unwanted = None, ()  # they end with the oracle
         if oracle is not None:
             oracle.close()
-
-
-def _ended(process: Future[JobResult[None]]) -> JobResult[None] | None:
-    """How a dismissed process ended; None if it is not gone yet."""
-    try:
-        return process.result(END_S)
-    except FutureTimeout:
-        return None
-
-
-def _why_ended(message: str, process: Future[JobResult[None]], killed: bool = False) -> str:
-    """Why a process ended that never had a candidate: the exception that ended it, where there is one.
-
-    message: what is known besides. killed: whether the evaluator ended it.
-    """
-    how, text = "it is still there", ""
-    try:
-        ended = process.result(END_S)
-        how, text = ended.status + (f" ({ended.signal})" if ended.signal else ""), ended.output
-        if killed:
-            how = "it was ended by the evaluator"
-    except FutureTimeout:
-        pass
-    except MtmcError as error:
-        how, text = type(error).__name__, str(error)
-    _log.debug("all that a process said which did not start:\n%s", text)
-    return f"{message}: {exception_line(text) or how}"
-
-
-def exception_line(text: str) -> str:
-    """Of what a process wrote, the line that names the exception: the one behind the last traceback's frames. The last
-    line of all where there is no traceback."""
-    _, traceback, after = text.rpartition("Traceback (most recent call last):")
-    lines = [line for line in after.splitlines() if line.strip()]
-    if traceback:
-        return next((line for line in lines if not line[0].isspace()), "")
-    return lines[-1].strip() if lines else ""
 
 
 def _raise_error(answer: Answer) -> None:

@@ -16,7 +16,7 @@ import pickle
 import secrets
 import socket
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -24,18 +24,19 @@ import torch
 from mtmc.errors import MtmcError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.cases import plan
-from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.compiling.target import describe_device
 from mtmc.evaluate.measure import calibration
+from mtmc.evaluate.measure.arena import Arena
 from mtmc.evaluate.measure.backend import open_backend
 from mtmc.evaluate.measure.call_time import LoopBudget, call_time, counted_calls
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
 from mtmc.evaluate.measure.clock import OverheadTable, TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation, Failed
-from mtmc.evaluate.measure.examination import FULL, Examination, Prefetcher, Samples
+from mtmc.evaluate.measure.examination import FULL, Examination, Samples
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.peer import end
+from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import (
     ENDED,
     NO_START,
@@ -49,11 +50,11 @@ from mtmc.evaluate.measure.questions import (
     Refused,
 )
 from mtmc.evaluate.measure.reference_cache import ReferenceCache, memory_of
-from mtmc.evaluate.measure.reference_state import ReferenceState, check_memory
+from mtmc.evaluate.measure.reference_state import ReferenceState
 from mtmc.evaluate.measure.reference_time import ReferenceClock
-from mtmc.evaluate.measure.subject import TOKEN
 from mtmc.evaluate.measure.timing_validation import as_called, profiler_check, runtime, timed, validate
-from mtmc.evaluate.measure.wire import Forget, Gone, Hello, Line, Open, Silent
+from mtmc.evaluate.measure.waiting import CONNECT_S, Waiting
+from mtmc.evaluate.measure.wire import Forget, Gone, Line, Open, Silent
 from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
@@ -65,8 +66,6 @@ from mtmc.tree import source_hash
 
 _log = logging.getLogger(__name__)
 
-CONNECT_S = 60.0
-"""Seconds until a candidate's process must have connected: a cold disk is slow."""
 ENDING_S = 5.0
 """Seconds that a process which closed its line has to end: Python's last words, the device's context."""
 PROFILED_CALLS = 3
@@ -100,43 +99,18 @@ def main(control_fd: int, listener_fd: int, folder: str, backend: str, hardware:
     os._exit(0)
 
 
-@dataclass(frozen=True)
-class _Arena:
-    """Device memory of one task: what candidates' processes open, and what they cannot.
-
-    fds: descriptors of `inputs` and `outputs`, two allocations, so that no address in the one leads to the other. kept: as
-    large as `outputs`, for what lay there when a candidate said that it was done.
-    """
-
-    fds: tuple[int, int]
-    inputs: torch.Tensor
-    outputs: torch.Tensor
-    kept: torch.Tensor
-
-    @property
-    def size(self) -> int:
-        """Bytes of all of it."""
-        return self.inputs.numel() + self.outputs.numel() + self.kept.numel()
-
-    def holds(self, needed: tuple[int, int]) -> bool:
-        """Whether so many bytes of inputs and outputs have room."""
-        return self.inputs.numel() >= needed[0] and self.outputs.numel() >= needed[1]
-
-
 class Oracle:
     """The state between examinations: the device, the arena, what is known of the present task."""
 
     def __init__(self, listener: socket.socket, folder: Path, backend: str, hardware: Hardware) -> None:
-        self._listener = listener
         self._folder = folder
         self._backend = open_backend(backend)
         self._backend.warm_up()
         self._hardware = hardware
         self._flags = Flags()
         self._backend.share(self._flags)
-        self._arena: _Arena | None = None
-        self._waiting: dict[str, Line] = {}
-        self._unwanted: set[str] = set()  # tokens of processes that are to end when they connect
+        self._arena: Arena | None = None
+        self._candidates = Waiting(listener, self._flags.fd)
         self._taken = False  # whether the present request has taken a candidate's process
         self._stayed: str | None = None  # token of a process that was examined and has the arena
         self._cache: ReferenceCache[ReferenceState] = ReferenceCache(
@@ -174,13 +148,14 @@ class Oracle:
     def _examine(self, request: Examine) -> Answer:
         started = time.perf_counter()
         for token in request.dismiss:
-            self._dismiss(token)
+            self._candidates.dismiss(token)
         state = self._state_of(request.task)
-        if request.stayed and request.token not in self._waiting:
+        if request.stayed and request.token not in self._candidates:
             raise Failed("crash", Diagnosis("check", STALE, "the memory that it shared was given up"))
         if request.depth == "verify":
             state.forget()  # other weights
-        line = self._line_to(request.token)
+        self._taken = True
+        line = self._candidates.line_to(request.token)
         found: Measured | Failure | None = None
         kept = killed = False
         try:
@@ -193,7 +168,8 @@ class Oracle:
             found = failed.failure
         finally:
             if kept:
-                self._waiting[request.token], self._stayed = line, request.token
+                self._candidates.keep(request.token, line)
+                self._stayed = request.token
             else:
                 killed = _dismissed(line, found)
         return Answer(found, kept=kept, killed=killed)
@@ -283,23 +259,17 @@ class Oracle:
         self._backend.empty_cache()
 
     def _make_room(self, needed: tuple[int, int], what: str) -> None:
-        """An arena that holds so many bytes of inputs and outputs."""
+        """An arena that holds so many bytes of inputs and outputs. Raises: TaskError if the device has not so many."""
         if self._arena is not None:
             if self._arena.holds(needed):
                 return
             fds = self._arena.fds
             self._arena = None
-            if self._stayed in self._waiting:
-                end(self._waiting.pop(self._stayed))
+            self._candidates.end(self._stayed)
             for fd in fds:
                 self._backend.release(fd)
         self._empty_cache()
-        inputs, outputs = aligned(needed[0]), aligned(needed[1])
-        if self._backend.device.type == "cuda":
-            check_memory(inputs + 2 * outputs, torch.cuda.mem_get_info()[0], what)
-        pieces = [self._backend.create(size) for size in (inputs, outputs)]
-        kept = torch.empty(pieces[1][1].numel(), dtype=torch.uint8, device=self._backend.device)
-        self._arena = _Arena((pieces[0][0], pieces[1][0]), pieces[0][1], pieces[1][1], kept)
+        self._arena = Arena.made(self._backend, needed, what)
 
     def _opened(self, line: Line, limit_s: float, judged: bool = True, stayed: bool = False) -> Examination:
         """The examination of a process that has the arena. stayed: whether it has had it before."""
@@ -318,46 +288,9 @@ class Oracle:
         buffer = OutputBuffer(arena.inputs, arena.outputs, arena.kept, self._backend, judged)
         return Examination(Conversation(line, self._flags, limit_s), buffer, self._backend, self._flags, self._seed)
 
-    def _line_to(self, token: str) -> Line:
-        """The line to the process with a token. Raises: Failed if it does not come."""
-        self._taken = True
-        try:
-            with contextlib.suppress(
-                BlockingIOError
-            ):  # those that wait already: they get ready while others are at work
-                while True:
-                    self._welcome(0.0)
-            while token not in self._waiting:
-                self._welcome(CONNECT_S)
-        except (TimeoutError, OSError):
-            message = f"a candidate's process did not connect within {CONNECT_S:g} s"
-            raise Failed("crash", Diagnosis("check", NO_START, message)) from None
-        return self._waiting.pop(token)
-
-    def _welcome(self, limit_s: float) -> None:
-        """Greet the next process that connects. Raises: TimeoutError, or BlockingIOError where `limit_s` is 0."""
-        self._listener.settimeout(limit_s)
-        connection, _ = self._listener.accept()
-        connection.settimeout(10.0)
-        token = connection.recv(TOKEN, socket.MSG_WAITALL).decode(errors="replace")
-        connection.settimeout(None)
-        self._waiting[token] = line = Line(connection)
-        if token in self._unwanted:
-            self._unwanted.remove(token)
-            self._dismiss(token)
-            return
-        with contextlib.suppress(Gone):  # it ended before it was needed: who asks it for more will hear
-            line.ask(Hello(), (self._flags.fd,))
-
-    def _dismiss(self, token: str) -> None:
-        """End a process that nothing is asked of any more, as soon as it is there."""
-        if token in self._waiting:
-            end(self._waiting.pop(token))
-        else:
-            self._unwanted.add(token)
-
     def _calibrate(self, request: Calibrate) -> Answer:
-        line = self._line_to(request.token)
+        self._taken = True
+        line = self._candidates.line_to(request.token)
         found: Calibrated | Failure | None = None
         killed = False
         try:

@@ -1,18 +1,14 @@
-"""The candidate's process: made before it is needed, locked down before the candidate's text runs, gone after one job.
+"""What the oracle asks of a candidate's process, done there: make a model, call it, call it again and again, profile it.
 
-It connects to the oracle, warms the device up, and does what the oracle asks: make a model, call it. It sees inputs and
-never an expected value, a verdict or a clock that counts. A gated call enqueues all of its work behind the gate: the
-inputs are written only when the candidate's host code has returned, so nothing in it can depend on them.
+It sees inputs and never an expected value, a verdict or a clock that counts. A gated call enqueues all of its work behind
+the gate: the inputs are written only when the candidate's host code has returned, so nothing in it can depend on them.
 """
 
 from __future__ import annotations
 
 import gc
-import importlib
 import linecache
-import os
 import pickle
-import socket
 import time
 import traceback
 from collections.abc import Callable
@@ -20,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-from unittest import mock
 
 import torch
 
@@ -31,28 +26,25 @@ from mtmc.evaluate.check.layout import (
     Place,
     aligned,
     dense_places,
-    dense_strides,
     memory_order,
     view,
     viewed,
     without_gaps,
 )
-from mtmc.evaluate.compiling.prebuilt import install, know, prime
+from mtmc.evaluate.compiling.prebuilt import know
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
-from mtmc.evaluate.measure.backend import DeviceBackend, Window, open_backend
+from mtmc.evaluate.measure.backend import DeviceBackend, Window
 from mtmc.evaluate.measure.flags import DONE, GATE, HOST_LAST, HOST_LED, LED, Flags
+from mtmc.evaluate.measure.handing_over import between, layout_of, revealing
 from mtmc.evaluate.measure.kernels_seen import kernels_of
 from mtmc.evaluate.measure.wire import (
     READY,
     Call,
     Enqueued,
     Forget,
-    Gone,
-    Hello,
     Line,
     Load,
     Loop,
-    Open,
     Output,
     Profile,
     Profiled,
@@ -64,106 +56,12 @@ from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.reference.blocks import different
 from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, values
 from mtmc.evaluate.reference.returned import TENSORS, describe, flatten, undisturbed
-from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
 from mtmc.task.seeding import seed_torch
 
 _copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
 OWN_MODELS: dict[str, Callable[..., Any]] = {"clone": torch.clone, "identity": lambda x: x, "first": lambda x: x[:1]}
 BEGIN_S = 10.0
 """Seconds until calls in a row must have been let begin: the oracle is gone otherwise."""
-TOKEN = 32
-"""Characters by which the oracle knows which process a connection is from."""
-
-
-def warm(backend: str, target_name: str, compiles: bool = False) -> None:
-    """Once in the warm server: import everything, touch no device, so that forked processes may use it.
-
-    compiles: whether the processes compile with torch.compile, which takes seconds to load.
-    Raises: EvaluatorError for an unknown target, ImportError for a missing package.
-    """
-    torch.set_num_threads(1)
-    with poisoned_memory():  # its first use imports a good part of torch
-        torch.empty(1)
-    if backend == "cuda":
-        importlib.import_module("cuda.bindings.driver")
-        importlib.import_module("mtmc.evaluate.measure.cuda_backend")
-        prime(target_name)
-        if compiles:
-            load_compiler()
-    else:
-        _interpret(target_name)
-
-
-def load_compiler() -> None:
-    """Import torch.compile's compiler where processes will be forked that use the GPU.
-
-    Importing it asks `torch.cuda.is_available`, which counts devices through CUDA's runtime: after that no forked process
-    could use them. There is a GPU, or nothing would be compiled for one, so the question is answered without looking.
-    """
-    with mock.patch.object(torch.cuda, "is_available", lambda: True):
-        importlib.import_module("torch._inductor.compile_fx")
-
-
-def _interpret(target_name: str) -> None:
-    """Let kernels run on CPU tensors."""
-    from mtmc.evaluate.compiling.autotune import pin_autotuners
-    from mtmc.evaluate.compiling.target import install_driver, target
-    from mtmc.evaluate.interpreter.interpreter import prepare
-
-    install_driver(target(target_name), 1)
-    prepare("tf32")
-    pin_autotuners({})
-
-
-def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> None:
-    """Job function of the candidates' pool: until the oracle hangs up, after one candidate as a rule.
-
-    oracle: path of its socket. token: see `TOKEN`. locked: whether to lock this process down before a candidate runs;
-    not for the evaluator's own models, which need a compiler. cache: folder of compiled kernels, to be read.
-    """
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(oracle)
-    connection.sendall(token.encode())
-    line = Line(connection)
-    if locked:  # before the device's context: its driver's threads are then born inside
-        lock_files([Path.cwd()], [Path(cache)], gpu=backend == "cuda")
-    device = open_backend(backend)
-    device.warm_up()
-    refusals = _ready_triton() if backend == "cuda" and locked else []
-    request, [fd] = line.asked(fds=1)
-    assert isinstance(request, Hello)
-    flags = Flags(fd)
-    device.share(flags)  # slow where the driver is busy with other processes, so before it is this one's turn
-    request, [inputs, outputs] = line.asked(fds=2)
-    assert isinstance(request, Open)
-    window = device.window(outputs, request.outputs)
-    subject = _Subject(line, device, flags, device.open(inputs, request.inputs), window, request.outputs, refusals)
-    os.close(inputs)
-    if locked:
-        device.leave_room()
-        lock_calls("candidate")
-    torch.set_grad_enabled(False)
-    line.say(READY)
-    try:
-        while True:
-            request, _ = line.asked()
-            subject.answer(request)
-    except (Gone, OSError):
-        os._exit(0)
-
-
-def _ready_triton() -> list[str]:
-    """Triton as a candidate finds it: its driver loaded, compiling refused, tuning quick.
-
-    Returns: a list that gets every refusal, also those that a candidate swallows.
-    """
-    import triton
-
-    from mtmc.evaluate.compiling.autotune import quick_autotune
-
-    triton.runtime.driver.active.get_current_target()
-    quick_autotune()
-    return install()
 
 
 @dataclass(frozen=True)
@@ -174,7 +72,7 @@ class _Taken:
     copies: list[tuple[Place, torch.Tensor]]
 
 
-class _Subject:
+class Subject:
     """inputs: memory that they lie in. window, room: what outputs are copied into, and its bytes: seen by this process only
     from when a candidate's host code has returned until its work is done."""
 
@@ -310,12 +208,12 @@ class _Subject:
         step = request.input_step
         pieces = {slot: self._inputs[step * slot : step * (slot + 1)] for slot in request.slots}
         arguments = [[viewed(pieces[slot], item) for item in request.inputs] for slot in request.slots]
-        spots = dense_places([each if isinstance(each, Text) else _layout(each) for each in said.outputs])[0]
+        spots = dense_places([each if isinstance(each, Text) else layout_of(each) for each in said.outputs])[0]
         outputs = self._window.show()
         rooms = [outputs[request.output_step * slot :] for slot in request.slots]
         places = [[None if spot is None else view(room, spot) for spot in spots] for room in rooms]
         coming = [
-            None if request.sources is None else _revealing(pieces[slot], outputs, request.sources + step * slot)
+            None if request.sources is None else revealing(pieces[slot], outputs, request.sources + step * slot)
             for slot in request.slots
         ]
         seed_torch(request.seed)
@@ -326,12 +224,12 @@ class _Subject:
         while words[GATE] < serial:
             if time.monotonic() > until:
                 raise TimeoutError("the oracle did not let the calls begin")
-        _between([], [], coming[0])
+        between([], [], coming[0])
         for at, (given, taken, following) in enumerate(zip(arguments, places, [*coming[1:], None], strict=True)):
             if at == request.lead:
                 words[HOST_LED] = serial
                 self._backend.signal(LED, serial)
-            _between(model(*given), taken, following)
+            between(model(*given), taken, following)
         words[HOST_LAST] = serial
         self._backend.join()
         self._backend.signal(DONE, serial)
@@ -393,36 +291,3 @@ class _Subject:
             self._backend.synchronize()
 
         return kernels_of(forward, request.calls)
-
-
-_Reveal = tuple[torch.Tensor, torch.Tensor]
-"""Where the inputs of a call come to lie, and where they lie before: both as integers."""
-
-
-def _revealing(piece: torch.Tensor, outputs: torch.Tensor, source: int) -> _Reveal:
-    return piece.view(torch.int64), outputs[source : source + piece.numel()].view(torch.int64)
-
-
-def _between(result: Any, places: list[torch.Tensor | None], following: _Reveal | None) -> None:
-    """Copy a result to the places made for one like it, with as little work of the host as can be, and the inputs of the
-    call that follows to where it finds them. Raises: ValueError for a result of another layout."""
-    with undisturbed():
-        leaves = [result] if type(result) in TENSORS else flatten(result)[0]
-        if len(leaves) != len(places):
-            raise ValueError(f"the forward returned {len(leaves)} values, and {len(places)} in the call before")
-        for place, leaf in zip(places, leaves, strict=True):
-            if place is None:
-                continue
-            if type(leaf) not in TENSORS or leaf.dtype != place.dtype or leaf.shape != place.shape:
-                raise ValueError(
-                    f"the forward returned {type(leaf)}, and a {place.dtype} tensor of {place.shape} before"
-                )
-            _copy(place, leaf)
-        if following is not None:
-            _copy(*following)
-
-
-def _layout(output: Output) -> torch.Tensor:
-    """A tensor without memory, as an output is laid out."""
-    strides = dense_strides(output.shape, output.order)
-    return torch.empty_strided(output.shape, strides, dtype=getattr(torch, output.dtype), device="meta")

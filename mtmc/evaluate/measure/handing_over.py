@@ -1,0 +1,44 @@
+"""Between two calls in a row, in the candidate's process: outputs out of its reach, the next inputs into it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from mtmc.evaluate.check.layout import dense_strides
+from mtmc.evaluate.measure.wire import Output
+from mtmc.evaluate.reference.returned import TENSORS, flatten, undisturbed
+
+_copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
+Reveal = tuple[torch.Tensor, torch.Tensor]
+"""Where the inputs of a call come to lie, and where they lie before: both as integers."""
+
+
+def revealing(piece: torch.Tensor, outputs: torch.Tensor, source: int) -> Reveal:
+    return piece.view(torch.int64), outputs[source : source + piece.numel()].view(torch.int64)
+
+
+def between(result: Any, places: list[torch.Tensor | None], following: Reveal | None) -> None:
+    """Copy a result to the places made for one like it, with as little work of the host as can be, and the inputs of the
+    call that follows to where it finds them. Raises: ValueError for a result of another layout."""
+    with undisturbed():
+        leaves = [result] if type(result) in TENSORS else flatten(result)[0]
+        if len(leaves) != len(places):
+            raise ValueError(f"the forward returned {len(leaves)} values, and {len(places)} in the call before")
+        for place, leaf in zip(places, leaves, strict=True):
+            if place is None:
+                continue
+            if type(leaf) not in TENSORS or leaf.dtype != place.dtype or leaf.shape != place.shape:
+                raise ValueError(
+                    f"the forward returned {type(leaf)}, and a {place.dtype} tensor of {place.shape} before"
+                )
+            _copy(place, leaf)
+        if following is not None:
+            _copy(*following)
+
+
+def layout_of(output: Output) -> torch.Tensor:
+    """A tensor without memory, as an output is laid out."""
+    strides = dense_strides(output.shape, output.order)
+    return torch.empty_strided(output.shape, strides, dtype=getattr(torch, output.dtype), device="meta")
