@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -22,6 +23,11 @@ from mtmc.rewrite.guard_text import check_name, is_guarded
 def launchable(device: torch.device) -> bool:
     """Whether kernels can be launched on tensors of this device: a GPU, or the CPU where Triton interprets."""
     return device.type == "cuda" or (device.type == "cpu" and os.environ.get("TRITON_INTERPRET") == "1")
+
+
+def launched_on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Makes a tensors' device the current one, on which Triton launches whatever it is given."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 _CHECK = "_mtmc_check"

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from mtmc.dropin.loaded import Instance
+from mtmc.dropin.loaded import Instance, launched_on
 from mtmc.dropin.recipe import Recipe
 from mtmc.task import Slot
 from mtmc.task.tensors import flat_tensors, leaves, storage_key
@@ -50,10 +50,8 @@ def _register(name: str, recipe: Recipe, mutated: frozenset[int]) -> Any:
         return found[0] if outputs == 1 else tuple(found)
 
     def launch(*tensors: torch.Tensor) -> Any:
-        if tensors[0].is_cuda:
-            with torch.cuda.device(tensors[0].device):  # Triton launches on the current one
-                return run(kernels, *tensors)
-        return run(kernels, *tensors)
+        with launched_on(tensors[0].device):
+            return run(kernels, *tensors)
 
     made = torch.library.custom_op(
         f"{NAMESPACE}::{name}",

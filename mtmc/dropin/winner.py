@@ -10,7 +10,7 @@ import torch
 
 from mtmc.dropin.call_form import CallForm
 from mtmc.dropin.holds_for import HoldsFor
-from mtmc.dropin.loaded import Instance, launchable
+from mtmc.dropin.loaded import Instance, launchable, launched_on
 from mtmc.dropin.places import holder
 from mtmc.dropin.recent import Recent
 from mtmc.dropin.recipe import Recipe
@@ -133,7 +133,7 @@ class Winner:
             finally:
                 _set_grad(True)
         if verdict.is_cuda and verdict.device.index != torch.cuda.current_device():
-            with torch.cuda.device(verdict.device):  # Triton launches on the current one
+            with launched_on(verdict.device):
                 return self._restore(verdict.instance.run(inputs, tensors))
         return self._restore(verdict.instance.run(inputs, tensors))
 
@@ -188,8 +188,7 @@ class Winner:
         """What the version's guards say, or where it has none whether inputs are of the example's form."""
         if not instance.is_guarded:
             return self.holds_for.other_form(inputs)
-        around = torch.cuda.device(inputs[0].device) if inputs[0].is_cuda else contextlib.nullcontext()
-        with around, torch.no_grad():
+        with launched_on(inputs[0].device), torch.no_grad():
             return instance.why_not(inputs, tensors)
 
     def _odd(self, inputs: Sequence[Any], tensors: Sequence[Any]) -> str:
