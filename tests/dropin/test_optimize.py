@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 
 import mtmc
 from mtmc.search import SearchResult, search
+from tests.whole.toy import KernelCounter
 
 X = torch.linspace(-2, 2, 5 * 3 * 8).reshape(5, 3, 8)
 
@@ -90,3 +92,33 @@ def test_compiled_with_the_guards_of_the_search(optimized: nn.Module) -> None:
         before = optimized.mtmc.kernel_calls
         optimized(X, X[0])
         assert optimized.mtmc.kernel_calls == before + 1, "what torch.compile notes on the module changes nothing"
+
+
+@pytest.mark.parametrize("captured_at", [8, 1])
+def test_a_batch_of_one_where_the_example_had_more_and_the_other_way_round(
+    monkeypatch: pytest.MonkeyPatch, captured_at: int
+) -> None:
+    """Kernels where they hold, the original with the reason where they do not, both with both examples; never an error."""
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    module = Scaled().eval()
+
+    def example(batch: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.linspace(-1, 1, batch * 8).reshape(batch, 8), torch.ones(batch, 8)
+
+    def called(made: nn.Module, batch: int) -> bool:
+        """Whether kernels have run; the result is right whoever has computed it."""
+        before, given = made.mtmc.kernel_calls, example(batch)
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, wanted = made(*given)[0], module(*given)[0]
+        assert found.shape == wanted.shape and torch.allclose(found, wanted, atol=1e-5)
+        return bool(made.mtmc.kernel_calls > before)
+
+    parts: dict[str, Any] = {"budget": 2, "cache": False, "dumps": False, "evaluator": KernelCounter()}
+    made = mtmc.optimize(module, example(captured_at), **parts)
+    assert [called(made, batch) for batch in (1, 2, 5, 8)] == [captured_at == 1, *[captured_at == 8] * 3]
+    others = [1] if captured_at == 8 else [2, 5, 8]
+    must = "2 or more" if captured_at == 8 else "1"
+    assert set(made.mtmc.reasons) == {f"x.shape[0] is {batch}, it must be {must}" for batch in others}
+    made = mtmc.optimize(made, example(9 - captured_at), **parts)
+    assert len(made.mtmc.versions) == 2 and all(called(made, batch) for batch in (1, 2, 5, 8))
