@@ -5,8 +5,9 @@ export.py    a reference through torch.export, without data
 effects.py   what a reference changes: its inputs, its module's buffers; what of that cannot be followed
 exported.py  Task -> Graph
 sizes.py     an exported number -> the Python expression that gives it at other shapes
-guards.py    what a task's versions hold for: guard_derivation.py finds it (symbolic.py, guard_sizes.py), and guard_text.py
-             writes it into a version (guard_functions.py, guard_conditions.py, guard_forms.py)
+guards.py    what a task's versions hold for: guard_derivation.py finds it (symbolic.py, guard_sizes.py,
+             guard_origins.py), and guard_text.py writes it into a version (guard_functions.py, guard_conditions.py,
+             guard_forms.py)
 ops.py       the table of ops: elementwise.py (ATen name -> expression, flops, domain), and what is several steps or no
              elementwise work: composites.py, norms.py, losses.py, products.py, windows.py, scans.py, attention.py (steps.py
              has what they share)

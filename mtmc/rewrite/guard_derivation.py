@@ -7,24 +7,21 @@ captured sets of sizes.
 
 from __future__ import annotations
 
-import ast
 import logging
 import math
 import re
-import symtable
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from mtmc.errors import TaskError
 from mtmc.rewrite.export import export_open
 from mtmc.rewrite.exported import LOCK, export_graph
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor
+from mtmc.rewrite.guard_origins import memory_order, place_of, varies_outside_of_inputs
 from mtmc.rewrite.guard_sizes import Relations
 from mtmc.rewrite.guards import Dimension, FixedGuard, Guards, NumberGuard, TensorGuard
-from mtmc.rewrite.reference_text import forward_signature, kept_lines
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.symbolic import Expression, read_symbolic
 from mtmc.task import Task
@@ -86,7 +83,7 @@ class _Deriver:
     listed: dict[str, Size] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.numbers_of_file = _varies_outside_of_inputs(self.task)
+        self.numbers_of_file = varies_outside_of_inputs(self.task)
         self.attributes = {}
         taken = set(self.graph.values)
         for path, values in self.graph.attributes.items():
@@ -144,12 +141,12 @@ class _Deriver:
         return self._tensor(value, TensorGuard(value, path, (), "", None, held_as=kind))  # type: ignore[arg-type]
 
     def _input(self, value: str) -> TensorGuard:
-        argument, item, label = _place(self.task, self.graph.argument_of[value])
+        argument, item, label = place_of(self.task, self.graph.argument_of[value])
         return self._tensor(value, TensorGuard(value, label, (), "", None, argument=argument, item=item))
 
     def _tensor(self, value: str, guard: TensorGuard) -> TensorGuard:
         tensor = self.graph.values[value]
-        order = _order(tensor)
+        order = memory_order(tensor)
         known = self.relations.symbolic.sizes.get(value) if self.relations is not None else None
         dimensions = []
         for axis, size in enumerate(tensor.shape):
@@ -304,58 +301,9 @@ class _Deriver:
         return text.partition(".shape")[0] in self.graph.parameters
 
     def _fixed(self, argument: str, values: tuple[Any, ...]) -> FixedGuard:
-        place, item, _ = _place(self.task, argument)
+        place, item, _ = place_of(self.task, argument)
         return FixedGuard(place, repr(values[0]), item)
 
 
 def _words(text: str) -> set[str]:
     return set(re.findall(r"\w+", text))
-
-
-def _order(tensor: Tensor) -> tuple[int, ...] | None:
-    """The dimensions from the outermost in memory to the innermost where they lie dense at every variant."""
-    rank = len(tensor.shape)
-    if tensor.contiguous:
-        return tuple(range(rank))
-    order = tuple(sorted(range(rank), key=lambda axis: (-tensor.strides[axis][0], axis)))
-    for variant in range(len(tensor.shape[0])):
-        step = 1
-        for axis in reversed(order):
-            if tensor.shape[axis][variant] != 1 and tensor.strides[axis][variant] != step:
-                return None
-            step *= tensor.shape[axis][variant]
-    return order
-
-
-def _place(task: Task, argument: str) -> tuple[int, int | None, str]:
-    """Which argument of forward a graph's argument is, which item of a list, and what it is called.
-
-    Raises: TaskError for one that stands deeper in a structure.
-    """
-    signature, names = forward_signature(task.source)
-    if argument in names:
-        return names.index(argument), None, argument
-    base, _, index = argument.rpartition("_")
-    if index.isdigit() and base in names:
-        return names.index(base), int(index), f"{base}[{index}]"
-    arguments = ast.parse(f"def forward({signature}): ...").body[0].args  # type: ignore[attr-defined]
-    if index.isdigit() and arguments.vararg is not None and arguments.vararg.arg == base:
-        return len(arguments.posonlyargs) + len(arguments.args) - 1 + int(index), None, f"{base}[{index}]"
-    raise TaskError(f"forward's argument {argument!r} is a structure; pass tensors or flat lists of tensors")
-
-
-def _varies_outside_of_inputs(task: Task) -> bool:
-    """Whether an integer that differs between the task's sets of shapes is read by more than its input functions: what is
-    handed out has it as it is at the full shapes."""
-    varied = {word for variant in task.variants for name, _ in variant.constants for word in _words(name)}
-    table = symtable.symtable("\n".join(kept_lines(task.source, drop_model=False)), "<task>", "exec")
-    return bool(varied & _globals_read(table))
-
-
-def _globals_read(table: symtable.SymbolTable) -> set[str]:
-    """Names of the module that a scope and those in it read."""
-    outermost = table.get_type() == "module"
-    found = {
-        each.get_name() for each in table.get_symbols() if each.is_referenced() and (outermost or each.is_global())
-    }
-    return found.union(*map(_globals_read, table.get_children()))
