@@ -32,6 +32,7 @@ from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.count import Counted, count, count_small
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.floor import Floor, floor, least_bits, unpriced
+from mtmc.evaluate.counting.upstream import short_of
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import refused_import, taken
@@ -196,6 +197,10 @@ class LabEvaluator(Evaluator):
                 f"at the full shapes the forward computes {flops} flops, but the reference's products alone take "
                 f"{least.flops} in any way: some of them are left out there"
             )
+            return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
+        short = short_of(least.everywhere, counted.inputs, counted.records, least.largest, SHARE)
+        if short and counted.copies is None:
+            message = f"at the full shapes {short}, all of which the result hangs on: work is left out there"
             return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
         unknown = [op for op in unpriced(counted.records) if op not in least.unpriced]
         if unknown and not least.unknown:

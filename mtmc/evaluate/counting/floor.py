@@ -55,6 +55,8 @@ class Floor:
     the reference's own products. unknown: why both are 0, or "".
     tiles: what spot checks are held against, see `mtmc.evaluate.counting.compared`.
     unpriced: ops of the reference whose flops are not known. flops: see `mtmc.evaluate.counting.products`.
+    everywhere: storages of inputs that all of the result hangs on, see `mtmc.evaluate.counting.upstream`.
+    largest: bytes of the result's largest tensor.
     """
 
     bytes: int
@@ -63,6 +65,8 @@ class Floor:
     tiles: Tiles | None = None
     unpriced: tuple[str, ...] = ()
     flops: int = 0
+    everywhere: tuple[int, ...] = ()
+    largest: int = 0
 
 
 def unpriced(records: Sequence[Counts]) -> tuple[str, ...]:
@@ -100,13 +104,39 @@ def floor(task: Task, secret: int = SEED) -> Floor:
         with fake_tensors():
             found, records = _count(Reference(bare, task.full, Path.cwd(), SEED), needed, dependent)
         flops = least_flops(Reference(bare, task.small, Path.cwd(), SEED), records)
-        return replace(found, flops=flops, tiles=_tiles(task, secret))
+        tiled = _tiles(task, secret)
+        return replace(found, flops=flops, tiles=tiled, everywhere=_everywhere(bare, found.everywhere, tiled))
     except EvaluatorError:
         raise
     except Exception as error:
         if out_of_memory(error):
             raise
         return Floor(0, 0, f"{type(error).__name__}: {error}"[:500])
+
+
+def _everywhere(task: Task, storages: tuple[int, ...], tiled: Tiles | None) -> tuple[int, ...]:
+    """Storages of the inputs that all of the result hangs on, at two sets of shapes with more than one row each.
+
+    storages: of each input tensor."""
+    from mtmc.evaluate.counting.upstream import everywhere
+    from mtmc.evaluate.reference.reference import Reference
+    from mtmc.task.tensors import flat_tensors
+
+    axes = [each.axes for each in tiled.tiling.inputs] if tiled else [() for _ in storages]
+    found: list[list[bool]] = []
+    for variant in (task.small, *task.held_out):
+        reference = Reference(task, variant, Path.cwd(), SEED)
+        shapes = [tuple(tensor.shape) for tensor in flat_tensors(reference.draw(SEED))]
+        pairs = [pair for each, shape in zip(axes, shapes, strict=True) for pair in zip(each, shape, strict=False)]
+        if all(size > 1 for axis, size in pairs if axis >= 0):
+            try:
+                found.append(everywhere(reference))
+            except TaskError:
+                return ()  # it refuses such a number
+        if len(found) == 2 or (found and not any(found[0])):
+            break
+    hangs = [len(found) > 1 and all(each[at] for each in found) for at in range(len(storages))]
+    return tuple(dict.fromkeys(number for number, whole in zip(storages, hangs, strict=True) if whole))
 
 
 def _tiles(task: Task, secret: int) -> Tiles | None:
@@ -209,7 +239,10 @@ def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[boo
     dtypes = [str(tensor.dtype) for tensor in (*flat_tensors(inputs), *results) if tensor.is_floating_point()]
     bits = [_bits(dtype.removeprefix("torch.")) for dtype in dtypes] + ([own] if own else [])
     moved = written + sum(min(sizes[number], read.get(number, 0)) for number in wanted)
-    return Floor(moved, min(bits, default=0), unpriced=unpriced(records)), records
+    largest = max(map(tensor_bytes, results), default=0)
+    numbers = tuple(storages.index(key) for key in keys)  # of all inputs, until it is known which of them count
+    found = Floor(moved, min(bits, default=0), unpriced=unpriced(records), everywhere=numbers, largest=largest)
+    return found, records
 
 
 def _reads(records: Sequence[Counts]) -> dict[int, int]:
