@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,41 +22,15 @@ from torch.export.graph_signature import InputKind, OutputKind
 from mtmc.errors import TaskError
 from mtmc.task.live_attention import ATTENTION, mask_for_gpus
 from mtmc.task.live_examples import print_inputs
+from mtmc.task.live_graph import graph_module, is_written, needed_nodes
 from mtmc.task.live_names import argument_names, flat_names, free_name, refused_names
 from mtmc.task.live_sizes import conditions
-from mtmc.task.live_spelling import initial_tensor, spell
+from mtmc.task.live_spelling import FUNCTIONS, SYMBOLS, initial_tensor, spell
 
 PREFIX = "module."
 """Of the names that the exported program has for the live module's tensors."""
 _INDENT = "        "
-_NO_MEANING = ("_assert", "sym_constrain_range")
 _DEFAULTS = {"pin_memory": (False, None), "layout": (torch.strided, None)}
-_SYMBOLS: dict[Callable[..., Any], str] = {
-    operator.add: "+",
-    operator.sub: "-",
-    operator.mul: "*",
-    operator.floordiv: "//",
-    operator.truediv: "/",
-    operator.mod: "%",
-    operator.pow: "**",
-    operator.eq: "==",
-    operator.ne: "!=",
-    operator.lt: "<",
-    operator.le: "<=",
-    operator.gt: ">",
-    operator.ge: ">=",
-}
-_FUNCTIONS = {
-    torch.sym_max: "torch.sym_max",
-    torch.sym_min: "torch.sym_min",
-    torch.sym_float: "torch.sym_float",
-    torch.sym_int: "torch.sym_int",
-    torch.sym_not: "torch.sym_not",
-    torch.sym_ite: "torch.sym_ite",
-    math.floor: "math.floor",
-    math.ceil: "math.ceil",
-    math.trunc: "math.trunc",
-}
 _SAME = ("aten.dropout.default", "aten.detach_.default", "aten.detach.default", "aten.alias.default")
 """Calls that give what they take: no gradient is wanted, and a dropout that does something was refused before."""
 _VIEWS = ("aten.view.default", "aten._unsafe_view.default")
@@ -205,11 +179,11 @@ class _Printer:
 
     def _body(self, graph: torch.fx.Graph) -> list[str]:
         """Print the calls of a graph whose placeholders have their texts; returns the texts of what it returns."""
-        live = _live(graph)
+        live = needed_nodes(graph)
         for node in graph.nodes:
             if node.op == "call_function" and node in live:
                 self._call(node)
-            elif node.op == "call_module" or (node.op == "get_attr" and node in live and _graph_module(node) is None):
+            elif node.op == "call_module" or (node.op == "get_attr" and node in live and graph_module(node) is None):
                 raise self._unprintable(node, node.target)
         output = next(node for node in graph.nodes if node.op == "output")
         items = list(output.args[0])
@@ -261,23 +235,23 @@ class _Printer:
             return f"{args[0]}[{args[1]}]"
         if node.target is operator.neg:
             return f"-{args[0]}"
-        if node.target in _SYMBOLS:
-            return f"{args[0]} {_SYMBOLS[node.target]} {args[1]}"
-        if node.target in _FUNCTIONS:
-            return f"{_FUNCTIONS[node.target]}({', '.join(args)})"
+        if node.target in SYMBOLS:
+            return f"{args[0]} {SYMBOLS[node.target]} {args[1]}"
+        if node.target in FUNCTIONS:
+            return f"{FUNCTIONS[node.target]}({', '.join(args)})"
         if not isinstance(node.target, torch._ops.OpOverload) or node.target.namespace not in ("aten", "prims"):
             raise self._unprintable(node, node.target)
         if str(node.target) == ATTENTION:
             args = mask_for_gpus(node, args)
         # Strides hang on the library that made a tensor, and so on the device; only where a view is written it must be one.
-        again = str(node.target) in _VIEWS and not _written(node)
+        again = str(node.target) in _VIEWS and not is_written(node)
         return spell("aten.reshape.default" if again else str(node.target), args, kwargs)
 
     def _inline(self, node: torch.fx.Node) -> None:
         """A part of forward under torch.no_grad(): as nothing here is differentiated, it is printed as it stands."""
         _, submodule, *operands = node.args
         assert isinstance(submodule, torch.fx.Node)
-        inner_module = _graph_module(submodule)
+        inner_module = graph_module(submodule)
         assert inner_module is not None
         graph = inner_module.graph
         placeholders = [inner for inner in graph.nodes if inner.op == "placeholder"]
@@ -319,46 +293,3 @@ class _Printer:
             f"module {self.name} uses {what}{where}, which cannot be printed as a plain ATen call: take it out of "
             "forward, or give the task as a file"
         )
-
-
-def _live(graph: torch.fx.Graph) -> set[torch.fx.Node]:
-    """The nodes that the output needs, with the calls that change a tensor in place; without assertions."""
-    live: set[torch.fx.Node] = set()
-    for node in reversed(graph.nodes):
-        schema = getattr(node.target, "_schema", None)
-        changes = (schema is not None and schema.is_mutable) or _changes_inside(node)
-        name = str(node.target).removeprefix("aten.")
-        if node.op == "output" or changes or (node in live and not name.startswith(_NO_MEANING)):
-            live.add(node)
-            live.update(node.all_input_nodes)
-    return live
-
-
-def _written(node: torch.fx.Node) -> bool:
-    """Whether a call may change what this one gives, or a view of it."""
-    for user in node.users:
-        schema = getattr(user.target, "_schema", None)
-        if schema is None:
-            # A part of a list is followed; what a part of forward does with it stands elsewhere.
-            if user.op != "output" and (user.target is not operator.getitem or _written(user)):
-                return True
-            continue
-        for at, argument in enumerate(schema.arguments):
-            given = user.args[at] if at < len(user.args) else user.kwargs.get(argument.name)
-            alias = argument.alias_info if given is node else None
-            if alias is not None and (alias.is_write or _written(user)):
-                return True
-    return False
-
-
-def _changes_inside(node: torch.fx.Node) -> bool:
-    """Whether a call of a part of forward changes tensors in place there."""
-    parts = [_graph_module(item) for item in node.all_input_nodes if item.op == "get_attr"]
-    nodes = [each for part in parts if part is not None for each in part.graph.nodes]
-    return any(bool(getattr(getattr(each.target, "_schema", None), "is_mutable", False)) for each in nodes)
-
-
-def _graph_module(node: torch.fx.Node) -> torch.fx.GraphModule | None:
-    """The graph module that a get_attr node stands for, None if it stands for something else."""
-    module = getattr(node.graph.owning_module, str(node.target), None)
-    return module if isinstance(module, torch.fx.GraphModule) else None

@@ -9,11 +9,41 @@ is only used for a call that gives no more arguments than the entry is known to 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 
 from mtmc.task.live_layout import as_tuple, contiguous, layout_of
+
+SYMBOLS: dict[Callable[..., Any], str] = {
+    operator.add: "+",
+    operator.sub: "-",
+    operator.mul: "*",
+    operator.floordiv: "//",
+    operator.truediv: "/",
+    operator.mod: "%",
+    operator.pow: "**",
+    operator.eq: "==",
+    operator.ne: "!=",
+    operator.lt: "<",
+    operator.le: "<=",
+    operator.gt: ">",
+    operator.ge: ">=",
+}
+FUNCTIONS = {
+    torch.sym_max: "torch.sym_max",
+    torch.sym_min: "torch.sym_min",
+    torch.sym_float: "torch.sym_float",
+    torch.sym_int: "torch.sym_int",
+    torch.sym_not: "torch.sym_not",
+    torch.sym_ite: "torch.sym_ite",
+    math.floor: "math.floor",
+    math.ceil: "math.ceil",
+    math.trunc: "math.trunc",
+}
+"""How functions of sizes are spelled, which are no ATen calls: between two arguments, and before them."""
 
 _INFIX = {
     "aten.add.Tensor": "+",
