@@ -15,7 +15,7 @@ class Storages:
 
     held: whether their memory is held too, without which only numbers and sizes tell something.
     real: among fake ones, tensors of those that have memory, by number.
-    calls: (op, arguments, keywords, result) of each torch op, by the identity of its record.
+    calls: (op, arguments, keywords, result) of each torch op, by the identity of its record; where memory is held.
     """
 
     def __init__(self, fake: bool, held: bool = True) -> None:
@@ -42,6 +42,11 @@ class Storages:
             self._bases.append(self._next if self.fake else int(storage.data_ptr()))
             self._next += -(-self.sizes[-1] // _GAP) * _GAP + _GAP
         return self._numbers[key]
+
+    def keep_call(self, record: Any, call: tuple[Any, Any, Any, Any]) -> None:
+        """Note what an op was given and gave, which holds its tensors."""
+        if self._holds_memory:
+            self.calls[id(record)] = call
 
     def address(self, tensor: Any) -> int:
         """Pretended address of a tensor's first element."""

@@ -117,7 +117,7 @@ def _op_record(func: Any, args: Any, kwargs: Any, result: Any, storages: Storage
     record["kernels"] = kernels
     record["bytes_read"] += (reads + passes) * largest
     record["bytes_written"] += passes * largest
-    storages.calls[id(record)] = func, args, kwargs, result
+    storages.keep_call(record, (func, args, kwargs, result))
     return record
 
 
