@@ -25,13 +25,14 @@ from mtmc.evaluate.check.check import check, weaknesses
 from mtmc.evaluate.check.check import warm as warm_check
 from mtmc.evaluate.compiling.build import Built, build
 from mtmc.evaluate.compiling.build import warm as warm_build
-from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.compiling.target import target
 from mtmc.evaluate.compiling.trace import Kernel
 from mtmc.evaluate.counting.compared import wrong
-from mtmc.evaluate.counting.count import Counted, count, count_small
+from mtmc.evaluate.counting.count import Counted, count
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.floor import Floor, floor, least_bits, unpriced
+from mtmc.evaluate.counting.noting import note
+from mtmc.evaluate.counting.refusals import other_launches, too_long
 from mtmc.evaluate.counting.upstream import short_of
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
@@ -45,7 +46,7 @@ from mtmc.evaluate.settings import require_numbers
 from mtmc.hardware import for_target, hardware
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest, Evaluator, EvaluatorSettings
-from mtmc.task import Task
+from mtmc.task import Task, Variant
 
 _log = logging.getLogger(__name__)
 
@@ -172,14 +173,26 @@ class LabEvaluator(Evaluator):
         tiling = None if least.tiles is None else least.tiles.tiling
         budget = LOOKING_BACK[request.depth]
         asked = {"least_bytes": least.bytes, "secret": secrets.randbits(62), "tiling": tiling, "budget": budget}
-        counted = self._job(self._check, "estimate", count, request, {**pinned, **asked}, "candidate")
+        counted = self._counted(request, request.task.full, pinned, asked)
         if isinstance(counted, Outcome):
             return counted
-        unsound = self._unearned(request, pinned, counted) or _other_launches(built, counted)
+        unsound = self._unearned(request, pinned, counted) or other_launches(built, counted)
         unsound = unsound or self._other_results(request.task, counted)
-        unsound = unsound or (_too_long(counted) if request.depth == "verify" else None)
+        unsound = unsound or (too_long(counted) if request.depth == "verify" else None)
         metrics = {**checked.metrics, **told.metrics}
         return unsound or replace(self._estimate(built, metrics, counted), undecided=told.undecided)
+
+    def _counted(
+        self, request: EvaluationRequest, variant: Variant, pinned: Mapping[str, Any], asked: Mapping[str, Any]
+    ) -> Counted | Outcome:
+        """Count a version's forward, in two processes: one runs its host code, the other one its kernels."""
+        with self._check.folder_for() as folder:
+            noting = {**pinned, "variant": variant, "with_data": asked.get("tiling") is not None}
+            journal = self._job(self._check, "estimate", note, request, noting, "candidate", folder=folder)
+            if isinstance(journal, Outcome):
+                return journal
+            counting = {**asked, "variant": variant, "journal": journal, "folder": str(folder)}
+            return self._job(self._check, "estimate", count, request, counting, "candidate", readable=(folder,))
 
     def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
         """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
@@ -211,11 +224,12 @@ class LabEvaluator(Evaluator):
         bits = least_bits(counted.records)
         if bits is None or bits >= least.bits:
             return None
-        todo = plan(request.task, request.depth, self._settings.check_variants)
-        arguments = {**pinned, "variants": todo.variants}
-        small = self._job(self._check, "estimate", count_small, request, arguments, "candidate")
-        if isinstance(small, Outcome):
-            return small
+        small: list[Mapping[str, Any]] = []
+        for variant in plan(request.task, request.depth, self._settings.check_variants).variants:
+            there = self._counted(request, variant, pinned, {})
+            if isinstance(there, Outcome):
+                return there
+            small += [*there.records, *(there.copies or ())]
         checked = least_bits(small)
         if checked is not None and checked <= bits:
             return None  # the check has seen what it does, and let it pass
@@ -299,55 +313,13 @@ class LabEvaluator(Evaluator):
         request: EvaluationRequest,
         arguments: Mapping[str, Any],
         profile: Profile | None = None,
+        **folders: Any,
     ) -> Passed | Outcome:
-        """The value of one gate's job, or the outcome of a version that fails in it. profile: None: the pool's."""
+        """The value of one gate's job, or the outcome of a version that fails in it.
+
+        profile: None: the pool's. folders: see `Pool.run`.
+        """
         version = {"task": request.task, "source": request.source}
-        result = pool.run(function, {**version, **arguments}, profile=profile)
+        result = pool.run(function, {**version, **arguments}, profile=profile, **folders)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
         return taken(stage, result, request.source, self._settings.timeout_s, self._settings.memory_mib)
-
-
-def _too_long(counted: Counted) -> Outcome | None:
-    """The outcome of a version of which nothing was compared, as what its programs load takes too long to compute."""
-    found = counted.found
-    if not found.exhausted or found.compared > found.unknown:
-        return None
-    message = (
-        "at the full shapes nothing of what the forward writes could be compared: what its launches read of earlier ones "
-        "takes too long to compute; let earlier launches be fewer, or their programs shorter"
-    )
-    return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLongToCompare", message))
-
-
-def _other_launches(built: Built, counted: Counted) -> Outcome | None:
-    """The outcome of a version that launches other things where they are counted than where they are compiled."""
-    compiled = [_told(launch, built) for launch in built.launches]
-    found = [_seen(record) for record in counted.records if "kernel" in record]
-    if compiled == found:
-        return None
-    names = [[str(launch["kernel"]) for launch in launches] for launches in (compiled, found)]
-    if names[0] != names[1]:
-        parts = [", ".join(each) or "nothing" for each in names]
-    else:
-        first, second = next(pair for pair in zip(compiled, found, strict=True) if pair[0] != pair[1])
-        keys = [key for key in {**first, **second} if first.get(key) != second.get(key)]
-        parts = [
-            f"{first['kernel']} with {', '.join(f'{key} {each.get(key)}' for key in keys)}" for each in (first, second)
-        ]
-    message = (
-        f"the forward launches {parts[0]} when it is built and {parts[1]} when it is counted: what a version launches must "
-        "hang on shapes alone"
-    )
-    return Outcome("rejected", diagnosis=Diagnosis("estimate", "OtherLaunches", message[:1200]))
-
-
-def _told(launch: Launch, built: Built) -> dict[str, Any]:
-    """What a launch is by the process that compiled it, as plain texts and numbers."""
-    known = 0 <= launch.compiled < len(built.kernels)
-    warps = built.kernels[launch.compiled].num_warps if known else None
-    return {"kernel": launch.kernel, "grid": list(launch.grid), "num_warps": warps, **launch.texts}
-
-
-def _seen(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The same by the process that counted it."""
-    return {name: record[name] for name in ("kernel", "grid", "num_warps")} | record["arguments"]

@@ -19,6 +19,8 @@ from mtmc.evaluate.compiling.launched import Launch, described
 from mtmc.evaluate.compiling.prebuilt import know
 from mtmc.evaluate.compiling.target import Target
 from mtmc.evaluate.compiling.torch_calls import TorchCall, torch_calls
+from mtmc.evaluate.loading.jitted import described as function_described
+from mtmc.evaluate.loading.jitted import digest
 
 MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
 """Of each axis of a grid (CUDA C++ programming guide, technical specifications per compute capability)."""
@@ -252,6 +254,7 @@ class Trace:
             (x, y, z),
             {n: described(v) for n, v in values.items() if n not in constexprs},
             {n: described(v) for n, v in values.items() if n in constexprs},
+            "" if self.for_gpu else digest(function_described(jitted)),
         )
 
     def _index(self, line: int | None, compiled: Any) -> int:

@@ -1,39 +1,33 @@
 """The count behind an estimate: what a candidate's forward moves and computes at the task's full shapes.
 
-Jobs in a check worker: the candidate's kernels must be interpreted, see `mtmc.evaluate.counting.traffic`.
+`count` is a job in a check worker, where kernels are interpreted, see `mtmc.evaluate.counting.traffic`. It is given the
+journal of a forward (`mtmc.evaluate.counting.noting`), which another process has noted, and runs kernels alone: nothing of a
+version's host code is ever in the process that counts.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose_exception
 from mtmc.evaluate.counting.compared import Found
 from mtmc.evaluate.counting.cuda_graph import parted, unfolded
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
+from mtmc.evaluate.counting.journal import Journal
 from mtmc.evaluate.counting.launches import Launches, Limits
 from mtmc.evaluate.counting.tally import LaunchRecord, OpRecord, Record
-from mtmc.evaluate.counting.tiling import Tiling, output_tensors
-from mtmc.evaluate.loading.modules import (
-    candidate_text,
-    construct,
-    draw_inputs,
-    init_inputs,
-    load_module,
-    load_reference,
-)
+from mtmc.evaluate.counting.tiling import Tiling
+from mtmc.evaluate.loading.modules import candidate_text, draw_inputs, load_reference
+from mtmc.evaluate.plain import MalformedError
 from mtmc.evaluate.pool.server import out_of_memory
+from mtmc.outcome import Diagnosis
 from mtmc.task import Task, Variant
 from mtmc.task.tensors import flat_tensors
-
-if TYPE_CHECKING:
-    from mtmc.evaluate.counting.spots import Spots
 
 _CLOSER = Limits(programs=4, work=math.inf)
 """Two programs may lie in one row or column of tiles, and tell nothing of what all of them read; four are spread out."""
@@ -59,47 +53,52 @@ class Counted:
 def count(
     task: Task,
     source: str,
-    autotuned: Mapping[str, int],
-    least_bytes: int,
+    variant: Variant,
+    journal: Journal,
+    folder: str,
+    least_bytes: int = 0,
     secret: int | None = None,
     tiling: Tiling | None = None,
     budget: float = 0.0,
 ) -> Counted | Failure:
-    """Count a candidate's forward in the present folder.
+    """Count a candidate's forward from its journal.
 
-    autotuned: configuration of each autotuned kernel, as the build chose. least_bytes: see `mtmc.evaluate.counting.floor`.
-    secret: for spot checks, None for none of them. tiling, budget: see `mtmc.evaluate.counting.spots`.
-    Returns: a failure where a kernel fails at the full shapes.
+    variant: of the task, at which it was noted. folder: of the process that has noted it. least_bytes: see
+    `mtmc.evaluate.counting.floor`. secret: for spot checks, None for none of them. tiling, budget: see
+    `mtmc.evaluate.counting.spots`.
+    Returns: a failure where a kernel fails, or the journal is none of such a forward.
     Raises: TaskError if the reference fails; EvaluatorError if counting itself cannot work.
     """
-    from mtmc.evaluate.compiling.autotune import pin_autotuners
+    from mtmc.evaluate.counting.replay import Replay
     from mtmc.evaluate.counting.spots import Spots
     from mtmc.evaluate.counting.traffic import fake_tensors
 
-    pin_autotuners(dict(autotuned))
     small = [] if secret is None else _small_inputs(task, tiling, secret)
     spots = None if secret is None else Spots(secret, tiling, flat_tensors(small), budget)
-    with fake_tensors():
-        return _count_candidate(task, source, task.full, least_bytes=least_bytes, spots=spots)
-
-
-def count_small(
-    task: Task, source: str, autotuned: Mapping[str, int], variants: Sequence[Variant]
-) -> Records | Failure:
-    """The records of a candidate's forwards at small shapes, run whole on real inputs, as the check runs them.
-
-    Returns, raises: as `count` does.
-    """
-    from mtmc.evaluate.compiling.autotune import pin_autotuners
-
-    pin_autotuners(dict(autotuned))
-    records: Records = ()
-    for variant in variants:
-        counted = _count_candidate(task, source, variant, exact=True)
-        if isinstance(counted, Failure):
-            return counted
-        records += counted.records
-    return records
+    with fake_tensors() as mode:
+        inputs = flat_tensors(draw_inputs(load_reference(task, variant, Path.cwd()), variant, 0))
+    path = Path.cwd() / f"mtmc_candidate_{variant.label}.py"
+    text = candidate_text(source, variant.constants)
+    sizes = {tensor.untyped_storage()._cdata: int(tensor.untyped_storage().nbytes()) for tensor in inputs}
+    try:
+        replay = Replay(journal, text, path, Path(folder), inputs, mode)
+        records, found = replay.counted(Limits(), spots)
+        if distinct_bytes(unfolded(records), [*sizes.values()]) < SHARE * least_bytes and any(
+            map(_too_few, unfolded(records))
+        ):
+            records, found = replay.counted(_CLOSER, spots)
+        own, copies = parted(records)
+        made, around = cast(Records, tuple(own)), None if copies is None else cast(Records, tuple(copies))
+        return Counted(made, tuple(sizes.values()), around, found)
+    except EvaluatorError:
+        raise
+    except MalformedError as error:
+        message = f"the process of the version tells of a forward that cannot be: {error}"
+        return Failure("crash", Diagnosis("estimate", "BadAnswer", message[:1000]))
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        return Failure("crash", diagnose_exception("estimate", error, str(path), text))
 
 
 def count_forward(
@@ -134,92 +133,6 @@ def _small_inputs(task: Task, tiling: Tiling | None, secret: int) -> list[Any]:
     """The inputs of the small draw; without a tiling those of the small shapes. Raises: TaskError."""
     variant, seed = (task.small, secret) if tiling is None else (tiling.variant, tiling.seed)
     return draw_inputs(load_reference(task, variant, Path.cwd()), variant, seed)
-
-
-def _count_candidate(
-    task: Task,
-    source: str,
-    variant: Variant,
-    exact: bool = False,
-    least_bytes: int = 0,
-    spots: Spots | None = None,
-) -> Counted | Failure:
-    from mtmc.evaluate.compiling.pretended import pretended_gpu, settle
-    from mtmc.evaluate.compiling.pretended_graph import has_graphs
-
-    folder = Path.cwd()
-    path = folder / f"mtmc_candidate_{variant.label}.py"
-    text = candidate_text(source, variant.constants)
-    reference = load_reference(task, variant, folder)
-    arguments = init_inputs(reference, variant, 0)
-    inputs = draw_inputs(reference, variant, 0)
-
-    seen: list[Found] = []
-    weights = _with_data if spots is not None and spots.compares else contextlib.nullcontext
-    state = task.state if spots is not None and spots.compares else None
-
-    def look(launches: Launches, result: Any) -> None:
-        if spots is not None:
-            seen[:] = [spots.look(launches, flat_tensors(inputs), output_tensors(result))]
-
-    def counted(limits: Limits | None) -> tuple[list[Record], list[int]]:
-        with weights(), pretended_gpu(constructing=True):
-            model = construct(module, "ModelNew", arguments, 0, state)
-        settle(model)
-        return _count_call(model, inputs, has_graphs(text), limits, exact, look)
-
-    try:
-        with weights(), pretended_gpu():
-            module = load_module(text, path)
-        records, sizes = counted(None)
-        if distinct_bytes(unfolded(records), sizes) < SHARE * least_bytes and any(map(_too_few, unfolded(records))):
-            records, sizes = counted(_CLOSER)
-        records, copies = parted(records)
-        made, around = cast(Records, tuple(records)), None if copies is None else cast(Records, tuple(copies))
-        return Counted(made, tuple(sizes), around, *seen)
-    except EvaluatorError:
-        raise
-    except Exception as error:
-        if out_of_memory(error):
-            raise
-        return Failure("crash", diagnose_exception("estimate", error, str(path), text))
-
-
-def _with_data() -> Any:
-    """What is made in here has memory, also where other tensors are fake."""
-    from torch._subclasses.fake_tensor import unset_fake_temporarily
-
-    return unset_fake_temporarily()
-
-
-def _count_call(
-    model: Any,
-    inputs: Sequence[Any],
-    graphs: bool,
-    limits: Limits | None,
-    exact: bool,
-    after: Callable[[Launches, Any], None],
-) -> tuple[list[Record], list[int]]:
-    """(records, bytes of each storage of the inputs) of a call of a version that takes itself to be on a GPU.
-
-    graphs: whether it may capture some; its first call, which does, is then made and not counted.
-    after: see `count_forward`.
-    """
-    from mtmc.evaluate.compiling.pretended import pretended_gpu
-    from mtmc.evaluate.compiling.pretended_graph import Journal
-
-    log: list[Record] = []
-    journal = Journal(log, lambda noted, graph: noted.append({"graph": graph}))
-
-    def forward(*given: Any) -> Any:
-        with pretended_gpu(journal=journal):
-            if graphs:
-                model(*given)
-                log.clear()
-            return model(*given)
-
-    records, sizes, _ = count_forward(forward, inputs, limits, exact, log, after)
-    return records, sizes
 
 
 def _too_few(record: Record) -> bool:

@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,26 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Launched:
+    """A launch as the host has asked for it. bound: every argument by name. size: of the grid, x, y, z.
+
+    function: see `mtmc.evaluate.loading.jitted.digest`.
+    """
+
+    jitted: Any
+    bound: Mapping[str, Any]
+    size: tuple[int, int, int]
+    num_warps: int
+    num_stages: int
+    function: str = ""
+
+    @property
+    def tensors(self) -> list[Any]:
+        """Tensors among the arguments, those of descriptors too."""
+        return flat_tensors([getattr(v, "base", v) if not _is_tensor(v) else v for v in self.bound.values()])
+
+
+@dataclass(frozen=True)
 class Sampled:
     """A launch that was counted, and its record. tallies: of the programs that were run, by index."""
 
@@ -69,75 +89,62 @@ class Launches:
     @contextlib.contextmanager
     def intercept(self) -> Iterator[None]:
         """Catch launches while open; autotuned kernels take their first configuration."""
-        from triton.runtime.autotuner import Autotuner
-        from triton.runtime.jit import JITFunction
 
-        from mtmc.evaluate.compiling.autotune import pin_autotuners
+        def launch(jitted: Any, args: Any, kwargs: Any, grid: Any, original: Any) -> None:
+            launched = launched_as(self.parts, jitted, args, kwargs, grid, hooks=not self.exact)
+            if self.exact:
+                self.log.append(
+                    self._exactly(launched, lambda: original(jitted, *args, grid=launched.size, warmup=False, **kwargs))
+                )
+            else:
+                self.log.append(self.sample(launched))
 
-        function = self.parts.InterpretedFunction
-        kept = [
-            (function, "run", function.run),
-            (JITFunction, "run", JITFunction.run),
-            (Autotuner, "run", Autotuner.run),
-        ]
+        with intercepted(self.parts, launch), patched_language(self.parts):
+            yield
 
-        def run(jitted: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
-            if not warmup:
-                self.launch(jitted, args, kwargs, grid, kept[0][2])
+    def sample(self, launched: Launched) -> Record:
+        """Count one launch, whose record this is, from some of its programs."""
+        record = self._begun(launched)
+        program = Program(
+            self.parts,
+            self.meter,
+            launched.jitted,
+            dict(launched.bound),
+            constexprs_of(self.parts, launched.jitted),
+            launched.size,
+        )
+        with self.meter.installed():
+            tallies = self._tallies(program) if math.prod(launched.size) else {}
+            record.update(self.summarized(program, tallies))
+        self.sampled.append(Sampled(record, program, tallies))
+        return record
 
-        def refuse(jitted: Any, *args: Any, **kwargs: Any) -> None:
-            raise EvaluatorError(
-                f"kernel {jitted.__name__} was decorated without interpretation; set TRITON_INTERPRET=1 before the "
-                "file that defines it is loaded"
-            )
+    def _exactly(self, launched: Launched, run: Callable[[], None]) -> Record:
+        record = self._begun(launched)
+        self.meter.maps.clear()
+        tally = self.meter.start(math.inf)
+        self.paused.append(True)
+        with self.meter.installed():
+            run()
+        self.paused.pop()
+        record.update(self._exact(tally, record["programs"]))
+        return record
 
-        function.run, JITFunction.run = run, refuse
-        if Autotuner.run.__module__ == Autotuner.__module__:  # nobody has pinned a configuration yet
-            pin_autotuners({})
-        try:
-            with patched_language(self.parts):
-                yield
-        finally:
-            for owner, name, original in kept:
-                setattr(owner, name, original)
-
-    def launch(self, jitted: Any, args: Any, kwargs: Any, grid: Any, original: Any) -> None:
-        """Count one launch."""
-        names = inspect.getfullargspec(jitted.fn)
-        named = {k: v for k, v in kwargs.items() if k in names.args or k in names.kwonlyargs}
-        bound = inspect.getcallargs(jitted.fn, *args, **named)
-        for hook in () if self.exact else jitted.pre_run_hooks:  # exactly: the original run calls them
-            hook(*args, **kwargs)
-        constexprs = set(self.parts.GridExecutor(jitted.fn, jitted.arg_names, grid).constexprs)
-        values = {**bound, **kwargs}
-        size = tuple(int(n) for n in (grid(values) if callable(grid) else grid))
-        size += (1,) * (3 - len(size))
-        record: Record = {
-            "kernel": jitted.__name__,
-            "grid": list(size),
-            "programs": math.prod(size),
-            "constexprs": {n: _plain(v) for n, v in bound.items() if n in constexprs},
-            "num_warps": int(kwargs.get("num_warps", 4)),
-            "num_stages": int(kwargs.get("num_stages", 3)),
-            "arguments": {n: as_text(described(v)) for n, v in bound.items()},
-        }
-        for tensor in flat_tensors([getattr(v, "base", v) if not _is_tensor(v) else v for v in bound.values()]):
+    def _begun(self, launched: Launched) -> Record:
+        """What a launch is, without what it comes to."""
+        fixed = constexprs_of(self.parts, launched.jitted)
+        for tensor in launched.tensors:
             self.storages.number(tensor)
-        if self.exact:
-            self.meter.maps.clear()
-            tally = self.meter.start(math.inf)
-            self.paused.append(True)
-            with self.meter.installed():
-                original(jitted, *args, grid=size, warmup=False, **kwargs)
-            self.paused.pop()
-            record.update(self._exact(tally, record["programs"]))
-        else:
-            program = Program(self.parts, self.meter, jitted, bound, constexprs, size)
-            with self.meter.installed():
-                tallies = self._tallies(program) if math.prod(size) else {}
-                record.update(self.summarized(program, tallies))
-            self.sampled.append(Sampled(record, program, tallies))
-        self.log.append(record)
+        return {
+            "kernel": launched.jitted.__name__,
+            "grid": list(launched.size),
+            "programs": math.prod(launched.size),
+            "constexprs": {n: _plain(v) for n, v in launched.bound.items() if n in fixed},
+            "num_warps": launched.num_warps,
+            "num_stages": launched.num_stages,
+            "arguments": {n: as_text(described(v)) for n, v in launched.bound.items()},
+            "function": launched.function,
+        }
 
     def _tallies(self, program: Program) -> dict[int, Tally]:
         """What programs of each part of the grid (interior, last row, last column, ...) do, by index."""
@@ -222,6 +229,61 @@ class Launches:
             record[name] /= max(1, programs)
         record["dots_most"] = record["dots"]
         return record | {"program_read": 0, "window_read": {}, "sampled": programs}
+
+
+def launched_as(parts: Any, jitted: Any, args: Any, kwargs: Any, grid: Any, hooks: bool = True) -> Launched:
+    """A launch from what the host has called it with. hooks: whether to call what the kernel has to run before each."""
+    names = inspect.getfullargspec(jitted.fn)
+    named = {k: v for k, v in kwargs.items() if k in names.args or k in names.kwonlyargs}
+    bound = inspect.getcallargs(jitted.fn, *args, **named)
+    for hook in jitted.pre_run_hooks if hooks else ():
+        hook(*args, **kwargs)
+    size = tuple(int(n) for n in (grid({**bound, **kwargs}) if callable(grid) else grid))
+    x, y, z = size + (1,) * (3 - len(size))
+    return Launched(jitted, bound, (x, y, z), int(kwargs.get("num_warps", 4)), int(kwargs.get("num_stages", 3)))
+
+
+def constexprs_of(parts: Any, jitted: Any) -> set[str]:
+    """Names of a kernel's arguments that are constants to the compiler."""
+    return set(parts.GridExecutor(jitted.fn, jitted.arg_names, ()).constexprs)
+
+
+@contextlib.contextmanager
+def intercepted(parts: Any, launch: Callable[[Any, Any, Any, Any, Any], None]) -> Iterator[None]:
+    """While open, `launch(jitted, args, kwargs, grid, original)` takes the place of running interpreted kernels.
+
+    original: what runs one. Autotuned kernels take their first configuration, where none has been pinned.
+    """
+    from triton.runtime.autotuner import Autotuner
+    from triton.runtime.jit import JITFunction
+
+    from mtmc.evaluate.compiling.autotune import pin_autotuners
+
+    function = parts.InterpretedFunction
+    kept = [
+        (function, "run", function.run),
+        (JITFunction, "run", JITFunction.run),
+        (Autotuner, "run", Autotuner.run),
+    ]
+
+    def run(jitted: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> None:
+        if not warmup:
+            launch(jitted, args, kwargs, grid, kept[0][2])
+
+    def refuse(jitted: Any, *args: Any, **kwargs: Any) -> None:
+        raise EvaluatorError(
+            f"kernel {jitted.__name__} was decorated without interpretation; set TRITON_INTERPRET=1 before the "
+            "file that defines it is loaded"
+        )
+
+    function.run, JITFunction.run = run, refuse
+    if Autotuner.run.__module__ == Autotuner.__module__:  # nobody has pinned a configuration yet
+        pin_autotuners({})
+    try:
+        yield
+    finally:
+        for owner, name, original in kept:
+            setattr(owner, name, original)
 
 
 def _doublings(total: int) -> list[int]:

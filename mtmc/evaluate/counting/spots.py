@@ -33,6 +33,7 @@ from mtmc.evaluate.counting.contents import (
 from mtmc.evaluate.counting.cuda_graph import unfolded
 from mtmc.evaluate.counting.demanded import FILLED, Writers, is_raised
 from mtmc.evaluate.counting.launches import Launches, Sampled
+from mtmc.evaluate.counting.storages import flat
 from mtmc.evaluate.counting.tally import Record, Tally
 from mtmc.evaluate.counting.tiling import Tiling
 from mtmc.evaluate.interpreter.interpreter import bf16_to_f32
@@ -109,7 +110,7 @@ class Spots:
     def _known(self, launches: Launches, inputs: Sequence[Any]) -> dict[int, Content]:
         """What lies in storages before anything is written, by number."""
         storages = launches.storages
-        known: dict[int, Content] = {n: Whole(as_array(_flat(tensor))) for n, tensor in storages.real.items()}
+        known: dict[int, Content] = {n: Whole(as_array(flat(tensor))) for n, tensor in storages.real.items()}
         for record in unfolded(launches.log):
             value = FILLED.get(str(record.get("op")).rpartition(".")[2])
             kind = "uint16" if value == 0 and record["dtype"] == "bfloat16" else record.get("dtype")
@@ -232,14 +233,6 @@ def _read(tally: Tally) -> float:
 def _cost(record: Record) -> float:
     """What a launch comes to, as one number, to say whether one count of it is above another."""
     return max(record["sector_read"] + record["sector_written"], record["alu_ops"] / 8, record["dot_flops"] / 256)
-
-
-def _flat(tensor: Any) -> Any:
-    """All of a real tensor's storage, in its dtype."""
-    import torch
-
-    count = int(tensor.untyped_storage().nbytes()) // int(tensor.element_size())
-    return torch.as_strided(tensor.detach(), (count,), (1,), 0)
 
 
 def _as_floats(values: Array, dtype: Any) -> Array | None:

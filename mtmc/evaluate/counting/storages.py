@@ -80,3 +80,18 @@ def tensor_bytes(tensor: Any) -> int:
     """Bytes a tensor's elements occupy; an expanded dimension (stride 0) is there once."""
     sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride != 0 or size == 0]
     return int(math.prod(sizes)) * int(tensor.element_size())
+
+
+def flat(tensor: Any) -> Any:
+    """All of a real tensor's storage, in its dtype."""
+    import torch
+
+    count = int(tensor.untyped_storage().nbytes()) // int(tensor.element_size())
+    return torch.as_strided(tensor.detach(), (count,), (1,), 0)
+
+
+def as_bytes(tensor: Any) -> Any:
+    """A flat real tensor as uint8."""
+    import torch
+
+    return tensor.view(torch.uint8)

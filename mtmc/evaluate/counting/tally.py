@@ -67,6 +67,7 @@ class LaunchRecord(TypedDict):
     num_warps: int
     num_stages: int
     arguments: dict[str, str]
+    function: str
     sampled: int
     reads: list[tuple[int, int]]
     writes: list[tuple[int, int]]

@@ -6,7 +6,7 @@ The records' fields are in `mtmc.evaluate.counting.traffic`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mtmc.evaluate.counting.prices import product_flops
@@ -16,6 +16,7 @@ from mtmc.task.tensors import flat_tensors
 
 _ONE_KERNEL = {"rms_norm": "aten._fused_rms_norm", "scaled_dot_product_attention": "aten.scaled_dot_product_attention"}
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+ROUTINES = (*_ONE_KERNEL, *_RECURRENT)
 """Functions that are one library call on a GPU where CPU tensors make them many ops."""
 
 # (kernels, further reads of the input, further writes and reads of an intermediate of its size), from ATen's sources:
@@ -41,8 +42,17 @@ an H100."""
 _WRITE_ONLY = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_")
 
 
-def torch_modes(storages: Storages, log: list[Record], paused: list[bool]) -> tuple[Any, Any]:
-    """The two modes of a counted forward: one sees the ops, the other the calls and addresses asked for."""
+Noting = Callable[[Any, Any, Any, Any, Storages], Record | None]
+
+
+def torch_modes(
+    storages: Storages, log: list[Record], paused: list[bool], op: Noting | None = None, call: Noting | None = None
+) -> tuple[Any, Any]:
+    """The two modes of a counted forward: one sees the ops, the other the calls and addresses asked for.
+
+    op, call: what goes into the log for either, given the op or the call's name, its arguments, result, and the storages;
+        their records where nothing else is asked for.
+    """
     import torch
     from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -51,7 +61,7 @@ def torch_modes(storages: Storages, log: list[Record], paused: list[bool]) -> tu
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             result = _run(func, args, kwargs or {}, storages)
             if not paused and func.namespace != "prim":
-                record = _op_record(func, args, kwargs or {}, result, storages)
+                record = (op or op_record)(func, args, kwargs or {}, result, storages)
                 if record is not None:
                     log.append(record)
             return result
@@ -61,14 +71,16 @@ def torch_modes(storages: Storages, log: list[Record], paused: list[bool]) -> tu
             if storages.fake and func is torch.Tensor.data_ptr:
                 return storages.address(args[0])
             name = getattr(func, "__name__", "").partition(".")[0]  # of an overload: "lstm.input"
-            if paused or name not in (*_ONE_KERNEL, *_RECURRENT):
+            if paused or name not in ROUTINES:
                 return func(*args, **(kwargs or {}))
             paused.append(True)
             try:
                 result = func(*args, **(kwargs or {}))
             finally:
                 paused.pop()
-            log.append(_call_record(name, args, kwargs or {}, result, storages))
+            record = (call or call_record)(name, args, kwargs or {}, result, storages)
+            if record is not None:
+                log.append(record)
             return result
 
     return Ops(), Calls()
@@ -86,19 +98,29 @@ def _run(func: Any, args: Any, kwargs: Any, storages: Storages) -> Any:
     return func(*args, **kwargs)
 
 
-def _op_record(func: Any, args: Any, kwargs: Any, result: Any, storages: Storages) -> Record | None:
-    """Record of one dispatched op, or None where a GPU would run nothing."""
+def touched(func: Any, args: Any, kwargs: Any, result: Any, storages: Storages) -> tuple[list[Any], list[Any]] | None:
+    """Tensors that a dispatched op writes into, and those that it makes; None where a GPU would run nothing."""
     inputs, outputs = flat_tensors((args, kwargs)), flat_tensors(result)
-    schema = func._schema
-    written = mutated(schema, args, kwargs)
+    written = mutated(func._schema, args, kwargs)
     owned = {storages.number(t) for t in inputs}
     fresh = [t for t in outputs if storages.number(t) not in owned]
-    name = str(func._schema.name).replace("::", ".")
-    base = name.rpartition(".")[2]
+    base = str(func._schema.name).rpartition("::")[2]
     if not written and (not fresh or base.startswith(("empty", "new_empty"))):
         return None
     if base.rstrip("_") in ("resize", "set") or base in ("_local_scalar_dense", "lift_fresh"):
         return None
+    return written, fresh
+
+
+def op_record(func: Any, args: Any, kwargs: Any, result: Any, storages: Storages) -> Record | None:
+    """Record of one dispatched op, or None where a GPU would run nothing."""
+    found = touched(func, args, kwargs, result, storages)
+    if found is None:
+        return None
+    written, fresh = found
+    inputs, schema = flat_tensors((args, kwargs)), func._schema
+    name = str(schema.name).replace("::", ".")
+    base = name.rpartition(".")[2]
     write_only = {id(t) for t in written} if base in _WRITE_ONLY or schema.overload_name.endswith("out") else set()
     record = _record(name, [t for t in inputs if id(t) not in write_only], [*written, *fresh], storages)
     products = product_flops(func, args, kwargs, result)
@@ -134,7 +156,7 @@ def _count_lookup(record: Record, inputs: Sequence[Any], outputs: Sequence[Any],
     record["reads"] = [[n, size - spared if n == number else size] for n, size in record["reads"]]
 
 
-def _call_record(name: str, args: Any, kwargs: Any, result: Any, storages: Storages) -> Record:
+def call_record(name: str, args: Any, kwargs: Any, result: Any, storages: Storages) -> Record:
     """Record of a call that is one library routine on a GPU."""
     inputs, outputs = flat_tensors((args, kwargs)), flat_tensors(result)
     record = _record(_ONE_KERNEL.get(name, f"aten.{name}"), inputs, outputs, storages)

@@ -11,6 +11,9 @@ and `exact=True` every program runs with its data, at small shapes: what the sam
 The budget of a launch is counted in interpreter operations, not in seconds, so the records of a forward are the same
 on every machine.
 
+A candidate's host code runs in another process than its kernels: `noting` writes a `journal` there, and `replay` counts it
+with what is here. `count_traffic` does both at once, for forwards that are trusted.
+
 `torch_ops` and `launches` make the records; `program` runs a program instance, `meter` counts its operations into a
 `tally`, `sample` says which programs run.
 
@@ -21,7 +24,8 @@ Records, in launch order, plain JSON. Bytes and operations are totals over the g
     a Triton launch: {"kernel", "grid", "programs", "bytes_read", "bytes_written", "unique_read", "unique_written",
                       "sector_read", "sector_written", "hot_read", "program_read", "window_read", "flops", "dot_flops",
                       "dots", "dots_most", "dot_precision", "dot_dtype", "dot_shape", "kinds", "alu_ops", "rounds",
-                      "atomics", "constexprs", "num_warps", "num_stages", "arguments", "sampled", "reads", "writes"}
+                      "atomics", "constexprs", "num_warps", "num_stages", "arguments", "function", "sampled", "reads",
+                      "writes"}
 
     strided_read: bytes of inputs whose rows run across the output's, so that a warp reads scattered sectors.
     dims: [batch, M, N, K] of a matrix product, [groups, M, N, K, taps] of a convolution as one, [rows, length, stride]
@@ -36,6 +40,7 @@ Records, in launch order, plain JSON. Bytes and operations are totals over the g
         floating numbers are rounded to.
     alu_ops: issue slots outside the tensor cores, elements x the weights of `mtmc.evaluate.counting.slots`.
     arguments: of the launch, as texts, see `mtmc.evaluate.compiling.launched`.
+    function: of which text it is a launch, see `mtmc.evaluate.loading.jitted.digest`.
     rounds: batches of loads that one program waits for one after another.
     reads, writes: [[storage, unique bytes]], a storage having the same number in all records of a forward.
 """
@@ -83,7 +88,6 @@ def count_traffic(
     `Limits.program_work`; whatever the forward itself raises.
     """
     import torch
-    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
     parts = interpreter_parts()
     storages = Storages(fake=not exact)
@@ -91,15 +95,23 @@ def count_traffic(
     paused: list[bool] = []  # not empty while what torch runs is part of something already counted
     launches = Launches(parts, storages, log, limits or Limits(), exact, paused)
     ops = torch_modes(storages, log, paused)
+    with shapes_alone(), torch.no_grad(), launches.intercept(), ops[0], ops[1]:
+        forward(*inputs)
+        if after is not None:
+            paused.append(True)
+            after(launches)
+    return log
+
+
+@contextlib.contextmanager
+def shapes_alone() -> Iterator[None]:
+    """Raises: UncountableError where what runs inside asks for a value that a fake tensor does not have."""
+    from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+
     try:
-        with torch.no_grad(), launches.intercept(), ops[0], ops[1]:
-            forward(*inputs)
-            if after is not None:
-                paused.append(True)
-                after(launches)
+        yield
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise UncountableError(
             f"the forward reads a tensor's values on the host ({error}), which has none when only shapes are run; "
             "compute it on the device, or pass it as an argument"
         ) from error
-    return log

@@ -40,14 +40,24 @@ def remember(path: Path, text: str) -> None:
 
 def hold(path: Path, text: str) -> None:
     """Hold whatever Triton reads from the file to a text. Raises: SyntaxError or ValueError if the text is no Python."""
+    _executed[str(path)] = functions_in(parse(text))
+    if "triton" in text:
+        _watch()
+
+
+def function_of(code: types.CodeType) -> ast.FunctionDef | None:
+    """The function of a remembered file that a code object was made of; None for one of no such file."""
+    return _executed.get(code.co_filename, {}).get((code.co_name, code.co_firstlineno))
+
+
+def functions_in(tree: ast.Module) -> dict[tuple[str, int], ast.FunctionDef]:
+    """The functions of a file, wherever they stand, by name and first line, as code objects have them."""
     found: dict[tuple[str, int], ast.FunctionDef] = {}
-    for node in ast.walk(parse(text)):
+    for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
             found[node.name, first] = node
-    _executed[str(path)] = found
-    if "triton" in text:
-        _watch()
+    return found
 
 
 @functools.cache

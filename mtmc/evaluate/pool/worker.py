@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -108,33 +108,48 @@ class Pool:
         arguments: Mapping[str, Any],
         timeout_s: float | None = None,
         profile: Profile | None = None,
+        folder: Path | None = None,
+        readable: Sequence[Path] = (),
     ) -> JobResult[Answer]:
         """Run one job and wait for its end; blocks while all workers are busy.
 
         function: of a module, with types that can be resolved. What is not of the type it returns is no answer: "crash".
         profile: "candidate" for a job that starts no process and compiles nothing; None: the pool's own.
+        folder: an empty one in the pool's (`folder_for`), which the job has as its own, and leaves behind; None: one that
+            goes with it. readable: what it may read besides what the pool's jobs may.
 
         Raises: TaskError as the job raised it; EvaluatorError if the workers cannot be started or the job's own code
         (not a candidate) failed.
         """
         with self._slots:
             self._running_server()
-            folder = tempfile.mkdtemp(prefix="job-", dir=self._folder)
-            try:
-                order = self._order(function, arguments, folder, profile)
+            with contextlib.nullcontext(folder) if folder is not None else self.folder_for() as own:
+                order = self._order(function, arguments, str(own), profile, readable)
                 return _read(function, self._run_once(order, timeout_s or self._settings.timeout_s))
-            finally:
-                remove_tree(folder)
+
+    @contextlib.contextmanager
+    def folder_for(self) -> Iterator[Path]:
+        """A folder for a job, and for those who read what it leaves there, while this is open."""
+        folder = tempfile.mkdtemp(prefix="job-", dir=self._folder)
+        try:
+            yield Path(folder)
+        finally:
+            remove_tree(folder)
 
     def _order(
-        self, function: Callable[..., Any], arguments: Mapping[str, Any], folder: str, profile: Profile | None
+        self,
+        function: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        folder: str,
+        profile: Profile | None,
+        more: Sequence[Path],
     ) -> Order:
         """A job and what it may use. A candidate has nothing to compile, so it cannot spoil what others have compiled."""
         settings = self._settings
         profile = profile or settings.profile
         cache = settings.environment.get("TRITON_CACHE_DIR", os.path.join(self._folder, "triton"))
         writable = (folder,) if profile == "candidate" else (folder, cache, *map(str, settings.writable))
-        name, readable = name_of(function), tuple(map(str, settings.readable))
+        name, readable = name_of(function), tuple(map(str, (*settings.readable, *more)))
         return Order(name, dict(arguments), folder, profile, settings.memory_mib, settings.gpu, writable, readable)
 
     def close(self) -> None:
