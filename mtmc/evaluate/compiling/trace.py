@@ -254,7 +254,7 @@ class Trace:
             (x, y, z),
             {n: described(v) for n, v in values.items() if n not in constexprs},
             {n: described(v) for n, v in values.items() if n in constexprs},
-            "" if self.for_gpu else digest(function_described(jitted)),
+            digest(function_described(jitted)),
         )
 
     def _index(self, line: int | None, compiled: Any) -> int:
