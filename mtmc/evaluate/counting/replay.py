@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mtmc.evaluate.counting.spots import Spots
 
 
-_UNCHECKED = re.compile(r"unsafe|sparse|from_file|^set_|^_")
+_UNCHECKED = re.compile(r"unsafe|sparse|from_file|^set_|nested|quantize|pack|mkldnn|cslt")
 """Ops that are not run on data that others have chosen: they may take it for what it is not."""
 
 
