@@ -31,6 +31,7 @@ from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.count import Counted, count
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.floor import Floor, floor, least_bits, unpriced
+from mtmc.evaluate.counting.journal import DATA
 from mtmc.evaluate.counting.noting import note
 from mtmc.evaluate.counting.refusals import other_launches, too_long
 from mtmc.evaluate.counting.upstream import short_of
@@ -186,13 +187,15 @@ class LabEvaluator(Evaluator):
         self, request: EvaluationRequest, variant: Variant, pinned: Mapping[str, Any], asked: Mapping[str, Any]
     ) -> Counted | Outcome:
         """Count a version's forward, in two processes: one runs its host code, the other one its kernels."""
-        with self._check.folder_for() as folder:
+        with self._check.folder_for() as folder, self._check.folder_for() as other:
             noting = {**pinned, "variant": variant, "with_data": asked.get("tiling") is not None}
             journal = self._job(self._check, "estimate", note, request, noting, "candidate", folder=folder)
             if isinstance(journal, Outcome):
                 return journal
-            counting = {**asked, "variant": variant, "journal": journal, "folder": str(folder)}
-            return self._job(self._check, "estimate", count, request, counting, "candidate", readable=(folder,))
+            if journal.known:
+                (folder / DATA).replace(other / DATA)
+            counting = {**asked, "variant": variant, "journal": journal}
+            return self._job(self._check, "estimate", count, request, counting, "candidate", folder=other)
 
     def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
         """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
@@ -313,13 +316,13 @@ class LabEvaluator(Evaluator):
         request: EvaluationRequest,
         arguments: Mapping[str, Any],
         profile: Profile | None = None,
-        **folders: Any,
+        folder: Path | None = None,
     ) -> Passed | Outcome:
         """The value of one gate's job, or the outcome of a version that fails in it.
 
-        profile: None: the pool's. folders: see `Pool.run`.
+        profile: None: the pool's. folder: see `Pool.run`.
         """
         version = {"task": request.task, "source": request.source}
-        result = pool.run(function, {**version, **arguments}, profile=profile, **folders)
+        result = pool.run(function, {**version, **arguments}, profile=profile, folder=folder)
         _log.debug("%s of a version of %s: %s in %.2f s", stage, request.task.name, result.status, result.seconds)
         return taken(stage, result, request.source, self._settings.timeout_s, self._settings.memory_mib)

@@ -55,17 +55,15 @@ def count(
     source: str,
     variant: Variant,
     journal: Journal,
-    folder: str,
     least_bytes: int = 0,
     secret: int | None = None,
     tiling: Tiling | None = None,
     budget: float = 0.0,
 ) -> Counted | Failure:
-    """Count a candidate's forward from its journal.
+    """Count a candidate's forward from its journal, whose data lies in the present folder.
 
-    variant: of the task, at which it was noted. folder: of the process that has noted it. least_bytes: see
-    `mtmc.evaluate.counting.floor`. secret: for spot checks, None for none of them. tiling, budget: see
-    `mtmc.evaluate.counting.spots`.
+    variant: of the task, at which it was noted. least_bytes: see `mtmc.evaluate.counting.floor`. secret: for spot checks,
+    None for none of them. tiling, budget: see `mtmc.evaluate.counting.spots`.
     Returns: a failure where a kernel fails, or the journal is none of such a forward.
     Raises: TaskError if the reference fails; EvaluatorError if counting itself cannot work.
     """
@@ -81,7 +79,7 @@ def count(
     text = candidate_text(source, variant.constants)
     sizes = {tensor.untyped_storage()._cdata: int(tensor.untyped_storage().nbytes()) for tensor in inputs}
     try:
-        replay = Replay(journal, text, path, Path(folder), inputs, mode)
+        replay = Replay(journal, text, path, inputs, mode)
         records, found = replay.counted(Limits(), spots)
         if distinct_bytes(unfolded(records), [*sizes.values()]) < SHARE * least_bytes and any(
             map(_too_few, unfolded(records))

@@ -15,7 +15,7 @@ from typing import Any
 from mtmc.evaluate.loading.jitted import Jitted
 
 DATA = "mtmc_journal_data"
-"""File in the folder of the process that notes: what is known of storages, one after another."""
+"""File in the folder of the processes that note and that count: what is known of storages, one after another."""
 
 
 @dataclass(frozen=True)

@@ -37,12 +37,12 @@ _UNCHECKED = re.compile(r"unsafe|sparse|from_file|^set_|nested|quantize|pack|mkl
 class Replay:
     """What counts one journal.
 
-    text, path: of the version, of which kernels are made. folder: where the journal's data lies. inputs: tensors of the
-    forward, fake ones of `mode`.
+    text, path: of the version, of which kernels are made; beside it lies the journal's data. inputs: tensors of the forward,
+    fake ones of `mode`.
     Raises: MalformedError where the journal is none of such a forward.
     """
 
-    def __init__(self, journal: Journal, text: str, path: Path, folder: Path, inputs: list[Any], mode: Any) -> None:
+    def __init__(self, journal: Journal, text: str, path: Path, inputs: list[Any], mode: Any) -> None:
         self._journal, self._inputs, self._mode = journal, inputs, mode
         self._parts, self._storages = interpreter_parts(), Storages(fake=True)
         self._kernels = Kernels(self._parts, text, str(path), path.stem)
@@ -55,7 +55,7 @@ class Replay:
         for size in journal.storages[len(held) :]:
             self._values.add(size)
         for known in journal.known:
-            self._know(known, folder / DATA, len(held))
+            self._know(known, path.with_name(DATA), len(held))
         self._ops = {at: self._op(each) for at, each in enumerate(journal.entries) if not isinstance(each, Asked)}
 
     def counted(self, limits: Limits, spots: Spots | None) -> tuple[list[Record], Found]:

@@ -19,7 +19,7 @@ import subprocess
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -109,14 +109,12 @@ class Pool:
         timeout_s: float | None = None,
         profile: Profile | None = None,
         folder: Path | None = None,
-        readable: Sequence[Path] = (),
     ) -> JobResult[Answer]:
         """Run one job and wait for its end; blocks while all workers are busy.
 
         function: of a module, with types that can be resolved. What is not of the type it returns is no answer: "crash".
         profile: "candidate" for a job that starts no process and compiles nothing; None: the pool's own.
-        folder: an empty one in the pool's (`folder_for`), which the job has as its own, and leaves behind; None: one that
-            goes with it. readable: what it may read besides what the pool's jobs may.
+        folder: one in the pool's (`folder_for`), which it has as its own and leaves behind; None: one that goes with it.
 
         Raises: TaskError as the job raised it; EvaluatorError if the workers cannot be started or the job's own code
         (not a candidate) failed.
@@ -124,7 +122,7 @@ class Pool:
         with self._slots:
             self._running_server()
             with contextlib.nullcontext(folder) if folder is not None else self.folder_for() as own:
-                order = self._order(function, arguments, str(own), profile, readable)
+                order = self._order(function, arguments, str(own), profile)
                 return _read(function, self._run_once(order, timeout_s or self._settings.timeout_s))
 
     @contextlib.contextmanager
@@ -142,14 +140,13 @@ class Pool:
         arguments: Mapping[str, Any],
         folder: str,
         profile: Profile | None,
-        more: Sequence[Path],
     ) -> Order:
         """A job and what it may use. A candidate has nothing to compile, so it cannot spoil what others have compiled."""
         settings = self._settings
         profile = profile or settings.profile
         cache = settings.environment.get("TRITON_CACHE_DIR", os.path.join(self._folder, "triton"))
         writable = (folder,) if profile == "candidate" else (folder, cache, *map(str, settings.writable))
-        name, readable = name_of(function), tuple(map(str, (*settings.readable, *more)))
+        name, readable = name_of(function), tuple(map(str, settings.readable))
         return Order(name, dict(arguments), folder, profile, settings.memory_mib, settings.gpu, writable, readable)
 
     def close(self) -> None:
