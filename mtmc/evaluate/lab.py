@@ -9,6 +9,7 @@ compared at small shapes and work is counted at the full ones, so a version that
 from __future__ import annotations
 
 import array
+import contextlib
 import logging
 import secrets
 import threading
@@ -192,7 +193,7 @@ class LabEvaluator(Evaluator):
             journal = self._job(self._check, "estimate", note, request, noting, "candidate", folder=folder)
             if isinstance(journal, Outcome):
                 return journal
-            if journal.known:
+            with contextlib.suppress(OSError):  # none is there, whatever the journal says: the count tells
                 (folder / DATA).replace(other / DATA)
             counting = {**asked, "variant": variant, "journal": journal}
             return self._job(self._check, "estimate", count, request, counting, "candidate", folder=other)

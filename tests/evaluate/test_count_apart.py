@@ -119,8 +119,12 @@ SAYS_ANOTHER_CONSTANT = """
         if type(each).__name__ == "Asked":
             each.kernel.values["part"]["function"]["values"]["SCALE"]["constexpr"] = 0.0
 """
+TELLS_OF_DATA_THAT_IS_NOT_THERE = """
+    noting = sys.modules["mtmc.evaluate.counting.noting"]
+    noting._Notes._known = lambda notes: (noting.Known(1, "float32", 0, 64),)
+"""
 NO_EFFECT = [("before", PATCHES_THE_METER), ("after", EDITS_RECORDS_IN_FRAMES), ("before", LOSES_STORAGES)]
-REFUSED = [("after", SHRINKS_STORAGES), ("before", ANSWERS_BY_ITSELF)]
+REFUSED = [("after", SHRINKS_STORAGES), ("before", ANSWERS_BY_ITSELF), ("before", TELLS_OF_DATA_THAT_IS_NOT_THERE)]
 OTHER_LAUNCHES = [("after", LAUNCHES_LESS), ("after", SAYS_ANOTHER_CONSTANT)]
 
 
