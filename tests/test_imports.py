@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import networkx
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -57,6 +58,43 @@ def upward(sources: dict[str, str], listed: dict[str, int]) -> list[str]:
     ]
 
 
+def mentioned(tree: ast.AST) -> set[str]:
+    """Every name that is imported, also for a type checker alone."""
+    froms = {f"{n.module}.{a.name}" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
+    return froms | {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+
+
+def circles(sources: dict[str, str], packages: set[str]) -> list[list[str]]:
+    """Files that import each other, round about too. What is taken from a package counts for the file that it comes from."""
+    names = {module: mentioned(ast.parse(source)) for module, source in sources.items()}
+    handed_on = {f"{package}.{name.rpartition('.')[2]}": name for package in packages for name in names[package]}
+
+    def file_of(name: str) -> str:
+        for _ in handed_on:
+            if name not in handed_on or name in sources.keys() - packages:
+                break
+            name = handed_on[name]
+        return name if name in sources else name.rpartition(".")[0]
+
+    drawn = networkx.DiGraph(
+        (module, found)
+        for module in sources.keys() - packages
+        for name in names[module]
+        if (found := file_of(name)) in sources.keys() - packages - {module}
+    )
+    return sorted(sorted(each) for each in networkx.strongly_connected_components(drawn) if len(each) > 1)
+
+
+@pytest.fixture(scope="module")
+def there() -> tuple[dict[str, str], set[str]]:
+    """The text of each module of mtmc, and which of them are packages."""
+    files = {path: path.relative_to(ROOT).with_suffix("") for path in (ROOT / "mtmc").rglob("*.py")}
+    sources = {".".join(name.parts).removesuffix(".__init__"): path.read_text() for path, name in files.items()}
+    return sources, {
+        ".".join(name.parts).removesuffix(".__init__") for name in files.values() if name.name == "__init__"
+    }
+
+
 @pytest.fixture(scope="module")
 def listed() -> dict[str, int]:
     return ranks((ROOT / "ARCHITECTURE.md").read_text())
@@ -70,10 +108,23 @@ def test_every_package_is_in_the_list(listed: dict[str, int]) -> None:
         assert path.is_dir() or path.with_suffix(".py").exists(), name
 
 
-def test_imports_point_upward_in_the_list(listed: dict[str, int]) -> None:
-    files = {path: path.relative_to(ROOT).with_suffix("") for path in (ROOT / "mtmc").rglob("*.py")}
-    sources = {".".join(name.parts).removesuffix(".__init__"): path.read_text() for path, name in files.items()}
-    assert not upward(sources, listed)
+def test_imports_point_upward_in_the_list(listed: dict[str, int], there: tuple[dict[str, str], set[str]]) -> None:
+    assert not upward(there[0], listed)
+
+
+def test_no_files_import_each_other(there: tuple[dict[str, str], set[str]]) -> None:
+    assert not circles(*there)
+
+
+def test_a_circle_through_a_package_and_a_type_is_found() -> None:
+    sources = {
+        "a": "from a.one import One\nfrom a.two import Two",
+        "a.one": "import os\nfrom a import Two\nimport b",
+        "a.two": "if TYPE_CHECKING:\n    from a.one import One",
+        "b": "from a.two import Two",
+        "c": "import a.one, b",
+    }
+    assert circles(sources, {"a"}) == [["a.one", "a.two", "b"]]
 
 
 @pytest.mark.parametrize(

@@ -5,27 +5,37 @@ Only where that is quick: few elements, few products, and no op that draws numbe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from mtmc.evaluate.counting.contents import Array, as_array
+from mtmc.evaluate.counting.contents import Array, Contents, as_array
 from mtmc.evaluate.counting.prices import product_flops
 from mtmc.task.tensors import flat_tensors
 
 if TYPE_CHECKING:
     import torch
 
-    from mtmc.evaluate.counting.demanded import Writers
+    from mtmc.evaluate.counting.launches import Launches
 
 MOST_BYTES, MOST_FLOPS = 64 << 20, 2e9
 """Of all storages that an op reads and writes, and of its products."""
 
 
+class Earlier(Protocol):
+    """What is known of a forward's launches and ops before one of them."""
+
+    launches: Launches
+    log: Any
+
+    def before(self, at: int) -> Contents:
+        """What lies in memory before that place in the log."""
+
+
 class Computed:
     """A storage that a torch op writes. See `Content`. place: of the op in the forward's log."""
 
-    def __init__(self, writers: Writers, number: int, place: int) -> None:
+    def __init__(self, writers: Earlier, number: int, place: int) -> None:
         self._writers, self._number, self._place = writers, number, place
         self._values: Array | None = None
         self._tried = False

@@ -8,7 +8,6 @@ version's host code is ever in the process that counts.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +18,7 @@ from mtmc.evaluate.counting.compared import Found
 from mtmc.evaluate.counting.cuda_graph import parted, unfolded
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.journal import Journal
-from mtmc.evaluate.counting.launches import Launches, Limits
+from mtmc.evaluate.counting.launches import Limits
 from mtmc.evaluate.counting.tally import LaunchRecord, OpRecord, Record
 from mtmc.evaluate.counting.tiling import Tiling
 from mtmc.evaluate.loading.modules import candidate_text, draw_inputs, load_reference
@@ -97,34 +96,6 @@ def count(
         if out_of_memory(error):
             raise
         return Failure("crash", diagnose_exception("estimate", error, str(path), text))
-
-
-def count_forward(
-    model: Any,
-    inputs: Sequence[Any],
-    limits: Limits | None = None,
-    exact: bool = False,
-    log: list[Record] | None = None,
-    after: Callable[[Launches, Any], None] | None = None,
-) -> tuple[list[Record], list[int], Any]:
-    """(records, bytes of each storage of the inputs, result) of one forward.
-
-    With fake tensors these storages have the first numbers in the records. after: see `count_traffic`; it is given the
-    result too. log, raises: see `count_traffic`.
-    """
-    from mtmc.evaluate.counting.traffic import count_traffic
-
-    tensors = flat_tensors(inputs)
-    results: list[Any] = []
-
-    def forward(*given: Any) -> None:
-        for tensor in tensors:
-            tensor.data_ptr()  # a storage gets its number when it is first asked for its address
-        results.append(model(*given))
-
-    sizes = {tensor.untyped_storage()._cdata: int(tensor.untyped_storage().nbytes()) for tensor in tensors}
-    look = None if after is None else lambda launches: after(launches, results[0])
-    return count_traffic(forward, inputs, limits, exact, log, look), list(sizes.values()), results[0]
 
 
 def _small_inputs(task: Task, tiling: Tiling | None, secret: int) -> list[Any]:

@@ -209,7 +209,7 @@ def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
 
 
 def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> tuple[Floor, list[Record]]:
-    from mtmc.evaluate.counting.count import count_forward
+    from mtmc.evaluate.counting.forward import count_forward
     from mtmc.evaluate.counting.reaching import Reaching
     from mtmc.evaluate.counting.storages import tensor_bytes
     from mtmc.task.tensors import flat_tensors

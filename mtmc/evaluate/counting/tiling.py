@@ -221,7 +221,7 @@ def _taken(tensor: torch.Tensor, axes: Sequence[int], orders: dict[int, torch.Te
 
 def _is_small(task: Task, variant: Variant) -> bool:
     """Whether the reference can be run at these shapes in a second or so."""
-    from mtmc.evaluate.counting.count import count_forward
+    from mtmc.evaluate.counting.forward import count_forward
     from mtmc.evaluate.counting.traffic import fake_tensors
     from mtmc.evaluate.reference.reference import Reference
 
