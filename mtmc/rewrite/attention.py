@@ -7,7 +7,7 @@ tensors one behind the other (a shared prompt's and a response's, a cache and wh
 from __future__ import annotations
 
 from mtmc.rewrite.body import Builder, Count, Expand, NotCovered, operand
-from mtmc.rewrite.graph import Op, Ref, Varying
+from mtmc.rewrite.graph import Op, Ref
 from mtmc.rewrite.steps import argument, floats, softmax_of, tensor
 
 CAUSAL = "tl.where({rows} >= {cols}, {0}, float('-inf'))"
@@ -38,19 +38,6 @@ def _attention(builder: Builder, op: Op) -> None:
     builder.dot(weights, value, False, (*q[:-1], v[-1]), name=op.outputs[0])
 
 
-def _cat(builder: Builder, op: Op) -> None:
-    parts, dim = op.args[0], argument(op, 1, "dim", 0)
-    names = [part.name for part in parts]
-    if isinstance(dim, Varying) or any(name in builder.nodes for name in names):
-        raise NotCovered("parts that are made in the same kernel")
-    floats(builder, op, *names)
-    shape = builder.graph.values[op.outputs[0]].shape
-    if any(len(builder.shape(name)) != len(shape) for name in names):
-        raise NotCovered("an empty part without dimensions")
-    builder.join(tuple(names), shape, dim % len(shape), op.outputs[0])
-
-
 ATTENTION: dict[str, Expand] = {
     "aten.scaled_dot_product_attention.default": _attention,
-    "aten.cat.default": _cat,
 }

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, Varying, is_number, is_one
+from mtmc.rewrite.index_maps import IndexMap
 
 Compute = Literal["float", "int", "bool"]
 """What a value is inside a kernel: all floating dtypes are computed in fp32."""
@@ -81,17 +82,19 @@ class Node:
 
     name: its variable. kind: "map", "reduce", "dot", "view" (the same elements under another shape), "window" (pooling or
     convolution; its operation is "max", "sum", "mean", "weighted sum", "convolution" or "transposed convolution"), "scan"
-    (its operation is "cumsum" or "cumprod"), "flip" or "join" (its operands one behind the other).
+    (its operation is "cumsum" or "cumprod") or "index" (elements of its operands at other places; its operation is what
+    that is called: "flip", "join", "slice").
     operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "max", "min", "argmax", "argmin" or
     "deviations": the sum of squared distances to the mean, which is its second operand.
     operands: names of nodes or of values from outside, and numbers.
     shape: logical shape of the result (of a reduction: with the reduced dimensions removed, or 1 if keepdim).
     dims: of the operand's shape that are reduced, scanned, flipped or joined. flops: per element of the result (map) or
-    of the operand (reduce).
+    of the operand (reduce). index: which elements they are. fill: what stands where none of them does, None where one
+    always does, NaN for whole numbers too.
     """
 
     name: str
-    kind: Literal["map", "reduce", "dot", "view", "window", "scan", "flip", "join"]
+    kind: Literal["map", "reduce", "dot", "view", "window", "scan", "index"]
     operation: str
     operands: tuple[Operand, ...]
     shape: Shape
@@ -99,6 +102,8 @@ class Node:
     dims: tuple[int, ...] = ()
     flops: int = 1
     window: Window | None = None
+    index: IndexMap | None = None
+    fill: float | None = None
 
     def reads(self) -> tuple[str, ...]:
         """Names of the nodes or values it reads."""
@@ -235,18 +240,38 @@ class Builder:
         self.nodes[node.name] = node
         return node.name
 
-    def along(
-        self, kind: Literal["scan", "flip"], operation: str, operand: str, dims: tuple[int, ...], name: str
-    ) -> str:
-        """Add a scan over one dimension, or the same elements in reverse order along some."""
-        node = Node(name, kind, operation, (operand,), self.shape(operand), self.compute(operand), dims)
+    def scan(self, operation: str, operand: str, dim: int, name: str) -> str:
+        """Add a running sum or product over one dimension; returns its name."""
+        node = Node(name, "scan", operation, (operand,), self.shape(operand), self.compute(operand), (dim,))
         self.nodes[node.name] = node
         return node.name
 
-    def join(self, operands: tuple[str, ...], shape: Shape, dim: int, name: str) -> str:
-        """Add values from outside one behind the other along a dimension; returns its name."""
-        self.nodes[name] = Node(name, "join", "", operands, shape, self.compute(operands[0]), (dim,), flops=0)
-        return name
+    def index(
+        self,
+        operation: str,
+        index: IndexMap,
+        operands: Sequence[str],
+        shape: Shape,
+        name: str | None = None,
+        dims: tuple[int, ...] = (),
+        fill: float | None = None,
+    ) -> str:
+        """Add elements of the operands at other places; returns its name. The first operand says of which kind they are."""
+        compute = self.compute(operands[0])
+        node = Node(
+            self._name(operation, name),
+            "index",
+            operation,
+            tuple(operands),
+            shape,
+            compute,
+            dims,
+            flops=0,
+            index=index,
+            fill=fill,
+        )
+        self.nodes[node.name] = node
+        return node.name
 
     def trailing(self, value: str, ones: int) -> Operand:
         """A value from outside read with `ones` size-1 dimensions appended. Raises: NotCovered if made in this kernel."""

@@ -282,4 +282,10 @@ COMPOSITES: dict[str, Expand] = {
     "aten.flatten.using_ints": _reshape,
     "aten.unsqueeze.default": _reshape,
     "aten.squeeze.dim": _reshape,
+    "aten.squeeze.dims": _reshape,
+    "aten.squeeze.default": _reshape,
+    "aten.unflatten.int": _reshape,
+    "aten.view_as.default": _reshape,
+    "aten.alias.default": _reshape,
+    "aten.detach.default": _reshape,
 }

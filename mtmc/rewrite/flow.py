@@ -75,7 +75,7 @@ class Flow:
         if one in self._after[two]:
             return None
         fed = two in self._after[one]
-        between = [] if fed else self._views_between(one, two)
+        between = self._views_between(one, two)
         siblings = any(two in self._readers.get(ref, ()) for ref in self._reads[one])
         if not (between or fed or siblings):
             return None
@@ -83,17 +83,17 @@ class Flow:
         return None if self._detour(set(parts)) else [self._stages[at] for at in parts]
 
     def _views_between(self, first: int, second: int) -> list[int]:
-        """A chain of views that leads from one stage to another, or nothing."""
-        chain: list[int] = []
-        last = first
-        while True:
-            following = [at for at in self._after[last] & self._free if at not in chain]
-            if len(following) != 1:
-                return []
-            last = following[0]
-            chain.append(last)
-            if second in self._after[last]:
-                return chain
+        """The views by way of which something flows from one stage to another, in order."""
+        found, todo = set[int](), [first]
+        while todo:
+            new = (self._after[todo.pop()] & self._free) - found
+            found |= new
+            todo += new
+        leading = set[int]()
+        for view in sorted(found, reverse=True):
+            if second in self._after[view] or self._after[view] & leading:
+                leading.add(view)
+        return sorted(leading)
 
     def _detour(self, parts: set[int]) -> bool:
         """Whether a way leaves the parts and comes back to them."""

@@ -6,6 +6,7 @@ from mtmc.rewrite.attention import ATTENTION
 from mtmc.rewrite.body import Expand
 from mtmc.rewrite.composites import COMPOSITES
 from mtmc.rewrite.elementwise import POINTWISE, elementwise
+from mtmc.rewrite.indexing import INDEXING
 from mtmc.rewrite.inverses import INVERSES
 from mtmc.rewrite.losses import LOSSES
 from mtmc.rewrite.norms import NORMS
@@ -23,7 +24,8 @@ _VIEWS = (
 FREE = frozenset(f"aten.{name}" for name in _VIEWS.split())
 """Ops that only make another view: as torch calls they launch no kernel (reshape may copy what it cannot view)."""
 
-_TABLE: dict[str, Expand] = {**COMPOSITES, **NORMS, **INVERSES, **LOSSES, **PRODUCTS, **WINDOWS, **SCANS, **ATTENTION}
+_PARTS = (COMPOSITES, NORMS, INVERSES, LOSSES, PRODUCTS, WINDOWS, SCANS, ATTENTION, INDEXING)
+_TABLE: dict[str, Expand] = {target: expand for part in _PARTS for target, expand in part.items()}
 
 
 def table(target: str) -> Expand | None:

@@ -14,18 +14,15 @@ def _scan(operation: str) -> Expand:
         floats(builder, op, x)
         if argument(op, 2, "dtype") is not None or isinstance(op.args[1], Varying):
             raise NotCovered(f"{op.target} with another dtype or dimension")
-        builder.along("scan", operation, x, dims_of(builder.shape(x), op.args[1]), op.outputs[0])
+        dims = dims_of(builder.shape(x), op.args[1])
+        if len(dims) != 1:
+            raise NotCovered(f"{op.target} of a number")
+        builder.scan(operation, x, dims[0], op.outputs[0])
 
     return expand
-
-
-def _flip(builder: Builder, op: Op) -> None:
-    x = tensor(op)
-    builder.along("flip", "", x, dims_of(builder.shape(x), op.args[1]), op.outputs[0])
 
 
 SCANS: dict[str, Expand] = {
     "aten.cumsum.default": _scan("cumsum"),
     "aten.cumprod.default": _scan("cumprod"),
-    "aten.flip.default": _flip,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.breadth import WIDE
+from tests.rewrite.index_references import INDEXING
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import BROADCAST, ELEMENTWISE, PRODUCTS, ROWS, together
 from tests.rewrite.spatial_references import CONVOLUTIONS, HALF, SCANS, WINDOWS
@@ -26,6 +27,7 @@ WAYS = {
     "convolutions": [["lower"], ["fuse", "lower", "tile", "reorder the sum"]],
     "half": [["fuse", "lower"]],
     "scans": [["fuse", "lower"], ["fuse", "lower", "tile"]],
+    "indexing": [["fuse", "lower"], ["lower", "fuse"]],
 }
 GROUPS = {
     "elementwise": together(ELEMENTWISE),  # an export each would take half of the time
@@ -36,6 +38,7 @@ GROUPS = {
     "convolutions": CONVOLUTIONS,
     "scans": SCANS,
     "half": HALF,
+    "indexing": INDEXING,
 }
 CASES = [(group, name) for group, cases in GROUPS.items() for name in cases]
 

@@ -32,8 +32,8 @@ class Attention:
     name = "attention"
 
     def matches(self, body: Body) -> bool:
-        """Has two products and exponentials, or tensors one behind the other, which no other template reads."""
-        return is_softmax_product(body) or any(node.kind == "join" for node in body.nodes)
+        """Has two products and exponentials."""
+        return is_softmax_product(body)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
         """64 queries a program, 64 keys at a time (32 for heads above 64), plain fp32 products."""

@@ -16,7 +16,7 @@ from mtmc.rewrite.body import Body
 from mtmc.rewrite.graph import Graph, Size, Varying, is_one, power_of_two_above
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.conv_kernel import ConvKernel, product_sizes
-from mtmc.rewrite.templates.positions import allocations, analyse, constant, scope_with_results, size_lines
+from mtmc.rewrite.templates.positions import allocations, analyse, constant, size_lines
 from mtmc.rewrite.templates.windows import CONVOLUTIONS
 from mtmc.rewrite.templates.writer import (
     INDENT,
@@ -27,6 +27,7 @@ from mtmc.rewrite.templates.writer import (
     launch_lines,
     printed,
     scope_of,
+    scope_with_results,
     size_expression,
 )
 

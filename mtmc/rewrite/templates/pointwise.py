@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Body, Index, NotCovered, Trailing
+from mtmc.rewrite.body import Body, Index, Node, NotCovered, Trailing
 from mtmc.rewrite.graph import Graph, Shape, Size, Varying, product, same
+from mtmc.rewrite.index_maps import At, broadcast_at
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
+from mtmc.rewrite.templates.elements import Elements, Variables, home
 from mtmc.rewrite.templates.writer import (
     Launch,
     Printed,
@@ -15,11 +17,9 @@ from mtmc.rewrite.templates.writer import (
     launch_lines,
     printed,
     scope_of,
+    scope_with_results,
     size_expression,
 )
-
-Variables = dict[object, str]
-"""What stands in which variable: a node by its name, an operand from outside by (operand, logical shape)."""
 
 
 class Pointwise:
@@ -28,8 +28,8 @@ class Pointwise:
     name = "pointwise"
 
     def matches(self, body: Body) -> bool:
-        """Maps and views only."""
-        return all(node.kind in ("map", "view") for node in body.nodes)
+        """Nothing that is reduced, multiplied or scanned."""
+        return all(node.kind in ("map", "view", "index") for node in body.nodes)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
         """1024 elements a program, 4 warps."""
@@ -47,7 +47,7 @@ class Pointwise:
         writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
         writer.line(f"mask = offs < {count}")
         variables: Variables = {}
-        write_maps(writer, [node.name for node in body.nodes], (group,), variables)
+        write_maps(writer, at_home(body, space), (group,), variables)
         for value in body.stores:
             writer.store(value, variables[value], "offs", "mask")
         return _assemble(graph, body, stage, name, writer, space)
@@ -57,36 +57,70 @@ def _space(graph: Graph, body: Body) -> Size:
     sizes = [product(graph.values[value].shape) for value in body.stores]
     if not all(same(size, sizes[0]) for size in sizes):
         raise NotCovered("results with another number of elements")
-    for node in body.nodes:
-        if not same(product(node.shape), sizes[0]):
-            raise NotCovered(f"{node.name} has fewer elements than the result it is broadcast into")
     return sizes[0]
 
 
-def write_maps(writer: Writer, names: list[str], groups: tuple[Group, ...], variables: Variables) -> None:
-    """Write maps and views in order, loading operands from outside where they are first needed.
+def at_home(body: Body, space: Size) -> list[str]:
+    """The nodes that are computed at the place at hand, in order: of as many elements as the iteration space, and needed
+    there by others or as a result. What is not among them is computed where an element of it is needed."""
+    needed, found = set(body.stores), []
+    for node in reversed(body.nodes):
+        if node.name in needed and same(product(node.shape), space):
+            found.append(node.name)
+            needed |= set(node.reads()) if node.kind != "index" else set()
+    return list(reversed(found))
 
-    variables: what already stands in a variable; it is added to.
+
+def write_maps(writer: Writer, names: list[str], groups: tuple[Group, ...], variables: Variables) -> None:
+    """Write maps, views and what moves elements in order, loading operands from outside where they are first needed.
+
+    variables: what already stands in a variable; it is added to. Raises: NotCovered where a value is needed at a place for
+    which it is not known.
     """
+    elements = Elements(writer, groups, variables)
     for name in names:
         node = writer.body.node(name)
         assert node is not None
-        if node.kind == "view":
-            read = node.reads()[0]
-            inside = read in variables
-            shape = writer.tensor(read).shape if not inside else ()
-            variables[name] = variables[read] if inside else load_once(writer, read, shape, groups, variables)
-            continue
-        parts = []
-        for item in node.operands:
-            if isinstance(item, Trailing) or (isinstance(item, str) and item not in variables):
-                parts.append(load_once(writer, item, node.shape, groups, variables))
-            elif isinstance(item, Index):
-                parts.append(writer.index(item, node.shape, groups))
-            else:
-                parts.append(variables[item] if isinstance(item, str) else writer.text_of(item))
-        writer.line(f"{name} = " + node.operation.format(*parts, rows="rows", cols="cols"))
-        variables[name] = name
+        if node.kind == "index":
+            variables[name] = elements.value(name, _home(writer, node, groups))
+        elif node.kind == "view":
+            variables[name] = _viewed(elements, node)
+        else:
+            _write_map(elements, node)
+
+
+def _home(writer: Writer, node: Node, groups: tuple[Group, ...]) -> At:
+    at = home(writer, node.shape, groups)
+    if at is None:
+        raise NotCovered(f"{node.name} has another number of elements than the kernel goes over")
+    return at
+
+
+def _viewed(elements: Elements, node: Node) -> str:
+    writer, variables, read = elements.writer, elements.variables, node.reads()[0]
+    if read in variables:
+        return variables[read]
+    if writer.body.node(read) is not None:
+        return elements.value(node.name, _home(writer, node, elements.groups))
+    return load_once(writer, read, writer.tensor(read).shape, elements.groups, variables)
+
+
+def _write_map(elements: Elements, node: Node) -> None:
+    writer, groups, variables = elements.writer, elements.groups, elements.variables
+    parts = []
+    for item in node.operands:
+        if isinstance(item, str) and item in variables:
+            parts.append(variables[item])
+        elif isinstance(item, str) and writer.body.node(item) is not None:
+            parts.append(elements.value(item, broadcast_at(_home(writer, node, groups), elements.shape(item))))
+        elif isinstance(item, (str, Trailing)):
+            parts.append(load_once(writer, item, node.shape, groups, variables))
+        elif isinstance(item, Index):
+            parts.append(writer.index(item, node.shape, groups))
+        else:
+            parts.append(writer.text_of(item))
+    writer.line(f"{node.name} = " + node.operation.format(*parts, rows="rows", cols="cols"))
+    variables[node.name] = node.name
 
 
 def load_once(
@@ -106,7 +140,7 @@ def load_once(
 
 
 def _assemble(graph: Graph, body: Body, stage: Stage, name: str, writer: Writer, space: Size) -> Printed:
-    scope, spare = scope_of(graph, body), dict[str, Varying]()
+    scope, spare = scope_with_results(graph, body), dict[str, Varying]()
     ops = ", ".join(stage.ops)
     text = kernel_text(writer, body.stores, (), ("WIDE", "BLOCK"), f"{ops}: BLOCK elements a program.")
     count = size_expression(space, "n_elements", scope, spare)
@@ -117,10 +151,11 @@ def _assemble(graph: Graph, body: Body, stage: Stage, name: str, writer: Writer,
         body.stores,
         (),
         (f"triton.cdiv({count}, {block})",),
-        (("WIDE", f"{count} >= 2**31"), ("BLOCK", str(block))),
+        (("WIDE", writer.wide(count, space)), ("BLOCK", str(block))),
         stage.number("num_warps"),
     )
-    lines = [*handed_over(graph, body, stage, writer, scope, spare), *launch_lines(launch, scope, spare)]
+    lines = handed_over(graph, body, stage, writer, scope_of(graph, body), spare)
+    lines += launch_lines(launch, scope, spare)
     return printed(
         body, name, [text], lines, spare, channels_last_values(graph, body) if is_channels_last(stage) else ()
     )

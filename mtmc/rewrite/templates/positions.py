@@ -121,11 +121,6 @@ def inside_sizes(found: Windowed) -> list[str]:
     return [f"{found.source}.shape[{lead + at}]" for at in range(len(found.axes))]
 
 
-def scope_with_results(graph: Graph, body: Body) -> Scope:
-    """What a launcher can express sizes by once it has allocated its results."""
-    return Scope(tuple((value, graph.values[value]) for value in (*body.loads, *body.stores)))
-
-
 def size_lines(found: Windowed, scope: Scope, spare: dict[str, Varying]) -> list[str]:
     """The launcher's lines that work out the result's spatial sizes. Raises: NotCovered where the usual formula fails."""
     formula = _Formula(found, scope, spare)

@@ -106,9 +106,10 @@ class RowKernel:
     # -- the first kernel ----------------------------------------------------------------------------------------
     def _once(self, groups: tuple[Group, ...]) -> None:
         """All nodes in order, each row read once and held in registers."""
+        home = self._at_home()
         for node in self.body.nodes:
             place = self.place(node)
-            if place == "total" or node in self.picked.values():
+            if place == "total" or node in self.picked.values() or node.name not in home:
                 continue
             if node.name in self.picked:
                 self._pick(node, groups)
@@ -120,6 +121,16 @@ class RowKernel:
                 write_maps(self.writer, [node.name], chosen, self.variables)
             if place == "full" and node.name in self.body.stores:
                 self.store_full(self.writer, node.name, groups, self.variables)
+
+    def _at_home(self) -> set[str]:
+        """The nodes that are needed at the place at hand; the others are computed at those where an element is needed."""
+        needed = set(self.body.stores)
+        for node in reversed(self.body.nodes):
+            if node.name in needed and node.kind != "index":
+                needed |= set(node.reads())
+            elif node.kind == "reduce":  # what is computed elsewhere may read it
+                needed |= {node.name, *node.reads()}
+        return {name for name in needed if self.layout.place.get(name) != "elsewhere"}
 
     def _pick(self, node: Node, groups: tuple[Group, ...]) -> None:
         cols = self.writer.size(self.layout.cols)
@@ -237,9 +248,11 @@ class RowKernel:
         needed = {read for node in wanted for read in (node.reads()[:1] if node.kind == "reduce" else (node.name,))}
         chosen = []
         for node in reversed(self.body.nodes):
+            if self.place(node) == "elsewhere":
+                continue
             if node.name in needed and node.name not in known and node.kind != "reduce":
                 chosen.append(node.name)
-                needed |= set(node.reads())
+                needed |= set(node.reads()) if node.kind != "index" else set()
         return list(reversed(chosen))
 
     # -- results -------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ class Layout:
     lead, outer, inside, inner: sizes of what stands one behind the other: columns, rows, columns, rows. Mostly there is
     no lead: a batch norm has its channels as rows, the batch before them and the pixels behind them as columns.
     level: node -> number of reductions it waits for.
-    place: node -> "full" (an element for each row and column), "row" or "total" (one for all rows).
+    place: node -> "full" (an element for each row and column), "row", "total" (one for all rows) or "elsewhere": of another
+    number of elements, and computed where something that moves elements, or broadcasts, needs one of them.
     online: sum of exp(x - m) -> m, the largest x: a loop over the row finds both in one pass, see `row_online`.
     """
 
@@ -129,6 +130,8 @@ def _place(graph: Graph, body: Body, layout: Layout, node: Node) -> None:
     place = "total" if places == {"total"} else _place_of(node.shape, layout, sizes)
     if "total" in places and place != "total":
         raise NotCovered(f"{node.name} spreads a total over rows again")
+    if place == "elsewhere" and (node.kind == "reduce" or node.name in body.stores):
+        raise NotCovered(f"{node.name} is neither one a row nor one an element")
     layout.place[node.name], layout.level[node.name] = place, level
     if node.kind == "map" and place == "full":
         _check_broadcast(body, layout, node)
@@ -138,9 +141,7 @@ def _place_of(shape: tuple[Size, ...], layout: Layout, sizes: tuple[Size, ...]) 
     count = product(shape)
     if same(count, product(sizes)):
         return "full"
-    if same(count, layout.rows):
-        return "row"
-    raise NotCovered("a value that is neither one a row nor one an element")
+    return "row" if same(count, layout.rows) else "elsewhere"
 
 
 def _is_columns(shape: tuple[Size, ...], dims: tuple[int, ...], layout: Layout) -> bool:

@@ -29,6 +29,7 @@ from mtmc.rewrite.templates.writer import (
     launch_lines,
     printed,
     scope_of,
+    scope_with_results,
     size_expression,
 )
 
@@ -130,7 +131,7 @@ class _Assembler:
     def emit(self) -> Printed:
         """The kernels and their launcher."""
         graph, body, stage, name = self.graph, self.body, self.stage, self.name
-        scope, spare = scope_of(graph, body), dict[str, Varying]()
+        scope, spare = scope_with_results(graph, body), dict[str, Varying]()
         parts = self.kernel.partial_names()
         rows = size_expression(self.kernel.layout.rows, "n_rows", scope, spare)
         cols = size_expression(self.kernel.layout.cols, "n_cols", scope, spare)
@@ -148,7 +149,7 @@ class _Assembler:
             "several passes over each row." if self.kernel.loop else "each row held in registers."
         )
         texts = [kernel_text(self.kernel.writer, first_stores, parts, [key for key, _ in constants], doc)]
-        lines = handed_over(graph, body, stage, self.kernel.writer, scope, spare)
+        lines = handed_over(graph, body, stage, self.kernel.writer, scope_of(graph, body), spare)
         like = body.loads[0]
         count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({_blocks(rows, block_rows)},)"
         for part in parts:
@@ -169,7 +170,9 @@ class _Assembler:
     ) -> list[tuple[str, str]]:
         """Compile-time arguments of a kernel that goes over rows and columns."""
         block = str(self.stage.number("block_cols") or 1024)
-        constants = [("WIDE", f"{rows} * {cols} >= 2**31"), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
+        elements = product(tuple(size for size in (self.kernel.layout.rows, self.kernel.layout.cols) if size))
+        wide = writer.wide(f"{rows} * {cols}", elements)
+        constants = [("WIDE", wide), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
         constants.append(("BLOCK_COLS", block if self.kernel.loop else f"triton.next_power_of_2({cols})"))
         chunk = self._chunk(cols)
         if self.kernel.split > 1:

@@ -37,8 +37,8 @@ class Scan:
     name = "scan"
 
     def matches(self, body: Body) -> bool:
-        """Has a scan or a flip."""
-        return any(node.kind in ("scan", "flip") for node in body.nodes)
+        """Has a scan."""
+        return any(node.kind == "scan" for node in body.nodes)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
         """2048 elements at a time, of one row or, where rows are interleaved, of 32."""
@@ -57,12 +57,17 @@ def _scanned(body: Body) -> tuple[Shape, int]:
     scans = [node for node in body.nodes if node.kind == "scan"]
     if len(scans) != 1 or len(scans[0].dims) != 1:
         raise NotCovered("more or less than one scan along one dimension")
-    if any(node.kind not in ("scan", "flip", "map") for node in body.nodes):
+    if any(node.kind not in ("scan", "map") and not is_flip(node) for node in body.nodes):
         raise NotCovered("a scan with more than elementwise work around it")
     dim = scans[0].dims[0]
-    if any((node.kind == "flip" and node.dims != (dim,)) or node.shape != scans[0].shape for node in body.nodes):
+    if any((is_flip(node) and node.dims != (dim,)) or node.shape != scans[0].shape for node in body.nodes):
         raise NotCovered("work of another shape around a scan, or a flip of another dimension")
     return scans[0].shape, dim
+
+
+def is_flip(node: Node) -> bool:
+    """Whether a node is the elements of another in reverse order."""
+    return node.kind == "index" and node.operation == "flip"
 
 
 class _Kernel:
@@ -87,14 +92,14 @@ class _Kernel:
         before = [node for node in self.body.nodes if self._leads_to_scan(node.name)]
         for node in reversed(before):
             for read in node.reads():
-                self._flip(flipped, read, flipped[node.name] != (node.kind == "flip"))
+                self._flip(flipped, read, flipped[node.name] != is_flip(node))
         for node in self.body.nodes:
             if node in before or node is self.scan:
                 continue
             ways = {flipped[read] for read in node.reads() if read in flipped and self.body.node(read) is not None}
             if len(ways) > 1:
                 raise NotCovered("work on columns in both directions")
-            flipped[node.name] = (ways.pop() if ways else False) != (node.kind == "flip")
+            flipped[node.name] = (ways.pop() if ways else False) != is_flip(node)
         return flipped
 
     def _flip(self, flipped: dict[str, bool], read: str, way: bool) -> None:
@@ -126,7 +131,7 @@ class _Kernel:
         writer.level += 1
         writer.line("cols = start + tl.arange(0, BLOCK_COLS)[None, :]")
         writer.line(f"mask = row_mask & (cols < {cols})")
-        if any(node.kind == "flip" for node in self.body.nodes):
+        if any(is_flip(node) for node in self.body.nodes):
             writer.line(f"from_end = {cols} - 1 - cols")
         variables: Variables = {}
         before = [node for node in self.body.nodes if self._leads_to_scan(node.name)]
@@ -160,7 +165,7 @@ class _Kernel:
     def _maps(self, nodes: list[Node], variables: Variables) -> None:
         """Elementwise work; a flip is the same element, which stands at another column."""
         for node in nodes:
-            if node.kind == "flip":
+            if is_flip(node):
                 variables[node.name] = self._read(node, node.reads()[0], variables)
             else:
                 write_maps(self.writer, [node.name], self._groups(self.flipped[node.name]), variables)
@@ -168,7 +173,7 @@ class _Kernel:
     def _read(self, node: Node, read: str, variables: Variables) -> str:
         if read in variables:
             return variables[read]
-        groups = self._groups(self.flipped[node.name] != (node.kind == "flip"))
+        groups = self._groups(self.flipped[node.name] != is_flip(node))
         return load_once(self.writer, read, self.shape, groups, variables)
 
 

@@ -119,7 +119,7 @@ def _pieces(body: Body, value: str, axis: int | None) -> tuple[str, ...]:
     node = body.node(value)
     if node is None:
         return (value,)
-    if node.kind != "join" or node.dims != (axis,) or len(node.reads()) > MAX_REGIONS:
+    if node.operation != "join" or node.dims != (axis,) or len(node.reads()) > MAX_REGIONS:
         raise NotCovered("queries, keys or values that are made in the same kernel")
     return node.reads()
 

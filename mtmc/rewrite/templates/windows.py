@@ -28,7 +28,6 @@ from mtmc.rewrite.templates.positions import (
     digits,
     factor,
     inside_sizes,
-    scope_with_results,
     shifted,
     size_lines,
     text_of,
@@ -43,6 +42,7 @@ from mtmc.rewrite.templates.writer import (
     launch_lines,
     printed,
     scope_of,
+    scope_with_results,
     size_expression,
 )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Trailing
 from mtmc.rewrite.folding import INDENT, docstring, folded
-from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one
+from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one, product
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.space import Access, Group, access, bare
 
@@ -39,6 +39,8 @@ class Writer:
 
     loops: whether it is in a loop over columns, BLOCK_COLS of them from `start` on. policy: how the cache should treat
     what is loaded there for each row and column. segments: sizes by which such loads divide the column's number.
+    moved: values that are read at other places than the one at hand. hangs: variables that hold an index which was loaded,
+    with the running indices that it was loaded by.
     """
 
     def __init__(self, graph: Graph, body: Body, name: str) -> None:
@@ -53,6 +55,8 @@ class Writer:
         self.given: dict[str, str] = {}
         self.used: set[str] = set()
         self.contiguous: set[str] = set()
+        self.moved: set[str] = set()
+        self.hangs: dict[str, frozenset[str]] = {}
         self.policy = ""
         self.loops = False
         self.segments: set[str] = set()
@@ -146,6 +150,30 @@ class Writer:
             self.line(f"    {variable} = tl.where({border}, {variable}_first, {variable}_last)")
             self.line("else:")
         self.line(f"{INDENT * bool(segment)}{variable} = tl.load({address}{guard}){cast}")
+
+    def wide(self, count: str, elements: Size) -> str:
+        """Whether an offset may be more than 32 bits hold: expression of the launcher.
+
+        count: expression of the number of elements that the kernel goes over, which were `elements`. Operands with gaps in
+        memory, and those of which elements are picked, may reach further.
+        """
+        reaches, ones = [count], (1,) * len(self.graph.variants)
+        for value in dict.fromkeys((*(value for value, _ in self.strides), *sorted(self.moved))):
+            tensor = self.tensor(value)
+            if not tensor.contiguous:
+                axes = [axis for other, axis in self.strides if other == value]
+                reaches.append(" + ".join(f"{value}.shape[{axis}] * {value}.stride({axis})" for axis in axes))
+            elif tensor.shape and any(a > b for a, b in zip(product(tensor.shape), elements or ones, strict=True)):
+                reaches.append(f"{value}.numel()")
+        return f"max({', '.join(reaches)}) >= 2**31" if len(reaches) > 1 else f"{count} >= 2**31"
+
+    def load_from(self, value: str, offset: str, mask: str, variable: str) -> None:
+        """Write the load of a value at an offset, where a mask holds ("": everywhere), into a variable."""
+        address = f"{self.pointer(value)} + {offset}" if offset else self.pointer(value)
+        other = "0.0" if self.tensor(value).is_float else "0"
+        guard = f", mask={mask}, other={other}" if mask else ""
+        cast = ".to(tl.float32)" if self.tensor(value).is_float else ""
+        self.line(f"{variable} = tl.load({address}{guard}){cast}")
 
     def _segment(self, offset: str) -> str:
         """In a loop over columns: the size by which an offset divides them, if nothing else of it depends on them."""
@@ -259,6 +287,11 @@ def size_expression(size: Size, name: str, scope: Scope, spare: dict[str, Varyin
 def scope_of(graph: Graph, body: Body) -> Scope:
     """What a launcher can express sizes by: the tensors it takes."""
     return Scope(tuple((value, graph.values[value]) for value in body.loads))
+
+
+def scope_with_results(graph: Graph, body: Body) -> Scope:
+    """What a launcher can express sizes by once it has allocated its results."""
+    return Scope(tuple((value, graph.values[value]) for value in (*body.loads, *body.stores)))
 
 
 def allocation(graph: Graph, body: Body, value: str, scope: Scope, spare: dict[str, Varying]) -> str:
