@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -20,6 +20,7 @@ from mtmc.rewrite.cuda_graph import GraphedForward
 from mtmc.rewrite.exact_numbers import exact_numbers
 from mtmc.rewrite.folding import INDENT, LONGEST, folded
 from mtmc.rewrite.graph import CONSTANT, Current, Graph, Op, Ref
+from mtmc.rewrite.neutral import printed_once
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.reference_text import dropped_lines, forward_signature, imports, kept_lines, model_head, renamed
@@ -84,13 +85,16 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
                     f"stage {stage.name} cannot be written as a {stage.template} kernel: {error}"
                 ) from error
     needed = _needed(graph, plan, printed)
+    like = printed_once(graph, printed)
     for stage in plan.stages:
         if stage in printed:
-            printer.launch(stage, printed[stage])
+            printer.launch(stage, replace(printed[stage], launcher=printed[like[stage]].launcher))
         elif stage.ops[0] in needed:
             printer.torch_call(stage)
     printer.finish()
-    return _assemble(task, [(stage, kernel.text) for stage, kernel in printed.items()], printer)
+    printout = _assemble(task, [(stage, printed[stage].text) for stage in dict.fromkeys(like.values())], printer)
+    regions = {stage: replace(printout.regions[first], name=stage.name) for stage, first in like.items()}
+    return replace(printout, regions={**printout.regions, **regions})
 
 
 def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[str]:
