@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 from mtmc.action import Action, Region, make_action
 from mtmc.optimizations.groups import Group, flow_of, fused, groups_of, settings_of
@@ -34,6 +34,8 @@ What that is worth can be told beforehand: twice the bytes of the value between,
 (0.87 of the peak). 16384 x 4096 fp32 numbers are 268 MB, so 0.18 ms on an H100.
 
 Small stages over the same shape that need nothing of each other go side by side in one kernel, which saves the launch.
+Products of one left operand with matrices of one shape share its tiles: the two of a gated MLP become one kernel with
+what takes both. What only moves elements (slices, joins, pads, lookups) costs nothing in a kernel and ends no fusion.
 
 ## When it pays
 Nearly always where memory is the limit: elementwise after anything, elementwise before a product, a reduction after
@@ -155,10 +157,13 @@ Merged = tuple[list[Stage], Stage]
 
 
 def _neighbours(version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
-    """Pairs of neighbours, then products with something between them that neither can take alone: attention's."""
+    """Pairs of neighbours, then products with something between them that neither can take alone: attention's, and two of
+    one operand with what takes both: a gated MLP's."""
     yield from flow.pairs()
     graph, working = version.graph, [stage for stage in version.plan.stages if not version.is_free(stage)]
     products = [stage for stage in working if any(graph.by_name[op].target in PRODUCTS for op in stage.ops)]
+    for last in (stage for stage in working if stage not in products):
+        yield from ((*pair, last) for pair in combinations([each for each in products if feeds(graph, each, last)], 2))
     for first in products:
         for middle in (stage for stage in working if feeds(graph, first, stage)):
             for second in (stage for stage in products if feeds(graph, middle, stage)):
@@ -190,6 +195,8 @@ def _merged(version: Version, flow: Flow, *stages: Stage) -> Merged | None:
         if found is None:
             return None
         parts += [stage for stage in found if stage not in parts]
+    if not flow.closed(parts):
+        return None
     merged = version.as_kernel(merged_ops(version.graph, parts), settings_of(stages))
     return None if merged is None else (parts, merged)
 

@@ -9,6 +9,7 @@ from mtmc.rewrite.body import build
 from mtmc.rewrite.graph import Graph, power_of_two_above
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Stage, plan_from_json
+from mtmc.rewrite.products import PRODUCTS as MULTIPLYING
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.softmax_product import analyse
 
@@ -25,9 +26,9 @@ MAX_ELEMENTS_A_THREAD = 128
 def shared_bytes(graph: Graph, stage: Stage) -> int:
     """Shared memory of a stage with a product in bytes: `num_stages` copies of one tile of each operand.
 
-    num_stages * (block_m * block_k + block_k * block_n) * bytes an element; for attention (block_m * width + num_stages *
-    block_n * (width + out_width)) * bytes, widths rounded up to powers of two, or where heads are taken in slices
-    (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes; 0 for other templates.
+    num_stages * (block_m * block_k + products * block_k * block_n) * bytes an element; for attention (block_m * width +
+    num_stages * block_n * (width + out_width)) * bytes, widths rounded up to powers of two, or where heads are taken in
+    slices (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes; 0 for other templates.
     """
     if stage.template not in PRODUCTS:
         return 0
@@ -39,13 +40,20 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
         tiles = stage.number("num_stages") * stage.number("block_n") * (width + out_width)
         return (stage.number("block_m") * width + tiles) * _element_bytes(graph, stage)
     m, n, k = (stage.number(name) for name in ("block_m", "block_n", "block_k"))
-    return stage.number("num_stages") * (m * k + k * n) * _element_bytes(graph, stage)
+    return stage.number("num_stages") * (m * k + products_of(graph, stage) * k * n) * _element_bytes(graph, stage)
+
+
+def products_of(graph: Graph, stage: Stage) -> int:
+    """Products of one left operand that a stage makes, each with a tile of its own."""
+    if stage.template != "matmul":
+        return 1
+    return max(1, sum(graph.by_name[name].target in MULTIPLYING for name in stage.ops))
 
 
 def elements_a_thread(graph: Graph, stage: Stage) -> float:
     """Elements that each thread of a kernel holds at once: of the product's tile, of its rows, or of its block.
 
-    block_m * block_n / threads for a product, and block_m * out_width / threads more for attention (block_v in
+    products * block_m * block_n / threads for products, and block_m * out_width / threads more for attention (block_v in
     place of out_width where that is less); block_rows * block_cols / threads for rows (the whole row, rounded up to a power
     of two, where it is held in registers).
     """
@@ -53,7 +61,8 @@ def elements_a_thread(graph: Graph, stage: Stage) -> float:
     if stage.template in PRODUCTS:
         more = _widths(graph, stage)[1] if stage.template == "attention" else 0
         more = min(more, int(dict(stage.schedule).get("block_v", more)))
-        return stage.number("block_m") * (stage.number("block_n") + more) / threads
+        columns = products_of(graph, stage) * stage.number("block_n") + more
+        return stage.number("block_m") * columns / threads
     if stage.template in ("rowwise", "scan"):
         columns = stage.number("block_cols")
         if stage.template == "rowwise" and stage.setting("passes") == "registers":

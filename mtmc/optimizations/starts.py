@@ -31,6 +31,9 @@ class _Tile:
 
 _TILES = (_Tile(128, 128, 64, 8, 3, 1, 1.0), _Tile(128, 64, 32, 4, 3, 2, 0.9), _Tile(64, 64, 32, 4, 3, 3, 0.83))
 """linear, 2048 x 4096 x 2048, fp32 in three TF32 products, on an H200: 0.371, 0.413 and 0.445 ms."""
+_SEVERAL = _Tile(128, 64, 64, 8, 3, 1, 1.0)
+"""For three products of one operand, of which larger tiles do not fit a thread's registers; two take 171 of 255 with the
+largest of the others. Not timed."""
 WITH_DESCRIPTORS = ("sm_90", "sm_100")
 """Targets with a tensor memory accelerator."""
 LEAST_INNER = 256
@@ -44,7 +47,8 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     found = analyse(graph, body)
     if found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
         return stage
-    tile = min(_TILES, key=lambda tile: _turns(found, tile, hardware.sms))
+    several = len(found.factors) > 2
+    tile = _SEVERAL if several else min(_TILES, key=lambda tile: _turns(found, tile, hardware.sms))
     blocks = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k}
     chosen: dict[str, Setting] = {**blocks, "num_warps": tile.warps, "num_stages": tile.stages}
     if found.reduces:

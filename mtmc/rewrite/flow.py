@@ -82,6 +82,10 @@ class Flow:
         parts = [one, *between, two]
         return None if self._detour(set(parts)) else [self._stages[at] for at in parts]
 
+    def closed(self, stages: Sequence[Stage]) -> bool:
+        """Whether stages can become one: no way leads out of them and back."""
+        return not self._detour({self._place[stage] for stage in stages})
+
     def _views_between(self, first: int, second: int) -> list[int]:
         """The views by way of which something flows from one stage to another, in order."""
         found, todo = set[int](), [first]

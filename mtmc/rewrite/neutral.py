@@ -38,8 +38,9 @@ def neutral_text(graph: Graph, stage: Stage, printed: Printed) -> tuple[str, fro
     ops = [graph.by_name[name] for name in stage.ops]
     names = [stage.name, *(op.name for op in ops), *(out for op in ops for out in op.outputs)]
     names += [*printed.tensors, *printed.results, *(ref for op in ops for ref in op.refs())]
+    # What stands behind a dot is no name of the graph, though an op may be called so: tl.sin.
     places = {name: f"@{place}" for place, name in enumerate(dict.fromkeys(names))}
     longest = sorted(places, key=len, reverse=True)
-    found = re.compile(r"(?<!\w)(launch_)?(" + "|".join(map(re.escape, longest)) + r")(?![A-Za-z0-9])")
+    found = re.compile(r"(?<![\w.])(launch_)?(" + "|".join(map(re.escape, longest)) + r")(?![A-Za-z0-9])")
     text = found.sub(lambda match: (match[1] or "") + places[match[2]], _PROSE.sub("", printed.text))
     return _ENSURED.sub("", text), frozenset(match[1] for match in _ENSURED.finditer(text))

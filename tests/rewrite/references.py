@@ -263,6 +263,23 @@ PRODUCTS = {
     # Many rows: the right operand is transposed. A long inner one besides: large tiles, and descriptors where they fit.
     "turned_batches": reference("torch.bmm(x, y)", "torch.randn(2, 9 * m, k), torch.randn(2, k, m)"),
     "turned_in_large_tiles": reference("torch.relu(x @ y)", "torch.randn(9 * m, 8 * k), torch.randn(8 * k, m)"),
+    "gated": reference(
+        "F.silu(self.f(x)) * self.g(x)",
+        "torch.randn(n, k)",
+        "self.f = nn.Linear(k, m, bias=False)\nself.g = nn.Linear(k, m)",
+    ),
+    "three_of_one": reference(
+        "(self.f(x), self.g(x), self.h(x) * 2.0)",
+        "torch.randn(3, n, k)",
+        "self.f = nn.Linear(k, m)\nself.g = nn.Linear(k, m)\nself.h = nn.Linear(k, m)",
+    ),
+    "two_of_one_batch": reference(
+        "torch.bmm(x, y) * torch.sigmoid(torch.bmm(x, z))",
+        "torch.randn(3, n, k), torch.randn(3, k, m), torch.randn(3, k, m)",
+    ),
+    "two_of_one_prologue": reference(
+        "torch.relu(x).matmul(y) - torch.relu(x).matmul(z)", "torch.randn(n, k), torch.randn(k, m), torch.randn(k, m)"
+    ),
     "linear": reference("self.f(x)", "torch.randn(n, k)", "self.f = nn.Linear(k, m)"),
     "linear_no_bias": reference("self.f(x)", "torch.randn(n, k)", "self.f = nn.Linear(k, m, bias=False)"),
     "linear_3d": reference("F.relu(self.f(x))", "torch.randn(3, n, k)", "self.f = nn.Linear(k, m)"),

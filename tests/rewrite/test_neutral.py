@@ -48,6 +48,15 @@ def test_another_number_is_another_text() -> None:
     assert len(launchers) == len(set(calls)) == len(calls)
 
 
+def test_ops_that_are_called_as_functions_of_triton_are_told_apart() -> None:
+    source = reference("(torch.sin(x), torch.cos(x), torch.floor(x), torch.ceil(x))")
+    task = task_from_source(source, "apart")
+    plan = apply(task, ["lower"])
+    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    assert [f"tl.{name}(x)" in text for name in ("sin", "cos", "floor", "ceil")] == [True] * 4
+    assert len(re.findall(r"^def launch_", text, re.M)) == 4
+
+
 def test_another_schedule_is_another_text() -> None:
     task, plan, launchers, _ = printed(TWO)
     last = plan.stages[-1]

@@ -1,4 +1,5 @@
-"""matmul: one matrix product, batched or not, with elementwise work before it (on the left operand) and after it.
+"""matmul: one matrix product, batched or not, with elementwise work before it (on the left operand) and after it, or
+several of one left operand (see `product`).
 
 After the product may also come reductions over its columns ("fuse linear and max"): then a program owns its rows, loops
 over columns and never writes the product. `split_k` > 1 cuts the inner dimension among programs, `split_n` > 1 (only with
@@ -72,8 +73,9 @@ class Matmul:
 
 
 def _split_k(found: Product) -> int:
-    """How many programs share a tile's inner dimension, where that is long and there are few tiles (1 with a reduction)."""
-    if found.reduces:
+    """How many programs share a tile's inner dimension, where that is long and there are few tiles (1 with a reduction, and
+    for several products)."""
+    if found.reduces or len(found.factors) > 1:
         return 1
     tiles = -(-found.m[0] // 64) * -(-found.n[0] // 64) * (product(found.batch)[0] if found.batch else 1)
     return shares(tiles, 2, lambda split: split <= MAX_SPLIT and found.k[0] // split >= LONG_INNER)
@@ -113,7 +115,7 @@ class _Assembler:
         lines += [allocation(graph, body, value, self.scope, self.spare) for value in body.stores]
         lines += self._workspaces()
         made = shares[:1] if kernel.split_k > 1 else () if kernel.found.reduces else body.stores[:1]
-        largest = ", ".join(f"{value}.numel()" for value in (kernel.found.left, kernel.found.right, *made))
+        largest = ", ".join(f"{value}.numel()" for value in (kernel.found.left, *kernel.rights, *made))
         constants = [("WIDE", f"max({largest}) >= 2**31")]
         constants += [(key.upper(), str(stage.number(key))) for key in ("block_m", "block_n", "block_k")]
         if not kernel.found.reduces:
@@ -149,22 +151,24 @@ class _Assembler:
 
     def _descriptors(self) -> list[str]:
         """Lines that make the operands' descriptors, where there can be any."""
-        found, stage = self.kernel.found, self.stage
+        kernel, found, stage = self.kernel, self.kernel.found, self.stage
         m, n, k = (stage.number(f"block_{axis}") for axis in "mnk")
-        left, right, (left_tiles, right_tiles) = found.left, found.right, self.kernel.tables
-        right = "transposed" if self.kernel.transposed_copy else right
-        last = self.kernel.inner_last
+        left, (left_tiles, *right_tiles) = found.left, kernel.tables
+        rights = ("transposed",) if kernel.transposed_copy else kernel.rights
+        last = kernel.inner_last
         sizes, block = (f"{self.n}, {self.k}", f"{n}, {k}") if last else (f"{self.k}, {self.n}", f"{k}, {n}")
-        lines = (
+        lines = [
             "# rows of matrices must begin at multiples of 16 bytes",
             f"described = {left}.data_ptr() % 16 == 0 and ({self.k}) * {left}.element_size() % 16 == 0",
-            f"described = described and {right}.data_ptr() % 16 == 0",
-            f"described = described and {right}.stride(0) * {right}.element_size() % 16 == 0",
-            f"{left_tiles}, {right_tiles} = {left}, {right}",
-            "if described:",
-            f"    {left_tiles} = TensorDescriptor({left}, [{self.m}, {self.k}], [{self.k}, 1], [{m}, {k}])",
-            f"    {right_tiles} = TensorDescriptor({right}, [{sizes}], [{right}.stride(0), 1], [{block}])",
-        )
+        ]
+        for right in rights:
+            lines.append(f"described = described and {right}.data_ptr() % 16 == 0")
+            lines.append(f"described = described and {right}.stride(0) * {right}.element_size() % 16 == 0")
+        lines.append(f"{', '.join((left_tiles, *right_tiles))} = {', '.join((left, *rights))}")
+        lines.append("if described:")
+        lines.append(f"    {left_tiles} = TensorDescriptor({left}, [{self.m}, {self.k}], [{self.k}, 1], [{m}, {k}])")
+        for right, tiles in zip(rights, right_tiles, strict=True):
+            lines.append(f"    {tiles} = TensorDescriptor({right}, [{sizes}], [{right}.stride(0), 1], [{block}])")
         return [INDENT + line for line in lines]
 
     def _doc(self) -> str:

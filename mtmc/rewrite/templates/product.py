@@ -1,4 +1,8 @@
-"""product: what a body with one matrix product multiplies, and what it does before and after."""
+"""product: what a body with a matrix product multiplies, and what it does before and after.
+
+There may be several products of one left operand with matrices of one shape, as the two of a gated MLP: a tile of the left
+operand is then read once for all of them.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +18,29 @@ REDUCTIONS = ("sum", "max", "min")
 MAX_BATCH_DIMS = 2
 
 
+MAX_FACTORS = 3
+"""Products that one kernel makes: each has a tile of its own in registers."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A product and its right operand, a value from outside: [k, n], or [n, k] if transposed."""
+
+    dot: Node
+    right: str
+    transposed: bool
+
+
 @dataclass(frozen=True)
 class Product:
     """What a body multiplies.
 
-    left, right: values from outside (right is [n, k] if transposed). batch: batch dimensions (empty: one product, with
-    the left's leading dimensions folded into rows). m, n, k: sizes. before: maps on the left operand; after: the rest.
+    left: a value from outside. factors: what it is multiplied by, mostly one. batch: batch dimensions (empty: one product,
+    with the left's leading dimensions folded into rows). m, n, k: sizes. before: maps on the left operand; after: the rest.
     """
 
-    dot: Node
     left: str
-    right: str
-    transposed: bool
+    factors: tuple[Factor, ...]
     batch: Shape
     m: Size
     n: Size
@@ -34,23 +49,35 @@ class Product:
     after: tuple[Node, ...]
     reduces: bool
 
+    @property
+    def dot(self) -> Node:
+        """The first product."""
+        return self.factors[0].dot
+
+    @property
+    def right(self) -> str:
+        """The first product's right operand."""
+        return self.factors[0].right
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the right operands are [n, k]."""
+        return self.factors[0].transposed
+
 
 def analyse(graph: Graph, body: Body) -> Product:
-    """The product of a body. Raises: NotCovered where the body is more than one product with work before and after."""
+    """The product of a body, or the products of one operand. Raises: NotCovered where there is more than that, with work
+    before and after."""
     dots = [node for node in body.nodes if node.kind == "dot"]
-    if len(dots) != 1:
-        raise NotCovered("more than one matrix product in one kernel")
-    dot = dots[0]
-    left, right = dot.reads()
+    factors = tuple(Factor(dot, dot.reads()[1], dot.operation == "a @ b.T") for dot in dots)
+    left = dots[0].reads()[0]
+    _check_factors(graph, body, factors, left)
     before = maps_into(body, left, "product")
     source = _source(graph, body, left, before)
-    if body.node(right) is not None:
-        raise NotCovered("elementwise work on the right operand")
-    after = tuple(node for node in body.nodes if node is not dot and node not in before)
+    after = tuple(node for node in body.nodes if node not in dots and node not in before)
     if any(node.name in body.stores for node in before):
         raise NotCovered("the left operand is also needed elsewhere")
-    a, b = graph.values[source], graph.values[right]
-    transposed = dot.operation == "a @ b.T"
+    a, b, transposed = graph.values[source], graph.values[factors[0].right], factors[0].transposed
     if a.dtype != b.dtype:
         raise NotCovered(f"a product of {a.dtype} and {b.dtype}")
     batched = len(b.shape) > 2
@@ -61,8 +88,26 @@ def analyse(graph: Graph, body: Body) -> Product:
     n, k = (b.shape[-2], b.shape[-1]) if transposed else (b.shape[-1], b.shape[-2])
     if not batched and len(a.shape) > 2 and not a.contiguous:
         raise NotCovered("a left operand whose leading dimensions cannot be folded")
-    reduces = _check_after(dot, after, n)
-    return Product(dot, source, right, transposed, batch, m, n, k, before, after, reduces)
+    reduces = _check_after(dots[0], after, n)
+    if reduces and len(factors) > 1:
+        raise NotCovered("several products whose columns are reduced")
+    return Product(source, factors, batch, m, n, k, before, after, reduces)
+
+
+def _check_factors(graph: Graph, body: Body, factors: tuple[Factor, ...], left: str) -> None:
+    """Raises: NotCovered where products cannot share the tiles of one left operand."""
+    if len(factors) > MAX_FACTORS:
+        raise NotCovered(f"more than {MAX_FACTORS} matrix products in one kernel")
+    for factor in factors:
+        if body.node(factor.right) is not None:
+            raise NotCovered("elementwise work on the right operand")
+    first, *others = factors
+    for factor in others:
+        mine, own = graph.values[first.right], graph.values[factor.right]
+        if factor.dot.reads()[0] != left or (mine.shape, mine.dtype) != (own.shape, own.dtype):
+            raise NotCovered("more than one matrix product in one kernel")
+        if factor.transposed != first.transposed or factor.right == first.right:
+            raise NotCovered("matrices that lie in different ways, or are the same")
 
 
 def _source(graph: Graph, body: Body, left: str, before: tuple[Node, ...]) -> str:
@@ -119,7 +164,7 @@ _TRIANGLE = re.compile(r"tl\.where\(\{1\} - \{2\} (<=|>=) \{3\}, \{0\}, 0\.0\)")
 def can_transpose(body: Body, found: Product) -> bool:
     """Whether the kernel can be given a copy of the right operand with its inner dimension last."""
     reads = [read for node in body.nodes for read in node.reads()]
-    return not found.transposed and reads.count(found.right) == 1
+    return not found.transposed and len(found.factors) == 1 and reads.count(found.right) == 1
 
 
 def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
@@ -127,7 +172,7 @@ def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
 
     transposed_copy: whether the kernel gets the right operand as [n, k], whatever it is.
     """
-    tensors = [graph.values[value] for value in (found.left, found.right)]
+    tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
     size = 4 if tensors[0].dtype == "float32" else 2
     rows = (found.k, found.k if found.transposed or transposed_copy else found.n)
     matrices = not found.batch and all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors)

@@ -9,7 +9,7 @@ from mtmc.rewrite.graph import Graph, Tensor, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
-from mtmc.rewrite.templates.product import Product, analyse, can_transpose, triangle
+from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpose, triangle
 from mtmc.rewrite.templates.product_programs import described, own_slices, own_tiles, store_part
 from mtmc.rewrite.templates.row_passes import IDENTITY
 from mtmc.rewrite.templates.shares import crowded
@@ -55,10 +55,12 @@ class ProductKernel:
                 raise NotCovered("a program for many tiles of a product that is split otherwise")
             if (self.persistent and self.streaming) or (self.streaming and found.batch):
                 raise NotCovered("slices of several products, or tiles that go to programs in two ways")
+        if len(found.factors) > 1 and (self.split_k > 1 or self.streaming):
+            raise NotCovered("several products that are split among programs")
         if self.transposed_copy and not can_transpose(self.body, found):
             raise NotCovered("a right operand that is transposed already, or is needed elsewhere as it is")
         if self.described:
-            tensors = [self.graph.values[value] for value in (found.left, found.right)]
+            tensors = [self.graph.values[value] for value in (found.left, *self.rights)]
             if found.batch or not all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors):
                 raise NotCovered("descriptors of operands that are no contiguous matrices")
 
@@ -80,6 +82,11 @@ class ProductKernel:
                 self.after(found.after, self.groups(), self.variables, writer)
                 self.store_wide(writer, self.variables)
         return writer
+
+    @property
+    def rights(self) -> tuple[str, ...]:
+        """The right operands."""
+        return tuple(factor.right for factor in self.found.factors)
 
     @property
     def shares(self) -> tuple[str, ...]:
@@ -141,17 +148,19 @@ class ProductKernel:
         return (Group("batch", product(self.found.batch), ""), *groups) if self.found.batch else groups
 
     def _product(self) -> None:
-        """The loop over k; leaves the product in the dot's variable."""
+        """The loop over k; leaves the products in the dots' variables."""
         writer, found = self.writer, self.found
-        a, b = self.graph.values[found.left], self.graph.values[found.right]
+        a = self.graph.values[found.left]
         left = self._base(found.left, a) + f" + rows{self._stride_m(a)}"
-        down, across = self._right_strides(b)
-        right = self._base(found.right, b) + f" + cols{across}"
         along = self._times(found.left, a, len(a.shape) - 1)
         writer.line(f"left = {left}")
-        writer.line(f"right = {right}")
-        accumulator = found.dot.name
-        writer.line(f"{accumulator} = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)")
+        down: dict[str, str] = {}
+        for factor in found.factors:
+            b = self.graph.values[factor.right]
+            down[factor.right], across = self._right_strides(factor.right, b)
+            writer.line(f"{self.tile_name('right', factor)} = {self._base(factor.right, b)} + cols{across}")
+        for factor in found.factors:
+            writer.line(f"{factor.dot.name} = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)")
         if self.split_k > 1:
             writer.line(f"share = tl.cdiv(tl.cdiv({self.n_k}, BLOCK_K), {self.split_k}) * BLOCK_K")
             writer.line("first = tl.program_id(2) * share")
@@ -175,19 +184,29 @@ class ProductKernel:
             writer.line("else:")
             writer.level += 1
         writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other=0.0)")
-        writer.line(f"b = tl.load(right + ks[:, None]{down}, mask=k_mask[:, None] & col_mask, other=0.0)")
+        for factor in found.factors:
+            tile, right = self.tile_name("b", factor), self.tile_name("right", factor)
+            address = f"{right} + ks[:, None]{down[factor.right]}"
+            writer.line(f"{tile} = tl.load({address}, mask=k_mask[:, None] & col_mask, other=0.0)")
         writer.level -= int(self.described)
         self._before()
         precision = self.stage.setting("precision")
         exact = f', input_precision="{precision}"' if precision != "input" else ""
-        writer.line(f"{accumulator} = tl.dot(a, b, {accumulator}{exact})")
+        for factor in found.factors:
+            accumulator, tile = factor.dot.name, self.tile_name("b", factor)
+            writer.line(f"{accumulator} = tl.dot(a, {tile}, {accumulator}{exact})")
+            self.variables[accumulator] = accumulator
         writer.level -= 1
-        self.variables[accumulator] = accumulator
+
+    def tile_name(self, word: str, factor: Factor) -> str:
+        """What a factor's tile or pointer is called: by the word alone where there is one factor."""
+        number = self.found.factors.index(factor)
+        return f"{word}_{number + 1}" if number else word
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The operands' descriptors, which the kernel takes besides their pointers."""
-        return (f"{self.found.left}_tiles", f"{self.found.right}_tiles") if self.described else ()
+        return tuple(f"{value}_tiles" for value in (self.found.left, *self.rights)) if self.described else ()
 
     def _before(self) -> None:
         """Elementwise work on the left operand's tile, in fp32, then back to its dtype for the product."""
@@ -237,13 +256,13 @@ class ProductKernel:
             return f" * {self.n_k}"
         return f" * {self.writer.stride(self.found.left, len(tensor.shape) - 2)}"
 
-    def _right_strides(self, tensor: Tensor) -> tuple[str, str]:
-        """Strides of the right operand along k and along n."""
+    def _right_strides(self, right: str, tensor: Tensor) -> tuple[str, str]:
+        """Strides of a right operand along k and along n."""
         if self.transposed_copy:
             return "", f" * {self.n_k}"
         rank = len(tensor.shape)
         axes = (rank - 1, rank - 2) if self.found.transposed else (rank - 2, rank - 1)
-        return self._times(self.found.right, tensor, axes[0]), self._times(self.found.right, tensor, axes[1])
+        return self._times(right, tensor, axes[0]), self._times(right, tensor, axes[1])
 
     def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None:
         """Write elementwise work on what is made."""

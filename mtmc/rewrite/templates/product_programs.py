@@ -8,7 +8,7 @@ from typing import Protocol
 from mtmc.rewrite.body import Node
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables
-from mtmc.rewrite.templates.product import Product
+from mtmc.rewrite.templates.product import Factor, Product
 from mtmc.rewrite.templates.writer import Writer
 
 
@@ -26,6 +26,7 @@ class TiledProduct(Protocol):
     @property
     def inner_last(self) -> bool: ...
     def tiles(self) -> str: ...
+    def tile_name(self, word: str, factor: Factor) -> str: ...
     def groups(self) -> tuple[Group, ...]: ...
     def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None: ...
     def store_wide(self, writer: Writer, variables: Variables) -> None: ...
@@ -88,13 +89,15 @@ def store_part(kernel: TiledProduct) -> None:
 
 def described(kernel: TiledProduct) -> None:
     """Read the tiles through descriptors: what lies outside of a matrix is 0."""
-    writer, (left, right) = kernel.writer, kernel.tables
+    writer, (left, *rights) = kernel.writer, kernel.tables
     writer.line("if DESCRIBED:")
     writer.level += 1
     rows = "program" if kernel.found.reduces else "block_m"
     writer.line(f"a = {left}.load([{rows} * BLOCK_M, start])")
-    if kernel.inner_last:
-        writer.line(f"b = tl.trans({right}.load([block_n * BLOCK_N, start]))")
-    else:
-        writer.line(f"b = {right}.load([start, block_n * BLOCK_N])")
+    for right, factor in zip(rights, kernel.found.factors, strict=True):
+        b = kernel.tile_name("b", factor)
+        if kernel.inner_last:
+            writer.line(f"{b} = tl.trans({right}.load([block_n * BLOCK_N, start]))")
+        else:
+            writer.line(f"{b} = {right}.load([start, block_n * BLOCK_N])")
     writer.level -= 1
