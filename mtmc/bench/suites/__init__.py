@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping
 
 from mtmc.bench.problem import Suite
+from mtmc.bench.suites.blocks import Blocks
 from mtmc.bench.suites.builtin import Builtin
 from mtmc.bench.suites.kernelbench import KernelBench
 from mtmc.bench.suites.tritonbench import TritonBench
@@ -15,6 +16,7 @@ SUITES: Mapping[str, Callable[[str], Suite]] = {
     "kernelbench": KernelBench,
     "tritonbench": TritonBench,
     "builtin": Builtin,
+    "blocks": Blocks,
 }
 """Suite by name: what makes it of a path. To add one: a class in a file here, and a line."""
 
