@@ -1,7 +1,7 @@
 """A whole decoder layer: RMSNorm, rotary grouped-query attention, RMSNorm, SwiGLU.
 
-Source: Llama 3.2 1B (configuration of the release; architecture of arXiv 2407.21783): width 2048, 32 query heads and 8 key
-heads of 64, hidden 8192, base 500000. 2048 tokens in bf16.
+Source: Llama 3.2 1B (configuration of the release; architecture of arXiv 2407.21783): width 2048, 32 query heads
+and 8 key heads of 64, hidden 8192, base 500000. 2048 tokens in bf16.
 """
 
 import torch

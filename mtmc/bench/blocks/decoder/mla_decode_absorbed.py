@@ -1,7 +1,7 @@
 """Latent attention of one token with the key and value matrices absorbed: all heads read one cache of latents.
 
-Source: DeepSeek-V3 (arXiv 2412.19437): 128 heads, latent 512, 128 plain and 64 rotated key dimensions, 128 value dimensions.
-16 sequences with 2048 cached tokens in bf16.
+Source: DeepSeek-V3 (arXiv 2412.19437): 128 heads, latent 512, 128 plain and 64 rotated key dimensions, 128 value
+dimensions. 16 sequences with 2048 cached tokens in bf16.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Attention over documents packed into one row: a token sees those before it in its own document.
 
-Source: packing as in Llama 3 (arXiv 2407.21783, section 3.2), with the heads of SmolLM2 1.7B (arXiv 2502.02737): 32 of 64.
-2 x 2048 tokens in bf16.
+Source: packing as in Llama 3 (arXiv 2407.21783, section 3.2), with the heads of SmolLM2 1.7B (arXiv 2502.02737): 32
+of 64. 2 x 2048 tokens in bf16.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Attention of one token over a cache in pages, which a table of blocks puts in order.
 
-Source: PagedAttention (arXiv 2309.06180), pages of 16 tokens, with the heads of Llama 2 7B (arXiv 2307.09288): 32 of 128.
-16 sequences of 64 pages in fp16.
+Source: PagedAttention (arXiv 2309.06180), pages of 16 tokens, with the heads of Llama 2 7B (arXiv 2307.09288): 32
+of 128. 16 sequences of 64 pages in fp16.
 """
 
 import torch

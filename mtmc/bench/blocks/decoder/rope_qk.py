@@ -39,7 +39,7 @@ class Model(nn.Module):
 def get_inputs():
     q = torch.randn(batch, heads, seq, head_dim, dtype=torch.bfloat16)
     k = torch.randn(batch, kv_heads, seq, head_dim, dtype=torch.bfloat16)
-    return [q, k, torch.arange(seq).repeat(batch, 1)]
+    return [q, k, torch.randint(0, 4096, (batch, 1)) + torch.arange(seq)]
 
 
 def get_init_inputs():
