@@ -13,27 +13,32 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mtmc.bench.row import AUTOTUNE, COMPILE, EAGER, Row
+from mtmc.bench.row import AUTOTUNE, BETTER, COMPILE, EAGER, Row
 
 BASELINES = (EAGER, COMPILE, AUTOTUNE)
 
 
 @dataclass(frozen=True)
 class Speedups:
-    """Over one baseline. count: problems that have one. mean, geometric: None where count is 0. slower: below 0.98."""
+    """Over one baseline. count: problems that have one. mean, geometric: None where count is 0. slower: below 0.98.
+
+    least, worst: the smallest speedup, and the problem that has it; None and "" where count is 0.
+    """
 
     count: int
     mean: float | None
     geometric: float | None
     least: float | None
     slower: int
+    worst: str = ""
 
 
 @dataclass(frozen=True)
 class LevelFigures:
     """One level, or all together.
 
-    correct, triton: problems, see `Row`. fast_1, fast_2: over eager, of all problems, 0 to 1. over: by baseline.
+    correct, triton: problems, see `Row`. fast_1, fast_2: over eager, of all problems, 0 to 1. over: by baseline,
+        and over the better of torch.compile's modes.
     roofline: mean over the problems where it is known and whose work is done. failed: problems without a result.
     """
 
@@ -87,9 +92,11 @@ def dissolved(row: Row) -> bool:
 
 def speedups(rows: Iterable[Row], baseline: str) -> Speedups:
     """What is gained over a baseline, where that is known."""
-    known = [gain for row in rows if (gain := row.speedup(baseline)) is not None]
+    by_row = [(gain, row.id) for row in rows if (gain := row.speedup(baseline)) is not None]
+    known = [gain for gain, _ in by_row]
     slower = sum(1 for gain in known if gain < SLOWER)
-    return Speedups(len(known), mean(known), geometric_mean(known), min(known, default=None), slower)
+    least, worst = min(by_row, default=(None, ""))
+    return Speedups(len(known), mean(known), geometric_mean(known), least, slower, worst)
 
 
 def level_figures(level: str, rows: Sequence[Row]) -> LevelFigures:
@@ -101,7 +108,7 @@ def level_figures(level: str, rows: Sequence[Row]) -> LevelFigures:
         triton=sum(row.triton for row in rows),
         fast_1=fast_p(rows, 1.0),
         fast_2=fast_p(rows, 2.0),
-        over={name: speedups(rows, name) for name in BASELINES},
+        over={name: speedups(rows, name) for name in (*BASELINES, BETTER)},
         roofline=mean(
             [row.roofline for row in rows if row.roofline is not None and row.correct and not dissolved(row)]
         ),

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtmc.bench.row import COMPILED, EAGER, Row
+from mtmc.bench.row import BETTER, COMPILED, EAGER, Row
 from mtmc.export.plots import INK, LINE_COLOURS, new_figure, save_figure, speed_axes
 
 
-def curves(rows: Sequence[Row], baseline: str | None = EAGER) -> dict[str, list[float]]:
-    """The speedups of each level over a baseline, the greatest first; levels without any are left out.
-
-    baseline: None: over the fastest of torch.compile's modes that are known.
-    """
+def curves(rows: Sequence[Row], baseline: str = EAGER) -> dict[str, list[float]]:
+    """The speedups of each level over a baseline, the greatest first; levels without any are left out."""
     found: dict[str, list[float]] = {}
     for row in rows:
-        over = (baseline,) if baseline is not None else COMPILED
-        gains = [gain for name in over if (gain := row.speedup(name)) is not None]
-        if gains:
-            found.setdefault(row.level, []).append(min(gains))
+        if (gain := row.speedup(baseline)) is not None:
+            found.setdefault(row.level, []).append(gain)
     return {level: sorted(values, reverse=True) for level, values in found.items()}
 
 
@@ -29,7 +24,7 @@ def speedups_png(rows: Sequence[Row], kind: str, path: Path) -> Path | None:
     None, and no file, where none is known. kind: what the runtimes are, for the label of the axis.
     Raises: RunError where the file cannot be written or matplotlib is missing.
     """
-    eager, compiled = curves(rows), curves(rows, None)
+    eager, compiled = curves(rows), curves(rows, BETTER)
     if not eager:
         return None
     figure, axes = new_figure(8.6, 4.8)

@@ -11,13 +11,13 @@ from typing import Any
 
 from mtmc.bench.figures import BASELINES, LevelFigures, Speedups, by_level, dissolved, speedups
 from mtmc.bench.plot import speedups_png
-from mtmc.bench.row import EAGER, Row, row_to_json
+from mtmc.bench.row import BETTER, COMPILED, EAGER, Row, row_to_json
 from mtmc.export.report import table
 from mtmc.export.text import factor, number, runtime
 from mtmc.files import write_whole
 from mtmc.task.tolerance import DEFAULT
 
-SHORT = {"torch.compile": "compile", "torch.compile max-autotune": "max-autotune"}
+SHORT = {"torch.compile": "compile", "torch.compile max-autotune": "max-autotune", BETTER: "better compile"}
 NONE = "\u2013"
 _SHOWN = 30
 
@@ -104,8 +104,9 @@ def figures_table(rows: Sequence[Row]) -> str:
     if not levels:
         return ""
     columns = [figures_column(each) for each in levels]
-    names = [name for name in columns[0] if any(column[name] != NONE for column in columns)]
-    body = [[name, *(column[name] for column in columns)] for name in names]
+    known = list(dict.fromkeys(name for column in reversed(columns) for name in column))
+    names = [name for name in known if any(column.get(name, NONE) != NONE for column in columns)]
+    body = [[name, *(column.get(name, NONE) for column in columns)] for name in names]
     return table(["", *(each.level for each in levels)], body, [False, *(True for _ in levels)])
 
 
@@ -135,10 +136,11 @@ def left_out(rows: Sequence[Row]) -> str:
 
 
 def figures_column(figures: LevelFigures) -> dict[str, str]:
-    """The figures of one level in words, by name."""
+    """The figures of one level in words, by name; those over the better of torch.compile's modes where both are known."""
+    both = all(figures.over[name].count for name in COMPILED)
     over = {
         f"over {SHORT.get(name, name)}, {which}": _mean(figures.over[name], kind)
-        for name in BASELINES
+        for name in (*BASELINES, *([BETTER] if both else []))
         for which, kind in (("mean", "mean"), ("geometric mean", "geometric"))
     }
     return {
@@ -149,6 +151,7 @@ def figures_column(figures: LevelFigures) -> dict[str, str]:
         "fast_1": f"{figures.fast_1:.2f}",
         "fast_2": f"{figures.fast_2:.2f}",
         **over,
+        **({"worst over better compile": _worst(figures.over[BETTER])} if both else {}),
         "below 0.98 of eager": str(figures.over[EAGER].slower),
         "roofline": _percent(figures.roofline),
         "evaluations": str(figures.evaluations),
@@ -162,14 +165,15 @@ def figures_column(figures: LevelFigures) -> dict[str, str]:
 def problems_section(level: str, rows: Sequence[Row]) -> str:
     """One line a problem, with the reason where it is not 1.05 times as fast as its better baseline."""
     names = [name for name in BASELINES if any(name in row.baselines_ms for row in rows)]
-    head = ["problem", "ms", *(SHORT.get(name, name) for name in names), *(f"over {SHORT.get(n, n)}" for n in names)]
+    gains = [*names, BETTER] if all(name in names for name in COMPILED) else names
+    head = ["problem", "ms", *(SHORT.get(name, name) for name in names), *(f"over {SHORT.get(n, n)}" for n in gains)]
     numeric = [False] + [True] * (len(head) - 1) + [True, True, False]
     lines = [
         [
             row.name,
             NONE if row.best_ms is None else runtime(row.best_ms),
             *(_or(runtime, row.baselines_ms.get(name)) for name in names),
-            *(_or(factor, row.speedup(name)) for name in names),
+            *(_or(factor, row.speedup(name)) for name in gains),
             _percent(row.roofline),
             str(row.evaluations),
             note(row),
@@ -217,6 +221,10 @@ def _levels(rows: Sequence[Row]) -> list[str]:
 def _mean(over: Speedups, which: str) -> str:
     value = getattr(over, which)
     return NONE if value is None else f"{factor(value)} ({over.count})"
+
+
+def _worst(over: Speedups) -> str:
+    return NONE if over.least is None else f"{factor(over.least)}, {over.worst}"
 
 
 def _percent(value: float | None) -> str:

@@ -261,7 +261,8 @@ class _Deriver:
         varying = {number: self._varying_text(int(number)) for number in expression.atoms(sympy.Integer)}
         for numbers in ({}, {number: text for number, text in varying.items() if text}):
             text = self._printed(expression, numbers)
-            if right(self._at_variants(text)):
+            values = self._at_variants(text)
+            if values is not None and right(values):
                 self.numbers |= {name: path for name, (path, _) in self.attributes.items() if name in _words(text)}
                 return text
         return None
@@ -275,8 +276,8 @@ class _Deriver:
         text: str = PythonPrinter().doprint(expression.xreplace(symbols))
         return text
 
-    def _at_variants(self, text: str) -> tuple[int, ...]:
-        """What a text gives at each captured variant."""
+    def _at_variants(self, text: str) -> tuple[int, ...] | None:
+        """What a text gives at each captured variant; None where it divides by zero at one."""
         import torch
 
         found = []
@@ -285,7 +286,10 @@ class _Deriver:
             for name in (*self.graph.inputs, *self.graph.parameters):
                 sizes = self.graph.values[name].shape if name in self.graph.values else ()
                 names[name] = SimpleNamespace(shape=[size[variant] for size in sizes])
-            found.append(eval(text, {"math": math, "torch": torch}, names))
+            try:
+                found.append(eval(text, {"math": math, "torch": torch}, names))
+            except ZeroDivisionError:
+                return None
         return tuple(found)
 
     def _varying_text(self, number: int) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from mtmc.bench.figures import by_level, fast_p, geometric_mean, level_figures, mean, speedups
 from mtmc.bench.report import left_out, markdown, note, without_dissolved
-from mtmc.bench.row import AUTOTUNE, COMPILE, EAGER, Failure, row_from_json, row_to_json
+from mtmc.bench.row import AUTOTUNE, BETTER, COMPILE, EAGER, Failure, row_from_json, row_to_json
 from tests.bench.faults import row
 
 ROWS = [
@@ -39,6 +39,24 @@ def test_means_are_of_what_is_known() -> None:
     assert speedups([], EAGER).mean is None
     assert (mean([]), geometric_mean([])) == (None, None)
     assert geometric_mean([0.5, 8.0]) == pytest.approx(2.0)
+
+
+def test_the_better_mode_of_torch_compile_is_chosen_problem_by_problem_and_the_worst_problem_is_told() -> None:
+    """1 ms against 3 and 2, 1 and 4, 0.5 and none, and one without either: 2, 1 and 0.5, whose geometric mean is 1."""
+    told = {"a": {COMPILE: 3.0, AUTOTUNE: 2.0}, "b": {COMPILE: 1.0, AUTOTUNE: 4.0}, "c": {COMPILE: 0.5}, "d": {}}
+    rows = [row(name, 6.0, baselines_ms={EAGER: 6.0, **modes}) for name, modes in told.items()]
+    over = speedups(rows, BETTER)
+    assert (over.count, over.least, over.worst, over.slower) == (3, 0.5, "level1/c", 1)
+    assert over.mean == pytest.approx((2 + 1 + 0.5) / 3) and over.geometric == pytest.approx(1.0)
+    text = markdown(rows, [], {}, picture=False)
+    assert "| over better compile, geometric mean | 1.00x (3) |" in text
+    assert "| worst over better compile | 0.50x, level1/c |" in text
+    assert "| a | 1 ms | 6 ms | 3 ms | 2 ms | 6.00x | 3.00x | 2.00x | 2.00x |" in text
+
+
+def test_one_mode_alone_has_no_better_one() -> None:
+    text = markdown([row("a", 4.0, baselines_ms={EAGER: 4.0, COMPILE: 2.0})], [], {}, picture=False)
+    assert "| over compile, mean | 2.00x (1) |" in text and "better compile," not in text
 
 
 def test_a_loss_is_below_0_98() -> None:

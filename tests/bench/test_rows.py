@@ -12,7 +12,7 @@ from mtmc.bench.failures import failure_of
 from mtmc.bench.folder import BenchFolder
 from mtmc.bench.plot import curves
 from mtmc.bench.report import markdown, note, write_report
-from mtmc.bench.row import COMPILE, EAGER, Failure, Row, Why, row_from_json, row_text
+from mtmc.bench.row import BETTER, COMPILE, EAGER, Failure, Row, Why, row_from_json, row_text
 from mtmc.errors import ConfigError, EvaluatorError, ModelError, RunError, TaskError
 from mtmc.evaluate.reference.admission import _too_large
 from mtmc.evaluate.reference.memory import Footprint
@@ -174,7 +174,7 @@ def test_the_tables(tmp_path: Path) -> None:
     assert "| over eager, geometric mean | 2.00x (2) | \u2013 | 2.00x (2) |" in lines
     assert "| over max-autotune, mean | 0.62x (2) | \u2013 | 0.62x (2) |" in lines  # (1 + 0.25) / 2
     assert "| tokens |" not in text
-    assert "| 1_a | 1 ms | 4 ms | 2 ms | 1 ms | 4.00x | 2.00x | 1.00x | 50% | 4 |  |" in lines
+    assert "| 1_a | 1 ms | 4 ms | 2 ms | 1 ms | 4.00x | 2.00x | 1.00x | 1.00x | 50% | 4 |  |" in lines
     assert "the reference itself; at the roof: eager takes 1 ms" in text
     assert "not exported: an op \\| of no kind" in text
     assert "Under 1.05x of the better baseline: 1 at the roof." in lines
@@ -210,4 +210,4 @@ def test_the_files(tmp_path: Path) -> None:
 def test_curves_are_sorted_and_take_the_better_compiler() -> None:
     rows: list[Row] = [row("a", 1.0), row("b", 4.0), row("c", 2.0, level="level2"), row("d")]
     assert curves(rows) == {"level1": [4.0, 1.0], "level2": [2.0]}
-    assert curves(rows, None) == {"level1": [1.0, 0.25], "level2": [0.5]}  # over max-autotune, the faster one
+    assert curves(rows, BETTER) == {"level1": [1.0, 0.25], "level2": [0.5]}  # over max-autotune, the faster one

@@ -39,7 +39,9 @@ class Blocks:
     def problems(self) -> Sequence[Problem]:
         """By level and name; the number is the place within the level."""
         found = [(level, sorted((FOLDER / level).glob("*.py"))) for level in LEVELS]
-        return [Problem(level, number, file.stem, file) for level, files in found for number, file in enumerate(files, 1)]
+        return [
+            Problem(level, number, file.stem, file) for level, files in found for number, file in enumerate(files, 1)
+        ]
 
     def source(self, problem: Problem) -> str:
         """The block's file, which is a task already."""
