@@ -177,7 +177,9 @@ class _Deriver:
         if len(set(size)) == 1:
             return self._constant(size, symbol)
         if size in self.sizes and not (of_module and self.numbers_of_file):
-            self._settle(symbol, self.meanings[size])
+            meaning = self.meanings[size]
+            circular = symbol in getattr(meaning, "free_symbols", ())  # two dimensions whose sum is fixed: s and 640 - s
+            self._settle(symbol, size[0] if circular else meaning)
             return Dimension("tied", size, text=self.sizes[size])
         number = next((name for name, values in self.varying.items() if values == size), None)
         if number is not None and not of_module:
