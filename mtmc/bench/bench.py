@@ -86,7 +86,7 @@ def run_bench(
     Raises: ConfigError or RunError for settings that are wrong, EvaluatorError where the evaluator does not open.
     """
     started = clock()
-    suite = open_suite(settings.suite, settings.path)
+    suite = open_suite(settings.suite, settings.path, settings.licence == "ack")
     problems = select(suite.problems(), settings)
     folder = BenchFolder(Path(out).expanduser())
     described = {kind: describe(kind, part, part) for kind, part in parts.items()}
@@ -149,7 +149,7 @@ def list_problems(
     out: a folder for logs, and for the shapes that were found: a benchmark in the same folder need not find them again.
     Raises: ConfigError for settings that are wrong.
     """
-    suite = open_suite(settings.suite, settings.path)
+    suite = open_suite(settings.suite, settings.path, settings.licence == "ack")
     problems = select(suite.problems(), settings)
     folder = BenchFolder(Path(out).expanduser())
     setup = Setup(suite, folder.path.absolute(), settings.dtype, {}, {})

@@ -8,6 +8,7 @@ from typing import Literal
 from mtmc.errors import ConfigError
 
 Dtype = Literal["fp32", "fp16", "bf16"]
+LicenceAnswer = Literal["ask", "ack"]
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,8 @@ class BenchSettings:
     """What `mtmc bench` adds to the settings of a search.
 
     suite: a name in `mtmc.bench.suites.SUITES`. path: where the suite lies (a checkout or an installed copy).
+    licence: of a collection by path (files, gpumode): ask refuses one whose licence does not say that it may be used; ack
+        says that a person has read what its makers allow.
     levels: of the suite, empty for all: 1 or level1, T, G. problems: numbers or names within a level, empty for all.
     every: only problems whose number is divisible by it.
     dtype: fp32 takes the problems as they are; fp16 and bf16 put weights and floating inputs into that type.
@@ -28,6 +31,7 @@ class BenchSettings:
 
     suite: str = "kernelbench"
     path: str = ""
+    licence: LicenceAnswer = "ask"
     levels: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     every: int = 1

@@ -178,7 +178,9 @@ class _Deriver:
             return self._constant(size, symbol)
         if size in self.sizes and not (of_module and self.numbers_of_file):
             meaning = self.meanings[size]
-            circular = symbol in getattr(meaning, "free_symbols", ())  # two dimensions whose sum is fixed: s and 640 - s
+            circular = symbol in getattr(
+                meaning, "free_symbols", ()
+            )  # two dimensions whose sum is fixed: s and 640 - s
             self._settle(symbol, size[0] if circular else meaning)
             return Dimension("tied", size, text=self.sizes[size])
         number = next((name for name, values in self.varying.items() if values == size), None)
