@@ -70,6 +70,8 @@ def _values(
             value = repr(given[key])
         elif key in defaults:
             value = ast.unparse(defaults[key])
+        elif key in numbers:  # an input function's: one name, one size
+            value = numbers[key]
         else:
             raise TaskError(f"{where} has an argument {key!r} without a value: give it a default")
         if not _is_number(value):

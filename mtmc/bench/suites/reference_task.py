@@ -1,9 +1,10 @@
 """reference_task: a competition's `reference.py` -> a task in KernelBench's format. Pure, runs nothing.
 
-What belongs to the competition's own machinery is taken out: imports of its modules (`utils`, `task`), contexts that set
-flags, annotations, the check of an answer. What puts inputs on a device or draws them from a generator of its own is taken
-out too, for a task's inputs are drawn anew for every check, wherever they are needed. Integers of the shape become
-module-level numbers, from which small shapes are derived. A tolerance that the check states becomes the task's.
+What belongs to the competition's own machinery is taken out: imports of its modules (`utils`, `task`), contexts that
+set flags, annotations, the check of an answer. So is what puts inputs on a device or seeds their numbers, for a task's
+inputs are drawn anew for every check, wherever they are needed; room for results is zeros at first. Integers of the
+shape become module-level numbers, from which small shapes are derived. A tolerance that the check states becomes the
+task's.
 """
 
 from __future__ import annotations
@@ -18,15 +19,14 @@ from mtmc.syntax import parse
 MACHINERY = ("utils", "task")
 """Modules of a competition beside `reference.py`."""
 _DRAW, _REFERENCE, _CHECK, _SEED = "generate_input", "ref_kernel", "check_implementation", "seed"
-_LARGEST_SEED = 2**31
 
 _MODEL = """\
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
 
-    def forward(self, *data):
-        return ref_kernel(data if len(data) > 1 else data[0])
+    def forward(self, {names}):
+        return ref_kernel({data})
 """
 _INPUTS = """\
 def get_inputs():
@@ -66,7 +66,10 @@ def reference_task(text: str, shape: Mapping[str, Any], name: str) -> str:
     stated = [f"{key} = {value!r}" for key, value in numbers.items()]
     stated += [f"TOLERANCE = {tolerance!r}"] if tolerance else []
     own = ast.unparse(ast.fix_missing_locations(ast.Module(body, [])))
-    parts = ["\n".join(head), own, "\n".join(stated), _MODEL, _INPUTS.format(arguments=", ".join(arguments))]
+    names = [f"data_{index}" for index in range(_parts(functions[_DRAW]))]
+    data = names[0] if len(names) == 1 else f"({', '.join(names)})"
+    model = _MODEL.format(names=", ".join(names), data=data)
+    parts = ["\n".join(head), own, "\n".join(stated), model, _INPUTS.format(arguments=", ".join(arguments))]
     return "\n\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
@@ -89,8 +92,18 @@ def _arguments(draw: ast.FunctionDef, shape: Mapping[str, Any], name: str) -> tu
         else:
             arguments.append(f"{key}={value!r}")
     if _SEED in listed:
-        arguments.append(f'{_SEED}=int(torch.randint({_LARGEST_SEED}, (), device="cpu"))')
+        arguments.append(f"{_SEED}=0")  # nothing is seeded by it
     return numbers, arguments
+
+
+def _parts(draw: ast.FunctionDef) -> int:
+    """How many parts the data has that `generate_input` returns: those of a tuple, also of one that has a name first."""
+    returned = [each.value for each in ast.walk(draw) if isinstance(each, ast.Return) and each.value is not None]
+    made = {_bound(each)[0]: each.value for each in ast.walk(draw) if isinstance(each, ast.Assign) and _bound(each)}
+    last = returned[-1] if returned else None
+    if isinstance(last, ast.Name):
+        last = made.get(last.id, last)
+    return max(len(last.elts), 1) if isinstance(last, ast.Tuple | ast.List) else 1
 
 
 def _tolerance(tree: ast.Module) -> dict[str, float]:
@@ -124,6 +137,7 @@ class _Machinery(ast.NodeTransformer):
 
     def __init__(self) -> None:
         self.names = set[str]()
+        self._draws = False
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | None:
         if node.module not in MACHINERY:
@@ -137,6 +151,15 @@ class _Machinery(ast.NodeTransformer):
         node.returns = None
         for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
             argument.annotation = None
+        self._draws = node.name == _DRAW
+        self.generic_visit(node)
+        self._draws = False
+        return node
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        call = node.value
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and "manual_seed" in call.func.attr:
+            return None
         self.generic_visit(node)
         return node
 
@@ -169,6 +192,8 @@ class _Machinery(ast.NodeTransformer):
         node.keywords = [each for each in node.keywords if each.arg not in ("device", "generator")]
         if not isinstance(node.func, ast.Attribute):
             return node
+        if self._draws and node.func.attr in ("empty", "empty_like"):
+            node.func.attr = node.func.attr.replace("empty", "zeros")
         if node.func.attr in ("to", "cuda"):
             node.args = [each for each in node.args if not _is_device(each)]
             if not node.args and not node.keywords:

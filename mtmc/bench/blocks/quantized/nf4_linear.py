@@ -1,15 +1,15 @@
 """A linear layer whose weights are places in a table of 16 values, the scales of their blocks themselves in eight bits.
 
-Source: QLoRA (arXiv 2305.14314, appendix E and section 3): NormalFloat4, blocks of 64, scales in blocks of 256.
-4096 x 4096, 64 tokens in bf16.
+Source: QLoRA (arXiv 2305.14314, appendix E and section 3): NormalFloat4, blocks of 64, scales in eight bits; the key
+projection of Mistral 7B (arXiv 2310.06825), 4096 to 1024. 256 tokens in bf16.
 """
 
 import torch
 from torch import nn
 
-tokens = 64
+tokens = 256
 width = 4096
-outer = 4096
+outer = 1024
 block = 64
 
 VARIANTS = {
