@@ -1,7 +1,9 @@
 """Benchmarks: many problems, one search each, and a table that can be compared with others'.
 
     problem.py     Problem, Suite
-    suites/        kernelbench, tritonbench, builtin: one file each, one line in `SUITES`
+    suites/        kernelbench, tritonbench, builtin, blocks, collections: one file each, one line in `SUITES`
+    blocks/        the tasks of `suite=blocks`
+    licence.py     what a collection of others says about its use
     settings.py selection.py candidates.py loading.py     which problems, which files are for them, Problem -> Task
     solve.py score.py     one problem to its row: by a search, or by candidates made elsewhere
     facts.py why.py failures.py row.py figures.py     what stands in a row and in the tables: pure but for reading a run

@@ -1,7 +1,7 @@
 """Differential attention: two softmaxes, the second taken from the first at a learned rate, and a norm of each head.
 
-Source: Differential Transformer (arXiv 2410.05258), 3B: 12 heads of 2 x 128, initial lambda 0.8 - 0.6 exp(-0.3 l) at
-layer 6. 1024 tokens in bf16.
+Source: Differential Transformer (arXiv 2410.05258), 3B: 12 heads of 2 x 128, initial lambda 0.8 - 0.6 exp(-0.3 (l -
+1)) at layer 7. 1024 tokens in bf16.
 """
 
 import math

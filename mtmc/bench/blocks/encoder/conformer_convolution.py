@@ -1,6 +1,6 @@
 """The convolution module: LayerNorm, gated pointwise, depthwise over time, BatchNorm in inference, swish, pointwise.
 
-Source: Conformer L (arXiv 2005.08100): width 512, a kernel of 31. 8 x 1000 frames in fp16.
+Source: Conformer L (arXiv 2005.08100): width 512, a kernel of 31 (32 there, odd here). 8 x 1000 frames in fp16.
 """
 
 import torch

@@ -1,13 +1,13 @@
 """A router: the largest logits of each token and the softmax over those alone.
 
-Source: Mixtral 8x7B (arXiv 2401.04088, section 2.1): 8 experts, 2 a token, logits in float32. 8192 tokens; weights
+Source: Mixtral 8x7B (arXiv 2401.04088, section 2.1): 8 experts, 2 a token, logits in float32. 65536 tokens; weights
 in bf16.
 """
 
 import torch
 from torch import nn
 
-tokens = 8192
+tokens = 65536
 experts = 8
 chosen = 2
 

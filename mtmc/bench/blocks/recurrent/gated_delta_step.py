@@ -1,7 +1,7 @@
 """A step of the gated delta rule: the state forgets, what it holds under the new key is replaced, and it is read.
 
-Source: Gated DeltaNet (arXiv 2412.06464, equation 10) at the sizes of Qwen3-Next (configuration of the release): 32
-heads of 128. 64 sequences; state in float32, the rest in bf16.
+Source: Gated DeltaNet (arXiv 2412.06464) at the sizes of Qwen3-Next (configuration of the release): 32 heads of
+128. 64 sequences; state in float32, the rest in bf16.
 """
 
 import torch

@@ -1,7 +1,6 @@
 """A step of a matrix-valued state that decays by channel: the reading with a bonus for the new pair, and a group norm.
 
-Source: Finch, RWKV-6 1.6B (arXiv 2404.05892, equations 19 and 20): 32 heads of 64. 128 sequences; state in float32,
-the rest in bf16.
+Source: Finch, RWKV-6 1.6B (arXiv 2404.05892): 32 heads of 64. 128 sequences; state in float32, the rest in bf16.
 """
 
 import torch
