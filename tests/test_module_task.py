@@ -315,6 +315,8 @@ def test_example_inputs_that_do_not_fit_are_refused() -> None:
         task_from_module(nn.Linear(8, 8), (torch.randn(6, 8), 3))
     with pytest.raises(TaskError, match="hold no tensor"):
         task_from_module(nn.Linear(8, 8), (3,))
+    with pytest.raises(TaskError, match="gives no elements for its example inputs: one of their sizes is 0"):
+        task_from_module(nn.Linear(8, 8), torch.randn(0, 8))
     with pytest.raises(TaskError, match="cannot name a folder"):
         task_from_module(nn.Linear(8, 8), torch.randn(6, 8), name="a/b")
 

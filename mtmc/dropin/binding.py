@@ -22,7 +22,8 @@ def bound(capture: Capture) -> Task:
     Arguments and results that cannot be pickled leave it without: then the run's versions can be loaded by themselves only.
     """
     recipe = Recipe.of(capture, "")
-    facts = {"call": recipe.call, "places": dict(recipe.places), "output": recipe.output}
+    kept = ("call", "places", "output", "ties", "default_dtype")
+    facts = {name: getattr(recipe, name) for name in kept}
     try:
         return replace(capture.task, binding=pickle.dumps(facts))
     except Exception as error:  # whatever an object's own pickling raises

@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
 
-_REGISTRIES = frozenset(vars(torch.nn.Module()))
+from mtmc.dropin.named_values import NamedValues
+
+REGISTRIES = frozenset(vars(torch.nn.Module()))
 """What each module has: `training`, its tensors, submodules and hooks."""
 _CONTAINERS = (list, dict, set)
+DEEP = 4
+"""Levels of containers and objects in each other that are looked at."""
+NO_OBJECTS = (torch.Tensor, type, FunctionType, ModuleType)
+"""Kinds of values whose attributes are not looked at."""
 _MODE = "training"
 _OF_COMPILER = frozenset(("_is_torch_compile", "_compiled_call_impl"))
 """What torch.compile leaves on a module that it was given; forward reads neither."""
 
 
+_Owned = dict[int, tuple[str, dict[str, Any]]]
+"""By its id: where a dict of attributes is, and the dict."""
+
+
 class ModuleState:
     """What forward of a module may read in Python: its class, attributes, submodules, their hooks and training modes.
 
-    Tensors in `_parameters` and `_buffers` are no part of it: kernels read those that are there at each call. Objects that
-    modules keep as attributes (a configuration) are looked at one level deep.
+    Tensors in `_parameters` and `_buffers` are no part of it: kernels read those that are there at each call. Containers and
+    objects that modules keep as attributes (a configuration) are looked at a few levels deep, and so are plain values of
+    classes and files that the code of the modules names (`mtmc.dropin.named_values`).
     """
 
     def __init__(self, root: torch.nn.Module, tensors: Collection[tuple[int, Any]]) -> None:
         """tensors: (id of a dict, key) of plain attributes that kernels read at each call; these may be replaced."""
         self._tensors = frozenset(tensors)
         self._named = dict(root.named_modules())
-        self._modules = list(self._named.values())
-        owned: dict[int, tuple[str, dict[str, Any]]] = {}
-        owned |= {id(vars(module)): (path, module.__dict__) for path, module in self._named.items()}
+        owned: _Owned = {id(vars(module)): (path, module.__dict__) for path, module in self._named.items()}
         for path, attributes in list(owned.values()):
-            owned |= {
-                id(inside): (name, inside) for name, inside in _objects(path, attributes) if id(inside) not in owned
-            }
+            _own_objects(path, attributes, owned, self._named, DEEP)
+        self._modules = list(self._named.values())
         self._names = [name for name, _ in owned.values()]
         self._dicts = [attributes for _, attributes in owned.values()]
         self._children = [module._modules for module in self._modules if module._modules]
@@ -49,6 +58,7 @@ class ModuleState:
         self._forwards = [kind.forward for kind in self._kinds]
         self._snapshots = [_snapshot(attributes) for attributes in self._dicts]
         self._child_snapshots = [dict(children) for children in self._children]
+        self._values = NamedValues(self._kinds)
 
     def why_not(self) -> str | None:
         """What has changed, None where nothing has. In C but for one line where nothing has."""
@@ -59,6 +69,7 @@ class ModuleState:
                 and not any(self._hooks)
                 and list(map(type, self._modules)) == self._classes
                 and [kind.forward for kind in self._kinds] == self._forwards
+                and self._values.same()
             ):
                 return None
         except Exception:  # values without an order or a truth, as tensors are: they have been replaced
@@ -88,7 +99,7 @@ class ModuleState:
                     return f"{name or 'the module'} is in {'training' if now else 'evaluation'} mode, unlike at capture"
                 else:
                     return f"attribute {key} of {name or 'the module'} has changed since capture"
-        return None
+        return self._values.changed()
 
 
 _MISSING = object()
@@ -96,19 +107,40 @@ _MISSING = object()
 
 def _snapshot(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes with copies of plain containers, so that changes inside of these are seen; registries are as they are."""
-    return {
-        key: type(value)(value) if type(value) in _CONTAINERS and key not in _REGISTRIES else value
-        for key, value in attributes.items()
-    }
+    return {key: value if key in REGISTRIES else _copied(value, DEEP) for key, value in attributes.items()}
 
 
-def _objects(path: str, attributes: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The attributes of objects that a module keeps: a configuration, but no module, tensor, class or function."""
-    for key, value in attributes.items():
-        if key in _REGISTRIES or key == "mtmc" or isinstance(value, torch.Tensor | torch.nn.Module | type):
+def _copied(value: Any, depth: int) -> Any:
+    """A copy of a plain container and of those in it; anything else as it is."""
+    kind = type(value)
+    if kind not in (*_CONTAINERS, tuple) or depth == 0:
+        return value
+    if kind is dict:
+        return {key: _copied(item, depth - 1) for key, item in value.items()}
+    return kind(value) if kind is set else kind([_copied(item, depth - 1) for item in value])
+
+
+def _own_objects(path: str, held: Any, owned: _Owned, named: dict[str, torch.nn.Module], depth: int) -> None:
+    """Add the attributes of objects that a module keeps, in containers and other objects too: a configuration, an
+    activation that is no module, but no tensor, class or function. Modules among them (in a plain list) are added to
+    `named`, with those in them."""
+    if depth == 0:
+        return
+    items = held.items() if isinstance(held, dict) else enumerate(held)
+    for key, value in items:
+        if key in REGISTRIES or key == "mtmc" or isinstance(value, NO_OBJECTS):
             continue
-        if not callable(value) and isinstance(getattr(value, "__dict__", None), dict):
-            yield f"{path}.{key}".lstrip("."), vars(value)
+        name = f"{path}.{key}".lstrip(".")
+        if type(value) in (*_CONTAINERS, tuple):
+            _own_objects(name, value, owned, named, depth - 1)
+        elif isinstance(attributes := getattr(value, "__dict__", None), dict) and id(attributes) not in owned:
+            found = {"": value} if not isinstance(value, torch.nn.Module) else dict(value.named_modules())
+            for inside, each in found.items():
+                inner = f"{name}.{inside}".rstrip(".")
+                if isinstance(each, torch.nn.Module):
+                    named[inner] = each
+                owned[id(vars(each))] = inner, vars(each)
+                _own_objects(inner, vars(each), owned, named, depth - 1)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -19,7 +19,7 @@ class Recipe:
 
     source: the version. task: the captured one, without its state. call: the example, its tensors on the meta device.
     places, output: as `mtmc.task.Capture` has them. constants: tensors that forward makes by itself, by their name in
-    the printed `Model`, on the CPU.
+    the printed `Model`, on the CPU. ties, default_dtype: as `mtmc.task.Capture` has them.
     """
 
     source: str
@@ -28,6 +28,8 @@ class Recipe:
     places: Mapping[str, str]
     output: Any
     constants: Mapping[str, torch.Tensor]
+    ties: tuple[tuple[str, str], ...] = ()
+    default_dtype: str = "float32"
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> Recipe:
         return self
@@ -41,7 +43,8 @@ class Recipe:
             constants = {name: tensor for name, tensor in state.items() if name not in capture.places}
         call = capture.call.with_tensors([_without_values(tensor) for tensor in capture.call.tensors])
         task = replace(capture.task, state=None)
-        return Recipe(source, task, call, dict(capture.places), capture.output, constants)
+        places = dict(capture.places)
+        return Recipe(source, task, call, places, capture.output, constants, capture.ties, capture.default_dtype)
 
 
 def _without_values(tensor: torch.Tensor) -> torch.Tensor:

@@ -6,12 +6,14 @@ What the compiler cannot follow (arguments that are data classes, say) leaves th
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from mtmc.dropin.loaded import guards_of
+from mtmc.dropin.module_state import DEEP, NO_OBJECTS, REGISTRIES
+from mtmc.dropin.named_values import named, names_in_code
 from mtmc.dropin.operator import operator
 from mtmc.dropin.recipe import Recipe
 from mtmc.task import Slot
@@ -34,12 +36,16 @@ class Traced:
         """
         self.operator = operator(recipe, mutated)
         self.paths = tuple(tuple(path.split(".")) for path in recipe.places.values())
+        order = list(recipe.places)
+        self.ties = tuple((order.index(attribute), tuple(path.split("."))) for attribute, path in recipe.ties)
+        self.default_dtype: torch.dtype = getattr(torch, recipe.default_dtype)
         self.result = _form(recipe.output)
         self.mutated = tuple(mutated)
         self.arguments = _arguments(recipe, forward)
         self.examples = tuple((x.dtype, tuple(x.shape), tuple(x.stride())) for x in recipe.call.tensors)
         self.why_not, self.asked = _asked(recipe)
         self.parts = tuple(_part(path, part) for path, part in module.named_modules())
+        self.objects = tuple(_objects(module, names_in_code(map(type, module.modules()))))
 
 
 def _arguments(recipe: Recipe, forward: Callable[..., Any]) -> tuple[tuple[str, int, Any, Any], ...]:
@@ -57,8 +63,42 @@ def _arguments(recipe: Recipe, forward: Callable[..., Any]) -> tuple[tuple[str, 
 
 def _part(path: str, module: torch.nn.Module) -> tuple[Any, ...]:
     """Path, class, submodules' names, and plain attributes (the training mode too) of a module."""
-    plain = tuple((key, value) for key, value in vars(module).items() if type(value) in _PLAIN)
+    of_class = {name: owner.values[name] for owner, name in named(type(module)) if owner.is_class}
+    plain = tuple(_plain({**of_class, **vars(module)}))
     return tuple(path.split(".")) if path else (), type(module), tuple(module._modules), plain
+
+
+def _plain(attributes: Mapping[str, Any], names: Collection[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """Attributes that are plain values or containers of such, each with its form. names: those that count, None for all."""
+    for key, value in attributes.items():
+        if (key not in REGISTRIES or key == "training") and (names is None or key in names):
+            try:
+                form = _form(value)
+            except TypeError:
+                continue
+            if form is not None and not _holds_tensors(form):
+                yield key, form
+
+
+def _holds_tensors(form: Any) -> bool:
+    return form is None or (len(form) == 3 and any(map(_holds_tensors, form[2])))
+
+
+def _objects(
+    module: torch.nn.Module, names: Collection[str]
+) -> Iterator[tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]]:
+    """Objects that are attributes of the module's parts or of each other: the way there, and their plain attributes, of
+    which only those count that code names. names: that the modules' code does."""
+    seen: set[int] = set()
+    todo = [(tuple(path.split(".")) if path else (), part, 0) for path, part in module.named_modules()]
+    while todo:
+        path, held, depth = todo.pop()
+        for key, value in vars(held).items():
+            skipped = key in REGISTRIES or key == "mtmc" or isinstance(value, NO_OBJECTS) or id(value) in seen
+            if not skipped and isinstance(getattr(value, "__dict__", None), dict) and depth < DEEP:
+                seen.add(id(value))
+                todo.append(((*path, key), value, depth + 1))
+                yield (*path, key), tuple(_plain(vars(value), {*names, *names_in_code([type(value)])}))
 
 
 def _asked(recipe: Recipe) -> tuple[Callable[..., str | None] | None, tuple[int, ...]]:
@@ -96,6 +136,11 @@ def traced_call(traced: Traced, module: Any, args: tuple[Any, ...], kwargs: Mapp
     if inputs is None or _changed(traced, module):
         return False, None
     tensors = [_at(module, path) for path in traced.paths]
+    for index, path in traced.ties:
+        if _at(module, path) is not tensors[index]:
+            return False, None
+    if torch.get_default_dtype() != traced.default_dtype:
+        return False, None
     every = [*inputs, *tensors]
     if torch.is_grad_enabled():
         for tensor in every:
@@ -125,9 +170,19 @@ def _changed(traced: Traced, module: Any) -> bool:
             return True
         if path and (len(part._forward_hooks) > 0 or len(part._forward_pre_hooks) > 0):
             return True
-        for key, value in plain:
-            if getattr(part, key, None) != value:
-                return True
+        if _others(part, plain):
+            return True
+    for path, plain in traced.objects:  # noqa: SIM110 (as above, in words that the compiler follows)
+        if _others(_at(module, path), plain):
+            return True
+    return False
+
+
+def _others(owner: Any, plain: Sequence[tuple[str, Any]]) -> bool:
+    """Whether one of these attributes has another value."""
+    for key, form in plain:  # noqa: SIM110
+        if not hasattr(owner, key) or not _take(form, getattr(owner, key), []):
+            return True
     return False
 
 

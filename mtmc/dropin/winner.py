@@ -16,6 +16,7 @@ from mtmc.dropin.recent import Recent
 from mtmc.dropin.recipe import Recipe
 from mtmc.dropin.results import Result
 from mtmc.dropin.traced import Traced
+from mtmc.task.tensors import same_memory
 
 _MOST = 4096
 """Signatures that are remembered."""
@@ -26,6 +27,7 @@ WANTS_GRAD = "gradients are wanted, and its kernels have no backward: call it un
 
 _grad_enabled = torch.is_grad_enabled
 _set_grad = torch._C._set_grad_enabled
+_default_dtype = torch.get_default_dtype
 
 
 class Verdict:
@@ -60,6 +62,10 @@ class Winner:
         """
         self.recipe = recipe
         self.places = [holder(module, path) for path in recipe.places.values()]
+        order = {attribute: index for index, attribute in enumerate(recipe.places)}
+        self._ties = [(order[attribute], path, *holder(module, path)) for attribute, path in recipe.ties]
+        self._paths = list(recipe.places.values())
+        self._dtype: torch.dtype = getattr(torch, recipe.default_dtype)
         self.holds_for = HoldsFor(recipe, self.tensors())
         self.mutated = self.holds_for.mutated
         self._form = CallForm(forward, recipe.call)
@@ -78,9 +84,14 @@ class Winner:
         if isinstance(found, str):
             return found
         inputs: Sequence[Any] = found
+        if _default_dtype() is not self._dtype:
+            return f"torch's default dtype is {_default_dtype()}, unlike at capture"
         tensors: list[Any] = []
         try:
             tensors = [owner[name] for owner, name in self.places]
+            for index, path, owner, name in self._ties:
+                if owner.get(name) is not tensors[index] and not _one(owner.get(name), tensors[index]):
+                    return f"{path} and {self._paths[index]} are no longer one tensor, as at capture"
             every = (*inputs, *tensors)
             verdict: Verdict | None = self._recent.find(every)
             if verdict is None:
@@ -198,3 +209,7 @@ class Winner:
         if wrong:
             return f"the call holds a {type(wrong[0]).__name__} where the example's holds a tensor"
         return "a tensor of the call or the module has no strides"
+
+
+def _one(found: Any, tensor: Any) -> bool:
+    return isinstance(found, torch.Tensor) and same_memory(found, tensor)

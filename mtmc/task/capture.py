@@ -29,12 +29,16 @@ class Capture:
     places: attribute of the printed `Model` -> path of that tensor in the live module (`resolve`). An attribute that is
         missing here is a constant that forward makes by itself; its value is in `task.state` alone.
     output: the result of the example call, with a `Slot` for each tensor (`restore`); its other leaves are constants.
+    ties: (attribute, path) of what is the same tensor at another place of the module, where forward may read it too.
+    default_dtype: torch's at the capture, which tensors that forward makes by itself have.
     """
 
     task: Task
     call: Call
     places: Mapping[str, str]
     output: Any
+    ties: tuple[tuple[str, str], ...] = ()
+    default_dtype: str = "float32"
 
 
 def resolve(module: torch.nn.Module, path: str) -> torch.Tensor:

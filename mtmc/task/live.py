@@ -42,12 +42,13 @@ from mtmc.task.live_export import (
     refuse_tensors,
     with_own_objects,
 )
+from mtmc.task.live_held import refuse_strangers, tensors_alive
 from mtmc.task.live_names import plain_name
 from mtmc.task.live_source import PREFIX, PrintedModule, print_module
 from mtmc.task.live_state import same_values, unchanged
 from mtmc.task.reference import instantiate
 from mtmc.task.shapes import derive_held_out, derive_small
-from mtmc.task.tensors import flat_tensors, leaves
+from mtmc.task.tensors import flat_tensors, leaves, same_memory
 from mtmc.task.trials import Live
 
 _NEAR, _ROUNDINGS = 1e-3, 8
@@ -79,16 +80,20 @@ def build_capture(
     for argument, value in call.arguments():
         refuse_objects(value, f"module {name}: argument {argument}")
     output = _result(module, call, name)
+    alive = tensors_alive()
     program = export_module(module, with_own_objects(call), name)
     refuse_random(program, name)
     printed = print_module(program, call.tensors, _input_names(call), title, name)
     source = f"{printed.source.rstrip()}\n\n{declaration}\n" if declaration else printed.source
     state = {key: tensor.detach().to("cpu", copy=True) for key, tensor in printed.tensors.items()}
     places = _places(module, printed)
+    refuse_strangers({key: each for key, each in printed.tensors.items() if key not in places}, alive, name)
+    del alive
     shapes = known(source, call, printed.tensors) if known is not None else None
     small, held_out = shapes or _shapes(_LiveModule(module, call, places, name), source, state)
     task = Task(name, source, Variant("full"), small, held_out, _save(state))
-    return Capture(task, call, places, slotted(output))
+    default = str(torch.get_default_dtype()).removeprefix("torch.")
+    return Capture(task, call, places, slotted(output), _ties(module, places), default)
 
 
 def _shapes(live: _LiveModule, source: str, state: Mapping[str, torch.Tensor]) -> Shapes:
@@ -128,6 +133,10 @@ def _result(module: torch.nn.Module, call: Call, name: str) -> Any:
     refuse_objects(output, f"module {name}: output")
     if not flat_tensors(output):
         raise TaskError(f"module {name} gives no tensor for its example inputs, so there is nothing to make faster")
+    if not any(tensor.numel() for tensor in flat_tensors(output)):
+        raise TaskError(
+            f"module {name} gives no elements for its example inputs: one of their sizes is 0; give it inputs of some size"
+        )
     if any(tensor.is_floating_point() and bool(tensor.isnan().any()) for tensor in flat_tensors(output)):
         raise TaskError(
             f"module {name} gives NaN for its example inputs, so no version could be compared: are all its weights set "
@@ -162,9 +171,22 @@ def _places(module: torch.nn.Module, printed: PrintedModule) -> dict[str, str]:
     return places
 
 
+def _ties(module: torch.nn.Module, places: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Where else the module keeps the tensors of these places, as parameters or buffers; see `Capture.ties`."""
+    first = {id(resolve(module, path)): (attribute, path) for attribute, path in places.items()}
+    found = []
+    for prefix, owner in module.named_modules():
+        for name, tensor in (*owner._parameters.items(), *owner._buffers.items()):
+            path = f"{prefix}.{name}" if prefix else name
+            attribute, known = first.get(id(tensor), ("", path))
+            if path != known:
+                found.append((attribute, path))
+    return tuple(found)
+
+
 def _is_at(module: torch.nn.Module, path: str, tensor: torch.Tensor) -> bool:
     try:
-        return _same_memory(resolve(module, path), tensor)
+        return same_memory(resolve(module, path), tensor)
     except TaskError:
         return False
 
@@ -176,17 +198,10 @@ def _found(module: torch.nn.Module, tensor: torch.Tensor) -> str | None:
             if key in _REGISTRIES:
                 continue
             for path, leaf in leaves(value):
-                if isinstance(leaf, torch.Tensor) and _same_memory(leaf, tensor):
+                if isinstance(leaf, torch.Tensor) and same_memory(leaf, tensor):
                     inside = re.findall(r"\['?([^\]']*)'?\]", path)
                     return ".".join([*([prefix] if prefix else []), key, *inside])
     return None
-
-
-def _same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one is other:
-        return True
-    place = (one.data_ptr(), one.shape, one.stride(), one.dtype, one.device)
-    return bool(one.numel()) and place == (other.data_ptr(), other.shape, other.stride(), other.dtype, other.device)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,14 @@ def storage_key(tensor: torch.Tensor) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
+def same_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are one, or lie in memory as one would."""
+    if one is other:
+        return True
+    place = (one.data_ptr(), one.shape, one.stride(), one.dtype, one.device)
+    return bool(one.numel()) and place == (other.data_ptr(), other.shape, other.stride(), other.dtype, other.device)
+
+
 def parts_of(structure: Any) -> Mapping[Any, Any] | None:
     """The items of a structure by key, None for a leaf."""
     if isinstance(structure, list | tuple):

@@ -242,6 +242,11 @@ def test_library_product_of_4096_cubed() -> None:
     assert found.bound == "tensor"
 
 
+def test_a_product_over_nothing_takes_its_launch() -> None:
+    for dims in ([2, 0, 16, 0], [2, 16, 16, 0], [0, 16, 16, 16]):
+        assert estimate_op(op("bmm", 64, 64, 16, dims=dims), H100).ms == pytest.approx(0.0035, rel=0.1)
+
+
 def test_transposed_operand_crosses_dram_six_times() -> None:
     size = 8192 * 8192 * 4
     found = estimate_op(op("add", 2 * size, size, 8192 * 8192, strided_read=size), H100)

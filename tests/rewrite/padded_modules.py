@@ -1,4 +1,4 @@
-"""Run as a program: live modules whose sizes follow from the inputs' by rounding, handed out with guards, called at many sizes.
+"""Run as a program: live modules that round, halve or multiply sizes, handed out with guards, called at many sizes.
 
 What is padded to a multiple of a window and then viewed, tiled by a division that is rounded up, halved and doubled again,
 or counted by products that coincide. Interpretation is chosen when triton is imported, so this needs a process of its own.

@@ -71,7 +71,8 @@ class Computed:
             for number, values in raw.items():
                 if values is None:
                     return None
-                held[number] = torch.frombuffer(bytearray(np.ascontiguousarray(values).tobytes()), dtype=torch.uint8)
+                data = bytearray(np.ascontiguousarray(values).tobytes())
+                held[number] = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
             given = map_tensors((args, kwargs), lambda tensor: _shown(held[storages.number(tensor)], tensor))
             made = flat_tensors(func(*given[0], **given[1]))
             if self._number in held:

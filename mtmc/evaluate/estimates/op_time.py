@@ -112,6 +112,8 @@ def _elements(name: str, record: Record, gpu: Hardware, memory: Times) -> tuple[
 def _library_product_ms(record: Record, gpu: Hardware) -> float:
     """The best of a few tile sizes, with split-K where there are too few tiles; fp32 outside the tensor cores."""
     batch, m, n, k = record["dims"]
+    if not batch * m * n * k:  # a size of 0: nothing is multiplied
+        return 0.0
     unit = "fp32" if record["dtype"] in ("float32", "float64") else "fp16"
     peak = (gpu.fp32_tflops if unit == "fp32" else gpu.fp16_tflops) * 1e3 * _LIBRARY_EFFICIENCY[unit]
     if record["dtype"] == "float64":

@@ -1,0 +1,42 @@
+"""Tensors that a forward reads and its module does not hold: of a layer in a plain list, an object, a closure, a global.
+
+In the printed file they would be constants, and a version would never see them change. A tensor that forward makes by
+itself is a constant rightly, and is told apart by this: it was not there before the module was traced.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Mapping
+
+import torch
+
+from mtmc.errors import TaskError
+from mtmc.task.tensors import storage_key
+
+
+def tensors_alive() -> dict[int, torch.Tensor]:
+    """All tensors of this process by their storage; they stay alive as long as this does."""
+    found: dict[int, torch.Tensor] = {}
+    for each in gc.get_objects():
+        if issubclass(type(each), torch.Tensor):
+            try:
+                found.setdefault(storage_key(each), each)
+            except Exception:  # no storage: a sparse one, a lazy one, or one of a class of its own
+                continue
+    return found
+
+
+def refuse_strangers(constants: Mapping[str, torch.Tensor], alive: Mapping[int, torch.Tensor], name: str) -> None:
+    """Refuse a module that reads somebody else's tensors. constants: what the printed file has of no place in the module.
+
+    Raises: TaskError naming the first.
+    """
+    for tensor in constants.values():
+        if storage_key(tensor) in alive:
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise TaskError(
+                f"module {name}: forward reads a tensor that the module does not hold as its own ({kind}, shape "
+                f"{tuple(tensor.shape)}): it is in a list of layers, an object, a closure or a global, where kernels would "
+                "not see it change; use nn.ModuleList, nn.Parameter or register_buffer"
+            )
