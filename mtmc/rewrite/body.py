@@ -185,7 +185,8 @@ class Builder:
 
     def floating(self, operand: Operand) -> Operand:
         """The operand as floating-point numbers: itself, or a mask or whole numbers converted."""
-        if not isinstance(operand, str) or self.compute(operand) == "float":
+        operand = folded(self.graph, operand)
+        if not isinstance(operand, (str, Trailing)) or self.compute(operand) == "float":
             return operand
         return self.map("{0}.to(tl.float32)", operand, hint="float")
 
@@ -199,9 +200,9 @@ class Builder:
         flops: int = 1,
     ) -> str:
         """Add an elementwise node over the broadcast shape of its operands; returns its name."""
-        folded = tuple(_folded(self.graph, operand) for operand in operands)
-        shape = broadcast([self.shape(operand) for operand in folded])
-        node = Node(self._name(hint, name), "map", operation, folded, shape, compute, flops=flops)
+        items = tuple(folded(self.graph, operand) for operand in operands)
+        shape = broadcast([self.shape(operand) for operand in items])
+        node = Node(self._name(hint, name), "map", operation, items, shape, compute, flops=flops)
         self.nodes[node.name] = node
         return node.name
 
@@ -220,7 +221,7 @@ class Builder:
         axes = tuple(sorted(dim % len(shape) for dim in dims)) if shape else ()
         ones = tuple(1 for _ in self.graph.variants)
         kept = tuple(ones if axis in axes else size for axis, size in enumerate(shape) if keepdim or axis not in axes)
-        compute: Compute = "int" if operation.startswith("arg") else "float"
+        compute: Compute = "int" if operation.startswith("arg") or self.compute(operand) == "int" else "float"
         node = Node(self._name(hint, name), "reduce", operation, (operand, *also), kept, compute, axes)
         self.nodes[node.name] = node
         return node.name
@@ -352,7 +353,7 @@ def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
     return Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores))
 
 
-def _folded(graph: Graph, item: Operand) -> Operand:
+def folded(graph: Graph, item: Operand) -> Operand:
     """A tensor that forward makes of a single number is that number."""
     op = graph.by_name.get(graph.producer.get(item, "")) if isinstance(item, str) else None
     if op is not None and is_number(op):

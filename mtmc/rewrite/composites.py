@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, Index, NotCovered, Number, Operand, operand
+from mtmc.rewrite.body import Builder, Expand, Index, NotCovered, Number, operand
 from mtmc.rewrite.graph import Op, Ref, Varying
 from mtmc.rewrite.steps import (
     argument,
@@ -23,28 +23,6 @@ from mtmc.rewrite.steps import (
     tensor,
     variance_of,
 )
-
-
-def _add(sign: str) -> Expand:
-    def expand(builder: Builder, op: Op) -> None:
-        left, right = operand(op.args[0]), operand(op.args[1])
-        if builder.graph.values[op.outputs[0]].is_float:
-            left, right = builder.floating(left), builder.floating(right)
-        floats(builder, op, *[item for item in (left, right) if isinstance(item, str)])
-        alpha = argument(op, 2, "alpha", 1)
-        if alpha == 1:
-            builder.map(f"{{0}} {sign} {{1}}", left, right, name=op.outputs[0])
-        else:
-            builder.map(f"{{0}} {sign} {{2}} * {{1}}", left, right, operand(alpha), name=op.outputs[0], flops=2)
-
-    return expand
-
-
-def _rsub(builder: Builder, op: Op) -> None:
-    if argument(op, 2, "alpha", 1) != 1:
-        raise NotCovered("rsub with alpha")
-    floats(builder, op, tensor(op))
-    builder.map("{1} - {0}", tensor(op), operand(op.args[1]), name=op.outputs[0])
 
 
 def _gelu(builder: Builder, op: Op) -> None:
@@ -73,21 +51,6 @@ def _pow(builder: Builder, op: Op) -> None:
     if isinstance(exponent, (Varying, Ref)) or exponent not in forms:
         raise NotCovered(f"pow with exponent {exponent}")
     builder.map(forms[exponent], x, name=op.outputs[0], flops=2)
-
-
-def _clamp(builder: Builder, op: Op) -> None:
-    x = tensor(op)
-    floats(builder, op, x)
-    low, high = argument(op, 1, "min"), argument(op, 2, "max")
-    operands: list[Operand] = [x]
-    expression = "{0}"
-    if low is not None:
-        operands.append(operand(low))
-        expression = f"tl.maximum({expression}, {{{len(operands) - 1}}})"
-    if high is not None:
-        operands.append(operand(high))
-        expression = f"tl.minimum({expression}, {{{len(operands) - 1}}})"
-    builder.map(expression, *operands, name=op.outputs[0], flops=2)
 
 
 def _identity_if(condition: Callable[[Op], bool]) -> Expand:
@@ -192,17 +155,6 @@ def _reshape(builder: Builder, op: Op) -> None:
     builder.view(tensor(op), out.shape, name=op.outputs[0])
 
 
-def _same_values(builder: Builder, op: Op) -> None:
-    """A copy, or a change between floating dtypes: kernels compute in fp32, and the result is stored in its own dtype."""
-    x = tensor(op)
-    if op.target != "aten.clone.default" and not builder.graph.values[op.outputs[0]].is_float:
-        raise NotCovered(f"{op.target} to {builder.graph.values[op.outputs[0]].dtype}")
-    if builder.graph.values[op.outputs[0]].is_float:
-        builder.map("{0}", builder.floating(x), name=op.outputs[0], flops=0)
-    else:
-        builder.map("{0}", x, compute=builder.compute(x), name=op.outputs[0], flops=0)
-
-
 def _prelu(builder: Builder, op: Op) -> None:
     x, weight = tensor(op), tensor(op, 1)
     floats(builder, op, x, weight)
@@ -239,13 +191,8 @@ def _triangle(lower: bool) -> Expand:
 
 
 COMPOSITES: dict[str, Expand] = {
-    "aten.add.Tensor": _add("+"),
-    "aten.sub.Tensor": _add("-"),
-    "aten.subtract.Tensor": _add("-"),
-    "aten.rsub.Scalar": _rsub,
     "aten.gelu.default": _gelu,
     "aten.pow.Tensor_Scalar": _pow,
-    "aten.clamp.default": _clamp,
     "aten.dropout.default": _identity_if(lambda op: not op.args[2] or op.args[1] == 0.0),
     "aten.sum.default": _reduction("sum", 1),
     "aten.sum.dim_IntList": _reduction("sum"),
@@ -268,10 +215,6 @@ COMPOSITES: dict[str, Expand] = {
     "aten.logsumexp.default": _logsumexp,
     "aten.var_mean.correction": _var_mean,
     "aten.linalg_vector_norm.default": _vector_norm,
-    "aten.clone.default": _same_values,
-    "aten.to.dtype": _same_values,
-    "aten._to_copy.default": _same_values,
-    "aten.contiguous.default": _same_values,
     "aten.prelu.default": _prelu,
     "aten.tril.default": _triangle(True),
     "aten.triu.default": _triangle(False),

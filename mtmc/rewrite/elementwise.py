@@ -27,7 +27,6 @@ class Row:
     result: Compute = "float"
 
 
-_ANY: tuple[Compute, ...] = ("float", "int", "bool")
 # Minimax over |x| < 0.625, where 2 sigmoid(2 x) - 1 would lose digits.
 _TANH = (
     "tl.where(tl.abs({0}) < 0.625, {0} + {0} * {0} * {0} * (-0.333332819422 + {0} * {0} * (0.133314422036"
@@ -46,6 +45,7 @@ _SINH = (
     " 0.5 * tl.exp(0.5 * {0}) * tl.exp(0.5 * {0}) - 0.5 * tl.exp(-0.5 * {0}) * tl.exp(-0.5 * {0}))"
 )  # halves, since exp(x) overflows before sinh(x) does
 _COSH = "(0.5 * tl.exp(0.5 * {0}) * tl.exp(0.5 * {0}) + 0.5 * tl.exp(-0.5 * {0}) * tl.exp(-0.5 * {0}))"
+_LOG1P_ANY = "tl.where({0} > 1e9, tl.log({0}), " + _LOG1P + ")"  # where u is infinite, u / u is no number
 LOG1P_EXP = _LOG1P.format("tl.exp(-tl.abs({0}))")
 """log(1 + exp(-|x|)), which is small where |x| is large."""
 # tanh(log(1 + e)) = (e e + 2 e) / (e e + 2 e + 2) with e = exp(x); from 20 on it is 1.
@@ -53,7 +53,6 @@ _EXP_20 = "tl.exp(tl.minimum({0}, 20.0))"
 _MISH = f"{{0}} * ({_EXP_20} * ({_EXP_20} + 2.0) / ({_EXP_20} * ({_EXP_20} + 2.0) + 2.0))"
 
 POINTWISE: dict[str, Row] = {
-    "aten.relu.default": Row("tl.where({0} < 0.0, 0.0, {0})"),
     "aten.relu6.default": Row("tl.where({0} < 0.0, 0.0, tl.where({0} > 6.0, 6.0, {0}))", 2),
     "aten.sigmoid.default": Row("tl.sigmoid({0})", 4),
     "aten.tanh.default": Row(_TANH, 14),
@@ -64,7 +63,6 @@ POINTWISE: dict[str, Row] = {
     "aten.mish.default": Row(_MISH, 8),
     "aten.hardswish.default": Row("{0} * tl.minimum(tl.maximum({0} + 3.0, 0.0), 6.0) / 6.0", 5),
     "aten.hardsigmoid.default": Row("tl.minimum(tl.maximum({0} + 3.0, 0.0), 6.0) / 6.0", 4),
-    "aten.hardtanh.default": Row("tl.minimum(tl.maximum({0}, {1}), {2})", 2, (-1.0, 1.0)),
     "aten.leaky_relu.default": Row("tl.where({0} > 0.0, {0}, {0} * {1})", 2, (0.01,)),
     "aten.elu.default": Row(
         "{2} * tl.where({0} > 0.0, {0}, {1} * " + _EXPM1.format("({0} * {3})") + ")", 14, (1.0, 1.0, 1.0)
@@ -78,14 +76,11 @@ POINTWISE: dict[str, Row] = {
         13,
         (1.0, 20.0),
     ),
-    "aten.abs.default": Row("tl.abs({0})"),
-    "aten.neg.default": Row("-{0}"),
     "aten.exp.default": Row("tl.exp({0})", 2),
     "aten.log.default": Row("tl.log({0})", 2),
     "aten.sqrt.default": Row("tl.sqrt({0})", 2),
     "aten.rsqrt.default": Row("(1.0 / tl.sqrt({0}))", 2),
     "aten.reciprocal.default": Row("(1.0 / {0})", 2),
-    "aten.square.default": Row("{0} * {0}"),
     "aten.sin.default": Row("tl.sin({0})", 2),
     "aten.cos.default": Row("tl.cos({0})", 2),
     "aten.tan.default": Row("tl.sin({0}) / tl.cos({0})", 5),
@@ -96,8 +91,8 @@ POINTWISE: dict[str, Row] = {
     "aten.exp2.default": Row("tl.exp2({0})", 2),
     "aten.log2.default": Row("tl.log2({0})", 2),
     "aten.log10.default": Row("tl.log({0}) * 0.4342944819032518", 3),
-    "aten.log1p.default": Row(_LOG1P, 6),
-    "aten.special_log1p.default": Row(_LOG1P, 6),
+    "aten.log1p.default": Row(_LOG1P_ANY, 7),
+    "aten.special_log1p.default": Row(_LOG1P_ANY, 7),
     "aten.rad2deg.default": Row("{0} * 57.29577951308232"),
     "aten.deg2rad.default": Row("{0} * 0.017453292519943295"),
     "aten.floor.default": Row("tl.floor({0})"),
@@ -107,46 +102,10 @@ POINTWISE: dict[str, Row] = {
     "aten.hardshrink.default": Row("tl.where(tl.abs({0}) > {1}, {0}, 0.0)", 2, (0.5,)),
     "aten.softshrink.default": Row("tl.where({0} > {1}, {0} - {1}, tl.where({0} < -{1}, {0} + {1}, 0.0))", 4, (0.5,)),
     "aten.lerp.Scalar": Row("{0} + {2} * ({1} - {0})", 3),
-    "aten.sign.default": Row("tl.where({0} > 0.0, 1.0, tl.where({0} < 0.0, -1.0, 0.0))", 2),
     "aten.signbit.default": Row("{0}.to(tl.float32).to(tl.int32, bitcast=True) < 0", 1, (), ("float",), "bool"),
-    "aten.isnan.default": Row("{0} != {0}", 1, (), ("float",), "bool"),
-    "aten.isinf.default": Row("tl.abs({0}) == float('inf')", 2, (), ("float",), "bool"),
-    "aten.isfinite.default": Row("tl.abs({0}) < float('inf')", 2, (), ("float",), "bool"),
-    "aten.mul.Tensor": Row("{0} * {1}"),
     "aten.div.Tensor": Row("{0} / {1}"),
-    "aten.multiply.Tensor": Row("{0} * {1}"),
     "aten.divide.Tensor": Row("{0} / {1}"),
     "aten.true_divide.Tensor": Row("{0} / {1}"),
-    "aten.maximum.default": Row("tl.maximum({0}, {1})"),
-    "aten.minimum.default": Row("tl.minimum({0}, {1})"),
-    "aten.max.other": Row("tl.maximum({0}, {1})"),
-    "aten.min.other": Row("tl.minimum({0}, {1})"),
-    "aten.clamp_min.default": Row("tl.maximum({0}, {1})"),
-    "aten.clamp_max.default": Row("tl.minimum({0}, {1})"),
-    "aten.gt.Scalar": Row("{0} > {1}", 1, (), _ANY, "bool"),
-    "aten.ge.Scalar": Row("{0} >= {1}", 1, (), _ANY, "bool"),
-    "aten.lt.Scalar": Row("{0} < {1}", 1, (), _ANY, "bool"),
-    "aten.le.Scalar": Row("{0} <= {1}", 1, (), _ANY, "bool"),
-    "aten.eq.Scalar": Row("{0} == {1}", 1, (), _ANY, "bool"),
-    "aten.ne.Scalar": Row("{0} != {1}", 1, (), _ANY, "bool"),
-    "aten.gt.Tensor": Row("{0} > {1}", 1, (), _ANY, "bool"),
-    "aten.ge.Tensor": Row("{0} >= {1}", 1, (), _ANY, "bool"),
-    "aten.lt.Tensor": Row("{0} < {1}", 1, (), _ANY, "bool"),
-    "aten.le.Tensor": Row("{0} <= {1}", 1, (), _ANY, "bool"),
-    "aten.eq.Tensor": Row("{0} == {1}", 1, (), _ANY, "bool"),
-    "aten.ne.Tensor": Row("{0} != {1}", 1, (), _ANY, "bool"),
-    "aten.logical_and.default": Row("{0} & {1}", 1, (), ("bool",), "bool"),
-    "aten.logical_or.default": Row("{0} | {1}", 1, (), ("bool",), "bool"),
-    "aten.logical_not.default": Row("{0} == 0", 1, (), ("bool",), "bool"),
-    "aten.logical_xor.default": Row("{0} != {1}", 1, (), ("bool",), "bool"),
-    "aten.bitwise_and.Tensor": Row("{0} & {1}", 1, (), ("bool",), "bool"),
-    "aten.bitwise_or.Tensor": Row("{0} | {1}", 1, (), ("bool",), "bool"),
-    "aten.bitwise_xor.Tensor": Row("{0} != {1}", 1, (), ("bool",), "bool"),
-    "aten.bitwise_not.default": Row("{0} == 0", 1, (), ("bool",), "bool"),
-    "aten.masked_fill.Scalar": Row("tl.where({1}, {2}, {0})", 1, (), _ANY),
-    "aten.where.self": Row("tl.where({0}, {1}, {2})", 1, (), _ANY),
-    "aten.where.ScalarOther": Row("tl.where({0}, {1}, {2})", 1, (), _ANY),
-    "aten.where.ScalarSelf": Row("tl.where({0}, {1}, {2})", 1, (), _ANY),
 }
 
 

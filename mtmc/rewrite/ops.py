@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mtmc.rewrite.arithmetic import ARITHMETIC
 from mtmc.rewrite.attention import ATTENTION
 from mtmc.rewrite.body import Expand
 from mtmc.rewrite.composites import COMPOSITES
@@ -24,7 +25,7 @@ _VIEWS = (
 FREE = frozenset(f"aten.{name}" for name in _VIEWS.split())
 """Ops that only make another view: as torch calls they launch no kernel (reshape may copy what it cannot view)."""
 
-_PARTS = (COMPOSITES, NORMS, INVERSES, LOSSES, PRODUCTS, WINDOWS, SCANS, ATTENTION, INDEXING)
+_PARTS = (ARITHMETIC, COMPOSITES, NORMS, INVERSES, LOSSES, PRODUCTS, WINDOWS, SCANS, ATTENTION, INDEXING)
 _TABLE: dict[str, Expand] = {target: expand for part in _PARTS for target, expand in part.items()}
 
 
