@@ -7,7 +7,7 @@ A node is a map (elementwise expression), a reduction over some dimensions, or a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, Varying, is_number, is_one
@@ -84,8 +84,8 @@ class Node:
     convolution; its operation is "max", "sum", "mean", "weighted sum", "convolution" or "transposed convolution"), "scan"
     (its operation is "cumsum" or "cumprod") or "index" (elements of its operands at other places; its operation is what
     that is called: "flip", "join", "slice").
-    operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "max", "min", "argmax", "argmin" or
-    "deviations": the sum of squared distances to the mean, which is its second operand.
+    operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "prod", "max", "min", "argmax",
+    "argmin" or "deviations": the sum of squared distances to the mean, which is its second operand.
     operands: names of nodes or of values from outside, and numbers.
     shape: logical shape of the result (of a reduction: with the reduced dimensions removed, or 1 if keepdim).
     dims: of the operand's shape that are reduced, scanned, flipped or joined. flops: per element of the result (map) or
@@ -202,9 +202,28 @@ class Builder:
         """Add an elementwise node over the broadcast shape of its operands; returns its name."""
         items = tuple(folded(self.graph, operand) for operand in operands)
         shape = broadcast([self.shape(operand) for operand in items])
+        items = tuple(self._spread(item, shape) for item in items)
         node = Node(self._name(hint, name), "map", operation, items, shape, compute, flops=flops)
         self.nodes[node.name] = node
         return node.name
+
+    def _spread(self, item: Operand, shape: Shape) -> Operand:
+        """Where an operand is made of numbers alone and broadcasts to a shape: the same over the whole shape."""
+        node = self.nodes.get(item) if isinstance(item, str) else None
+        if node is None or node.kind != "map" or node.shape == shape or not self._of_numbers(node):
+            return item
+        if node.shape != shape[len(shape) - len(node.shape) :] and not all(is_one(size) for size in node.shape):
+            return item
+        if any(isinstance(operand, Index) and is_one(node.shape[-operand.axis]) for operand in node.operands):
+            return item
+        operands = tuple(self._spread(operand, shape) for operand in node.operands)
+        wide = replace(node, name=self._name("wide", None), operands=operands, shape=shape)
+        self.nodes[wide.name] = wide
+        return wide.name
+
+    def _of_numbers(self, node: Node) -> bool:
+        reads = [self.nodes.get(name) for name in node.reads()]
+        return all(read is not None and read.kind == "map" and self._of_numbers(read) for read in reads)
 
     def reduce(
         self,
@@ -326,7 +345,7 @@ def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | No
     """
     for op in (graph.by_name[name] for name in names):
         for value in (*op.outputs, *op.refs()):
-            if value in graph.values and any(0 in size for size in graph.values[value].shape):
+            if value in graph.used and value in graph.values and any(0 in size for size in graph.values[value].shape):
                 raise NotCovered(f"{value} has no elements")
     builder = Builder(graph)
     for name in names:

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 from mtmc.rewrite.body import Builder, Expand, Index, NotCovered, Number, operand
-from mtmc.rewrite.graph import Op, Ref, Varying
+from mtmc.rewrite.graph import Op, Varying
 from mtmc.rewrite.steps import (
     argument,
     dims_of,
     floats,
     logsumexp_of,
-    mean_of,
     norm_of,
     softmax_of,
     tensor,
@@ -36,44 +34,11 @@ def _gelu(builder: Builder, op: Op) -> None:
         builder.map(expression, x, name=op.outputs[0], flops=12)
 
 
-def _pow(builder: Builder, op: Op) -> None:
-    x, exponent = tensor(op), op.args[1]
-    floats(builder, op, x)
-    forms: dict[Any, str] = {
-        2: "{0} * {0}",
-        3: "{0} * {0} * {0}",
-        4: "({0} * {0}) * ({0} * {0})",
-        0.5: "tl.sqrt({0})",
-        -0.5: "(1.0 / tl.sqrt({0}))",
-        -1: "(1.0 / {0})",
-        1: "{0}",
-    }
-    if isinstance(exponent, (Varying, Ref)) or exponent not in forms:
-        raise NotCovered(f"pow with exponent {exponent}")
-    builder.map(forms[exponent], x, name=op.outputs[0], flops=2)
-
-
 def _identity_if(condition: Callable[[Op], bool]) -> Expand:
     def expand(builder: Builder, op: Op) -> None:
         if not condition(op):
             raise NotCovered(f"{op.target} draws random numbers here")
         builder.map("{0}", tensor(op), name=op.outputs[0], flops=0)
-
-    return expand
-
-
-def _reduction(operation: str, dim_at: int = 1) -> Expand:
-    def expand(builder: Builder, op: Op) -> None:
-        x = tensor(op)
-        floats(builder, op, x)
-        if argument(op, dim_at + 2, "dtype") is not None:
-            raise NotCovered(f"{op.target} with another dtype")
-        dims = dims_of(builder.shape(x), argument(op, dim_at, "dim"))
-        keepdim = bool(argument(op, dim_at + 1, "keepdim", False))
-        if operation == "mean":
-            mean_of(builder, x, dims, keepdim, op.outputs[0])
-        else:
-            builder.reduce(operation, x, dims, keepdim, name=op.outputs[0])
 
     return expand
 
@@ -113,22 +78,11 @@ def _vector_norm(builder: Builder, op: Op) -> None:
     norm_of(builder, x, float(order), dims, bool(argument(op, 3, "keepdim", False)), op.outputs[0])
 
 
-def _extreme(which: str) -> Expand:
-    def expand(builder: Builder, op: Op) -> None:
-        x = tensor(op)
-        floats(builder, op, x)
-        dims, keepdim = dims_of(builder.shape(x), op.args[1]), bool(argument(op, 2, "keepdim", False))
-        builder.reduce(which, x, dims, keepdim, name=op.outputs[0])
-        builder.reduce(f"arg{which}", x, dims, keepdim, name=op.outputs[1])
-
-    return expand
-
-
 def _softmax(log: bool) -> Expand:
     def expand(builder: Builder, op: Op) -> None:
         x = tensor(op)
         floats(builder, op, x)
-        if argument(op, 2, "dtype") is not None:
+        if not builder.graph.values[op.outputs[0]].is_float:
             raise NotCovered("softmax with another dtype")
         dims = dims_of(builder.shape(x), op.args[1])
         if not log:
@@ -192,26 +146,15 @@ def _triangle(lower: bool) -> Expand:
 
 COMPOSITES: dict[str, Expand] = {
     "aten.gelu.default": _gelu,
-    "aten.pow.Tensor_Scalar": _pow,
     "aten.dropout.default": _identity_if(lambda op: not op.args[2] or op.args[1] == 0.0),
-    "aten.sum.default": _reduction("sum", 1),
-    "aten.sum.dim_IntList": _reduction("sum"),
-    "aten.mean.default": _reduction("mean", 1),
-    "aten.mean.dim": _reduction("mean"),
-    "aten.amax.default": _reduction("max"),
-    "aten.amin.default": _reduction("min"),
-    "aten.max.default": _reduction("max"),
-    "aten.min.default": _reduction("min"),
-    "aten.argmax.default": _reduction("argmax"),
-    "aten.argmin.default": _reduction("argmin"),
-    "aten.max.dim": _extreme("max"),
-    "aten.min.dim": _extreme("min"),
     "aten.var.dim": _var(False),
     "aten.var.correction": _var(False),
     "aten.std.dim": _var(True),
     "aten.std.correction": _var(True),
     "aten.softmax.int": _softmax(False),
     "aten.log_softmax.int": _softmax(True),
+    "aten._softmax.default": _softmax(False),
+    "aten._log_softmax.default": _softmax(True),
     "aten.logsumexp.default": _logsumexp,
     "aten.var_mean.correction": _var_mean,
     "aten.linalg_vector_norm.default": _vector_norm,

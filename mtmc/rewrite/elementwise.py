@@ -103,9 +103,6 @@ POINTWISE: dict[str, Row] = {
     "aten.softshrink.default": Row("tl.where({0} > {1}, {0} - {1}, tl.where({0} < -{1}, {0} + {1}, 0.0))", 4, (0.5,)),
     "aten.lerp.Scalar": Row("{0} + {2} * ({1} - {0})", 3),
     "aten.signbit.default": Row("{0}.to(tl.float32).to(tl.int32, bitcast=True) < 0", 1, (), ("float",), "bool"),
-    "aten.div.Tensor": Row("{0} / {1}"),
-    "aten.divide.Tensor": Row("{0} / {1}"),
-    "aten.true_divide.Tensor": Row("{0} / {1}"),
 }
 
 

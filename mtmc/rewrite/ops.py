@@ -6,12 +6,16 @@ from mtmc.rewrite.arithmetic import ARITHMETIC
 from mtmc.rewrite.attention import ATTENTION
 from mtmc.rewrite.body import Expand
 from mtmc.rewrite.composites import COMPOSITES
+from mtmc.rewrite.division import DIVISION
 from mtmc.rewrite.elementwise import POINTWISE, elementwise
 from mtmc.rewrite.indexing import INDEXING
 from mtmc.rewrite.inverses import INVERSES
 from mtmc.rewrite.losses import LOSSES
+from mtmc.rewrite.makers import MAKERS
 from mtmc.rewrite.norms import NORMS
+from mtmc.rewrite.powers import POWERS
 from mtmc.rewrite.products import PRODUCTS
+from mtmc.rewrite.reductions import REDUCTIONS
 from mtmc.rewrite.scans import SCANS
 from mtmc.rewrite.windows import WINDOWS
 
@@ -25,7 +29,22 @@ _VIEWS = (
 FREE = frozenset(f"aten.{name}" for name in _VIEWS.split())
 """Ops that only make another view: as torch calls they launch no kernel (reshape may copy what it cannot view)."""
 
-_PARTS = (ARITHMETIC, COMPOSITES, NORMS, INVERSES, LOSSES, PRODUCTS, WINDOWS, SCANS, ATTENTION, INDEXING)
+_PARTS = (
+    ARITHMETIC,
+    DIVISION,
+    POWERS,
+    MAKERS,
+    COMPOSITES,
+    REDUCTIONS,
+    NORMS,
+    INVERSES,
+    LOSSES,
+    PRODUCTS,
+    WINDOWS,
+    SCANS,
+    ATTENTION,
+    INDEXING,
+)
 _TABLE: dict[str, Expand] = {target: expand for part in _PARTS for target, expand in part.items()}
 
 

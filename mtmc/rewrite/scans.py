@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from mtmc.rewrite.body import Builder, Expand, NotCovered
 from mtmc.rewrite.graph import Op, Varying
-from mtmc.rewrite.steps import argument, dims_of, floats, tensor
+from mtmc.rewrite.steps import dims_of, tensor
+from mtmc.rewrite.typed import result_dtype, typed
 
 
 def _scan(operation: str) -> Expand:
     def expand(builder: Builder, op: Op) -> None:
-        x = builder.floating(tensor(op)) if builder.graph.values[op.outputs[0]].is_float else tensor(op)
+        x = typed(builder, tensor(op), result_dtype(builder, op))
         assert isinstance(x, str)
-        floats(builder, op, x)
-        if argument(op, 2, "dtype") is not None or isinstance(op.args[1], Varying):
-            raise NotCovered(f"{op.target} with another dtype or dimension")
+        if isinstance(op.args[1], Varying):
+            raise NotCovered(f"{op.target} with another dimension")
         dims = dims_of(builder.shape(x), op.args[1])
         if len(dims) != 1:
             raise NotCovered(f"{op.target} of a number")

@@ -92,14 +92,14 @@ SAMPLES: dict[str, tuple[str, ...]] = {
     **_pairs("div", "Scalar", "f,2.5 i,3 w,2.5"),
     "div.Tensor_mode": tuple(
         f'A.div.Tensor_mode({pair}, rounding_mode="{mode}")' for mode in ("floor", "trunc") for pair in
-        ("f, g", "i, k", "j, k", "x, k", "100 * x, u", "w, s.to(torch.uint8) + 1")
+        ("1e-28 * f, g", "x, y", "i, k", "j, k", "x, k", "100 * x, u", "w, s.to(torch.uint8) + 1")
     ),
     "div.Scalar_mode": tuple(
         f'A.div.Scalar_mode({pair}, rounding_mode="{mode}")' for mode in ("floor", "trunc") for pair in
-        ("f, 0.3", "i, -3", "j, 2.5", "x, 2")
+        ("1e-28 * f, 0.3", "i, -3", "j, 2.5", "x, 2")
     ),
-    **_pairs("fmod remainder", "Tensor", "f,g i,k j,k x,k 100*x,u i,k.int()"),
-    **_pairs("fmod remainder", "Scalar", "f,0.7 f,-3 i,3 i,-3 j,2.5 w,7"),
+    **_pairs("fmod remainder", "Tensor", "1e-28*f,g i,k j,k x,k 100*x,u i,k.int()"),
+    **_pairs("fmod remainder", "Scalar", "1e-28*f,0.7 1e-29*f,-3 i,3 i,-3 j,2.5 w,7"),
     **_pairs("maximum minimum", "default", "f,g i,j b,c x,j w,j"),
     **_pairs("eq ge gt le lt ne", "Tensor", "f,g i,j b,c j,x w,j b,k h,x"),
     **_pairs("eq ge gt le lt ne", "Scalar", "f,0.5 i,3 j,2.5 b,True b,2 w,7"),
@@ -150,7 +150,7 @@ SAMPLES: dict[str, tuple[str, ...]] = {
     "sum.dim_IntList": tuple(
         f"A.sum.dim_IntList({each})" for each in (
             "x, [1]", "x, [0], True", "i, [1]", "j, [0]", "b, [1]", "w, [1]", "x, None", "k, [0, 1]", "h, [1]",
-            "i, [1], False, dtype=torch.float32", "x, [0], False, dtype=torch.float16", "b, None",
+            "k, [1], False, dtype=torch.float32", "x, [0], False, dtype=torch.float16", "b, None",
         )
     ),
     "mean.default": ("A.mean.default(x)", "A.mean.default(k, dtype=torch.float32)"),

@@ -133,7 +133,12 @@ def _check_after(dot: Node, after: tuple[Node, ...], n: Size) -> bool:
     for node in after:
         if node.kind == "reduce":
             operand_rank = len(dot.shape)
-            if node.reads()[0] in narrow or node.dims != (operand_rank - 1,) or node.operation not in REDUCTIONS:
+            if (
+                node.reads()[0] in narrow
+                or node.dims != (operand_rank - 1,)
+                or node.operation not in REDUCTIONS
+                or (node.compute == "int")
+            ):
                 raise NotCovered(f"{node.name} is not one pass over the product's columns")
             reduces = True
             narrow.add(node.name)

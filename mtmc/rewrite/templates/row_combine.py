@@ -6,7 +6,7 @@ from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import row_online
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.row_kernel import RowKernel
-from mtmc.rewrite.templates.row_passes import IDENTITY, first_place, put_together
+from mtmc.rewrite.templates.row_passes import accumulator, first_place, put_together, together
 from mtmc.rewrite.templates.writer import Writer
 
 BEYOND = "2147483647"
@@ -64,7 +64,7 @@ def _shares(kernel: RowKernel, writer: Writer) -> Variables:
         writer.line(f"widths = tl.minimum(tl.maximum({cols} - shares * CHUNK, 0), CHUNK)")
     for node in kernel.reductions:
         name, which = node.name, node.operation.removeprefix("arg")
-        neutral = IDENTITY[which]
+        neutral, _ = accumulator(kernel.body, node)
         address = f"{name}_parts + rows * SPLIT + shares"
         writer.line(f"{name}_share = tl.load({address}, mask=row_mask, other={neutral})")
         if node.operation == "deviations":
@@ -81,7 +81,7 @@ def _shares(kernel: RowKernel, writer: Writer) -> Variables:
             row_online.put_together(writer, top, node, f"{top.name}_share", f"{name}_share")
             row_online.restore(writer, top, node)
         else:
-            writer.line(f"{name} = tl.{node.operation}({name}_share, axis=1, keep_dims=True)")
+            together(writer, node, f"{name}_share", "SPLIT")
         variables[name] = name
     return variables
 
@@ -92,11 +92,12 @@ def combine_totals(kernel: RowKernel) -> Writer:
     variables: Variables = {}
     reductions = [node for node in kernel.totals if node.kind == "reduce"]
     for node in reductions:
-        writer.line(f"{node.name}_acc = tl.zeros([BLOCK], tl.float32)")
+        writer.line(f"{node.name}_acc = tl.zeros([BLOCK], {accumulator(kernel.body, node)[1]})")
     writer.line("for start in range(0, n_parts, BLOCK):")
     writer.line("    parts = start + tl.arange(0, BLOCK)")
     for node in reductions:
-        writer.line(f"    {node.name}_acc += tl.load({node.name}_parts + parts, mask=parts < n_parts, other=0.0)")
+        zero, _ = accumulator(kernel.body, node)
+        writer.line(f"    {node.name}_acc += tl.load({node.name}_parts + parts, mask=parts < n_parts, other={zero})")
     for node in reductions:
         writer.line(f"{node.name} = tl.sum({node.name}_acc)")
         variables[node.name] = node.name

@@ -8,7 +8,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, bare, flat
 from mtmc.rewrite.templates import row_online
 from mtmc.rewrite.templates.pointwise import Variables, load_once, write_maps
-from mtmc.rewrite.templates.row_passes import IDENTITY, Pass, accumulate, finish, pick, picked, start, whole
+from mtmc.rewrite.templates.row_passes import Pass, accumulate, accumulator, finish, pick, picked, start, whole
 from mtmc.rewrite.templates.rows import lay_out, loops, why_not_split
 from mtmc.rewrite.templates.writer import Writer
 
@@ -265,6 +265,12 @@ class RowKernel:
             if self.layout.place[value] == "row":
                 writer.store(value, self.variables[value], "rows", "row_mask")
 
+    def partial_dtype(self, part: str) -> str:
+        """torch's name of a workspace's dtype."""
+        kept = {f"{node.name}_parts": node for node in (*self.totals, *self.reductions) if node.kind == "reduce"}
+        whole = part in kept and accumulator(self.body, kept[part])[1] == "tl.int64"
+        return "int32" if part.endswith("_places") else "int64" if whole else "float32"
+
     def partial_names(self) -> list[str]:
         """Workspaces that the second kernel reads, for each reduction that is put together there."""
         if self.split == 1:
@@ -294,5 +300,5 @@ class RowKernel:
             if node.kind != "reduce":
                 continue
             value = self._operand(node, (Group("rows", self.layout.rows, "row_mask"),), self.variables)
-            share = f"tl.sum(tl.where(row_mask, {value}, {IDENTITY['sum']}))"
+            share = f"tl.sum(tl.where(row_mask, {value}, {accumulator(self.body, node)[0]}))"
             self.writer.line(f"tl.store({node.name}_parts + tl.program_id(0), {share})")

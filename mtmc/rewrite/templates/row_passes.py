@@ -17,10 +17,35 @@ from mtmc.rewrite.space import Group, bare
 from mtmc.rewrite.templates.pointwise import Variables, load_once
 from mtmc.rewrite.templates.writer import Writer
 
-IDENTITY = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")', "deviations": "0.0"}
+IDENTITY = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")', "deviations": "0.0", "prod": "1.0"}
 """What a reduction starts from, and what stands for elements outside the bounds."""
+_IDENTITY_OF_WHOLE = {"sum": "0", "max": "-9223372036854775808", "min": "9223372036854775807", "prod": "1"}
 
-_COMBINE = {"sum": "{0} + {1}", "max": "tl.maximum({0}, {1})", "min": "tl.minimum({0}, {1})"}
+_COMBINE = {
+    "sum": "{0} + {1}",
+    "max": "tl.maximum({0}, {1})",
+    "min": "tl.minimum({0}, {1})",
+    "prod": "{0} * {1}",
+}
+
+
+def accumulator(body: Body, node: Node) -> tuple[str, str]:
+    """What a reduction starts from, and Triton's name of the dtype that it computes in."""
+    operand = body.node(node.reads()[0])
+    if operand is not None and operand.compute == "int":
+        return _IDENTITY_OF_WHOLE[node.operation.removeprefix("arg")], "tl.int64"
+    return IDENTITY[node.operation.removeprefix("arg")], "tl.float32"
+
+
+def together(writer: Writer, node: Node, values: str, count: str) -> None:
+    """All values [rows, count] of a reduction as one: `{name}`."""
+    if node.operation != "prod":
+        writer.line(f"{node.name} = tl.{node.operation}({values}, axis=1, keep_dims=True)")
+        return
+    zero = accumulator(writer.body, node)[0].replace("1", "0")
+    writer.line(f"{node.name}_run = tl.cumprod({values}, axis=1)  # the last of them is the product of all")
+    last = f"tl.arange(0, {count})[None, :] == {count} - 1"
+    writer.line(f"{node.name} = tl.sum(tl.where({last}, {node.name}_run, {zero}), axis=1, keep_dims=True)")
 
 
 _PICKED = "tl.where({cols} == {1}, {0}, 0.0)"
@@ -64,7 +89,7 @@ class Pass:
 def whole(writer: Writer, node: Node, value: str, variables: Variables, cols: str) -> None:
     """Reduce rows that are held in registers."""
     name, which = node.name, node.operation.removeprefix("arg")
-    guarded = f"tl.where(mask, {value}, {IDENTITY[which]})"
+    guarded = f"tl.where(mask, {value}, {accumulator(writer.body, node)[0]})"
     if node.operation == "deviations":
         mean = variables[node.reads()[1]]
         writer.line(f"{name}_apart = tl.where(mask, {value} - {mean}, 0.0)")
@@ -73,14 +98,14 @@ def whole(writer: Writer, node: Node, value: str, variables: Variables, cols: st
         writer.line(f"{name}_all = {guarded}")
         first_place(writer, name, which, f"{name}_all", "cols", cols)
     else:
-        writer.line(f"{name} = tl.{which}({guarded}, axis=1, keep_dims=True)")
+        together(writer, node, guarded, "BLOCK_COLS")
     variables[name] = name
 
 
 def start(writer: Writer, node: Node) -> None:
     """Write what a reduction starts a loop with."""
-    operation = node.operation.removeprefix("arg")
-    writer.line(f"{node.name}_acc = tl.full([BLOCK_ROWS, BLOCK_COLS], {IDENTITY[operation]}, tl.float32)")
+    identity, dtype = accumulator(writer.body, node)
+    writer.line(f"{node.name}_acc = tl.full([BLOCK_ROWS, BLOCK_COLS], {identity}, {dtype})")
     if node.operation == "deviations":
         writer.line(f"{node.name}_mean = tl.zeros([BLOCK_ROWS, BLOCK_COLS], tl.float32)")
     elif node.operation.startswith("arg"):
@@ -90,7 +115,7 @@ def start(writer: Writer, node: Node) -> None:
 def accumulate(writer: Writer, node: Node, value: str, loop: Pass) -> None:
     """Write what a reduction does with one piece of the rows."""
     name, operation = node.name, node.operation.removeprefix("arg")
-    guarded = f"tl.where(mask, {value}, {IDENTITY[operation]})"
+    guarded = f"tl.where(mask, {value}, {accumulator(writer.body, node)[0]})"
     if node.operation == "deviations":
         done = "start" if loop.first == "0" else f"(start - {loop.first})"
         writer.comment("each lane's mean and squared distances to it, one more column a turn")
@@ -117,7 +142,7 @@ def finish(writer: Writer, node: Node, loop: Pass) -> None:
     elif node.operation.startswith("arg"):
         first_place(writer, name, node.operation.removeprefix("arg"), f"{name}_acc", f"{name}_at", loop.last)
     else:
-        writer.line(f"{name} = tl.{node.operation}({name}_acc, axis=1, keep_dims=True)")
+        together(writer, node, f"{name}_acc", "BLOCK_COLS")
 
 
 def first_place(writer: Writer, name: str, which: str, values: str, places: str, beyond: str) -> None:

@@ -153,7 +153,7 @@ class _Assembler:
         like = body.loads[0]
         count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({_blocks(rows, block_rows)},)"
         for part in parts:
-            dtype = "int32" if part.endswith("_places") else "float32"
+            dtype = self.kernel.partial_dtype(part)
             lines.append(f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.{dtype})")
         warps = stage.number("num_warps")
         launch = Launch(

@@ -119,6 +119,9 @@ class _Kernel:
         rows, cols = writer.preset(self.rows, "n_rows"), writer.preset(self.cols, "n_cols")
         inner = writer.preset(self.inner, "n_inner")
         neutral, result, total = _STEPS[scan.operation]
+        kind, zero = "tl.float32", "0.0"
+        if scan.compute == "int":
+            neutral, kind, zero = neutral.removesuffix(".0"), "tl.int64", "0"
         writer.line("rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]")
         writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
         writer.line("    rows = rows.to(tl.int64)")
@@ -126,7 +129,7 @@ class _Kernel:
         if not is_one(self.inner):
             writer.line(f"outer = rows // {inner}")
             writer.line(f"inner = rows % {inner}")
-        writer.line(f"carry = tl.full([BLOCK_ROWS, 1], {neutral}, tl.float32)")
+        writer.line(f"carry = tl.full([BLOCK_ROWS, 1], {neutral}, {kind})")
         writer.line(f"for start in range(0, {cols}, BLOCK_COLS):")
         writer.level += 1
         writer.line("cols = start + tl.arange(0, BLOCK_COLS)[None, :]")
@@ -143,7 +146,7 @@ class _Kernel:
         if scan.operation == "cumsum":
             writer.line(f"carry = {total.format(**names)}")
         else:
-            last = f"tl.where(tl.arange(0, BLOCK_COLS)[None, :] == BLOCK_COLS - 1, {scan.name}, 0.0)"
+            last = f"tl.where(tl.arange(0, BLOCK_COLS)[None, :] == BLOCK_COLS - 1, {scan.name}, {zero})"
             writer.line(f"carry = tl.sum({last}, axis=1, keep_dims=True)  # the last column's")
         variables[scan.name] = scan.name
         self._maps([node for node in self.body.nodes if node not in before and node is not scan], variables)
