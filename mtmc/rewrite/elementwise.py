@@ -34,7 +34,7 @@ _TANH = (
     " 2.0 * tl.sigmoid(2.0 * {0}) - 1.0)"
 )
 # With u = 1 + x rounded, log(u) * x / (u - 1) loses nothing where x is small.
-_LOG1P = "tl.where(1.0 + {0} == 1.0, {0}, tl.log(1.0 + {0}) * {0} / ((1.0 + {0}) - 1.0))"
+LOG1P = "tl.where(1.0 + {0} == 1.0, {0}, tl.log(1.0 + {0}) * {0} / ((1.0 + {0}) - 1.0))"
 _EXPM1 = (
     "tl.where(tl.abs({0}) < 0.25, {0} * (1.0 + {0} * (0.5 + {0} * (0.16666666666666666 + {0} * (0.041666666666666664"
     " + {0} * (0.008333333333333333 + {0} * 0.001388888888888889))))), tl.exp({0}) - 1.0)"
@@ -45,8 +45,8 @@ _SINH = (
     " 0.5 * tl.exp(0.5 * {0}) * tl.exp(0.5 * {0}) - 0.5 * tl.exp(-0.5 * {0}) * tl.exp(-0.5 * {0}))"
 )  # halves, since exp(x) overflows before sinh(x) does
 _COSH = "(0.5 * tl.exp(0.5 * {0}) * tl.exp(0.5 * {0}) + 0.5 * tl.exp(-0.5 * {0}) * tl.exp(-0.5 * {0}))"
-_LOG1P_ANY = "tl.where({0} > 1e9, tl.log({0}), " + _LOG1P + ")"  # where u is infinite, u / u is no number
-LOG1P_EXP = _LOG1P.format("tl.exp(-tl.abs({0}))")
+_LOG1P_ANYWHERE = "tl.where({0} > 1e9, tl.log({0}), " + LOG1P + ")"  # where u is infinite, u / u is no number
+LOG1P_EXP = LOG1P.format("tl.exp(-tl.abs({0}))")
 """log(1 + exp(-|x|)), which is small where |x| is large."""
 # tanh(log(1 + e)) = (e e + 2 e) / (e e + 2 e + 2) with e = exp(x); from 20 on it is 1.
 _EXP_20 = "tl.exp(tl.minimum({0}, 20.0))"
@@ -91,13 +91,13 @@ POINTWISE: dict[str, Row] = {
     "aten.exp2.default": Row("tl.exp2({0})", 2),
     "aten.log2.default": Row("tl.log2({0})", 2),
     "aten.log10.default": Row("tl.log({0}) * 0.4342944819032518", 3),
-    "aten.log1p.default": Row(_LOG1P_ANY, 7),
-    "aten.special_log1p.default": Row(_LOG1P_ANY, 7),
+    "aten.log1p.default": Row(_LOG1P_ANYWHERE, 7),
+    "aten.special_log1p.default": Row(_LOG1P_ANYWHERE, 7),
+    "aten.sigmoid_backward.default": Row("{0} * ((1.0 - {1}) * {1})", 3),
+    "aten.tanh_backward.default": Row("{0} * (1.0 - {1} * {1})", 3),
+    "aten.threshold_backward.default": Row("tl.where({1} <= {2}, 0.0, {0})"),
     "aten.rad2deg.default": Row("{0} * 57.29577951308232"),
     "aten.deg2rad.default": Row("{0} * 0.017453292519943295"),
-    "aten.floor.default": Row("tl.floor({0})"),
-    "aten.ceil.default": Row("tl.ceil({0})"),
-    "aten.trunc.default": Row("tl.where({0} < 0.0, tl.ceil({0}), tl.floor({0}))", 2),
     "aten.threshold.default": Row("tl.where({0} > {1}, {0}, {2})"),
     "aten.hardshrink.default": Row("tl.where(tl.abs({0}) > {1}, {0}, 0.0)", 2, (0.5,)),
     "aten.softshrink.default": Row("tl.where({0} > {1}, {0} - {1}, tl.where({0} < -{1}, {0} + {1}, 0.0))", 4, (0.5,)),

@@ -121,11 +121,6 @@ def _batch_norm_eval(builder: Builder, op: Op) -> None:
     _batch_norm_of(builder, op, False, (x, weight, bias, mean, var, eps))
 
 
-def _batch_norm_without_statistics(builder: Builder, op: Op) -> None:
-    x, weight, bias, training, _, eps = op.args[:6]
-    _batch_norm_of(builder, op, training, (x, weight, bias, None, None, eps))
-
-
 def _batch_norm_of(builder: Builder, op: Op, training: bool, arguments: tuple[Any, ...]) -> None:
     x, weight, bias, mean, _, eps = arguments
     floats(builder, op, x.name)
@@ -156,5 +151,4 @@ NORMS: dict[str, Expand] = {
     "aten.batch_norm.default": _batch_norm,
     "aten._native_batch_norm_legit_functional.default": _batch_norm_in_training,
     "aten._native_batch_norm_legit_no_training.default": _batch_norm_eval,
-    "aten._native_batch_norm_legit.no_stats": _batch_norm_without_statistics,
 }

@@ -12,6 +12,7 @@ from mtmc.rewrite.indexing import INDEXING
 from mtmc.rewrite.inverses import INVERSES
 from mtmc.rewrite.losses import LOSSES
 from mtmc.rewrite.makers import MAKERS
+from mtmc.rewrite.native import NATIVE
 from mtmc.rewrite.norms import NORMS
 from mtmc.rewrite.powers import POWERS
 from mtmc.rewrite.products import PRODUCTS
@@ -37,6 +38,7 @@ _PARTS = (
     COMPOSITES,
     REDUCTIONS,
     NORMS,
+    NATIVE,
     INVERSES,
     LOSSES,
     PRODUCTS,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered
+from mtmc.rewrite.body import Builder, Expand, NotCovered, operand
 from mtmc.rewrite.graph import Op, Ref
 from mtmc.rewrite.steps import argument, floats, tensor
 
@@ -37,11 +37,15 @@ def _matmul(builder: Builder, op: Op) -> None:
 
 def _addmm(builder: Builder, op: Op) -> None:
     bias, left, right = tensor(op), tensor(op, 1), tensor(op, 2)
-    if op.kwargs:
-        raise NotCovered("addmm with beta or alpha")
+    beta, alpha = operand(op.kwargs.get("beta", 1)), operand(op.kwargs.get("alpha", 1))
     floats(builder, op, bias, left, right)
     shape = (*builder.shape(left)[:-1], builder.shape(right)[-1])
-    builder.map("{0} + {1}", builder.dot(left, right, False, shape), bias, name=op.outputs[0])
+    product_ = builder.dot(left, right, False, shape)
+    if op.kwargs:
+        expression = "{2} * {0} + {3} * {1}"
+        builder.map(expression, product_, bias, alpha, beta, name=op.outputs[0], flops=3)
+    else:
+        builder.map("{0} + {1}", product_, bias, name=op.outputs[0])
 
 
 def _einsum(builder: Builder, op: Op) -> None:

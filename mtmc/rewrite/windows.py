@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mtmc.rewrite.body import Builder, Expand, NotCovered, Window, operand
@@ -113,6 +114,14 @@ def _convolution(rank: int, transposed: bool = False, named_padding: bool = Fals
     return expand
 
 
+def _any_convolution(builder: Builder, op: Op) -> None:
+    """The op behind all convolutions."""
+    x, weight, bias, stride, padding, dilation, transposed, more, groups = op.args[:9]
+    rank = len(builder.shape(weight.name)) - 2
+    rest = (stride, padding, more, groups, dilation) if transposed else (stride, padding, dilation, groups)
+    _convolution(rank, transposed)(builder, replace(op, args=(x, weight, bias, *rest)))
+
+
 def _same_padding(taps: Size, dilation: Size) -> Size:
     """What stands before the first element; one more may stand behind the last."""
     return tuple(step * (tap - 1) // 2 for tap, step in zip(taps, dilation, strict=True))
@@ -124,6 +133,8 @@ WINDOWS: dict[str, Expand] = {
     **{f"aten.avg_pool{rank}d.default": _pool(rank, True) for rank in (1, 2, 3)},
     **{f"aten.adaptive_avg_pool{rank}d.default": _adaptive(rank, True) for rank in (1, 2, 3)},
     **{f"aten.adaptive_max_pool{rank}d.default": _adaptive(rank, False) for rank in (1, 2, 3)},
+    **{f"aten._adaptive_avg_pool{rank}d.default": _adaptive(rank, True) for rank in (2, 3)},
+    "aten.convolution.default": _any_convolution,
     **{f"aten.conv{rank}d.default": _convolution(rank) for rank in (1, 2, 3)},
     **{f"aten.conv{rank}d.padding": _convolution(rank, named_padding=True) for rank in (1, 2, 3)},
     "aten.conv_transpose1d.default": _convolution(1, transposed=True),

@@ -144,8 +144,8 @@ SAMPLES: dict[str, tuple[str, ...]] = {
         "x + A.arange.start_step(0, x.shape[1], 1)", "i + A.arange.start_step(3, 3 + 2 * x.shape[1], 2)",
         "x * A.arange.start_step(0, x.shape[1], 1, dtype=torch.float32)",
     ),
-    "empty.memory_format": ("x + A.empty.memory_format([x.shape[0], x.shape[1]]) * 0",),
-    "empty_strided.default": ("x + A.empty_strided.default([x.shape[0], x.shape[1]], [x.shape[1], 1]) * 0",),
+    "empty.memory_format": ("A.where.self(x == x, x, A.empty.memory_format([x.shape[0], x.shape[1]]))",),
+    "empty_strided.default": ("A.where.self(x == x, x, A.empty_strided.default([x.shape[0], x.shape[1]], [x.shape[1], 1]))",),
     # reductions
     "sum.dim_IntList": tuple(
         f"A.sum.dim_IntList({each})" for each in (
