@@ -135,6 +135,8 @@ def _copied(builder: Builder, op: Op) -> None:
 _ROWS: dict[str, Typed] = {
     "mul.Tensor multiply.Tensor mul.Scalar multiply.Scalar": _PRODUCT,
     "maximum.default max.other clamp_min.default clamp_min.Tensor": MAXIMUM,
+    "fmax.default": Typed("tl.maximum({0}, {1})", "tl.maximum({0}, {1})", "{0} | {1}", operands=2),
+    "fmin.default": Typed("tl.minimum({0}, {1})", "tl.minimum({0}, {1})", "{0} & {1}", operands=2),
     "minimum.default min.other clamp_max.default clamp_max.Tensor": MINIMUM,
     "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor": _bits("&"),
     "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor": _bits("|"),

@@ -145,6 +145,8 @@ class Builder:
         self._final: tuple[str, ...] = ()
         self._count = 0
         self._op = ""
+        self.depth = 0
+        """Of decompositions within each other."""
 
     def begin(self, op: Op) -> None:
         """Start the expansion of an op: helper nodes are named after it."""

@@ -135,11 +135,13 @@ def _three(expression: str) -> Expand:
 def _triangle(lower: bool) -> Expand:
     def expand(builder: Builder, op: Op) -> None:
         x, diagonal = tensor(op), argument(op, 1, "diagonal", 0)
-        floats(builder, op, x)
         if isinstance(diagonal, Varying):
             raise NotCovered("a diagonal that differs between shapes")
-        expression = f"tl.where({{1}} - {{2}} {'<=' if lower else '>='} {{3}}, {{0}}, 0.0)"
-        builder.map(expression, x, Index(1), Index(2), Number(diagonal), name=op.outputs[0], flops=2)
+        kind = builder.compute(x)
+        zero = {"float": "0.0", "int": "0", "bool": "False"}[kind]
+        expression = f"tl.where({{1}} - {{2}} {'<=' if lower else '>='} {{3}}, {{0}}, {zero})"
+        operands = x, Index(1), Index(2), Number(diagonal)
+        builder.map(expression, *operands, compute=kind, name=op.outputs[0], flops=2)
 
     return expand
 

@@ -293,7 +293,11 @@ class Merger:
             if len({len(each) for each in column}) > 1:
                 raise _NotAlike("an argument list of another length")
             return tuple(self._convert(list(part)) for part in zip(*column, strict=True))
-        if isinstance(first, (bool, str)) or first is None or all(each == first for each in column):
+        if (
+            isinstance(first, (bool, str))
+            or first is None
+            or all(each == first or (each != each and first != first) for each in column)
+        ):
             return first
         if isinstance(first, (int, float)):
             return Varying(tuple(column))

@@ -32,7 +32,8 @@ def _filled(at: int, named: str = "fill_value") -> Expand:
 
 def _constant(builder: Builder, op: Op, value: Operand) -> None:
     dtype = result_dtype(builder, op)
-    like = [op.args[0].name] if op.args and isinstance(op.args[0], Ref) else []
+    first, shape = op.args[0] if op.args else None, builder.graph.values[op.outputs[0]].shape
+    like = [first.name] if isinstance(first, Ref) and builder.shape(first.name) == shape else []
     value = typed(builder, value, dtype)
     spread(builder, op, f"tl.cast({{0}}, {triton_type(dtype)})", value, *like)
 

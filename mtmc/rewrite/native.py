@@ -60,7 +60,7 @@ def _group_norm(builder: Builder, op: Op) -> None:
 
 def _batch_norm(builder: Builder, op: Op) -> None:
     """By the input's own statistics."""
-    x, weight, bias, training, _, eps = op.args[:6]
+    x, weight, bias, _, _, eps = op.args[:6]
     floats(builder, op, x.name)
     rank = len(builder.shape(x.name))
     found = _statistics(builder, x.name, (0, *range(2, rank)), eps)

@@ -6,6 +6,7 @@ from mtmc.rewrite.arithmetic import ARITHMETIC
 from mtmc.rewrite.attention import ATTENTION
 from mtmc.rewrite.body import Expand
 from mtmc.rewrite.composites import COMPOSITES
+from mtmc.rewrite.decomposed import decomposed
 from mtmc.rewrite.division import DIVISION
 from mtmc.rewrite.elementwise import POINTWISE, elementwise
 from mtmc.rewrite.indexing import INDEXING
@@ -51,7 +52,10 @@ _TABLE: dict[str, Expand] = {target: expand for part in _PARTS for target, expan
 
 
 def table(target: str) -> Expand | None:
-    """How an op becomes nodes of a kernel, or None where no template covers it."""
+    """How an op becomes nodes of a kernel, or None where no template covers it.
+
+    One that is in no table may be decomposed into others; only its arguments say whether that is so.
+    """
     if target in POINTWISE:
         return elementwise(POINTWISE[target])
-    return _TABLE.get(target)
+    return _TABLE.get(target) or (None if target in FREE else decomposed(target, table))

@@ -52,7 +52,7 @@ def _of_tensor(builder: Builder, op: Op) -> None:
         power(builder, typed(builder, base, dtype), typed(builder, exponent, dtype), op.outputs[0])
 
 
-def power(builder: Builder, base: Operand, exponent: Operand, name: str) -> None:
+def power(builder: Builder, base: Operand, exponent: Operand, name: str | None = None) -> str:
     """base ** exponent, both fp32."""
     if isinstance(folded(builder.graph, base), Number):
         base = builder.map("tl.zeros_like({1}) + {0}", base, exponent, hint="base", flops=0)
@@ -72,10 +72,10 @@ def power(builder: Builder, base: Operand, exponent: Operand, name: str) -> None
     half = builder.map("tl.floor(0.5 * {0})", k, hint="half", flops=2)
     near = "tl.exp2(tl.minimum(tl.maximum({0}, -1.0), 1.0)) * tl.exp2({2}) * tl.exp2({1} - {2})"
     found = builder.map(near, rest, k, half, hint="near", flops=14)
-    _signs(builder, base, exponent, size, found, name)
+    return _signs(builder, base, exponent, size, found, name)
 
 
-def _signs(builder: Builder, base: Operand, exponent: Operand, size: str, found: str, name: str) -> None:
+def _signs(builder: Builder, base: Operand, exponent: Operand, size: str, found: str, name: str | None) -> str:
     """Zeros, infinities, NaN, and the sign of a negative base: none but for whole exponents."""
     rules = _of_number(exponent.value) if isinstance(exponent, Number) else _RULES
     ends = f"tl.where({{1}} == float('inf'), {rules.beyond}, {{0}})"
@@ -86,7 +86,7 @@ def _signs(builder: Builder, base: Operand, exponent: Operand, size: str, found:
         expression = f"tl.where({negative} & {rules.odd}, -{{2}}, {{2}})"
         signed = builder.map(expression, base, exponent, signed, hint="signed", flops=6)
     real = f"tl.where({rules.unknown}, float('nan'), {{2}})"
-    builder.map(rules.one.format(real), base, exponent, signed, name=name, flops=9)
+    return builder.map(rules.one.format(real), base, exponent, signed, name=name, hint="power", flops=9)
 
 
 @dataclass(frozen=True)

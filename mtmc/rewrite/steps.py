@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Count, NotCovered, Operand
+from mtmc.rewrite.body import Builder, Count, NotCovered, Number, Operand
 from mtmc.rewrite.graph import Op, Ref, Shape, Varying, product
+from mtmc.rewrite.powers import power
 
 
 def argument(op: Op, index: int, name: str, default: Any = None) -> Any:
@@ -66,15 +67,20 @@ def reduced(builder: Builder, each: str, reduction: int, name: str) -> None:
 
 
 def norm_of(builder: Builder, x: str, order: float, dims: tuple[int, ...], keepdim: bool, name: str | None) -> str:
-    """The vector norm over some dimensions. Raises: NotCovered for another order than 1, 2 and infinity."""
+    """The vector norm over some dimensions."""
     if order == 2:
         squares = builder.map("{0} * {0}", x, hint="square")
         total = builder.reduce("sum", squares, dims, keepdim, hint="squares")
         return builder.map("tl.sqrt({0})", total, name=name, hint="norm")
     sizes = builder.map("tl.abs({0})", x, hint="abs")
-    if order not in (1, math.inf):
-        raise NotCovered(f"a norm of order {order}")
-    return builder.reduce("sum" if order == 1 else "max", sizes, dims, keepdim, name=name, hint="norm")
+    if order in (1, math.inf, -math.inf):
+        operation = "sum" if order == 1 else "max" if order > 0 else "min"
+        return builder.reduce(operation, sizes, dims, keepdim, name=name, hint="norm")
+    if order == 0:
+        counted = builder.map("tl.where({0} == 0.0, 0.0, 1.0)", x, hint="counted")
+        return builder.reduce("sum", counted, dims, keepdim, name=name, hint="norm")
+    total = builder.reduce("sum", power(builder, sizes, Number(order)), dims, keepdim, hint="powers")
+    return power(builder, total, Number(1 / order), name)
 
 
 def logsumexp_of(builder: Builder, x: str, dims: tuple[int, ...], keepdim: bool, name: str | None) -> str:
