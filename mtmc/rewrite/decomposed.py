@@ -26,14 +26,18 @@ LONGEST = 100
 DEEPEST = 6
 """Decompositions within each other."""
 _SAME = ("aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default", "aten.lift_fresh.default")
+_BINARY = "add sub mul div eq ne lt le gt ge fmod remainder bitwise_and bitwise_or bitwise_xor"
+_ALIKE = (
+    "abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf exp exp2 expm1 floor fmax fmin isfinite log log10 log1p "
+    "log2 maximum minimum neg reciprocal round rsqrt sign signbit sin sinh sqrt tan tanh trunc"
+)
 _PRIMS = {
-    **{f"prims.{name}.default": f"aten.{name}.Tensor" for name in ["add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge", "fmod", "remainder"]},
-    **{f"prims.bitwise_{name}.default": f"aten.bitwise_{name}.Tensor" for name in ("and", "or", "xor")},
-    **{f"prims.{name}.default": f"aten.{name}.default" for name in ["abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "cos", "cosh", "erf", "exp", "exp2", "expm1", "floor", "fmax", "fmin", "isfinite", "log", "log10", "log1p", "log2", "maximum", "minimum", "neg", "reciprocal", "round", "rsqrt", "sign", "signbit", "sin", "sinh", "sqrt", "tan", "tanh", "trunc"]},
+    **{f"prims.{name}.default": f"aten.{name}.Tensor" for name in _BINARY.split()},
+    **{f"prims.{name}.default": f"aten.{name}.default" for name in _ALIKE.split()},
     "prims.convert_element_type.default": "aten._to_copy.default",
     "prims.pow.default": "aten.pow.Tensor_Tensor",
     "prims.where.default": "aten.where.self",
-}  # fmt: skip
+}
 """What some decompositions name instead of ATen's ops, and the op that takes the same arguments."""
 _LEFT = ("lstm", "gru", "rnn_", "scaled_dot_product", "rand", "dropout", "bernoulli", "normal", "convolution", "_like")
 """Parts of the names of ops that are left alone: long loops, random numbers, products that have templates."""
@@ -54,7 +58,7 @@ class _Input:
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What an op is made of. inputs: names of its tensors, in order; results: what it gives, `None` where that is nothing."""
+    """What an op is made of. inputs: names of its tensors, in order. results: what it gives, None for nothing."""
 
     inputs: tuple[str, ...]
     ops: tuple[Op, ...]

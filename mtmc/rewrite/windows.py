@@ -122,6 +122,16 @@ def _any_convolution(builder: Builder, op: Op) -> None:
     _convolution(rank, transposed)(builder, replace(op, args=(x, weight, bias, *rest)))
 
 
+def _convolution_backward(builder: Builder, op: Op) -> None:
+    """The gradient of a convolution's input: a convolution the other way, by the same weight."""
+    grad, _, weight, _, stride, padding, dilation, transposed, more, groups = op.args[:10]
+    if any(name in builder.graph.used for name in op.outputs[1:]):
+        raise NotCovered(f"{op.target} with the gradients of weight and bias")
+    rank = len(builder.shape(weight.name)) - 2
+    rest = (stride, padding, dilation, groups) if transposed else (stride, padding, more, groups, dilation)
+    _convolution(rank, not transposed)(builder, replace(op, args=(grad, weight, None, *rest)))
+
+
 def _same_padding(taps: Size, dilation: Size) -> Size:
     """What stands before the first element; one more may stand behind the last."""
     return tuple(step * (tap - 1) // 2 for tap, step in zip(taps, dilation, strict=True))
@@ -135,6 +145,7 @@ WINDOWS: dict[str, Expand] = {
     **{f"aten.adaptive_max_pool{rank}d.default": _adaptive(rank, False) for rank in (1, 2, 3)},
     **{f"aten._adaptive_avg_pool{rank}d.default": _adaptive(rank, True) for rank in (2, 3)},
     "aten.convolution.default": _any_convolution,
+    "aten.convolution_backward.default": _convolution_backward,
     **{f"aten.conv{rank}d.default": _convolution(rank) for rank in (1, 2, 3)},
     **{f"aten.conv{rank}d.padding": _convolution(rank, named_padding=True) for rank in (1, 2, 3)},
     "aten.conv_transpose1d.default": _convolution(1, transposed=True),

@@ -123,14 +123,18 @@ def version_of(task: Task) -> Version:
     return Version.of(task, root_plan(export_graph(task)), hardware("H100"))
 
 
-def kernels(names: Sequence[str]) -> dict[str, list[Stage | str | None]]:
-    """Overload -> for each sample the stage, or why there is none."""
+def kernels(names: Sequence[str], first: bool = False) -> dict[str, list[Stage | str | None]]:
+    """Overload -> for each sample the stage, or why there is none. first: only up to the first that is one."""
     found: dict[str, list[Stage | str | None]] = {}
     for group in groups(names):
         task = task_of(group)
         version = version_of(task)
         for name, rows in samples(task, group).items():
-            found[name] = [kernel_of(version, ops) for ops in rows]
+            found[name] = []
+            for ops in rows:
+                found[name].append(kernel_of(version, ops))
+                if first and isinstance(found[name][-1], Stage):
+                    break
     return found
 
 
