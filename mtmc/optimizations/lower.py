@@ -63,12 +63,10 @@ class Lower(Optimization):
                 yield make_action(self.kind, call.region, f"lower {call.name} to a Triton kernel")
 
 
-def _lowered(version: Version, calls: Sequence[Stage]) -> Plan | None:
-    """The plan with these calls as kernels."""
+def _lowered(version: Version, calls: Sequence[Stage]) -> Plan:
+    """The plan with these calls as kernels, but for one whose numbers cannot be expressed where it stands."""
     plan = version.plan
     for stage in calls:
         kernel = version.as_kernel(stage.ops, {})
-        if kernel is None:
-            return None
-        plan = plan.with_stage(stage, kernel)
+        plan = plan if kernel is None else plan.with_stage(stage, kernel)
     return kept(version, plan)
