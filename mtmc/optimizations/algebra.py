@@ -28,7 +28,8 @@ pool; a batch norm in evaluation goes into the weights before it; what changes n
 dropout that drops nothing, the same call twice) goes; fp32 attention with heads wider than 256 becomes two products
 and a softmax, since one kernel would work out its scores several times. The bias of a library convolution becomes an
 addition that the kernel behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or a
-GRU becomes two products and elementwise work, which is one kernel. Weights are summed or
+GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as
+matrices do becomes a product of matrices between views, which kernels are joined with. Weights are summed or
 scaled in each call, so a version is right for any weights.
 
 ## When it pays

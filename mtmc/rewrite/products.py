@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mtmc.rewrite.body import Builder, Expand, NotCovered, operand
+from mtmc.rewrite.einsums import einsum
 from mtmc.rewrite.graph import Op, Ref
 from mtmc.rewrite.steps import argument, floats, tensor
 
@@ -48,26 +49,6 @@ def _addmm(builder: Builder, op: Op) -> None:
         builder.map("{0} + {1}", product_, bias, name=op.outputs[0])
 
 
-def _einsum(builder: Builder, op: Op) -> None:
-    equation, operands = op.args[0].replace(" ", ""), op.args[1]
-    terms, arrow, out = equation.partition("->")
-    names = terms.split(",")
-    if not arrow or len(names) != 2 or len(operands) != 2 or "." in equation:
-        raise NotCovered(f"the sum {equation}")
-    (left, right), summed = names, names[0][-1]
-    shared = left[: len(right) - 2]
-    transposed = right[-1] == summed
-    kept = right[-2] if transposed else right[-1]
-    if right not in (f"{shared}{summed}{kept}", f"{shared}{kept}{summed}") or out != f"{left[:-1]}{kept}":
-        raise NotCovered(f"the sum {equation} is no matrix product of tensors as they lie")
-    if len(set(left + kept)) != len(left) + 1 or (len(right) > 2 and len(left) != len(right)):
-        raise NotCovered(f"the sum {equation} is no matrix product of tensors as they lie")
-    a, b = operands[0].name, operands[1].name
-    floats(builder, op, a, b)
-    shape = (*builder.shape(a)[:-1], builder.shape(b)[-2 if transposed else -1])
-    builder.dot(a, b, transposed, shape, name=op.outputs[0])
-
-
 PRODUCTS: dict[str, Expand] = {
     "aten.linear.default": _linear,
     "aten.matmul.default": _matmul,
@@ -75,5 +56,5 @@ PRODUCTS: dict[str, Expand] = {
     "aten.mv.default": _matmul,
     "aten.bmm.default": _matmul,
     "aten.addmm.default": _addmm,
-    "aten.einsum.default": _einsum,
+    "aten.einsum.default": einsum,
 }

@@ -67,6 +67,17 @@ INDEXING = {
     "norm_of_embedded": reference(
         "F.layer_norm(F.embedding(torch.arange(n) % 4, self.w) + x, (8,))", "torch.randn(n, 8)", ROWS
     ),
+    "einsum_permuted": reference("torch.einsum('nkm->mnk', torch.relu(x)) * 2.0", CUBE),
+    "einsum_of_rows": reference(
+        "torch.einsum('nkm,nm->nk', x, torch.tanh(y))", "torch.randn(n, k, m), torch.randn(n, m)"
+    ),
+    "einsum_of_columns": reference(
+        "torch.einsum('nkm,nk->nm', x, torch.tanh(y))", "torch.randn(n, k, m), torch.randn(n, k)"
+    ),
+    "einsum_outer": reference("torch.einsum('nk,nm->nkm', torch.tanh(x), y)", "torch.randn(n, k), torch.randn(n, m)"),
+    "einsum_of_three": reference(
+        "torch.einsum('nkm,km,n->mn', x, y, z)", "torch.randn(n, k, m), torch.randn(k, m), torch.randn(n)"
+    ),
     "small_values_spread": reference("torch.sigmoid(y) * torch.tanh(x)", "torch.randn(n, m), torch.randn(n, 1)"),
     "token_shift": reference("x - torch.roll(x, 1, 1) + F.pad(x, (1, 0))[:, :-1]"),
 }

@@ -115,6 +115,16 @@ FITS = {
         "constants",
         reference("return torch.clamp(torch.minimum(x.exp(), x.new_tensor(0.0)), 0, 1) + 1"),
     ),
+    "heads that stand last": (
+        "einsums",
+        reference(
+            "return torch.einsum('bkhd,bqkh->bqhd', x, x.sin().transpose(2, 3))", "torch.randn(rows, cols, 5, cols)"
+        ),
+    ),
+    "channels that stand last": (
+        "einsums",
+        reference("return torch.einsum('ikc,jkc->ijc', x, x[1:].cos())", "torch.randn(rows, cols, 3)"),
+    ),
 }
 KEPT = {
     "read twice": ("sums", reference("y = self.linear(x); return y.sum(1) + y[:, 0]", layers=LINEAR)),
@@ -141,6 +151,12 @@ KEPT = {
     ),
     "a bias that no kernel takes up": ("biases", reference("return self.conv(x)[:, 1:].tanh()", IMAGES, TURNED + ")")),
     "a bias of the result": ("biases", reference("return self.conv(x)", IMAGES, TURNED + ")")),
+    "matrices as they lie": ("einsums", reference("return torch.einsum('ik,jk->ij', x, x + 1)")),
+    "a sum of two dimensions": (
+        "einsums",
+        reference("return torch.einsum('ikl,jkl->ji', x, x + 1)", "torch.randn(rows, cols, 3)"),
+    ),
+    "elements by elements": ("einsums", reference("return torch.einsum('ik,ik->ki', x, x + 1)")),
     "bounds apart": ("constants", reference("return torch.clamp(torch.minimum(x, x.new_tensor(0.5)), 0, 1)")),
 }
 

@@ -7,6 +7,7 @@ norms.py       a batch norm in evaluation, in the weights of the layer before
 attention.py   attention with wide heads as two products and a softmax
 biases.py      the bias of a library convolution, added by the kernel behind it
 cells.py       one step of an LSTM or a GRU as two products and elementwise work
+einsums.py     an Einstein sum as a product of matrices between permutations
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 
@@ -25,6 +26,7 @@ from mtmc.rewrite.algebra.biases import BIASES
 from mtmc.rewrite.algebra.cells import CELLS
 from mtmc.rewrite.algebra.constants import CONSTANTS
 from mtmc.rewrite.algebra.edit import Rule
+from mtmc.rewrite.algebra.einsums import EINSUMS
 from mtmc.rewrite.algebra.identities import IDENTITIES
 from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.pools import POOLS
@@ -40,6 +42,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "biases": BIASES,
     "constants": CONSTANTS,
     "cells": CELLS,
+    "einsums": EINSUMS,
 }
 _MOST = 200
 """Times that rules are applied, one after the other."""
