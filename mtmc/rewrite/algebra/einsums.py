@@ -26,7 +26,7 @@ def _as_matrices(graph: Graph, op: Op) -> Finding | None:
     except NotCovered:
         return None
     orders = _orders(found)
-    if orders is None or orders == (*found.terms, found.out):
+    if orders is None or _lies_so(found, *orders):
         return None
     (left, right, result), edit = orders, Editor(graph, op)
     sizes = {
@@ -44,6 +44,12 @@ def _as_matrices(graph: Graph, op: Op) -> Finding | None:
     if graph.values[op.outputs[0]].contiguous and not edit.tensor(by).contiguous:
         by = edit.add("aten.contiguous.default", (by,), edit.tensor(by).shape, "in_order")
     return edit.finish(f"{op.name} is a product of matrices", (op.name,), by)
+
+
+def _lies_so(found: Equation, left: str, right: str, result: str) -> bool:
+    """Whether it is a product of matrices already, of which the right one may be transposed."""
+    turned = f"{right[:-2]}{right[-1]}{right[-2]}"
+    return found.terms[0] == left and found.terms[1] in (right, turned) and found.out == result
 
 
 def _given(found: Equation, op: Op) -> list[tuple[str, Ref]]:
