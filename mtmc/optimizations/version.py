@@ -68,8 +68,8 @@ class Version:
         return [(first, others) for first, *others in found.values()]
 
     def is_free(self, stage: Stage) -> bool:
-        """Whether a stage is a torch call that launches no kernel (a view)."""
-        return stage.is_torch and self.graph.by_name[stage.ops[0]].target in FREE
+        """Whether a stage is a torch call that launches no kernel: a view, or numbers that kernels hold themselves."""
+        return stage.is_torch and (self.graph.by_name[stage.ops[0]].target in FREE or stage not in self.regions)
 
     def body(self, stage: Stage) -> Body | None:
         """What a stage computes as one kernel, or None where no template covers it."""

@@ -60,7 +60,7 @@ def _added(row: Typed, back: bool = False) -> Expand:
             left, right = right, left
         dtype = result_dtype(builder, op)
         if _is_counter(builder, op):
-            raise NotCovered("a counter that forward raises: all of them are raised in place by one call")
+            raise NotCovered("a counter: all that forward raises are raised in place by one call")
         if alpha == 1:
             typed_map(builder, row, [left, right], dtype, op.outputs[0])
             return
@@ -73,9 +73,9 @@ def _added(row: Typed, back: bool = False) -> Expand:
 
 
 def _is_counter(builder: Builder, op: Op) -> bool:
-    """Whether a sum is what forward leaves behind in a single whole number, as batch norms count their batches."""
+    """Whether a sum is of a single whole number from outside, as batch norms count their batches."""
     left = builder.graph.values[op.outputs[0]]
-    return not left.shape and not left.is_float and any(each.value == op.outputs[0] for each in builder.graph.mutations)
+    return not left.shape and not left.is_float and isinstance(op.args[0], Ref) and op.args[0].name not in builder.nodes
 
 
 def _clamp(builder: Builder, op: Op) -> None:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, Varying, is_number, is_one
 from mtmc.rewrite.index_maps import IndexMap
+from mtmc.rewrite.numbers import made_of_numbers
 
 Compute = Literal["float", "int", "bool"]
 """What a value is inside a kernel: all floating dtypes are computed in fp32."""
@@ -212,9 +213,7 @@ class Builder:
     def _spread(self, item: Operand, shape: Shape) -> Operand:
         """Where an operand is made of numbers alone and broadcasts to a shape: the same over the whole shape."""
         node = self.nodes.get(item) if isinstance(item, str) else None
-        if node is None or node.kind != "map" or node.shape == shape or not self._of_numbers(node):
-            return item
-        if node.shape != shape[len(shape) - len(node.shape) :] and not all(is_one(size) for size in node.shape):
+        if node is None or node.kind != "map" or node.shape == shape or not self.of_numbers(node):
             return item
         if any(isinstance(operand, Index) and is_one(node.shape[-operand.axis]) for operand in node.operands):
             return item
@@ -223,9 +222,10 @@ class Builder:
         self.nodes[wide.name] = wide
         return wide.name
 
-    def _of_numbers(self, node: Node) -> bool:
+    def of_numbers(self, node: Node) -> bool:
+        """Whether a node is computed from numbers and places alone."""
         reads = [self.nodes.get(name) for name in node.reads()]
-        return all(read is not None and read.kind == "map" and self._of_numbers(read) for read in reads)
+        return all(read is not None and read.kind == "map" and self.of_numbers(read) for read in reads)
 
     def reduce(
         self,
@@ -349,7 +349,16 @@ def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | No
         for value in (*op.outputs, *op.refs()):
             if value in graph.used and value in graph.values and any(0 in size for size in graph.values[value].shape):
                 raise NotCovered(f"{value} has no elements")
-    builder = Builder(graph)
+    try:
+        return _built(graph, names, table, True)
+    except NotCovered:
+        return _built(graph, names, table, False)
+
+
+def _built(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None], with_numbers: bool) -> Body:
+    """with_numbers: whether what is made of numbers before is made in the kernel. Raises: NotCovered."""
+    builder, before = Builder(graph), made_of_numbers(graph, names) if with_numbers else []
+    _take_in(builder, before, table)
     for name in names:
         op = graph.by_name[name]
         expand = table(op.target)
@@ -357,7 +366,28 @@ def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | No
             raise NotCovered(f"no kernel template covers {op.target}")
         builder.begin(op)
         expand(builder, op)
-    return _prune(graph, builder, set(names))
+    body = _prune(graph, builder, set(names))
+    made = {out for op in before for out in op.outputs if out in builder.nodes}
+    if made and (not body.loads or any(node.kind != "map" and made & set(node.reads()) for node in body.nodes)):
+        raise NotCovered("what is made of numbers is not read by elementwise work beside a tensor")
+    return body
+
+
+def _take_in(builder: Builder, ops: Sequence[Op], table: Callable[[str], Expand | None]) -> None:
+    """Add the nodes of ops that are made of numbers; of none where one is not covered, or needs more than numbers."""
+    before = dict(builder.nodes)
+    try:
+        for op in ops:
+            expand = table(op.target)
+            if expand is None:
+                raise NotCovered(f"no kernel template covers {op.target}")
+            builder.begin(op)
+            expand(builder, op)
+        added = [node for name, node in builder.nodes.items() if name not in before]
+        if any(node.kind != "map" or not builder.of_numbers(node) for node in added):
+            raise NotCovered("more than elementwise work on numbers")
+    except NotCovered:
+        builder.nodes = before
 
 
 def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:

@@ -6,10 +6,13 @@ fp64, where the quotient of two fp32 numbers is exact to the unit up to 2^28; fr
 
 from __future__ import annotations
 
+import math
+import struct
+
 from mtmc.rewrite.body import Builder, Expand, NotCovered, Number, Operand, operand
 from mtmc.rewrite.graph import Op
 from mtmc.rewrite.steps import argument
-from mtmc.rewrite.typed import Typed, kind_of, result_dtype, typed, typed_map
+from mtmc.rewrite.typed import Typed, beside, kind_of, result_dtype, typed, typed_map
 
 _QUOTIENT = Typed("{0} / {1}", operands=2)
 _TRUNCATED = "tl.where({0} < 0.0, tl.ceil({0}), tl.floor({0}))"
@@ -37,11 +40,16 @@ def _whole(builder: Builder, op: Op, dtype: str, which: str) -> None:
 
 def _pair(builder: Builder, op: Op, dtype: str) -> tuple[Operand, Operand]:
     one, other = (typed(builder, operand(each), dtype) for each in op.args[:2])
-    return one, other
+    return beside(builder, one, other), beside(builder, other, one)
 
 
 def _rest(builder: Builder, one: Operand, other: Operand, name: str | None = None) -> str:
     """The rest of floats that has the sign of the dividend."""
+    if isinstance(other, Number):
+        other = Number(_in_fp32(other.value))
+        if math.isinf(other.value):
+            finite = "tl.where(tl.abs({0}) < float('inf'), {0}, float('nan'))"
+            return builder.map(finite, one, hint="rest", name=name, flops=2)
     wide = [builder.map("tl.cast({0}, tl.float64)", each, hint="wide") if isinstance(each, str) else each
             for each in (one, other)]  # fmt: skip
     quotient = builder.map("{0} / {1}", *wide, hint="quotient", flops=32)
@@ -51,6 +59,14 @@ def _rest(builder: Builder, one: Operand, other: Operand, name: str | None = Non
         return builder.map("{0}", rest, hint="rest", name=name, flops=0)
     endless = "tl.where((tl.abs({0}) < float('inf')) & (tl.abs({1}) == float('inf')), {0}, {2})"
     return builder.map(endless, one, other, rest, hint="rest", name=name, flops=4)
+
+
+def _in_fp32(value: float) -> float:
+    """The fp32 number that torch takes for one."""
+    try:
+        return float(struct.unpack("f", struct.pack("f", value))[0])
+    except OverflowError:
+        return math.copysign(math.inf, value)
 
 
 def _remainder(builder: Builder, op: Op) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mtmc.rewrite.body import Builder, Expand, NotCovered, Number, Operand, folded, operand
 from mtmc.rewrite.graph import Op
-from mtmc.rewrite.typed import kind_of, result_dtype, typed
+from mtmc.rewrite.typed import beside, kind_of, result_dtype, typed
 
 _ROOT_HALF = "1060439283"
 """The bits of sqrt(1/2), from which on a mantissa counts to the next power of two."""
@@ -56,6 +56,7 @@ def power(builder: Builder, base: Operand, exponent: Operand, name: str | None =
     """base ** exponent, both fp32."""
     if isinstance(folded(builder.graph, base), Number):
         base = builder.map("tl.zeros_like({1}) + {0}", base, exponent, hint="base", flops=0)
+    exponent = beside(builder, exponent, base)
     size = builder.map("tl.abs(tl.cast({0}, tl.float32))", base, hint="size")
     small = builder.map("{0} < 1.1754943508222875e-38", size, compute="bool", hint="small")
     bits = builder.map("tl.where({1}, {0} * 16777216.0, {0}).to(tl.int32, bitcast=True)", size, small, compute="int",

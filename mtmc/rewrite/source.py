@@ -19,7 +19,7 @@ from mtmc.rewrite.body import NotCovered, build
 from mtmc.rewrite.cuda_graph import GraphedForward
 from mtmc.rewrite.exact_numbers import exact_numbers
 from mtmc.rewrite.folding import INDENT, LONGEST, folded
-from mtmc.rewrite.graph import CONSTANT, Current, Graph, Op, Ref
+from mtmc.rewrite.graph import Current, Graph, Op, Ref
 from mtmc.rewrite.neutral import printed_once
 from mtmc.rewrite.ops import table
 from mtmc.rewrite.plan import Plan, Stage
@@ -98,15 +98,21 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
 
 
 def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[str]:
-    """The ops whose results are read: kernels hold the numbers of a constant themselves, so nothing may be left to read
-    the tensor."""
-    read = graph.results()
-    for stage in plan.stages:
+    """The ops whose results are read: kernels make constants, and what else is made of numbers, themselves, so nothing may
+    be left to read the tensor."""
+    numbers = set[str]()
+    for op in graph.ops:
+        if all(graph.producer.get(ref) in numbers for ref in op.refs()):
+            numbers.add(op.name)
+    read, needed = set(graph.results()), set[str]()
+    for stage in reversed(plan.stages):
+        op = graph.by_name[stage.ops[0]]
         if stage in printed:
             read |= set(printed[stage].tensors)
-        elif graph.by_name[stage.ops[0]].target != CONSTANT:
-            read |= set(graph.by_name[stage.ops[0]].refs())
-    return {op.name for op in graph.ops if op.target != CONSTANT or read & set(op.outputs)}
+        elif op.name not in numbers or read & set(op.outputs):
+            needed.add(op.name)
+            read |= set(op.refs())
+    return needed
 
 
 def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPrinter) -> Printout:

@@ -113,6 +113,14 @@ def typed(builder: Builder, item: Operand, dtype: str) -> Operand:
     return builder.map(f"{{0}}.to(tl.{dtype})", item, compute="int", hint=dtype)
 
 
+def beside(builder: Builder, item: Operand, other: Operand) -> Operand:
+    """A number that differs between shapes, as many times as another operand has elements: what the interpreter makes of
+    a comparison of single numbers is no mask."""
+    if not isinstance(item, Varying) or not isinstance(other, str):
+        return item
+    return builder.map("tl.zeros_like({1}) + {0}", item, other, compute=builder.compute(other), hint="number", flops=0)
+
+
 def kind_is_exact(builder: Builder, item: Operand) -> bool:
     """Whether a node of whole numbers has the dtype that the graph gives it: places of extremes are narrower."""
     node = builder.nodes.get(item) if isinstance(item, str) else None
