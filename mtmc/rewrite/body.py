@@ -349,15 +349,18 @@ def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | No
         for value in (*op.outputs, *op.refs()):
             if value in graph.used and value in graph.values and any(0 in size for size in graph.values[value].shape):
                 raise NotCovered(f"{value} has no elements")
+    before = made_of_numbers(graph, names)
     try:
-        return _built(graph, names, table, True)
+        return _built(graph, names, table, before)
     except NotCovered:
-        return _built(graph, names, table, False)
+        if not before:
+            raise
+    return _built(graph, names, table, [])
 
 
-def _built(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None], with_numbers: bool) -> Body:
-    """with_numbers: whether what is made of numbers before is made in the kernel. Raises: NotCovered."""
-    builder, before = Builder(graph), made_of_numbers(graph, names) if with_numbers else []
+def _built(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None], before: Sequence[Op]) -> Body:
+    """before: ops that the kernel does besides, since they are made of numbers. Raises: NotCovered."""
+    builder = Builder(graph)
     _take_in(builder, before, table)
     for name in names:
         op = graph.by_name[name]

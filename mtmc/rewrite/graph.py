@@ -167,6 +167,15 @@ class Graph:
         """The values that an op reads or forward gives or leaves behind."""
         return self._results.union(*self.reads.values())
 
+    @cached_property
+    def of_numbers(self) -> frozenset[str]:
+        """Names of the ops that read no tensor but what such ops make."""
+        found = set[str]()
+        for op in self.ops:
+            if all(self.producer.get(ref) in found for ref in op.refs()):
+                found.add(op.name)
+        return frozenset(found)
+
     def readers(self, value: str) -> Sequence[str]:
         """Names of the ops that read a value, in graph order."""
         return self._readers.get(value, ())

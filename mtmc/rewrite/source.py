@@ -100,16 +100,12 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
 def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[str]:
     """The ops whose results are read: kernels make constants, and what else is made of numbers, themselves, so nothing may
     be left to read the tensor."""
-    numbers = set[str]()
-    for op in graph.ops:
-        if all(graph.producer.get(ref) in numbers for ref in op.refs()):
-            numbers.add(op.name)
     read, needed = set(graph.results()), set[str]()
     for stage in reversed(plan.stages):
         op = graph.by_name[stage.ops[0]]
         if stage in printed:
             read |= set(printed[stage].tensors)
-        elif op.name not in numbers or read & set(op.outputs):
+        elif op.name not in graph.of_numbers or read & set(op.outputs):
             needed.add(op.name)
             read |= set(op.refs())
     return needed
