@@ -16,7 +16,8 @@ MOST = 8
 def made_of_numbers(graph: Graph, names: Sequence[str]) -> list[Op]:
     """The ops before some others that lead from numbers to what those read, in graph order; none where they are many.
 
-    Constants of the text are left out."""
+    Constants of the text are left out.
+    """
     needed = [graph.producer[ref] for name in names for ref in graph.by_name[name].refs() if ref in graph.producer]
     chain = set[str]()
     while needed:
