@@ -55,6 +55,10 @@ _PUBLIC = {
     f"aten.__{name}__.{kind}": f"aten.bitwise_{name}.{kind}"
     for name in ("and", "or", "xor")
     for kind in ("Tensor", "Scalar")
+} | {
+    f"aten.__{letter}shift__.{kind}": f"aten.bitwise_{side}_shift.{public}"
+    for letter, side in (("l", "left"), ("r", "right"))
+    for kind, public in (("Tensor", "Tensor"), ("Scalar", "Tensor_Scalar"))
 }
 """Ops behind Python's operators, and what they are called in public."""
 

@@ -12,9 +12,9 @@ width = 1536
 state = 16
 
 VARIANTS = {
-    "small": {"batch": 2, "chunk": 6, "width": 24, "state": 8},
-    "odd1": {"batch": 1, "chunk": 5, "width": 13, "state": 3},
-    "odd2": {"batch": 3, "chunk": 3, "width": 21, "state": 5},
+    "small": {"batch": 2, "width": 24, "state": 4},
+    "odd1": {"batch": 1, "width": 13, "state": 3},
+    "odd2": {"batch": 3, "width": 21, "state": 5},
 }
 
 
