@@ -16,6 +16,7 @@ from mtmc.bench.suites.blocks import FOLDER, LEVELS
 from mtmc.errors import ConfigError
 from mtmc.evaluate import LabSettings
 from mtmc.protocols import EvaluationRequest
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.guard_derivation import derive_guards
 from mtmc.task import Task
 from mtmc.task.reference import weigh
@@ -93,6 +94,11 @@ def test_guards_of_sizes_that_divide_to_nothing_or_have_a_fixed_sum() -> None:
     assert "images.shape[2] >= project_weight.shape[2]" in patches.conditions
     inputs = derive_guards(block("diffusion/groupnorm_silu")).tensors
     assert [each.dimensions[1].text for each in inputs[:2]] == ["norm_weight.shape[0] // 2", "x.shape[1]"]
+
+
+def test_shifts_have_names_that_a_version_may_use() -> None:
+    targets = {op.target for op in export_graph(block("quantized/int4_packed_linear")).ops}
+    assert "aten.bitwise_right_shift.Tensor_Scalar" in targets and not any("__" in each for each in targets)
 
 
 def test_a_level_is_chosen_by_its_name() -> None:

@@ -34,7 +34,7 @@ class Model(nn.Module):
         self.register_buffer("outer_scales", (torch.rand(16, 1) + 0.5) * 1e-4)
 
     def forward(self, x):
-        places = torch.stack((self.packed >> 4, self.packed & 15), dim=-1).flatten().long()
+        places = torch.stack((self.packed >> 4, self.packed & 15), dim=-1).flatten().int()
         scales = (self.scales.float() * self.outer_scales + 0.05).flatten()
         weight = (self.table[places].view(-1, self.block) * scales[:, None]).view(self.shape)
         return x @ weight.to(x.dtype).T
