@@ -28,7 +28,7 @@ _OPEN = {
 }
 """Licences that allow everybody to use what they are of, by a phrase that each has."""
 _CONDITIONS = (
-    r"non-?commercial",
+    r"non-?commercial(?!ly)",  # the GPL speaks of copies that are made noncommercially
     r"use[- ]based restriction",
     r"\bnoderivatives\b",
     r"all rights reserved\. no part",

@@ -86,6 +86,7 @@ def written(folder: Path, files: dict[str, str]) -> str:
         (MIT, "MIT"),
         ("Apache License\nVersion 2.0, January 2004\n", "Apache"),
         ("Redistribution and use in source and binary forms, with or without\nmodification, are permitted\n", "BSD"),
+        ("GNU GENERAL PUBLIC LICENSE\nVersion 3\n\nonly occasionally and noncommercially\n", "GPL"),
         (OWN, ""),
         (MIT + "\nCommons Clause: no selling.\n", ""),
         ("All mine.\n", ""),
