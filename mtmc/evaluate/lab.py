@@ -180,7 +180,7 @@ class LabEvaluator(Evaluator):
             return counted
         unsound = self._unearned(request, pinned, counted) or other_launches(built, counted)
         unsound = unsound or self._other_results(request.task, counted)
-        unsound = unsound or (too_long(counted) if request.depth == "verify" else None)
+        unsound = unsound or (too_long(counted) if request.depth == "verify" and tiling and tiling.sizes else None)
         metrics = {**checked.metrics, **told.metrics}
         return unsound or replace(self._estimate(built, metrics, counted), undecided=told.undecided)
 
@@ -248,7 +248,7 @@ class LabEvaluator(Evaluator):
         if task not in self._expected:
             least = self._floor(task)
             self._expected[task] = [] if least.tiles is None else least.tiles.expected()
-        found = wrong(counted.found.written, self._expected[task], task.tolerance)
+        found = wrong(counted.found.written, self._expected[task], task.tolerance, self._floor(task).bits)
         if not found:
             return None
         message = f"at the full shapes, in programs drawn in secret, the forward writes {found}"

@@ -19,6 +19,9 @@ Spot = tuple[int, int, float]
 OFF, SHARE = 0.03, 0.01
 """What an element may be off, times its own size and the root mean square of the output; the share of those that may be."""
 
+EXACT_BITS, NORM = 24, 0.01
+"""Bits of significand from which on elements may be off by this only, as root mean squares of all but that share."""
+
 STEP, MOST = 0.25, 0.5
 """What one step of integers or fp8 may be of an element, where a task allows steps: e5m2 has two bits; and all of them."""
 
@@ -40,10 +43,13 @@ class Found:
         return {"compared_at_full": float(self.compared - self.unknown)}
 
 
-def wrong(written: Sequence[Spot], expected: Sequence[array.array[float]], tolerance: Tolerance = DEFAULT) -> str:
+def wrong(
+    written: Sequence[Spot], expected: Sequence[array.array[float]], tolerance: Tolerance = DEFAULT, bits: int = 0
+) -> str:
     """What is wrong with elements that a version wrote, or "". Forged places count as wrong.
 
-    expected: of each output of the small draw, all elements. tolerance: the task's, where it is wider.
+    expected: of each output of the small draw, all elements. tolerance: the task's, where it is wider. bits: of the
+    narrowest significand that the task asks for, 0 where that is not known.
     """
     near = max(OFF, tolerance.rtol or 0.0, min(STEP * (tolerance.steps or 0), MOST))
     scales = [_scale(values) for values in expected]
@@ -60,8 +66,20 @@ def wrong(written: Sequence[Spot], expected: Sequence[array.array[float]], toler
         off += excess > near
         worst = max(worst, (excess, output, value, want))
     if not count or off <= SHARE * count:
-        return ""
+        return "" if bits < EXACT_BITS or not tolerance.is_default else _far(written, expected, scales)
     return f"{off} of {count} elements of output {worst[1]}, such as {worst[2]:.6g} instead of {worst[3]:.6g}"
+
+
+def _far(written: Sequence[Spot], expected: Sequence[array.array[float]], scales: Sequence[float]) -> str:
+    """An output that is further off as a whole than numbers of full precision are, or ""."""
+    for output, scale in enumerate(scales):
+        pairs = [(value, expected[output][place]) for number, place, value in written if number == output]
+        errors = sorted((value - want) ** 2 for value, want in pairs if math.isfinite(want) and math.isfinite(value))
+        kept = errors[: len(errors) - int(SHARE * len(errors))]
+        error = math.sqrt(sum(kept) / len(kept)) if kept else 0.0
+        if error > NORM * scale:
+            return f"output {output}, {error / scale:.1%} off as a whole"
+    return ""
 
 
 def _scale(values: array.array[float]) -> float:

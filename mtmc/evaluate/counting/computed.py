@@ -1,6 +1,7 @@
 """What a torch op of a forward leaves where only shapes are run: computed on the host when a spot check asks for it.
 
-Only where that is quick: few elements, few products, and no op that draws numbers. What it is given is found likewise.
+Only where that is quick: few elements, few products. What it is given is found likewise. An op that draws numbers draws
+others here, which have to be as good.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ class Earlier(Protocol):
 class Computed:
     """A storage that a torch op writes. See `Content`. place: of the op in the forward's log."""
 
+    of_an_op = True
+
     def __init__(self, writers: Earlier, number: int, place: int) -> None:
         self._writers, self._number, self._place = writers, number, place
         self._values: Array | None = None
@@ -60,7 +63,7 @@ class Computed:
         func, args, kwargs, result = storages.calls[id(self._writers.log[self._place])]
         tensors, results = flat_tensors((args, kwargs)), flat_tensors(result)
         numbers = {storages.number(tensor) for tensor in (*tensors, *results)}
-        if sum(storages.sizes[number] for number in numbers) > MOST_BYTES or not _is_plain(func):
+        if sum(storages.sizes[number] for number in numbers) > MOST_BYTES:
             return None
         if (product_flops(func, args, kwargs, result) or 0) > MOST_FLOPS:
             return None
@@ -85,13 +88,6 @@ class Computed:
                     made[at]
                 )
             return as_array(whole)
-
-
-def _is_plain(func: Any) -> bool:
-    """Whether an op gives the same for the same."""
-    import torch
-
-    return torch.Tag.nondeterministic_seeded not in func.tags
 
 
 def _shown(held: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

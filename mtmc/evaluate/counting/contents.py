@@ -117,7 +117,8 @@ class Contents:
 
     known: before the launch. made: what its other programs leave in storages that it writes. Programs run at once, so one
         finds that only if it waits for them, by an atomic or a load that looks again and again; else what was there before.
-    waits: whether the present program has waited. unknown: whether a read met what is not known.
+    waits: whether the present program has waited. unknown: whether a read met what is not known. guess: what such reads
+        give, times some numbers; None for ones. guessable: whether they all asked for floating numbers.
     """
 
     def __init__(
@@ -126,10 +127,14 @@ class Contents:
         self._storages, self._known, self._made = storages, known, made or {}
         self._last, self._again = 0, 0
         self.unknown = self.waits = False
+        self.guess: float | None = None
+        self.guessable = True
 
     def begin(self) -> None:
         """For a program that has not read anything yet."""
         self.unknown = self.waits = False
+        self.guessable = True
+        self._guesses = np.random.default_rng(0)
         self._again = 0
 
     def read(self, addresses: Array, size: int) -> Array | None:
@@ -147,6 +152,22 @@ class Contents:
             return found
         self.unknown = self.unknown or addresses.size > 0
         return None
+
+    def guessed(self, shape: tuple[int, ...], kind: Any) -> Array | None:
+        """Numbers for a read of what is not known, None for none but ones."""
+        self.guessable = self.guessable and kind.kind == "f"
+        if self.guess is None or kind.kind != "f":
+            return None
+        return (self._guesses.lognormal(size=shape) * self.guess).astype(kind)
+
+    def is_of_an_op(self, number: int) -> bool:
+        """Whether a torch op was the last to write a storage."""
+        return getattr(self._known.get(number), "of_an_op", False)
+
+    def element(self, number: int, elements: Array) -> Array | None:
+        """Raw values of elements of a storage, None where they are not known."""
+        content = self._known.get(number)
+        return None if content is None else content.read(elements)
 
     def whole(self, number: int, size: int) -> Array | None:
         """All elements, of `size` bytes each, of a storage; None where any of them is unknown."""

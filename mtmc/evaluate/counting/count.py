@@ -19,6 +19,7 @@ from mtmc.evaluate.counting.cuda_graph import parted, unfolded
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.journal import Journal
 from mtmc.evaluate.counting.launches import Limits
+from mtmc.evaluate.counting.redrawn import draw_redrawn
 from mtmc.evaluate.counting.tally import LaunchRecord, OpRecord, Record
 from mtmc.evaluate.counting.tiling import Tiling
 from mtmc.evaluate.loading.modules import candidate_text, draw_inputs, load_reference
@@ -101,7 +102,7 @@ def count(
 def _small_inputs(task: Task, tiling: Tiling | None, secret: int) -> list[Any]:
     """The inputs of the small draw; without a tiling those of the small shapes. Raises: TaskError."""
     variant, seed = (task.small, secret) if tiling is None else (tiling.variant, tiling.seed)
-    return draw_inputs(load_reference(task, variant, Path.cwd()), variant, seed)
+    return draw_redrawn(task, variant, seed, () if tiling is None else tiling.alike)
 
 
 def _too_few(record: Record) -> bool:

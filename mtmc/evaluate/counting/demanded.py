@@ -48,7 +48,8 @@ class Writers:
         return self._places.get(id(sampled.record))
 
     def before(self, at: int) -> Contents:
-        """What is known of storages where the launch of a record begins, also of those that it writes itself."""
+        """What is known of storages where the launch of a record begins, also of those that it writes itself; after the
+        last record where `at` is none."""
         log = self.log
         known: dict[int, Content] = dict(self._known)
         for number in {n for record in log[:at] for n, _ in record["writes"]}:
@@ -64,8 +65,9 @@ class Writers:
                 known[number] = self._demanded(number, writers)
             else:
                 known.pop(number, None)
-        own = {number: self._demanded(number, [at]) for number in _written(log[at]) if self._alone(number, [at])}
-        missing = _written(log[at]) - own.keys()
+        written = _written(log[at]) if at < len(log) else set()
+        own = {number: self._demanded(number, [at]) for number in written if self._alone(number, [at])}
+        missing = written - own.keys()
         return Contents(self.launches.storages, known, own | dict.fromkeys(missing, Unknown()))
 
     def _alone(self, number: int, writers: Sequence[int]) -> bool:

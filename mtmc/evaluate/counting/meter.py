@@ -234,6 +234,8 @@ class Meter:
         dtype = pointers.get_element_ty()
         kind = self.parts._get_np_dtype(dtype)
         array = None if self.contents is None else self._known(self.contents, pointers.data, mask, np.dtype(kind))
+        if array is None and self.contents is not None:
+            array = self.contents.guessed(pointers.data.shape, np.dtype(kind))
         if array is None:
             array = np.full(pointers.data.shape, one(dtype), dtype=kind)
         if other is not None and mask is not None:
@@ -277,6 +279,10 @@ class Meter:
         if pointers.data.size == 1 and data.dtype.kind in "iu":
             size = pointers.get_element_ty().primitive_bitwidth // 8
             data = data + self._ticket(int(pointers.data.flat[0]), size, int(value.data.flat[0]))
+        elif data.dtype.kind == "f" and self.contents is not None:  # what others have added until then
+            self.contents.unknown = True
+            guessed = self.contents.guessed(data.shape, data.dtype)
+            data = data if guessed is None else guessed
         return self.parts.TensorHandle(data.astype(value.data.dtype), value.dtype.scalar)
 
     def _ticket(self, address: int, size: int, step: int) -> int:

@@ -35,7 +35,7 @@ from mtmc.evaluate.counting.demanded import FILLED, Writers, is_raised
 from mtmc.evaluate.counting.launches import Launches, Sampled
 from mtmc.evaluate.counting.storages import flat
 from mtmc.evaluate.counting.tally import Record, Tally
-from mtmc.evaluate.counting.tiling import Tiling
+from mtmc.evaluate.counting.tiling import Tiled, Tiling
 from mtmc.evaluate.interpreter.interpreter import bf16_to_f32
 
 FEWEST, MOST, WORK = 2, 6, 0.04e6
@@ -45,6 +45,8 @@ KEPT = 256
 MORE = 1.15
 """Times the work of their neighbours in the sample that secretly chosen programs may have."""
 ANEW = 24
+GUESSES, SAME = (1.0, -3.0, 1e3), 1e-3
+"""What numbers that nobody knows are taken for, and how near to each other results are then that do not hang on them."""
 
 
 Place = tuple[int, Repeated]
@@ -92,12 +94,16 @@ class Spots:
                     if len(tallies) >= FEWEST and sum(tally.work for tally in tallies.values()) > WORK:
                         break
                     tallies[index] = launches.computed(sampled.program, index, contents)
-                    spots = self._spots(launches, places)
-                    compared, unknown = compared + bool(spots), unknown + bool(spots and contents.unknown)
-                    exhausted += bool(spots and contents.unknown and writers.exhausted and not contents.waits)
-                    written += [] if contents.unknown else spots
+                    spots, waits = self._spots(launches, places), contents.waits
+                    hidden = contents.unknown and not (spots and _regardless(launches, sampled, index, contents))
+                    compared, unknown = compared + bool(spots), unknown + bool(spots and hidden)
+                    exhausted += bool(spots and hidden and writers.exhausted and not waits)
+                    written += [] if hidden else spots
                 if _is_more(sampled.tallies, tallies):
                     self._count_anew(launches, sampled, tallies, contents)
+            of_ops = self._of_ops(launches, writers, outputs)
+            written += of_ops
+            compared += bool(of_ops)
         return Found(tuple(written), compared, unknown, exhausted)
 
     def _chosen(self, sampled: Sampled) -> list[int]:
@@ -142,16 +148,45 @@ class Spots:
         places: dict[int, list[Place]] = {}
         if self._tiling is None or len(outputs) != len(self._tiling.outputs):
             return places
-        rows = [few for _, few in self._tiling.sizes]
         for position, (tensor, tiled) in enumerate(zip(outputs, self._tiling.outputs, strict=True)):
             number = launches.storages.number(tensor)
-            if tuple(tensor.shape) != tiled.shape or is_raised(sampled, number) or not _is_last(log, number):
+            if is_raised(sampled, number) or not _is_last(log, number):
                 continue
-            shape = [rows[axis] if axis >= 0 else size for axis, size in zip(tiled.axes, tiled.shape, strict=True)]
-            small = repeated(shape, tensor, tiled.axes, self._orders)
+            small = self._small_place(tensor, tiled)
             if small is not None:
                 places.setdefault(number, []).append((position, small))
         return places
+
+    def _of_ops(self, launches: Launches, writers: Writers, outputs: Sequence[Any]) -> list[Spot]:
+        """Some elements of outputs that a torch op is the last to write, where it can be computed."""
+        found: list[Spot] = []
+        if self._tiling is None or len(outputs) != len(self._tiling.outputs):
+            return found
+        contents = writers.before(len(writers.log))
+        for position, (tensor, tiled) in enumerate(zip(outputs, self._tiling.outputs, strict=True)):
+            small = self._small_place(tensor, tiled)
+            if small is None or not contents.is_of_an_op(launches.storages.number(tensor)) or not tensor.numel():
+                continue
+            picked = np.unravel_index(
+                [self._random.randrange(tensor.numel()) for _ in range(KEPT)], tuple(tensor.shape) or (1,)
+            )
+            strides = tuple(tensor.stride()) or (0,)
+            elements = int(tensor.storage_offset()) + sum(at * step for at, step in zip(picked, strides, strict=True))
+            values = contents.element(launches.storages.number(tensor), np.asarray(elements))
+            numbers = None if values is None else _as_numbers(values, str(tensor.dtype))
+            if numbers is not None:
+                where = small.places(np.asarray(elements))
+                found += [(position, int(w), float(v)) for w, v in zip(where, numbers, strict=True)]
+        return found
+
+    def _small_place(self, tensor: Any, tiled: Tiled) -> Repeated | None:
+        """How an output repeats the small draw's; None where it is of another shape, or its elements overlap."""
+        assert self._tiling is not None
+        if tuple(tensor.shape) != tiled.shape:
+            return None
+        rows = [few for _, few in self._tiling.sizes]
+        shape = [rows[axis] if axis >= 0 else size for axis, size in zip(tiled.axes, tiled.shape, strict=True)]
+        return repeated(shape, tensor, tiled.axes, self._orders)
 
     def _spots(self, launches: Launches, places: Mapping[int, list[Place]]) -> list[Spot]:
         """Some of what the last program wrote to outputs."""
@@ -190,6 +225,29 @@ class Spots:
         old = sampled.record
         if _cost(anew) > MORE * _cost(old):
             old.update(anew)
+
+
+def _regardless(launches: Launches, sampled: Sampled, index: int, contents: Contents) -> bool:
+    """Whether what a program writes does not hang on floating numbers that it loads and nobody knows: it writes the same
+    whatever they are."""
+    found: list[list[Array | None]] = []
+    for guess in GUESSES if contents.guessable else ():
+        contents.guess = guess
+        try:
+            launches.computed(sampled.program, index, contents)
+        finally:
+            contents.guess = None
+        found.append([_as_floats(values, dtype) for _, values, dtype in launches.meter.left])
+    if not found or any(len(each) != len(found[0]) for each in found):
+        return False
+    return all(_same(one, other) for each in found[1:] for one, other in zip(found[0], each, strict=True))
+
+
+def _same(one: Array | None, other: Array | None) -> bool:
+    if one is None or other is None or one.shape != other.shape or not np.isfinite(one).all():
+        return False
+    near = SAME * float(np.sqrt(np.mean(np.square(one)))) if one.size else 0.0
+    return bool(np.isfinite(other).all()) and bool((np.abs(one - other) <= near + SAME * np.abs(one)).all())
 
 
 def _is_last(log: Sequence[Record], number: int) -> bool:
@@ -233,6 +291,13 @@ def _read(tally: Tally) -> float:
 def _cost(record: Record) -> float:
     """What a launch comes to, as one number, to say whether one count of it is above another."""
     return max(record["sector_read"] + record["sector_written"], record["alu_ops"] / 8, record["dot_flops"] / 256)
+
+
+def _as_numbers(values: Array, dtype: str) -> Array | None:
+    """Raw values of a tensor of torch as numbers; None for types that are not compared."""
+    if dtype == "torch.bfloat16":
+        return bf16_to_f32(values.view(np.uint16))
+    return values.astype(np.float64) if dtype.startswith(("torch.float16", "torch.float32", "torch.int")) else None
 
 
 def _as_floats(values: Array, dtype: Any) -> Array | None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import array
 import base64
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
+from mtmc.evaluate.counting.redrawn import draw_redrawn, drawn_alike
 from mtmc.task import Task, Variant
 from mtmc.task.constants import distinct_constants
 from mtmc.task.tensors import flat_tensors
@@ -30,6 +32,8 @@ LEAST = 8
 """Rows from which repeating them is worth it."""
 MOST_FLOPS, MOST_ELEMENTS, MOST_OUTPUTS, MOST_WEIGHTS = 20e9, 8 << 20, 2 << 20, 16 << 20
 """Of a small draw: what the reference may compute, and numbers in inputs, outputs and weights."""
+MOST_AS_IT_IS = 4 << 20
+"""Numbers in the outputs of a full draw."""
 SEED = 5
 _ALIKE = 1e-3
 
@@ -47,7 +51,8 @@ class Tiling:
     """What a small draw says of the full one.
 
     variant: shapes of the small draw. seed: of the draw, a secret. sizes: (full, small) number of rows of each axis.
-    inputs, outputs: their tensors, in order.
+    inputs, outputs: their tensors, in order. alike: of each input whether the task draws it alike with every seed, and it
+        has another value here; () where it has not.
     """
 
     variant: Variant
@@ -55,6 +60,7 @@ class Tiling:
     sizes: tuple[tuple[int, int], ...]
     inputs: tuple[Tiled, ...]
     outputs: tuple[Tiled, ...]
+    alike: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,18 +80,33 @@ class Tiles:
 
 
 def tiles(task: Task, seed: int) -> Tiles | None:
-    """The small draw of a task and what comes of it; None where it has none, or the reference is too large to run.
+    """The small draw of a task, or the full one where none stands for it, and what comes of it; None where the reference is
+    too large to run.
 
     seed: of the draw. Raises: TaskError if the reference fails at shapes that it is made for.
     """
+    from mtmc.evaluate.counting.whole import whole
+
+    tiling = _tiling(task, seed) or whole(replace(task, state=None), seed)
+    if tiling is None:
+        return None
+    alike = drawn_alike(task, tiling.variant, seed)
+    with contextlib.suppress(TaskError):  # other values than these may be none that it is made for
+        made = _made(task, replace(tiling, alike=alike)) if any(alike) else None
+        if made is not None:
+            return made
+    return _made(task, tiling)
+
+
+def _made(task: Task, tiling: Tiling) -> Tiles | None:
+    """What the reference makes of a draw; None where that is too large, or not finite though the task's own draw would be.
+
+    Raises: TaskError if it fails."""
     from mtmc.evaluate.reference.effects import kept_tensors
     from mtmc.evaluate.reference.reference import Reference
 
-    tiling = _tiling(task, seed)
-    if tiling is None:
-        return None
-    reference = Reference(task, tiling.variant, Path.cwd(), 0)
-    inputs = reference.draw(seed)
+    reference, seed = Reference(task, tiling.variant, Path.cwd(), 0), tiling.seed
+    inputs = draw_redrawn(task, tiling.variant, seed, tiling.alike)
     before = [tensor.clone() for tensor in flat_tensors(inputs)]
     kept = {path: tensor.clone() for path, tensor in kept_tensors(reference.model).items()}
     outputs = output_tensors(reference.run(inputs, seed))
@@ -93,7 +114,10 @@ def tiles(task: Task, seed: int) -> Tiles | None:
     same = all(_alike(a, b) for a, b in zip(flat_tensors(inputs), before, strict=True))
     if not same or any(not _alike(now[path], tensor) for path, tensor in kept.items()):
         return None  # a reference that changes things makes something else of them in another call
-    if sum(tensor.numel() for tensor in outputs) > MOST_OUTPUTS or any(tensor.is_complex() for tensor in outputs):
+    most = MOST_OUTPUTS if tiling.sizes else MOST_AS_IT_IS
+    if sum(tensor.numel() for tensor in outputs) > most or any(tensor.is_complex() for tensor in outputs):
+        return None
+    if tiling.alike and not all(bool(tensor.isfinite().all()) for tensor in outputs):
         return None
     return Tiles(tiling, tuple(base64.b64encode(_bytes(tensor)).decode() for tensor in outputs))
 

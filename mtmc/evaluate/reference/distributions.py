@@ -15,7 +15,7 @@ import torch
 from mtmc.task.quantized import readable, stored
 from mtmc.task.tensors import map_tensors
 
-Distribution = Literal["drawn", "shifted", "spiky", "sparse", "wide", "huge"]
+Distribution = Literal["drawn", "redrawn", "shifted", "spiky", "sparse", "wide", "huge"]
 SPREAD = 3.0
 SHIFT = 0.5
 EXPONENT = 6
@@ -147,6 +147,7 @@ def _rows_shuffled(tensor: torch.Tensor, generator: torch.Generator) -> torch.Te
 
 
 _FUNCTIONS: Mapping[Distribution, Callable[[torch.Tensor, torch.Generator], torch.Tensor]] = {
+    "redrawn": lambda tensor, generator: tensor,  # what is drawn alike aside
     "shifted": shift,
     "spiky": _spiky,
     "sparse": _sparse,
