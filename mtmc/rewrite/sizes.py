@@ -3,7 +3,7 @@
 A number known at several variants is looked for, in this order, among: the dimensions of the tensors at hand, constants,
 numbers kept on the module, products and quotients of these. The first expression that is right at every exported variant
 is taken; where none is, what a symbolic export says of the number (`mtmc.rewrite.exact_numbers`); where that says nothing
-either, the number cannot be written for other shapes and the caller is told so.
+either, a dimension and a constant more; else the number cannot be written for other shapes and the caller is told so.
 """
 
 from __future__ import annotations
@@ -52,7 +52,17 @@ class Scope:
         for expression, values in self._compound():
             if values == size:
                 return expression
-        return self.exact(size) if self.exact is not None else None
+        exact = self.exact(size) if self.exact is not None else None
+        return exact if exact is not None else self._so_much_more(size)
+
+    def _so_much_more(self, size: Size) -> str | None:
+        """A dimension and as many elements more or less at every variant, where sizes differ: what a pad leaves."""
+        for text, own in self._candidates():
+            more = {a - b for a, b in zip(size, own, strict=True)}
+            if len(more) == 1 and len(set(own)) > 1:
+                number = more.pop()
+                return f"{text} {'-' if number < 0 else '+'} {abs(number)}"
+        return None
 
     def shape(self, shape: Sequence[Size]) -> str:
         """Expression of a shape as a tuple. Raises: NoExpression."""
