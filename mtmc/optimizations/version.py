@@ -57,8 +57,12 @@ class Version:
         return [stage for stage in self.plan.stages if not stage.is_torch]
 
     def region(self, *stages: Stage) -> Region:
-        """The lines of one or several stages together."""
-        return Region.spanning(" and ".join(stage.name for stage in stages), (self.regions[stage] for stage in stages))
+        """The lines of one or several stages together. One that nothing reads any more has no lines of its own; where none
+        has, the region is the file's first line."""
+        name = " and ".join(stage.name for stage in stages)
+        return Region.spanning(
+            name, [self.regions[stage] for stage in stages if stage in self.regions] or [Region(name, 1, 1)]
+        )
 
     def isomorphic(self, stages: Sequence[Stage]) -> list[tuple[Stage, list[Stage]]]:
         """The first stage of each form, with the others of that form (see `rewrite.isomorphism`)."""

@@ -213,7 +213,8 @@ class Elements:
         key = ("index", text, wrap)
         if key not in self.variables:
             name = self.variables[key] = self._fresh(f"{text}_index" if text.isidentifier() else "index")
-            self.writer.line(f"{name} = {text}.to(tl.int64)")
+            whole = f"{text}.to(tl.int64)" if self._hangs(at) else f"tl.full([1], {text}, tl.int64)"  # may be a number
+            self.writer.line(f"{name} = {whole}")
             if wrap is not None:
                 self.writer.line(f"{name} = tl.where({name} < 0, {name} + {self.number(wrap)}, {name})")
             self.writer.hangs[name] = self._hangs(at)
