@@ -106,6 +106,7 @@ def main() -> None:
     rows = [row_from_json(each) for each in data["rows"]]
     with Report("Blocks of published architectures, in the lab", arguments.out) as report:
         budget, versions = data["settings"]["budget"]["evaluations"], data["settings"]["versions"]
+        report.say("From `mtmc bench suite=blocks policy=heuristic budget=2 evaluator=lab evaluator.timeout_s=240`.")
         report.say(f"Without a GPU; {budget} evaluations each, {', '.join(f'{k} {v}' for k, v in versions.items())}.\n")
         _tell_counts(report, rows)
         suite = open_suite("blocks", "")
@@ -139,7 +140,7 @@ def _tell_lacking(report: Report, problems: list[Problem]) -> None:
             ops.setdefault(op, []).append(problem.id)
         for reason in found.unwritten:
             reasons.setdefault(reason.split(" (line")[0] + reason.partition("reference)")[2], []).append(problem.id)
-    report.say("\n## Calls that no kernel template covers\n")
+    report.say("\n## Calls that no kernel template covers by themselves\n")
     report.say(header("call", "blocks", "which"))
     for op, which in sorted(ops.items(), key=lambda item: (-len(item[1]), item[0])):
         report.say(row(op, len(which), ", ".join(which)))
