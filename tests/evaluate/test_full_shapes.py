@@ -157,7 +157,7 @@ def test_a_number_that_nobody_knows_hides_nothing(usual_lab: LabEvaluator, numbe
 
 def test_numbers_of_full_precision_are_near_as_a_whole() -> None:
     values = array.array("f", [1.0 + at / 100 for at in range(200)])
-    near, far = ([(0, at, value * (1 + off * (-1) ** at)) for at, value in enumerate(values)] for off in (5e-3, 2e-2))
+    near, far = ([(0, at, value * (1 + off * (-1) ** at)) for at, value in enumerate(values)] for off in (1e-3, 2e-2))
     assert wrong(near, [values], bits=24) == wrong(far, [values], bits=8) == wrong(far, [values]) == ""
     assert "off as a whole" in wrong(far, [values], bits=24)
     assert wrong(far, [values], Tolerance(rtol=0.05), bits=24) == ""

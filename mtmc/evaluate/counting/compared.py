@@ -19,7 +19,7 @@ Spot = tuple[int, int, float]
 OFF, SHARE = 0.03, 0.01
 """What an element may be off, times its own size and the root mean square of the output; the share of those that may be."""
 
-EXACT_BITS, NORM = 24, 0.01
+EXACT_BITS, NORM = 24, 0.003
 """Bits of significand from which on elements may be off by this only, as root mean squares of all but that share."""
 
 STEP, MOST = 0.25, 0.5
