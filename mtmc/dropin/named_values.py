@@ -80,6 +80,11 @@ def names_in_code(kinds: Iterable[type]) -> set[str]:
     return found
 
 
+def asks_for_gradient_mode(kinds: Iterable[type]) -> bool:
+    """Whether the methods of classes ask whether gradients are on, or torch is in inference mode."""
+    return not {"is_grad_enabled", "is_inference_mode_enabled"}.isdisjoint(names_in_code(kinds))
+
+
 def _followed(kinds: Sequence[type]) -> list[FunctionType]:
     """The methods of classes, and the functions of their files that they name."""
     found: dict[int, FunctionType] = {}

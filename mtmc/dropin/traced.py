@@ -13,7 +13,7 @@ import torch
 
 from mtmc.dropin.loaded import guards_of
 from mtmc.dropin.module_state import DEEP, NO_OBJECTS, REGISTRIES
-from mtmc.dropin.named_values import named, names_in_code
+from mtmc.dropin.named_values import asks_for_gradient_mode, named, names_in_code
 from mtmc.dropin.operator import operator
 from mtmc.dropin.recipe import Recipe
 from mtmc.task import Slot
@@ -38,6 +38,7 @@ class Traced:
         self.paths = tuple(tuple(path.split(".")) for path in recipe.places.values())
         order = list(recipe.places)
         self.ties = tuple((order.index(attribute), tuple(path.split("."))) for attribute, path in recipe.ties)
+        self.asks = asks_for_gradient_mode(map(type, module.modules()))
         self.default_dtype: torch.dtype = getattr(torch, recipe.default_dtype)
         self.result = _form(recipe.output)
         self.mutated = tuple(mutated)
@@ -139,7 +140,7 @@ def traced_call(traced: Traced, module: Any, args: tuple[Any, ...], kwargs: Mapp
     for index, path in traced.ties:
         if _at(module, path) is not tensors[index]:
             return False, None
-    if torch.get_default_dtype() != traced.default_dtype:
+    if torch.get_default_dtype() != traced.default_dtype or (traced.asks and torch.is_grad_enabled()):
         return False, None
     every = [*inputs, *tensors]
     if torch.is_grad_enabled():

@@ -11,6 +11,7 @@ import torch
 from mtmc.dropin.call_form import CallForm
 from mtmc.dropin.holds_for import HoldsFor
 from mtmc.dropin.loaded import Instance, launchable, launched_on
+from mtmc.dropin.named_values import asks_for_gradient_mode
 from mtmc.dropin.places import holder
 from mtmc.dropin.recent import Recent
 from mtmc.dropin.recipe import Recipe
@@ -65,6 +66,7 @@ class Winner:
         order = {attribute: index for index, attribute in enumerate(recipe.places)}
         self._ties = [(order[attribute], path, *holder(module, path)) for attribute, path in recipe.ties]
         self._paths = list(recipe.places.values())
+        self._asks = asks_for_gradient_mode(map(type, module.modules()))
         self._dtype: torch.dtype = getattr(torch, recipe.default_dtype)
         self.holds_for = HoldsFor(recipe, self.tensors())
         self.mutated = self.holds_for.mutated
@@ -86,6 +88,8 @@ class Winner:
         inputs: Sequence[Any] = found
         if _default_dtype() is not self._dtype:
             return f"torch's default dtype is {_default_dtype()}, unlike at capture"
+        if self._asks and (_grad_enabled() or torch.is_inference_mode_enabled()):
+            return "forward asks for the gradient mode, and was captured under torch.no_grad()"
         tensors: list[Any] = []
         try:
             tensors = [owner[name] for owner, name in self.places]

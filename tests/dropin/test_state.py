@@ -182,6 +182,22 @@ def test_a_tensor_at_two_places_may_change_as_one(tied: Any) -> None:
     kernels(tied)
 
 
+class AsksForMode(Block):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) * (3.0 if torch.is_grad_enabled() else 1.0)
+
+
+def test_a_forward_that_asks_for_the_gradient_mode_runs_kernels_in_that_of_the_capture_alone() -> None:
+    module = AsksForMode().eval().requires_grad_(False)
+    block = made(module, capture_module(module, X))
+    kernels(block)
+    with pytest.warns(RuntimeWarning, match="gradient mode"):
+        assert torch.equal(block(X), AsksForMode.forward(block, X))
+    assert torch.allclose(torch.compile(block, backend="eager")(X), AsksForMode.forward(block, X))
+    assert block.mtmc.kernel_calls == 1
+    kernels(block)
+
+
 class InAList(Block):
     def __init__(self) -> None:
         super().__init__()
