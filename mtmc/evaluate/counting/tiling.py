@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.counting.redrawn import draw_redrawn, drawn_alike
+from mtmc.evaluate.counting.whole import MOST_AS_IT_IS, whole_shapes
 from mtmc.task import Task, Variant
 from mtmc.task.constants import distinct_constants
 from mtmc.task.tensors import flat_tensors
@@ -32,8 +33,6 @@ LEAST = 8
 """Rows from which repeating them is worth it."""
 MOST_FLOPS, MOST_ELEMENTS, MOST_OUTPUTS, MOST_WEIGHTS = 20e9, 8 << 20, 2 << 20, 16 << 20
 """Of a small draw: what the reference may compute, and numbers in inputs, outputs and weights."""
-MOST_AS_IT_IS = 4 << 20
-"""Numbers in the outputs of a full draw."""
 SEED = 5
 _ALIKE = 1e-3
 
@@ -85,9 +84,7 @@ def tiles(task: Task, seed: int) -> Tiles | None:
 
     seed: of the draw. Raises: TaskError if the reference fails at shapes that it is made for.
     """
-    from mtmc.evaluate.counting.whole import whole
-
-    tiling = _tiling(task, seed) or whole(replace(task, state=None), seed)
+    tiling = _tiling(task, seed) or _as_it_is(task, seed)
     if tiling is None:
         return None
     alike = drawn_alike(task, tiling.variant, seed)
@@ -95,7 +92,21 @@ def tiles(task: Task, seed: int) -> Tiles | None:
         made = _made(task, replace(tiling, alike=alike)) if any(alike) else None
         if made is not None:
             return made
-    return _made(task, tiling)
+    try:
+        return _made(task, tiling)
+    except (MemoryError, RuntimeError):
+        if tiling.sizes:
+            raise
+        return None  # it takes more memory than its largest tensors say
+
+
+def _as_it_is(task: Task, seed: int) -> Tiling | None:
+    """The full draw as a tiling without an axis, where the reference is small enough."""
+    shapes = whole_shapes(replace(task, state=None))
+    if shapes is None:
+        return None
+    inputs, outputs = (tuple(Tiled(shape, (-1,) * len(shape)) for shape in each) for each in shapes)
+    return Tiling(task.full, seed, (), inputs, outputs)
 
 
 def _made(task: Task, tiling: Tiling) -> Tiles | None:

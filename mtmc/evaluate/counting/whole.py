@@ -9,30 +9,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mtmc.evaluate.counting.tiling import MOST_AS_IT_IS, Tiled, Tiling, output_tensors
 from mtmc.task import Task
 from mtmc.task.tensors import flat_tensors
 
 MOST_BYTES, MOST_STORAGE, MOST_FLOPS = 8 << 30, 320 << 20, 20e9
 """That all ops of the reference may move, that one of them may write, and that its products may take."""
-MOST_ELEMENTS, MOST_WEIGHTS = 8 << 20, 16 << 20
-"""Of the draw: numbers in inputs and weights."""
+MOST_ELEMENTS, MOST_AS_IT_IS, MOST_WEIGHTS = 8 << 20, 4 << 20, 16 << 20
+"""Of the draw: numbers in inputs, outputs and weights."""
 SEED = 5
 
 
-def whole(task: Task, seed: int) -> Tiling | None:
-    """The full draw as a tiling without an axis; None where the reference is too large to run. task: without its weights.
+def whole_shapes(task: Task) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]] | None:
+    """Shapes of inputs and outputs at the full shapes; None where the reference is too large to run there.
 
-    seed: of the draw. Raises: TaskError if the reference fails without data.
+    task: without its weights. Raises: TaskError if the reference fails without data.
     """
     from mtmc.evaluate.counting.forward import count_forward
     from mtmc.evaluate.counting.traffic import fake_tensors
     from mtmc.evaluate.reference.reference import Reference
+    from mtmc.evaluate.reference.returned import flatten
 
     with fake_tensors():
         reference = Reference(task, task.full, Path.cwd(), SEED)
         inputs = reference.draw(SEED)
-        outputs = output_tensors(reference.run(inputs, SEED))
+        outputs = flat_tensors(flatten(reference.run(inputs, SEED))[0])
         records, _, _ = count_forward(reference.model, inputs)
     weights = sum(each.numel() for each in (*reference.model.parameters(), *reference.model.buffers()))
     drawn, made = (sum(tensor.numel() for tensor in each) for each in (flat_tensors(inputs), outputs))
@@ -43,8 +43,4 @@ def whole(task: Task, seed: int) -> Tiling | None:
     flops = sum(record["dot_flops"] for record in records)
     if sum(map(sum, moved)) > MOST_BYTES or max(written, default=0) > MOST_STORAGE or flops > MOST_FLOPS:
         return None
-    ins, outs = (
-        tuple(Tiled(tuple(tensor.shape), (-1,) * tensor.dim()) for tensor in each)
-        for each in (flat_tensors(inputs), outputs)
-    )
-    return Tiling(task.full, seed, (), ins, outs)
+    return [tuple(t.shape) for t in flat_tensors(inputs)], [tuple(t.shape) for t in outputs]
