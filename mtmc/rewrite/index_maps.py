@@ -31,6 +31,12 @@ class Condition:
         low = self.low is None or all(a >= b for a, b in zip(self.place.least, self.low, strict=True))
         return low and (self.high is None or all(a < b for a, b in zip(self.place.most, self.high, strict=True)))
 
+    @property
+    def never(self) -> bool:
+        """Whether the place is outside at every variant."""
+        low = self.low is not None and all(a < b for a, b in zip(self.place.most, self.low, strict=True))
+        return low or (self.high is not None and all(a >= b for a, b in zip(self.place.least, self.high, strict=True)))
+
 
 @dataclass(frozen=True)
 class Piece:

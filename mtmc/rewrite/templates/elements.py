@@ -101,6 +101,8 @@ class Elements:
         """The variable that says whether a condition holds."""
         if condition not in self.variables:
             place = self.text(condition.place)
+            if not self._hangs((condition.place,)):
+                place = f"{place} + tl.zeros([1], tl.int64)"  # a comparison of numbers is no mask
             place = place if place.isidentifier() else f"({place})"
             bounds = []
             if condition.low is not None and any(
@@ -192,11 +194,16 @@ class Elements:
 
         arms: list[tuple[str, tuple[Condition, ...]]] = []
         for piece in index.pieces(Asked(at, shapes, variants, load)):
+            if any(condition.never for condition in piece.conditions):
+                continue
             live = tuple(condition for condition in piece.conditions if not condition.always)
             under = tuple(dict.fromkeys((*conditions, *live)))
             arms.append((self.value(node.operands[piece.operand], piece.at, under), live))
             if not live:
                 break
+        if not arms:
+            dtype = {"float": "tl.float32", "int": "tl.int64", "bool": "tl.int1"}[node.compute]
+            return f"tl.full([1], {_fill(node)}, {dtype})"
         default = arms.pop()[0] if not arms[-1][1] or node.fill is None else _fill(node)
         if not arms:
             return default
@@ -213,7 +220,9 @@ class Elements:
         key = ("index", text, wrap)
         if key not in self.variables:
             name = self.variables[key] = self._fresh(f"{text}_index" if text.isidentifier() else "index")
-            whole = f"{text}.to(tl.int64)" if self._hangs(at) else f"tl.full([1], {text}, tl.int64)"  # may be a number
+            whole = (
+                f"{text}.to(tl.int64)" if self._hangs(at) else f"{text} + tl.zeros([1], tl.int64)"
+            )  # may be a number
             self.writer.line(f"{name} = {whole}")
             if wrap is not None:
                 self.writer.line(f"{name} = tl.where({name} < 0, {name} + {self.number(wrap)}, {name})")
