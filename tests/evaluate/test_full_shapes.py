@@ -72,15 +72,15 @@ from torch import nn
 
 
 @triton.jit
-def raise_nothing(number_ptr):
-    tl.atomic_add(number_ptr + tl.program_id(0) % 2, 0.0)
+def raise_all(number_ptr):
+    tl.atomic_add(number_ptr + tl.program_id(0) % 2, 0.5)
 
 
 @triton.jit
 def spread(x_ptr, number_ptr, out_ptr, n_cols, BLOCK: tl.constexpr):
     row, at = tl.program_id(0), tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + row * n_cols + at)
-    tl.store(out_ptr + row * n_cols + at, tl.exp(x) / (1.2 * n_cols) + 0.0 * tl.load(number_ptr))
+    tl.store(out_ptr + row * n_cols + at, tl.exp(x) / (1.2 * n_cols) {use})
 
 
 class ModelNew(nn.Module):
@@ -142,15 +142,16 @@ def test_what_torch_ops_write_is_compared(
 
 
 @pytest.mark.parametrize(
-    ("number", "before"),
+    ("number", "before", "use"),
     [
-        ("torch.rand(1, device=x.device)", ""),
-        ("x.new_zeros(2)", "raise_nothing[(4,)](number)"),
+        ("torch.rand(1, device=x.device)", "", "+ 0.0 * tl.load(number_ptr)"),
+        ("x.new_zeros(512)", "raise_all[(512,)](number)", "+ 0.0 * tl.load(number_ptr)"),
+        ("x.new_zeros(2)", "raise_all[(4,)](number)", "* tl.load(number_ptr)"),
     ],
-    ids=["drawn", "raised"],
+    ids=["drawn", "raised by many", "raised to one"],
 )
-def test_a_number_that_nobody_knows_hides_nothing(usual_lab: LabEvaluator, number: str, before: str) -> None:
-    outcome = judged(usual_lab, SPREAD, HIDDEN.format(number=number, before=before))
+def test_a_number_that_nobody_knows_hides_nothing(usual_lab: LabEvaluator, number: str, before: str, use: str) -> None:
+    outcome = judged(usual_lab, SPREAD, HIDDEN.format(number=number, before=before, use=use))
     assert outcome.status == "wrong_result" and outcome.diagnosis is not None
     assert "drawn in secret" in outcome.diagnosis.message
 

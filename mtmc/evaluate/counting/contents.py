@@ -117,7 +117,8 @@ class Contents:
 
     known: before the launch. made: what its other programs leave in storages that it writes. Programs run at once, so one
         finds that only if it waits for them, by an atomic or a load that looks again and again; else what was there before.
-    waits: whether the present program has waited. unknown: whether a read met what is not known. guess: what such reads
+    waits: whether the present program has waited. unknown: whether a read met what is not known. missed: the same but for
+        what atomics give back. guess: what such reads
         give, times some numbers; None for ones. guessable: whether they all asked for floating numbers.
     """
 
@@ -126,13 +127,13 @@ class Contents:
     ) -> None:
         self._storages, self._known, self._made = storages, known, made or {}
         self._last, self._again = 0, 0
-        self.unknown = self.waits = False
+        self.unknown = self.waits = self.missed = False
         self.guess: float | None = None
         self.guessable = True
 
     def begin(self) -> None:
         """For a program that has not read anything yet."""
-        self.unknown = self.waits = False
+        self.unknown = self.waits = self.missed = False
         self.guessable = True
         self._guesses = np.random.default_rng(0)
         self._again = 0
@@ -151,6 +152,7 @@ class Contents:
         if found is not None and found.dtype.itemsize == size:
             return found
         self.unknown = self.unknown or addresses.size > 0
+        self.missed = self.missed or addresses.size > 0
         return None
 
     def guessed(self, shape: tuple[int, ...], kind: Any) -> Array | None:

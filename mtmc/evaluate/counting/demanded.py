@@ -10,13 +10,15 @@ and what is not found, or would take too long, stays unknown.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from mtmc.evaluate.counting.added import Added
 from mtmc.evaluate.counting.computed import Computed
-from mtmc.evaluate.counting.contents import Array, Content, Contents, Poison
+from mtmc.evaluate.counting.contents import Array, Content, Contents, Filled, Poison
 from mtmc.evaluate.counting.cuda_graph import unfolded
 from mtmc.evaluate.counting.launches import Launches, Sampled
 
@@ -24,6 +26,8 @@ DEPTH = 20
 """Launches in a row that are looked behind."""
 MOST_BYTES = 256 << 20
 MOST_PROGRAMS = 1 << 21
+MOST_ADDING, MOST_ADDED_TO = 64, 1 << 20
+"""Programs that add to a storage by atomics, and bytes of it, up to which their sum is computed."""
 _TRIES = 3
 
 
@@ -40,6 +44,7 @@ class Writers:
         self._known = known
         self._held: dict[tuple[int, tuple[int, ...]], Demanded] = {}  # by storage and the places of its writers
         self._computed: dict[tuple[int, int], Computed] = {}
+        self._sums: dict[tuple[int, tuple[int, ...]], Added] = {}
         self._depth = 0
         self.exhausted = False
 
@@ -63,6 +68,8 @@ class Writers:
                 known[number] = self._computed.setdefault(key, Computed(self, *key))
             elif self._alone(number, writers):
                 known[number] = self._demanded(number, writers)
+            elif self._is_sum(number, writers):
+                known[number] = self._sums.setdefault((number, tuple(writers)), Added(self, number, writers[1:]))
             else:
                 known.pop(number, None)
         written = _written(log[at]) if at < len(log) else set()
@@ -80,6 +87,42 @@ class Writers:
             and not any(is_raised(each, number) for each in self.launches.sampled if self.place(each) in writers)
             and self.launches.storages.sizes[number] <= MOST_BYTES
         )
+
+    def _is_sum(self, number: int, writers: Sequence[int]) -> bool:
+        """Whether a storage is filled with one number, and then a few programs alone add to it by atomics."""
+        raising = [each for each in self.launches.sampled if self.place(each) in writers[1:]]
+        return (
+            is_filling(self.log[writers[0]])
+            and isinstance(self._known.get(number), Filled)
+            and len(raising) == len(writers) - 1 > 0
+            and all(is_raised(each, number) for each in raising)
+            and sum(math.prod(each.program.size) for each in raising) <= MOST_ADDING
+            and self.launches.storages.sizes[number] <= MOST_ADDED_TO
+        )
+
+    def filled(self, number: int) -> Array:
+        """The number that a storage is filled with, as an array of one."""
+        content = self._known[number]
+        assert isinstance(content, Filled)
+        return content.value
+
+    def added_by(self, place: int) -> list[tuple[Array, Array]] | None:
+        """What all programs of a launch add by atomics; None where one of them loads what is not known, or does not add."""
+        found: list[tuple[Array, Array]] = []
+        for sampled in (each for each in self.launches.sampled if self.place(each) == place):
+            for index in range(math.prod(sampled.program.size)):
+                if self._depth >= DEPTH or self.budget <= 0:
+                    return None
+                contents = self.before(place)
+                self._depth += 1
+                try:
+                    self.budget -= self.launches.computed(sampled.program, index, contents).work
+                finally:
+                    self._depth -= 1
+                if contents.missed or self.launches.meter.left_added is None:
+                    return None
+                found += self.launches.meter.left_added
+        return found
 
     def _demanded(self, number: int, writers: Sequence[int]) -> Demanded:
         key = (number, tuple(writers))

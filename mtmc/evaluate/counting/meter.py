@@ -34,6 +34,7 @@ class Meter:
     wanted: while probing, the storages whose first load ends the program.
     contents: what loads give, while a program computes; None where they give ones and nothing is computed.
     written: what a program that computes has stored: (addresses, values, type) of each store. left: that of the last one.
+    added, left_added: what it has added by atomics to floating numbers: (addresses, values); None where it has used others.
     """
 
     def __init__(self, parts: Any, storages: Storages, touch_memory: bool) -> None:
@@ -43,6 +44,8 @@ class Meter:
         self.contents: Contents | None = None
         self.written: list[tuple[Any, Any, Any]] = []
         self.left: list[tuple[Any, Any, Any]] = []
+        self.added: list[tuple[Any, Any]] | None = []
+        self.left_added: list[tuple[Any, Any]] | None = None
         self.limit = math.inf
         self.maps: dict[tuple[int, bool, int], Any] = {}  # exact counting: which elements were touched
         self.place = (0, 1)  # of the program that runs: its index, and how many there are
@@ -95,14 +98,15 @@ class Meter:
         """While open, a program computes that another one waits for, or none. `left` is the inner one's afterwards."""
         builder = self.parts.interpreter_builder
         before = self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.written
+        added = self.added
         place = getattr(builder, "grid_dim", None), getattr(builder, "grid_idx", None)
         self.contents = contents
         contents.begin()
-        self._sites, self._suspended, self.written = set(), 0, []
+        self._sites, self._suspended, self.written, self.added = set(), 0, [], []
         try:
             yield
         finally:
-            self.left = self.written
+            self.left, self.left_added, self.added = self.written, self.added, added
             self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.written = before
             builder.grid_dim, builder.grid_idx = place
 
@@ -280,10 +284,20 @@ class Meter:
             size = pointers.get_element_ty().primitive_bitwidth // 8
             data = data + self._ticket(int(pointers.data.flat[0]), size, int(value.data.flat[0]))
         elif data.dtype.kind == "f" and self.contents is not None:  # what others have added until then
+            self._add(str(getattr(op, "name", op)), pointers.data, value.data, mask)
             self.contents.unknown = True
             guessed = self.contents.guessed(data.shape, data.dtype)
             data = data if guessed is None else guessed
         return self.parts.TensorHandle(data.astype(value.data.dtype), value.dtype.scalar)
+
+    def _add(self, op: str, addresses: Any, values: Any, mask: Any) -> None:
+        import numpy as np
+
+        if self.added is None or op not in ("FADD", "ADD"):
+            self.added = None
+            return
+        kept = np.broadcast_to(np.asarray(True if mask is None else mask.data, dtype=bool), addresses.shape)
+        self.added.append((addresses[kept], np.broadcast_to(values, addresses.shape)[kept]))
 
     def _ticket(self, address: int, size: int, step: int) -> int:
         """What a program finds in a counter that it and others raise, one after another and round after round."""
