@@ -4,6 +4,7 @@ torch ops write, inputs that are the same in every draw, and programs that load 
 from __future__ import annotations
 
 import array
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,6 +93,12 @@ class ModelNew(nn.Module):
         spread[(x.shape[0], x.shape[1] // 1024)](x, number, out, x.shape[1], BLOCK=1024)
         return out
 """
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is loaded is written where a worker would have a folder of its own."""
+    monkeypatch.chdir(tmp_path)
 
 
 def judged(lab: LabEvaluator, task: Task, source: str) -> Outcome:
