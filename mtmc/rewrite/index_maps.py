@@ -166,6 +166,18 @@ class Repeated:
 
 
 @dataclass(frozen=True)
+class Unfolded:
+    """Windows of a dimension, one every `step` elements; what stands in each is the result's last dimension."""
+
+    dim: int
+    step: Size
+
+    def pieces(self, asked: Asked) -> tuple[Piece, ...]:
+        place = asked.at[self.dim].times(self.step).plus(asked.at[-1])
+        return (Piece(0, _with(asked.at[:-1], self.dim, place.below(asked.shapes[0][self.dim]))),)
+
+
+@dataclass(frozen=True)
 class Padded:
     """More elements around those of the operand. before: how many in front, for each dimension.
 

@@ -26,8 +26,9 @@ from mtmc.rewrite.index_maps import (
     Rolled,
     Selected,
     Sliced,
+    Unfolded,
 )
-from mtmc.rewrite.steps import argument, dims_of, tensor
+from mtmc.rewrite.steps import argument, dims_of, floats, tensor
 
 
 def sizes_of(builder: Builder, number: Any) -> Size:
@@ -132,6 +133,25 @@ def _each_repeated(builder: Builder, op: Op, shape: Shape) -> IndexMap:
     if dim is None:
         raise NotCovered("elements repeated over all dimensions")
     return Repeated(dim % len(shape), sizes_of(builder, op.args[1]), each=True)
+
+
+def _last_two(builder: Builder, op: Op, shape: Shape) -> IndexMap:
+    dims = list(range(len(shape)))
+    return Permuted((*dims[:-2], dims[-1], dims[-2]))
+
+
+def _unfolded(builder: Builder, op: Op, shape: Shape) -> IndexMap:
+    return Unfolded(_dim(op, 1, len(shape)), sizes_of(builder, op.args[3]))
+
+
+def _glu(builder: Builder, op: Op) -> None:
+    """The first half of a dimension times the sigmoid of the second."""
+    x = tensor(op)
+    floats(builder, op, x)
+    dim, result = _dim(op, 1, len(builder.shape(x)), -1), _result(builder, op)
+    starts = (sizes_of(builder, 0), result[dim])
+    value, gate = (builder.index("slice", Sliced(dim, at, sizes_of(builder, 1)), (x,), result) for at in starts)
+    builder.map("{0} * tl.sigmoid({1})", value, gate, name=op.outputs[0], flops=5)
 
 
 def _expanded(builder: Builder, op: Op, shape: Shape) -> IndexMap:
@@ -299,6 +319,12 @@ INDEXING: dict[str, Expand] = {
     "aten.transpose.int": _one("permute", _transposed),
     "aten.t.default": _one("permute", _transposed),
     "aten.numpy_T.default": _one("permute", lambda builder, op, shape: Permuted(tuple(range(len(shape)))[::-1])),
+    "aten.mT.default": _one("permute", _last_two),
+    "aten.adjoint.default": _one("permute", _last_two),
+    "aten.swapaxes.default": _one("permute", _transposed),
+    "aten.swapdims.default": _one("permute", _transposed),
+    "aten.unfold.default": _one("unfold", _unfolded),
+    "aten.glu.default": _glu,
     "aten.movedim.int": _one("permute", _moved),
     "aten.movedim.intlist": _one("permute", _moved),
     "aten.slice.Tensor": _one("slice", _sliced),

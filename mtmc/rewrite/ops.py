@@ -26,7 +26,7 @@ _VIEWS = (
     "transpose.int permute.default t.default expand.default slice.Tensor select.int split.Tensor "
     "split_with_sizes.default chunk.default unbind.int detach.default alias.default numpy_T.default "
     "movedim.int unflatten.int narrow.default diagonal.default expand_as.default view_as.default "
-    "broadcast_tensors.default"
+    "broadcast_tensors.default mT.default adjoint.default swapaxes.default swapdims.default unfold.default"
 )
 FREE = frozenset(f"aten.{name}" for name in _VIEWS.split())
 """Ops that only make another view: as torch calls they launch no kernel (reshape may copy what it cannot view)."""
