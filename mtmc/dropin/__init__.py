@@ -10,6 +10,7 @@ modes.py  module_state.py  call_form.py  holds_for.py    when kernels must not r
 winner.py  recent.py  places.py  loaded.py  results.py    a version bound to the tensors of a live module
 recipe.py  reference.py    a version without the module; what its printed reference tells
 verify.py         a version beside the live module, before it is used
+compiled.py       whether torch.compile is faster than the best version
 operator.py  traced.py    a version as a custom operator; what torch.compile sees of a drop-in
 """
 

@@ -10,16 +10,14 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from mtmc.dropin.compiled import MODES
 from mtmc.task.tensors import leaves
 from mtmc.whole.patch import Replace, compiled, patched
-from mtmc.whole.settle import COMPILED, EAGER, PATCHED, Keys, Settled, settle
+from mtmc.whole.settle import EAGER, PATCHED, Keys, Settled, settle
 from mtmc.whole.site import TimeKind
 from mtmc.whole.timing import Compare
 
 _log = logging.getLogger(__name__)
-
-MODES: Mapping[str, str | None] = {COMPILED: None, f"{COMPILED} max-autotune": "max-autotune"}
-"""What a model is compared with, by name: modes of torch.compile."""
 
 _TOLERANCES = {torch.float64: 1e-4, torch.float32: 2e-3, torch.bfloat16: 6e-2, torch.float16: 2e-2}
 """Norm of the difference over the norm of the result: a deep network makes rounding of its layers larger."""

@@ -7,6 +7,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from torch import nn
 from mtmc.cache import Asked, WinnerCache
 from mtmc.dropin import drop_in
 from mtmc.dropin import optimize as optimize_module
+from mtmc.dropin.compiled import MODES
 from mtmc.dropin.drop_in import refuse_module
 from mtmc.errors import RunError
 from mtmc.files import write_whole
@@ -24,7 +26,7 @@ from mtmc.search import Budget, components
 from mtmc.task.live_call import positional
 from mtmc.whole.calls import unchanged
 from mtmc.whole.campaign import Campaign
-from mtmc.whole.judge import MODES, Estimated, Measured, Patch
+from mtmc.whole.judge import Estimated, Measured, Patch
 from mtmc.whole.live import LiveModel
 from mtmc.whole.patch import shallow
 from mtmc.whole.piece_search import PieceSearch
@@ -51,6 +53,7 @@ def optimize(
     whole_settings: WholeSettings | None = None,
     cache: bool = True,
     anew: bool | None = None,
+    compiled: bool = True,
     **settings: Any,
 ) -> Any:
     """Search for faster kernels for a module or a whole network, and return it with those that make it faster.
@@ -64,6 +67,7 @@ def optimize(
     example_inputs: the positional arguments of one call (or the only one, a tensor); example_kwargs: its keyword
     arguments. whole: whether it is treated as a whole network; None: where it is too large for one search.
     cache, anew: as of `mtmc.dropin.optimize`; a piece of a whole network is not searched again in the same network.
+    compiled: whether the original under torch.compile is returned where it is faster.
     settings: those of `mtmc.search.search`; `budget` is for all searches together, `out` a folder for all of them.
 
     Raises: TaskError where the model does not run on the example inputs; ConfigError, RunError, EvaluatorError as
@@ -71,13 +75,14 @@ def optimize(
     """
     args = positional(example_inputs)
     if whole is False:
-        return optimize_module(module, args, example_kwargs, cache=cache, anew=anew, **settings)
+        return optimize_module(module, args, example_kwargs, cache=cache, anew=anew, compiled=compiled, **settings)
     asked = whole_settings or WholeSettings()
+    asked = asked if compiled else replace(asked, modes=())
     module = _without_record(module)
     refuse_module(module)
     live = LiveModel(module, args, dict(example_kwargs or {}))
     if whole is None and not _is_large(live, asked.limits):
-        return optimize_module(module, args, example_kwargs, cache=cache, anew=anew, **settings)
+        return optimize_module(module, args, example_kwargs, cache=cache, anew=anew, compiled=compiled, **settings)
     anew = settings.get("out") is not None if anew is None else anew
     return _optimized(live, asked, settings, cache, anew)
 

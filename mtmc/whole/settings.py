@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mtmc.dropin.compiled import MODES
 from mtmc.errors import ConfigError
 from mtmc.protocols import Evaluator, EvaluatorSettings
 from mtmc.search import Budget, search
-from mtmc.whole.judge import MODES, Judge
+from mtmc.whole.judge import Judge
 from mtmc.whole.piece_search import check_budget
 from mtmc.whole.pieces import Limits
 
@@ -23,7 +24,7 @@ DEFAULT_BUDGET = 64
 class WholeSettings:
     """What a whole model takes besides what a search takes.
 
-    limits: of a piece. modes: of torch.compile that the whole is compared with, see `judge.MODES`. compare_seconds: wall
+    limits: of a piece. modes: of torch.compile that the whole is compared with (`MODES`). compare_seconds: wall
     time of one comparison of whole models on a GPU. judge: instead of the one that fits the machine.
     """
 
