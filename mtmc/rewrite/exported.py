@@ -336,6 +336,10 @@ def _unflatten(program: ExportedProgram, flat: Any) -> Any:
     return pytree.tree_unflatten(list(flat), program.call_spec.out_spec)
 
 
+LONGEST = 8
+"""Elements of a tuple or list on a module, whose numbers a version may be written with."""
+
+
 def _arguments(model: Module) -> dict[str, str]:
     """forward's arguments by the names that exports give them: in lower case, with single underscores."""
     names = list(inspect.signature(model.forward).parameters)
@@ -344,20 +348,28 @@ def _arguments(model: Module) -> dict[str, str]:
 
 
 def _attributes(models: list[Module]) -> dict[str, tuple[float, ...]]:
-    """Numbers that modules keep as attributes, by path from the model, where all variants have them."""
+    """Numbers that modules keep as attributes, by path from the model, where all variants have them; of tuples and lists
+    ("conv.padding.0") those that differ between variants."""
     columns = [dict(_numbers(model)) for model in models]
-    return {
+    found = {
         path: tuple(column[path] for column in columns)
         for path in columns[0]
         if all(path in column for column in columns)
     }
+    return {path: values for path, values in found.items() if not _of_tuple(path) or len(set(values)) > 1}
+
+
+def _of_tuple(path: str) -> bool:
+    return path.rpartition(".")[2].isdigit()
 
 
 def _numbers(model: Module) -> list[tuple[str, float]]:
-    found = []
+    found: list[tuple[str, float]] = []
     for prefix, module in model.named_modules():
         for name, value in vars(module).items():
-            if name.startswith("_") or isinstance(value, bool) or not isinstance(value, (int, float)):
-                continue
-            found.append((f"{prefix}.{name}" if prefix else name, value))
+            parts = {f"{name}.{at}": part for at, part in enumerate(value)} if isinstance(value, (tuple, list)) else {}
+            for own, part in (parts if len(parts) <= LONGEST else {}).items() if parts else [(name, value)]:
+                if name.startswith("_") or isinstance(part, bool) or not isinstance(part, (int, float)):
+                    continue
+                found.append((f"{prefix}.{own}" if prefix else own, part))
     return found

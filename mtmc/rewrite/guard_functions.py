@@ -205,6 +205,9 @@ class Functions:
             )
         for number in self.guards.numbers:
             path, _, name = number.path.rpartition(".")
+            if name.isdigit():  # of a tuple
+                path, _, held = path.rpartition(".")
+                name = f"{held}[{name}]"
             lines.append(f"{self.variables[number.variable]} = {self._module(path, lines)}.{name}")
         for path, training in self.guards.modes:
             owner = self._module(path, lines)

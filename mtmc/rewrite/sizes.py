@@ -39,6 +39,9 @@ class Scope:
         if size not in self._found:
             self._found[size] = self._find(size)
         found = self._found[size]
+        if found is None and all(value < 0 for value in size):
+            opposite = self.size(tuple(-value for value in size))
+            return f"-({opposite})" if " " in opposite else f"-{opposite}"
         if found is None:
             raise NoExpression(f"no expression for the size {size}")
         return found

@@ -188,6 +188,20 @@ CASES: dict[str, dict[str, Any]] = {
             "both": ("m.heads = 7", "[torch.randn(7, 28)]", "right|refused"),
         },
     },
+    "shift_in_a_tuple_of_the_module": {
+        "source": file(
+            "return torch.roll(torch.relu(x), (-self.shifts[0], self.shifts[1]), (0, 1)) + 1",
+            init="self.shifts = (3 * heads + 1, 2)",
+            arguments=", heads",
+            made="HEADS",
+            variants=HEADS.replace("{", '{"n": 7, ').replace('{"n": 7, "small"', '{"small"'),
+        ),
+        "calls": {
+            "as it was": ("", "[torch.randn(12, 20)]", "right"),
+            "the other batch": ("", "[torch.randn(7, 20)]", "right|refused: .*one of"),
+            "shifted further": ("m.shifts = (5, 2)", "[torch.randn(12, 20)]", "right|refused"),
+        },
+    },
     "two_sizes": {
         "source": file("return torch.relu(x) + 1", variants=FREE.replace('"n": 5', '"n": 6').replace("17", "12")),
         "calls": {

@@ -40,6 +40,18 @@ def test_what_no_simple_expression_gives_is_asked_last() -> None:
     assert asked == [(0, 8, 11), (0.1, 0.7, 0.31)]
 
 
+def test_the_opposite_of_what_can_be_expressed() -> None:
+    assert SCOPE.size((-4, -2, -3)) == "-self.heads"
+    assert SCOPE.size((-65, -9, -6)) == "-(x.shape[0] + 1)"
+
+
+def test_a_dimension_and_so_much_more_comes_last_of_all() -> None:
+    assert SCOPE.size((81, 25, 22)) == "x.shape[0] + 17"
+    assert SCOPE.size((28, 8, 3)) == "x.shape[1] - 4"
+    asked = Scope((("x", X),), exact=lambda values: "asked")
+    assert asked.size((81, 25, 22)) == "asked"
+
+
 def test_one_and_the_empty_product() -> None:
     assert SCOPE.size(()) == "1"
     assert SCOPE.size((1, 1, 1)) == "1"
