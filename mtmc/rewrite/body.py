@@ -395,6 +395,10 @@ def _take_in(builder: Builder, ops: Sequence[Op], table: Callable[[str], Expand 
 
 def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
     stores = graph.leaving(covered)
+    for value in stores:
+        targets = [graph.by_name[name].target for name in graph.readers(value)]
+        if not graph.values[value].contiguous and any(target.startswith("aten.as_strided") for target in targets):
+            raise NotCovered(f"{value} is read by its strides, and kernels write results in order")
     missing = [value for value in stores if value not in builder.nodes]
     if missing:
         raise NotCovered(f"value {missing[0]} is used but no kernel gives it")

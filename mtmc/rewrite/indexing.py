@@ -276,7 +276,9 @@ def _replaced(one_only: bool) -> Expand:
 
 
 def _index_of(builder: Builder, op: Op, argument: Any) -> str:
-    if not isinstance(argument, Ref) or builder.compute(argument.name) != "int":
+    """The value that holds indices. To torch numbers of type uint8 are a mask."""
+    whole = isinstance(argument, Ref) and builder.compute(argument.name) == "int"
+    if not whole or getattr(builder.graph.values.get(argument.name), "dtype", "") == "uint8":
         raise NotCovered(f"{op.target} by something else than whole numbers")
     return argument.name
 

@@ -207,6 +207,8 @@ def digits(place: Place, shape: Sequence[Size]) -> tuple[Place, ...]:
     for size in reversed(shape[1:]):
         found.insert(0, place.rest(size))
         place = place.quotient(size)
+    if shape and all(each == 1 for each in shape[0]):
+        place = number_place((0,) * len(shape[0]))
     return (place, *found) if shape else ()
 
 

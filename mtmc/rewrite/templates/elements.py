@@ -19,6 +19,9 @@ from mtmc.rewrite.places import Digit, Place, digits, linear, number_place, one
 from mtmc.rewrite.space import Group, bare, flat, split
 from mtmc.rewrite.templates.writer import Writer
 
+MOST_ELSEWHERE = 256
+"""Values that a kernel computes at other places: what moves elements again and again asks for twice as many each time."""
+
 Variables = dict[object, str]
 """What stands in which variable: a node by its name, an operand from outside by (operand, logical shape), what is computed
 at another place by (operand, place, conditions), and parts of indices by their text."""
@@ -58,6 +61,9 @@ class Elements:
             return self.variables[node.name]
         key = (operand, at, conditions)
         if key not in self.variables:
+            self.writer.elsewhere += 1
+            if self.writer.elsewhere > MOST_ELSEWHERE:
+                raise NotCovered(f"more than {MOST_ELSEWHERE} values at other places in one kernel")
             made = self._load(operand, at, conditions) if node is None else self._node(node, at, conditions)
             self.variables[key] = made
         return self.variables[key]

@@ -39,8 +39,8 @@ class Writer:
 
     loops: whether it is in a loop over columns, BLOCK_COLS of them from `start` on. policy: how the cache should treat
     what is loaded there for each row and column. segments: sizes by which such loads divide the column's number.
-    moved: values that are read at other places than the one at hand. hangs: variables that hold an index which was loaded,
-    with the running indices that it was loaded by.
+    moved: values that are read at other places than the one at hand. elsewhere: how many values are computed there.
+    hangs: variables that hold an index which was loaded, with the running indices that it was loaded by.
     """
 
     def __init__(self, graph: Graph, body: Body, name: str) -> None:
@@ -56,6 +56,7 @@ class Writer:
         self.used: set[str] = set()
         self.contiguous: set[str] = set()
         self.moved: set[str] = set()
+        self.elsewhere = 0
         self.hangs: dict[str, frozenset[str]] = {}
         self.policy = ""
         self.loops = False
