@@ -25,7 +25,7 @@ from mtmc.optimizations import KINDS, Version
 from mtmc.optimizations.schedule_change import Choice
 from mtmc.optimizations.seen import moves_on
 from mtmc.protocols import Observation, Policy
-from mtmc.rewrite.elementwise import POINTWISE, Row
+from mtmc.rewrite.operators.elementwise import POINTWISE, Row
 from mtmc.rewrite.plan import Stage
 from mtmc.search import load, resume, search
 from mtmc.search.strategies import STRATEGIES

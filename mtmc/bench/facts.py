@@ -178,7 +178,7 @@ def _library_steps(task: Task, best: KernelNode) -> tuple[dict[str, int], int] |
     """The library ops that a version still calls and that no kernel template covers, by name with their number; and how many
     steps it has. Views cost nothing and count as neither. None for a version without a plan."""
     from mtmc.rewrite.exported import export_graph
-    from mtmc.rewrite.ops import FREE
+    from mtmc.rewrite.operators.table import FREE
     from mtmc.rewrite.plan import graph_of, plan_from_json
 
     try:
@@ -193,8 +193,9 @@ def _library_steps(task: Task, best: KernelNode) -> tuple[dict[str, int], int] |
 
 def _covered(graph: Graph, op: str) -> bool:
     """Whether one of the kernel templates takes an op by itself."""
-    from mtmc.rewrite.body import NotCovered, build
-    from mtmc.rewrite.ops import table
+    from mtmc.rewrite.body import NotCovered
+    from mtmc.rewrite.builder import build
+    from mtmc.rewrite.operators.table import table
     from mtmc.rewrite.templates import template_of
 
     try:

@@ -18,8 +18,8 @@ from mtmc.protocols import Observation
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import CONSTANT, Shape
 from mtmc.rewrite.isomorphism import structural_hash
+from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.plan import Plan, Stage, feeds, merged_ops
-from mtmc.rewrite.products import PRODUCTS
 from mtmc.source.calls import Call
 from mtmc.source.sites import Sites
 

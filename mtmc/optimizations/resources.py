@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mtmc.outcome import Outcome
-from mtmc.rewrite.body import build
+from mtmc.rewrite.builder import build
 from mtmc.rewrite.graph import Graph, power_of_two_above
-from mtmc.rewrite.ops import table
+from mtmc.rewrite.operators.products import PRODUCTS as MULTIPLYING
+from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Stage, plan_from_json
-from mtmc.rewrite.products import PRODUCTS as MULTIPLYING
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.softmax_product import analyse
 

@@ -9,11 +9,12 @@ from mtmc.action import Region
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.optimizations.starts import started
-from mtmc.rewrite.body import Body, NotCovered, build
+from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.builder import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.isomorphism import structural_hash
-from mtmc.rewrite.ops import FREE, table
+from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.plan import Plan, Stage, graph_of, root_plan
 from mtmc.rewrite.sizes import NoExpression
 from mtmc.rewrite.source import forward_scope, print_plan, print_stage, root_regions

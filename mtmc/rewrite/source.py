@@ -15,13 +15,14 @@ from typing import Any
 
 from mtmc.action import Region
 from mtmc.errors import CoderError
-from mtmc.rewrite.body import NotCovered, build
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.builder import build
 from mtmc.rewrite.cuda_graph import GraphedForward
 from mtmc.rewrite.exact_numbers import exact_numbers
 from mtmc.rewrite.folding import INDENT, LONGEST, folded
 from mtmc.rewrite.graph import Current, Graph, Op, Ref
 from mtmc.rewrite.neutral import printed_once
-from mtmc.rewrite.ops import table
+from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.reference_text import dropped_lines, forward_signature, imports, kept_lines, model_head, renamed
 from mtmc.rewrite.sizes import NoExpression, Scope

@@ -11,7 +11,7 @@ from mtmc.agents.coders import CODERS
 from mtmc.agents.policies import POLICIES
 from mtmc.evaluate import EVALUATORS
 from mtmc.optimizations import KINDS
-from mtmc.rewrite.elementwise import POINTWISE
+from mtmc.rewrite.operators.elementwise import POINTWISE
 from mtmc.search.strategies import STRATEGIES
 
 REGISTRIES: tuple[dict[Any, Any], ...] = (CODERS, EVALUATORS, KINDS, POINTWISE, POLICIES, STRATEGIES)

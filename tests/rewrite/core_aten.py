@@ -15,10 +15,11 @@ from pathlib import Path
 
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version
-from mtmc.rewrite.body import NotCovered, build
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.builder import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import Graph, Op, Ref
-from mtmc.rewrite.ops import table
+from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Plan, Stage, merged_ops, root_plan
 from mtmc.rewrite.source import print_stage
 from mtmc.rewrite.templates import template_of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mtmc.rewrite.body import NotCovered, build
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.builder import build
 from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.ops import table
+from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Plan, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates.softmax_product import analyse

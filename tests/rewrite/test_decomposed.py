@@ -6,9 +6,10 @@ import pytest
 
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version
-from mtmc.rewrite.body import NotCovered, build
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.builder import build
 from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.ops import table
+from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import root_plan
 from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from mtmc.rewrite.elementwise import POINTWISE
+from mtmc.rewrite.operators.elementwise import POINTWISE
 
 TL = SimpleNamespace(
     **{name: getattr(torch, name) for name in ("abs", "exp", "log", "sqrt", "sin", "cos", "erf", "sigmoid", "where")},

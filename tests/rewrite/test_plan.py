@@ -10,7 +10,7 @@ from mtmc.outcome import RESOURCE_ERROR, Diagnosis, Outcome
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import Graph
-from mtmc.rewrite.ops import FREE
+from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.plan import Plan, Stage, in_order, merged_ops, plan_from_json, root_plan
 from mtmc.rewrite.source import print_plan, root_regions, root_source
 from mtmc.task import Task, load_task, task_from_source

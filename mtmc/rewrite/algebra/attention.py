@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.graph import Graph, Op, Ref, Size, Varying
-from mtmc.rewrite.steps import argument
+from mtmc.rewrite.operators.steps import argument
 
 WIDE = 256
 """Width of a head that one kernel still holds (as `templates.softmax_product.MAX_WIDTH`)."""

@@ -9,9 +9,10 @@ result once more. A kernel behind the convolution reads the result in any case a
 from __future__ import annotations
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
-from mtmc.rewrite.body import NotCovered, build
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.builder import build
 from mtmc.rewrite.graph import Graph, Op, Ref
-from mtmc.rewrite.steps import argument
+from mtmc.rewrite.operators.steps import argument
 
 _CONVOLUTIONS = frozenset(
     (
@@ -42,7 +43,7 @@ def _added_behind(graph: Graph, op: Op) -> Finding | None:
 
 def _takes_up(graph: Graph, name: str) -> bool:
     """Whether an op can be a kernel that elementwise work goes into: no view and no product."""
-    from mtmc.rewrite.ops import table
+    from mtmc.rewrite.operators.table import table
 
     try:
         nodes = build(graph, (name,), table).nodes

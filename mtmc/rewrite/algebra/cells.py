@@ -15,7 +15,7 @@ from typing import Any
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Varying
-from mtmc.rewrite.steps import argument
+from mtmc.rewrite.operators.steps import argument
 
 
 def _lstm(graph: Graph, op: Op) -> Finding | None:

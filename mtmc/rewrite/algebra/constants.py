@@ -12,7 +12,7 @@ from __future__ import annotations
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, sizes
 from mtmc.rewrite.algebra.identities import over_one
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, is_one
-from mtmc.rewrite.steps import argument
+from mtmc.rewrite.operators.steps import argument
 
 _AT_MOST = ("aten.min.other", "aten.minimum.default", "aten.clamp_max.default")
 _AT_LEAST = ("aten.max.other", "aten.maximum.default", "aten.clamp_min.default", "aten.relu.default")

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.einsums import Equation, equation_of
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape
+from mtmc.rewrite.operators.einsums import Equation, equation_of
 
 MAX_BATCH = 2
 """Labels of a batch that a kernel takes (as `templates.product.MAX_BATCH_DIMS`)."""

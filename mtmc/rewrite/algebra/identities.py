@@ -12,8 +12,8 @@ from typing import Any
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Varying, is_one
-from mtmc.rewrite.ops import FREE
-from mtmc.rewrite.steps import argument
+from mtmc.rewrite.operators.steps import argument
+from mtmc.rewrite.operators.table import FREE
 
 OVER_ONE = {
     "aten.sum.dim_IntList": "sum",

@@ -14,7 +14,7 @@ from typing import Any
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer, sizes
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape
-from mtmc.rewrite.steps import argument
+from mtmc.rewrite.operators.steps import argument
 
 _LAYERS = {
     "aten.linear.default": 0,

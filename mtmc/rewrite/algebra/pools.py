@@ -15,7 +15,7 @@ from typing import Any
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
 from mtmc.rewrite.graph import Graph, Op, Ref
-from mtmc.rewrite.steps import argument
+from mtmc.rewrite.operators.steps import argument
 
 _RANKS = {f"aten.{kind}_pool{n}d.default": n for kind in ("max", "avg") for n in (1, 2, 3)}
 

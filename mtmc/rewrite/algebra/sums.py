@@ -24,7 +24,7 @@ from typing import Any
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
 from mtmc.rewrite.algebra.identities import reduced_dims
 from mtmc.rewrite.graph import Graph, Op, Ref, Size, Varying, is_one
-from mtmc.rewrite.steps import argument
+from mtmc.rewrite.operators.steps import argument
 
 _SUMS = {"aten.sum.dim_IntList": "sum", "aten.mean.dim": "mean"}
 _PRODUCTS = ("aten.linear.default", "aten.matmul.default", "aten.mm.default", "aten.addmm.default")

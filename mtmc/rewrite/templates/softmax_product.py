@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mtmc.rewrite.attention import CAUSAL
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
+from mtmc.rewrite.operators.attention import CAUSAL
 
 MAX_BATCH_DIMS = 2
 MAX_REGIONS = 4

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Count, NotCovered, Number, Operand
+from mtmc.rewrite.body import Count, NotCovered, Number, Operand
+from mtmc.rewrite.builder import Builder
 from mtmc.rewrite.graph import Op, Ref, Shape, Varying, product
-from mtmc.rewrite.powers import power
+from mtmc.rewrite.operators.powers import power
 
 
 def argument(op: Op, index: int, name: str, default: Any = None) -> Any:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from mtmc.rewrite.body import Builder, Expand, Index, NotCovered, Number, operand
+from mtmc.rewrite.body import Index, NotCovered, Number, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Varying
-from mtmc.rewrite.steps import (
+from mtmc.rewrite.operators.steps import (
     argument,
     dims_of,
     floats,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, operand
-from mtmc.rewrite.einsums import einsum
+from mtmc.rewrite.body import NotCovered, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Ref
-from mtmc.rewrite.steps import argument, floats, tensor
+from mtmc.rewrite.operators.einsums import einsum
+from mtmc.rewrite.operators.steps import argument, floats, tensor
 
 
 def _linear(builder: Builder, op: Op) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, Number, operand
-from mtmc.rewrite.elementwise import LOG1P_EXP
+from mtmc.rewrite.body import NotCovered, Number, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op
-from mtmc.rewrite.steps import argument, floats, logsumexp_of, norm_of, reduced, tensor
+from mtmc.rewrite.operators.elementwise import LOG1P_EXP
+from mtmc.rewrite.operators.steps import argument, floats, logsumexp_of, norm_of, reduced, tensor
 
 
 def _paired(

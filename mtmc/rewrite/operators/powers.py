@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, Number, Operand, folded, operand
+from mtmc.rewrite.body import NotCovered, Number, Operand, folded, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op
-from mtmc.rewrite.typed import beside, kind_of, result_dtype, typed
+from mtmc.rewrite.operators.typed import beside, kind_of, result_dtype, typed
 
 _ROOT_HALF = "1060439283"
 """The bits of sqrt(1/2), from which on a mantissa counts to the next power of two."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, Window, operand
+from mtmc.rewrite.body import NotCovered, Window, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Ref, Size, Varying, is_one
-from mtmc.rewrite.steps import argument, floats, mean_of, tensor
+from mtmc.rewrite.operators.steps import argument, floats, mean_of, tensor
 
 
 def _sizes(builder: Builder, item: Any, rank: int) -> tuple[Size, ...]:

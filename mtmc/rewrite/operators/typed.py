@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Builder, Compute, Expand, Index, NotCovered, Number, Operand, Trailing, folded, operand
+from mtmc.rewrite.body import Compute, Index, NotCovered, Number, Operand, Trailing, folded, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Varying
 
 BITS = {"uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64}

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, Number, Operand, operand
+from mtmc.rewrite.body import NotCovered, Number, Operand, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Ref, Varying
-from mtmc.rewrite.steps import argument, count_of, floats, mean_of, tensor, variance_of
+from mtmc.rewrite.operators.steps import argument, count_of, floats, mean_of, tensor, variance_of
 
 _NORMAL = "({0} - {1}) * (1.0 / tl.sqrt({2} + {3}))"
 """Of x, its mean, its variance and eps."""

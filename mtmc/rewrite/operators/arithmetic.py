@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, Number, Operand, folded, operand
+from mtmc.rewrite.body import NotCovered, Number, Operand, folded, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Ref
-from mtmc.rewrite.steps import argument
-from mtmc.rewrite.typed import Typed, by_type, kind_of, result_dtype, triton_type, typed, typed_map
+from mtmc.rewrite.operators.steps import argument
+from mtmc.rewrite.operators.typed import Typed, by_type, kind_of, result_dtype, triton_type, typed, typed_map
 
 _MOST = "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"
 _LEAST = "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)"

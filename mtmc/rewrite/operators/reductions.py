@@ -5,10 +5,11 @@ Whole numbers are added up and compared in int64. Masks become 0.0 and 1.0, of w
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, Operand
+from mtmc.rewrite.body import NotCovered, Operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op
-from mtmc.rewrite.steps import argument, count_of, dims_of, tensor
-from mtmc.rewrite.typed import kind_of, result_dtype, typed
+from mtmc.rewrite.operators.steps import argument, count_of, dims_of, tensor
+from mtmc.rewrite.operators.typed import kind_of, result_dtype, typed
 
 
 def _wide(builder: Builder, item: Operand, kind: str) -> str:

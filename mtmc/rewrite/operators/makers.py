@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, Index, Node, NotCovered, Number, Operand, operand
+from mtmc.rewrite.body import Index, Node, NotCovered, Number, Operand, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Ref
-from mtmc.rewrite.steps import argument
-from mtmc.rewrite.typed import kind_of, result_dtype, triton_type, typed
+from mtmc.rewrite.operators.steps import argument
+from mtmc.rewrite.operators.typed import kind_of, result_dtype, triton_type, typed
 
 
 def spread(builder: Builder, op: Op, expression: str, *operands: Operand) -> None:

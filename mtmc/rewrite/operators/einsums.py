@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Builder, NotCovered
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.builder import Builder
 from mtmc.rewrite.graph import Op, Shape, Size
 from mtmc.rewrite.index_maps import Expanded, Permuted
-from mtmc.rewrite.steps import floats
+from mtmc.rewrite.operators.steps import floats
 
 
 @dataclass(frozen=True)

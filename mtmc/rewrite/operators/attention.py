@@ -6,9 +6,10 @@ tensors one behind the other (a shared prompt's and a response's, a cache and wh
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Builder, Count, Expand, NotCovered, operand
+from mtmc.rewrite.body import Count, NotCovered, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Ref
-from mtmc.rewrite.steps import argument, floats, softmax_of, tensor
+from mtmc.rewrite.operators.steps import argument, floats, softmax_of, tensor
 
 CAUSAL = "tl.where({rows} >= {cols}, {0}, float('-inf'))"
 """The map that leaves each row the columns up to its own, as torch's `is_causal` does also where it is no square."""

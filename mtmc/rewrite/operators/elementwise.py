@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Builder, Compute, Expand, NotCovered, Number, operand
+from mtmc.rewrite.body import Compute, NotCovered, Number, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 import struct
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, Number, Operand, operand
+from mtmc.rewrite.body import NotCovered, Number, Operand, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op
-from mtmc.rewrite.steps import argument
-from mtmc.rewrite.typed import Typed, beside, kind_of, result_dtype, typed, typed_map
+from mtmc.rewrite.operators.steps import argument
+from mtmc.rewrite.operators.typed import Typed, beside, kind_of, result_dtype, typed, typed_map
 
 _QUOTIENT = Typed("{0} / {1}", operands=2)
 _TRUNCATED = "tl.where({0} < 0.0, tl.ceil({0}), tl.floor({0}))"

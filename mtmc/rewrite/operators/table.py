@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from mtmc.rewrite.arithmetic import ARITHMETIC
-from mtmc.rewrite.attention import ATTENTION
-from mtmc.rewrite.body import Expand
-from mtmc.rewrite.composites import COMPOSITES
-from mtmc.rewrite.decomposed import decomposed
-from mtmc.rewrite.division import DIVISION
-from mtmc.rewrite.elementwise import POINTWISE, elementwise
-from mtmc.rewrite.indexing import INDEXING
-from mtmc.rewrite.inverses import INVERSES
-from mtmc.rewrite.losses import LOSSES
-from mtmc.rewrite.makers import MAKERS
-from mtmc.rewrite.native import NATIVE
-from mtmc.rewrite.norms import NORMS
-from mtmc.rewrite.powers import POWERS
-from mtmc.rewrite.products import PRODUCTS
-from mtmc.rewrite.reductions import REDUCTIONS
-from mtmc.rewrite.scans import SCANS
-from mtmc.rewrite.windows import WINDOWS
+from mtmc.rewrite.builder import Expand
+from mtmc.rewrite.operators.arithmetic import ARITHMETIC
+from mtmc.rewrite.operators.attention import ATTENTION
+from mtmc.rewrite.operators.composites import COMPOSITES
+from mtmc.rewrite.operators.decomposed import decomposed
+from mtmc.rewrite.operators.division import DIVISION
+from mtmc.rewrite.operators.elementwise import POINTWISE, elementwise
+from mtmc.rewrite.operators.indexing import INDEXING
+from mtmc.rewrite.operators.inverses import INVERSES
+from mtmc.rewrite.operators.losses import LOSSES
+from mtmc.rewrite.operators.makers import MAKERS
+from mtmc.rewrite.operators.native import NATIVE
+from mtmc.rewrite.operators.norms import NORMS
+from mtmc.rewrite.operators.powers import POWERS
+from mtmc.rewrite.operators.products import PRODUCTS
+from mtmc.rewrite.operators.reductions import REDUCTIONS
+from mtmc.rewrite.operators.scans import SCANS
+from mtmc.rewrite.operators.windows import WINDOWS
 
 _VIEWS = (
     "view.default reshape.default flatten.using_ints unsqueeze.default squeeze.dim squeeze.default squeeze.dims "

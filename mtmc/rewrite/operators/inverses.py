@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, operand
-from mtmc.rewrite.elementwise import LOG1P
+from mtmc.rewrite.body import NotCovered, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op
-from mtmc.rewrite.typed import typed
+from mtmc.rewrite.operators.elementwise import LOG1P
+from mtmc.rewrite.operators.typed import typed
 
 _ASIN = (4.2163199048e-2, 2.4181311049e-2, 4.5470025998e-2, 7.4953002686e-2, 1.6666752422e-1)
 _ATAN = (8.05374449538e-2, -1.38776856032e-1, 1.99777106478e-1, -3.33329491539e-1)

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered
-from mtmc.rewrite.decomposition import Decomposition, Input, decomposition
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Tensor
-from mtmc.rewrite.typed import kind_of, typed
+from mtmc.rewrite.operators.decomposition import Decomposition, Input, decomposition
+from mtmc.rewrite.operators.typed import kind_of, typed
 
 DEEPEST = 6
 """Decompositions within each other."""

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Ref, Shape, Size, Varying, is_one
 from mtmc.rewrite.index_maps import (
     Diagonal,
@@ -28,7 +29,7 @@ from mtmc.rewrite.index_maps import (
     Sliced,
     Unfolded,
 )
-from mtmc.rewrite.steps import argument, dims_of, floats, tensor
+from mtmc.rewrite.operators.steps import argument, dims_of, floats, tensor
 
 
 def sizes_of(builder: Builder, number: Any) -> Size:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered
+from mtmc.rewrite.body import NotCovered
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Varying
-from mtmc.rewrite.steps import dims_of, tensor
-from mtmc.rewrite.typed import result_dtype, typed
+from mtmc.rewrite.operators.steps import dims_of, tensor
+from mtmc.rewrite.operators.typed import result_dtype, typed
 
 
 def _scan(operation: str) -> Expand:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.rewrite.body import Builder, Expand, NotCovered, Operand, operand
+from mtmc.rewrite.body import NotCovered, Operand, operand
+from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Ref, Varying
-from mtmc.rewrite.norms import affine, channels
-from mtmc.rewrite.steps import count_of, floats, tensor, variance_of
+from mtmc.rewrite.operators.norms import affine, channels
+from mtmc.rewrite.operators.steps import count_of, floats, tensor, variance_of
 
 _NORMAL = "({0} - {1}) * {2}"
 """Of x, its mean, and 1 / the root of its variance."""

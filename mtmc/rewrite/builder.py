@@ -1,0 +1,275 @@
+"""builder: collects the nodes of a kernel while ops are expanded, and makes its body of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mtmc.rewrite.body import (
+    Body,
+    Compute,
+    Count,
+    Index,
+    Node,
+    NotCovered,
+    Number,
+    Operand,
+    Trailing,
+    Window,
+    broadcast,
+    compute_kind,
+    folded,
+)
+from mtmc.rewrite.graph import Graph, Op, Shape, Varying, is_one
+from mtmc.rewrite.index_maps import IndexMap
+from mtmc.rewrite.numbers import made_of_numbers
+
+
+class Builder:
+    """Collects nodes; what an op's expansion writes with."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.nodes: dict[str, Node] = {}
+        self._final: tuple[str, ...] = ()
+        self._count = 0
+        self._op = ""
+        self.depth = 0
+        """Of decompositions within each other."""
+
+    def begin(self, op: Op) -> None:
+        """Start the expansion of an op: helper nodes are named after it."""
+        self._op, self._count = op.name, 0
+
+    def _name(self, hint: str, final: str | None) -> str:
+        if final is not None:
+            return final
+        base = f"{self._op}_{hint}"
+        name, number = base, 1
+        while name in self.nodes or name in self.graph.values:
+            number += 1
+            name = f"{base}{number}"
+        return name
+
+    def shape(self, operand: Operand) -> Shape:
+        """Logical shape of an operand; () for a number."""
+        if isinstance(operand, Trailing):
+            shape = self.graph.values[operand.value].shape
+            return (*shape, *(tuple(1 for _ in self.graph.variants) for _ in range(operand.ones)))
+        if not isinstance(operand, str):
+            return ()
+        return self.nodes[operand].shape if operand in self.nodes else self.graph.values[operand].shape
+
+    def compute(self, operand: Operand) -> Compute:
+        """What an operand is inside the kernel. Raises: NotCovered for a dtype that kernels do not compute on."""
+        if isinstance(operand, Number):
+            return "int" if isinstance(operand.value, int) else "float"
+        if isinstance(operand, (Varying, Count)):
+            return "float"
+        if isinstance(operand, Index):
+            return "int"
+        if isinstance(operand, Trailing):
+            return compute_kind(self.graph.values[operand.value])
+        if operand in self.nodes:
+            return self.nodes[operand].compute
+        return compute_kind(self.graph.values[operand])
+
+    def floating(self, operand: Operand) -> Operand:
+        """The operand as floating-point numbers: itself, or a mask or whole numbers converted."""
+        operand = folded(self.graph, operand)
+        if not isinstance(operand, (str, Trailing)) or self.compute(operand) == "float":
+            return operand
+        return self.map("{0}.to(tl.float32)", operand, hint="float")
+
+    def map(
+        self,
+        operation: str,
+        *operands: Operand,
+        compute: Compute = "float",
+        name: str | None = None,
+        hint: str = "t",
+        flops: int = 1,
+    ) -> str:
+        """Add an elementwise node over the broadcast shape of its operands; returns its name."""
+        items = tuple(folded(self.graph, operand) for operand in operands)
+        shape = broadcast([self.shape(operand) for operand in items])
+        items = tuple(self._spread(item, shape) for item in items)
+        node = Node(self._name(hint, name), "map", operation, items, shape, compute, flops=flops)
+        self.nodes[node.name] = node
+        return node.name
+
+    def _spread(self, item: Operand, shape: Shape) -> Operand:
+        """Where an operand is made of numbers alone and broadcasts to a shape: the same over the whole shape."""
+        node = self.nodes.get(item) if isinstance(item, str) else None
+        if node is None or node.kind != "map" or node.shape == shape or not self.of_numbers(node):
+            return item
+        if any(isinstance(operand, Index) and is_one(node.shape[-operand.axis]) for operand in node.operands):
+            return item
+        operands = tuple(self._spread(operand, shape) for operand in node.operands)
+        wide = replace(node, name=self._name("wide", None), operands=operands, shape=shape)
+        self.nodes[wide.name] = wide
+        return wide.name
+
+    def of_numbers(self, node: Node) -> bool:
+        """Whether a node is computed from numbers and places alone."""
+        reads = [self.nodes.get(name) for name in node.reads()]
+        return all(read is not None and read.kind == "map" and self.of_numbers(read) for read in reads)
+
+    def reduce(
+        self,
+        operation: str,
+        operand: str,
+        dims: Sequence[int],
+        keepdim: bool,
+        name: str | None = None,
+        hint: str = "r",
+        also: tuple[str, ...] = (),
+    ) -> str:
+        """Add a reduction over `dims` of the operand's shape; returns its name. also: further operands ("deviations")."""
+        shape = self.shape(operand)
+        axes = tuple(sorted(dim % len(shape) for dim in dims)) if shape else ()
+        ones = tuple(1 for _ in self.graph.variants)
+        kept = tuple(ones if axis in axes else size for axis, size in enumerate(shape) if keepdim or axis not in axes)
+        compute: Compute = "int" if operation.startswith("arg") or self.compute(operand) == "int" else "float"
+        node = Node(self._name(hint, name), "reduce", operation, (operand, *also), kept, compute, axes)
+        self.nodes[node.name] = node
+        return node.name
+
+    def view(self, operand: str, shape: Shape, name: str | None = None, hint: str = "view") -> str:
+        """Add the same elements, in the same order, under another shape."""
+        node = Node(self._name(hint, name), "view", "", (operand,), shape, self.compute(operand), flops=0)
+        self.nodes[node.name] = node
+        return node.name
+
+    def window(
+        self, operation: str, operands: tuple[str, ...], shape: Shape, window: Window, name: str | None = None
+    ) -> str:
+        """Add a pooling or convolution of the first operand (by the second); returns its name."""
+        hint = "max" if operation == "max" else "sum"
+        node = Node(self._name(hint, name), "window", operation, operands, shape, "float", window=window)
+        self.nodes[node.name] = node
+        return node.name
+
+    def scan(self, operation: str, operand: str, dim: int, name: str) -> str:
+        """Add a running sum or product over one dimension; returns its name."""
+        node = Node(name, "scan", operation, (operand,), self.shape(operand), self.compute(operand), (dim,))
+        self.nodes[node.name] = node
+        return node.name
+
+    def index(
+        self,
+        operation: str,
+        index: IndexMap,
+        operands: Sequence[str],
+        shape: Shape,
+        name: str | None = None,
+        dims: tuple[int, ...] = (),
+        fill: float | None = None,
+    ) -> str:
+        """Add elements of the operands at other places; returns its name. The first operand says of which kind they are."""
+        compute = self.compute(operands[0])
+        node = Node(
+            self._name(operation, name),
+            "index",
+            operation,
+            tuple(operands),
+            shape,
+            compute,
+            dims,
+            flops=0,
+            index=index,
+            fill=fill,
+        )
+        self.nodes[node.name] = node
+        return node.name
+
+    def trailing(self, value: str, ones: int) -> Operand:
+        """A value from outside read with `ones` size-1 dimensions appended. Raises: NotCovered if made in this kernel."""
+        if ones == 0:
+            return value
+        if value in self.nodes:
+            raise NotCovered(f"{value} is made in the same kernel and cannot be read under another shape")
+        return Trailing(value, ones)
+
+    def dot(self, left: str, right: str, transposed: bool, shape: Shape, name: str | None = None) -> str:
+        """Add a matrix product left @ right (right.T if transposed)."""
+        operation = "a @ b.T" if transposed else "a @ b"
+        node = Node(self._name("dot", name), "dot", operation, (left, right), shape, "float", flops=2)
+        self.nodes[node.name] = node
+        return node.name
+
+
+Expand = Callable[[Builder, Op], None]
+"""Adds an op's nodes; the last one for each output bears the output's name."""
+
+
+def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None]) -> Body:
+    """The body of a kernel that covers the ops `names` (in graph order).
+
+    table: target -> expansion, or None. Raises: NotCovered naming the op, or a value that has no elements at some shapes,
+    where there is nothing to compute and no stride to speak of.
+    """
+    for op in (graph.by_name[name] for name in names):
+        for value in (*op.outputs, *op.refs()):
+            if value in graph.used and value in graph.values and any(0 in size for size in graph.values[value].shape):
+                raise NotCovered(f"{value} has no elements")
+    before = made_of_numbers(graph, names)
+    try:
+        return _built(graph, names, table, before)
+    except NotCovered:
+        if not before:
+            raise
+    return _built(graph, names, table, [])
+
+
+def _built(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None], before: Sequence[Op]) -> Body:
+    """before: ops that the kernel does besides, since they are made of numbers. Raises: NotCovered."""
+    builder = Builder(graph)
+    _take_in(builder, before, table)
+    for name in names:
+        op = graph.by_name[name]
+        expand = table(op.target)
+        if expand is None:
+            raise NotCovered(f"no kernel template covers {op.target}")
+        builder.begin(op)
+        expand(builder, op)
+    body = _prune(graph, builder, set(names))
+    made = {out for op in before for out in op.outputs if out in builder.nodes}
+    if made and (not body.loads or any(node.kind != "map" and made & set(node.reads()) for node in body.nodes)):
+        raise NotCovered("what is made of numbers is not read by elementwise work beside a tensor")
+    return body
+
+
+def _take_in(builder: Builder, ops: Sequence[Op], table: Callable[[str], Expand | None]) -> None:
+    """Add the nodes of ops that are made of numbers; of none where one is not covered, or needs more than numbers."""
+    before = dict(builder.nodes)
+    try:
+        for op in ops:
+            expand = table(op.target)
+            if expand is None:
+                raise NotCovered(f"no kernel template covers {op.target}")
+            builder.begin(op)
+            expand(builder, op)
+        added = [node for name, node in builder.nodes.items() if name not in before]
+        if any(node.kind != "map" or not builder.of_numbers(node) for node in added):
+            raise NotCovered("more than elementwise work on numbers")
+    except NotCovered:
+        builder.nodes = before
+
+
+def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
+    stores = graph.leaving(covered)
+    for value in stores:
+        targets = [graph.by_name[name].target for name in graph.readers(value)]
+        if not graph.values[value].contiguous and any(target.startswith("aten.as_strided") for target in targets):
+            raise NotCovered(f"{value} is read by its strides, and kernels write results in order")
+    missing = [value for value in stores if value not in builder.nodes]
+    if missing:
+        raise NotCovered(f"value {missing[0]} is used but no kernel gives it")
+    needed = set(stores)
+    for node in reversed(builder.nodes.values()):
+        if node.name in needed:
+            needed |= set(node.reads())
+    nodes = tuple(node for node in builder.nodes.values() if node.name in needed)
+    loads = [read for node in nodes for read in node.reads() if read not in builder.nodes]
+    return Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores))
