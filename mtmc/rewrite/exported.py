@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import TaskError
 from mtmc.rewrite.effects import Sharing
 from mtmc.rewrite.export import SAME_VALUES, Export, copied, export_reference
-from mtmc.rewrite.graph import CONSTANT, Current, Graph, Mutation, Op, Ref, Tensor, Varying
+from mtmc.rewrite.graph import CONSTANT, Current, Graph, Mutation, Op, Ref, Tensor, Varying, in_tuple
 from mtmc.rewrite.lines import line_of
 from mtmc.rewrite.side_by_side import beside
 from mtmc.task import Task, Variant
@@ -356,11 +356,7 @@ def _attributes(models: list[Module]) -> dict[str, tuple[float, ...]]:
         for path in columns[0]
         if all(path in column for column in columns)
     }
-    return {path: values for path, values in found.items() if not _of_tuple(path) or len(set(values)) > 1}
-
-
-def _of_tuple(path: str) -> bool:
-    return path.rpartition(".")[2].isdigit()
+    return {path: values for path, values in found.items() if not in_tuple(path) or len(set(values)) > 1}
 
 
 def _numbers(model: Module) -> list[tuple[str, float]]:

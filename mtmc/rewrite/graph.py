@@ -204,6 +204,11 @@ def is_number(op: Op) -> bool:
     return op.target == CONSTANT and isinstance(op.args[0], (int, float))
 
 
+def in_tuple(path: str) -> bool:
+    """Whether a path to a number of a module leads into a tuple or list ("conv.padding.0")."""
+    return path.rpartition(".")[2].isdigit()
+
+
 def is_one(size: Size) -> bool:
     """Whether a size is 1 at every variant."""
     return all(value == 1 for value in size)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.rewrite.export import export_open
 from mtmc.rewrite.exported import LOCK, export_graph
-from mtmc.rewrite.graph import Graph, Shape, Size, Tensor
+from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, in_tuple
 from mtmc.rewrite.guard_origins import memory_order, place_of, varies_outside_of_inputs
 from mtmc.rewrite.guard_sizes import Relations
 from mtmc.rewrite.guards import Dimension, FixedGuard, Guards, NumberGuard, TensorGuard
@@ -94,8 +94,8 @@ class _Deriver:
             self.attributes[name] = (path, values)
         self.varying = {
             name: tuple(int(value) for value in values)
-            for name, (_, values) in self.attributes.items()
-            if len(set(values)) > 1 and all(isinstance(value, int) for value in values)
+            for name, (path, values) in self.attributes.items()
+            if len(set(values)) > 1 and all(isinstance(value, int) for value in values) and not in_tuple(path)
         }
 
     def guards(self, modes: tuple[tuple[str, bool], ...]) -> Guards:

@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from mtmc.rewrite.graph import in_tuple
 from mtmc.rewrite.guard_conditions import conditions, inside
 from mtmc.rewrite.guard_forms import FORMS, KNOWN
 from mtmc.rewrite.guards import Guards, renamed
@@ -205,7 +206,7 @@ class Functions:
             )
         for number in self.guards.numbers:
             path, _, name = number.path.rpartition(".")
-            if name.isdigit():  # of a tuple
+            if in_tuple(number.path):
                 path, _, held = path.rpartition(".")
                 name = f"{held}[{name}]"
             lines.append(f"{self.variables[number.variable]} = {self._module(path, lines)}.{name}")
