@@ -6,7 +6,6 @@ ends a fusion, since whoever needs an element reads it where it lies (`index_map
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +18,6 @@ from mtmc.rewrite.index_maps import (
     Flipped,
     IndexMap,
     Joined,
-    Looked,
     Padded,
     Permuted,
     Repeated,
@@ -29,7 +27,7 @@ from mtmc.rewrite.index_maps import (
     Sliced,
     Unfolded,
 )
-from mtmc.rewrite.operators.steps import argument, dims_of, floats, tensor
+from mtmc.rewrite.operators.steps import argument, dim_of, dims_of, floats, result_of, tensor
 
 
 def sizes_of(builder: Builder, number: Any) -> Size:
@@ -41,21 +39,10 @@ def sizes_of(builder: Builder, number: Any) -> Size:
     raise NotCovered(f"{number!r} where a whole number is expected")
 
 
-def _dim(op: Op, at: int, rank: int, default: int = 0) -> int:
-    dim = argument(op, at, "dim", default)
-    if not isinstance(dim, int) or not rank:
-        raise NotCovered(f"{op.target} along {dim!r}")
-    return dim % rank
-
-
 def _from_start(number: Size, shape: Size) -> Size:
     """A position that may be counted from the end, kept inside the dimension."""
     counted = (at + size if at < 0 else at for at, size in zip(number, shape, strict=True))
     return tuple(min(max(at, 0), size) for at, size in zip(counted, shape, strict=True))
-
-
-def _result(builder: Builder, op: Op, number: int = 0) -> Shape:
-    return builder.graph.values[op.outputs[number]].shape
 
 
 def _one(operation: str, make: Callable[[Builder, Op, Shape], IndexMap]) -> Expand:
@@ -65,7 +52,7 @@ def _one(operation: str, make: Callable[[Builder, Op, Shape], IndexMap]) -> Expa
         x = tensor(op)
         index = make(builder, op, builder.shape(x))
         dims = index.dims if isinstance(index, Flipped) else ()
-        builder.index(operation, index, (x,), _result(builder, op), name=op.outputs[0], dims=dims)
+        builder.index(operation, index, (x,), result_of(builder, op), name=op.outputs[0], dims=dims)
 
     return expand
 
@@ -91,19 +78,19 @@ def _moved(builder: Builder, op: Op, shape: Shape) -> IndexMap:
 
 
 def _sliced(builder: Builder, op: Op, shape: Shape) -> IndexMap:
-    dim = _dim(op, 1, len(shape))
+    dim = dim_of(op, 1, len(shape))
     start, step = argument(op, 2, "start"), argument(op, 4, "step", 1)
     first = sizes_of(builder, 0 if start is None else start)
     return Sliced(dim, _from_start(first, shape[dim]), sizes_of(builder, step))
 
 
 def _narrowed(builder: Builder, op: Op, shape: Shape) -> IndexMap:
-    dim = _dim(op, 1, len(shape))
+    dim = dim_of(op, 1, len(shape))
     return Sliced(dim, _from_start(sizes_of(builder, op.args[2]), shape[dim]), sizes_of(builder, 1))
 
 
 def _selected(builder: Builder, op: Op, shape: Shape) -> IndexMap:
-    dim = _dim(op, 1, len(shape))
+    dim = dim_of(op, 1, len(shape))
     return Selected(dim, _from_start(sizes_of(builder, op.args[2]), shape[dim]))
 
 
@@ -142,14 +129,14 @@ def _last_two(builder: Builder, op: Op, shape: Shape) -> IndexMap:
 
 
 def _unfolded(builder: Builder, op: Op, shape: Shape) -> IndexMap:
-    return Unfolded(_dim(op, 1, len(shape)), sizes_of(builder, op.args[3]))
+    return Unfolded(dim_of(op, 1, len(shape)), sizes_of(builder, op.args[3]))
 
 
 def _glu(builder: Builder, op: Op) -> None:
     """The first half of a dimension times the sigmoid of the second."""
     x = tensor(op)
     floats(builder, op, x)
-    dim, result = _dim(op, 1, len(builder.shape(x)), -1), _result(builder, op)
+    dim, result = dim_of(op, 1, len(builder.shape(x)), -1), result_of(builder, op)
     starts = (sizes_of(builder, 0), result[dim])
     value, gate = (builder.index("slice", Sliced(dim, at, sizes_of(builder, 1)), (x,), result) for at in starts)
     builder.map("{0} * tl.sigmoid({1})", value, gate, name=op.outputs[0], flops=5)
@@ -185,10 +172,10 @@ def _split(at: str) -> Expand:
     def expand(builder: Builder, op: Op) -> None:
         x = tensor(op)
         shape = builder.shape(x)
-        dim = _dim(op, 1 if at == "unbind" else 2, len(shape))
+        dim = dim_of(op, 1 if at == "unbind" else 2, len(shape))
         start = sizes_of(builder, 0)
         for number, output in enumerate(op.outputs):
-            result = _result(builder, op, number)
+            result = result_of(builder, op, number)
             if at == "unbind":
                 builder.index("select", Selected(dim, start), (x,), result, name=output)
                 start = tuple(each + 1 for each in start)
@@ -211,16 +198,16 @@ def _parts(builder: Builder, op: Op) -> list[str]:
 
 
 def _cat(builder: Builder, op: Op) -> None:
-    names, shape = _parts(builder, op), _result(builder, op)
+    names, shape = _parts(builder, op), result_of(builder, op)
     if any(len(builder.shape(name)) != len(shape) for name in names):
         raise NotCovered("an empty part without dimensions")
-    dim = _dim(op, 1, len(shape))
+    dim = dim_of(op, 1, len(shape))
     builder.index("join", Joined(dim), names, shape, name=op.outputs[0], dims=(dim,))
 
 
 def _stack(builder: Builder, op: Op) -> None:
-    names, shape = _parts(builder, op), _result(builder, op)
-    dim = _dim(op, 1, len(shape))
+    names, shape = _parts(builder, op), result_of(builder, op)
+    dim = dim_of(op, 1, len(shape))
     one = (*shape[:dim], (1,) * len(builder.graph.variants), *shape[dim + 1 :])
     parts = [builder.view(name, one, hint="layer") for name in names]
     builder.index("join", Joined(dim), parts, shape, name=op.outputs[0], dims=(dim,))
@@ -248,7 +235,7 @@ def _padded(how: str) -> Expand:
             raise NotCovered("a pad with a number that differs between shapes")
         index = Padded(_before(builder, op, len(builder.shape(x))), mode)
         fill = None if mode != "constant" else float(value or 0)
-        builder.index("pad", index, (x,), _result(builder, op), name=op.outputs[0], fill=fill)
+        builder.index("pad", index, (x,), result_of(builder, op), name=op.outputs[0], fill=fill)
 
     return expand
 
@@ -261,7 +248,7 @@ def _replaced(one_only: bool) -> Expand:
         shape = builder.shape(x)
         if builder.compute(x) != builder.compute(part):
             raise NotCovered(f"{op.target} of floating-point numbers and others")
-        dim = _dim(op, 2, len(shape))
+        dim = dim_of(op, 2, len(shape))
         start = argument(op, 3, "index" if one_only else "start")
         first = _from_start(sizes_of(builder, 0 if start is None else start), shape[dim])
         if one_only:
@@ -274,47 +261,6 @@ def _replaced(one_only: bool) -> Expand:
         builder.index("replace", index, (x, part), shape, name=op.outputs[0])
 
     return expand
-
-
-def _index_of(builder: Builder, op: Op, argument: Any) -> str:
-    """The value that holds indices. To torch numbers of type uint8 are a mask."""
-    whole = isinstance(argument, Ref) and builder.compute(argument.name) == "int"
-    if not whole or getattr(builder.graph.values.get(argument.name), "dtype", "") == "uint8":
-        raise NotCovered(f"{op.target} by something else than whole numbers")
-    return argument.name
-
-
-def _embedding(builder: Builder, op: Op) -> None:
-    table, rows = tensor(op), _index_of(builder, op, op.args[1])
-    looked = Looked((0,), 0, len(builder.shape(rows)))
-    builder.index("lookup", looked, (table, rows), _result(builder, op), name=op.outputs[0], fill=math.nan)
-
-
-def _index_select(builder: Builder, op: Op) -> None:
-    x, which = tensor(op), _index_of(builder, op, op.args[2])
-    dim = _dim(op, 1, len(builder.shape(x)))
-    looked = Looked((dim,), dim, 1)
-    builder.index("lookup", looked, (x, which), _result(builder, op), name=op.outputs[0], fill=math.nan)
-
-
-def _gather(builder: Builder, op: Op) -> None:
-    x, which = tensor(op), _index_of(builder, op, op.args[2])
-    dim = _dim(op, 1, len(builder.shape(x)))
-    looked = Looked((dim,), 0, len(builder.shape(x)), aligned=True)
-    builder.index("gather", looked, (x, which), _result(builder, op), name=op.outputs[0], fill=math.nan)
-
-
-def _index(builder: Builder, op: Op) -> None:
-    """x[i, :, j]: where the indices stand for neighbouring dimensions, the result has theirs there, else in front."""
-    x, given = tensor(op), op.args[1]
-    if not isinstance(given, tuple):
-        raise NotCovered(f"{op.target} by {given!r}")
-    dims = tuple(dim for dim, each in enumerate(given) if each is not None)
-    names = [_index_of(builder, op, given[dim]) for dim in dims]
-    rank = max(len(builder.shape(name)) for name in names)
-    first = dims[0] if dims == tuple(range(dims[0], dims[-1] + 1)) else 0
-    looked = Looked(dims, first, rank, negative=True)
-    builder.index("lookup", looked, (x, *names), _result(builder, op), name=op.outputs[0], fill=math.nan)
 
 
 INDEXING: dict[str, Expand] = {
@@ -358,8 +304,4 @@ INDEXING: dict[str, Expand] = {
     "aten.replication_pad3d.default": _padded("replicate"),
     "aten.slice_scatter.default": _replaced(False),
     "aten.select_scatter.default": _replaced(True),
-    "aten.embedding.default": _embedding,
-    "aten.index_select.default": _index_select,
-    "aten.gather.default": _gather,
-    "aten.index.Tensor": _index,
 }

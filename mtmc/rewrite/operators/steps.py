@@ -99,3 +99,16 @@ def softmax_of(builder: Builder, x: str, dim: int, name: str | None = None) -> s
     exps = builder.map("tl.exp({0})", shifted, hint="exp", flops=2)
     total = builder.reduce("sum", exps, (dim,), True, hint="sum")
     return builder.map("{0} / {1}", exps, total, name=name, hint="softmax")
+
+
+def dim_of(op: Op, at: int, rank: int, default: int = 0) -> int:
+    """The dimension that an op's argument names, counted from the first. Raises: NotCovered where it differs."""
+    dim = argument(op, at, "dim", default)
+    if not isinstance(dim, int) or not rank:
+        raise NotCovered(f"{op.target} along {dim!r}")
+    return dim % rank
+
+
+def result_of(builder: Builder, op: Op, number: int = 0) -> Shape:
+    """The shape of one of an op's results."""
+    return builder.graph.values[op.outputs[number]].shape

@@ -11,6 +11,7 @@ from mtmc.rewrite.operators.division import DIVISION
 from mtmc.rewrite.operators.elementwise import POINTWISE, elementwise
 from mtmc.rewrite.operators.indexing import INDEXING
 from mtmc.rewrite.operators.inverses import INVERSES
+from mtmc.rewrite.operators.lookups import LOOKUPS
 from mtmc.rewrite.operators.losses import LOSSES
 from mtmc.rewrite.operators.makers import MAKERS
 from mtmc.rewrite.operators.native import NATIVE
@@ -47,6 +48,7 @@ _PARTS = (
     SCANS,
     ATTENTION,
     INDEXING,
+    LOOKUPS,
 )
 _TABLE: dict[str, Expand] = {target: expand for part in _PARTS for target, expand in part.items()}
 
