@@ -227,12 +227,7 @@ def _built(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | N
     builder = Builder(graph)
     _take_in(builder, before, table)
     for name in names:
-        op = graph.by_name[name]
-        expand = table(op.target)
-        if expand is None:
-            raise NotCovered(f"no kernel template covers {op.target}")
-        builder.begin(op)
-        expand(builder, op)
+        _expand(builder, graph.by_name[name], table)
     body = _prune(graph, builder, set(names))
     made = {out for op in before for out in op.outputs if out in builder.nodes}
     if made and (not body.loads or any(node.kind != "map" and made & set(node.reads()) for node in body.nodes)):
@@ -240,16 +235,21 @@ def _built(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | N
     return body
 
 
+def _expand(builder: Builder, op: Op, table: Callable[[str], Expand | None]) -> None:
+    """Add the nodes of an op. Raises: NotCovered."""
+    expand = table(op.target)
+    if expand is None:
+        raise NotCovered(f"no kernel template covers {op.target}")
+    builder.begin(op)
+    expand(builder, op)
+
+
 def _take_in(builder: Builder, ops: Sequence[Op], table: Callable[[str], Expand | None]) -> None:
     """Add the nodes of ops that are made of numbers; of none where one is not covered, or needs more than numbers."""
     before = dict(builder.nodes)
     try:
         for op in ops:
-            expand = table(op.target)
-            if expand is None:
-                raise NotCovered(f"no kernel template covers {op.target}")
-            builder.begin(op)
-            expand(builder, op)
+            _expand(builder, op, table)
         added = [node for name, node in builder.nodes.items() if name not in before]
         if any(node.kind != "map" or not builder.of_numbers(node) for node in added):
             raise NotCovered("more than elementwise work on numbers")

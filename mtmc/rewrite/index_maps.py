@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from mtmc.rewrite.graph import Shape, Size, is_one, same
+from mtmc.rewrite.graph import Shape, Size, is_one, product, same
 from mtmc.rewrite.places import Mirrored, Place, Variable, digits, linear, number_place, one
 
 At = tuple[Place, ...]
@@ -328,7 +328,4 @@ def _reshaped(at: At, shape: Shape, inner: Shape, variants: int) -> At:
 
 
 def _sizes(shape: Shape, variants: int) -> Size:
-    found = (1,) * variants
-    for size in shape:
-        found = tuple(a * b for a, b in zip(found, size, strict=True))
-    return found
+    return product(shape) or (1,) * variants

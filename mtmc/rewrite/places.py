@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from mtmc.rewrite.graph import Size
+from mtmc.rewrite.graph import Size, product
 
 
 class Namer(Protocol):
@@ -126,8 +126,8 @@ class Place:
 
     def times(self, factor: Size) -> Place:
         """The place times a number."""
-        terms = tuple((atom, _product(own, factor)) for atom, own in self.terms)
-        return Place(() if not any(factor) else terms, _product(self.more, factor))
+        terms = tuple((atom, product((own, factor))) for atom, own in self.terms)
+        return Place(() if not any(factor) else terms, product((self.more, factor)))
 
     def quotient(self, by: Size) -> Place:
         """The place // a number above 0."""
@@ -138,7 +138,7 @@ class Place:
             return whole
         digit = _digit_of(rest)
         if digit is not None and all(count % number == 0 for count, number in zip(digit.count, by, strict=True)):
-            upper = Digit(digit.index, _product(digit.below, by), _divided(digit.count, by), digit.top)
+            upper = Digit(digit.index, product((digit.below, by)), _divided(digit.count, by), digit.top)
             return whole.plus(one(upper))
         count = tuple(most // number + 1 for most, number in zip(rest.most, by, strict=True))
         return whole.plus(one(Part(rest, "//", by, count)))
@@ -228,8 +228,8 @@ def _merged(terms: tuple[tuple[Atom, Size], ...]) -> tuple[tuple[Atom, Size], ..
                 or upper == lower
             ):
                 continue
-            if upper.below == _product(lower.below, lower.count) and factor == _product(other, lower.count):
-                both = Digit(upper.index, lower.below, _product(upper.count, lower.count), upper.top)
+            if upper.below == product((lower.below, lower.count)) and factor == product((other, lower.count)):
+                both = Digit(upper.index, lower.below, product((upper.count, lower.count)), upper.top)
                 kept = [(atom, own) for atom, own in found.items() if atom not in (upper, lower)]
                 return _merged((*kept, (both, other)))
     return tuple(found.items())
@@ -253,10 +253,6 @@ def _divides(by: Size, number: Size) -> bool:
 
 def _divided(number: Size, by: Size) -> Size:
     return tuple(each // divisor for each, divisor in zip(number, by, strict=True))
-
-
-def _product(left: Size, right: Size) -> Size:
-    return tuple(a * b for a, b in zip(left, right, strict=True))
 
 
 def _times_text(text: str, factor: Size, name: Namer) -> str:

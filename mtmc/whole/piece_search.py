@@ -10,6 +10,7 @@ from typing import Any
 
 from mtmc.cache import Entry, Lookup
 from mtmc.dropin.binding import bound
+from mtmc.dropin.compiled import COMPILED
 from mtmc.dropin.found import entry_of, found_by
 from mtmc.errors import ConfigError
 from mtmc.export.no_gain import why_no_gain
@@ -21,7 +22,6 @@ from mtmc.task import Capture
 from mtmc.tree import ROOT_ID
 from mtmc.whole.pieces import Piece
 
-COMPILED = "torch.compile"
 """Name of the baseline of a search that tells whether a version would be slower than what Inductor makes of the piece."""
 _PARTS = ("strategy", "policy", "coder")
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from mtmc.dropin.compiled import COMPILED
+
 EAGER = "eager"
 PATCHED = "patched"
-COMPILED = "torch.compile"
-PATCHED_COMPILED = "patched, torch.compile"
+PATCHED_COMPILED = f"patched, {COMPILED}"
 
 MARGIN = 0.005
 """Of the time: a patched model that is not faster by more is not handed back, for timing is no better than that."""

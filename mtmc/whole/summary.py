@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mtmc.dropin.compiled import COMPILED
 from mtmc.whole.campaign import Campaign
 from mtmc.whole.judge import Judged
 from mtmc.whole.pieces import Piece, rest_share
 from mtmc.whole.record import Record, Row
-from mtmc.whole.settle import COMPILED, EAGER, PATCHED, Keys, best_of, is_patched
+from mtmc.whole.settle import EAGER, PATCHED, Keys, best_of, is_patched
 
 
 def record_of(campaign: Campaign, judged: Judged, device: str, folder: str | None) -> Record:

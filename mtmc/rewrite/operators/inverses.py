@@ -136,14 +136,6 @@ def _atanh(builder: Builder, op: Op) -> None:
     builder.map("tl.where({0} < 0.0, -{1}, {1})", x, whole, name=op.outputs[0], flops=2)
 
 
-def _expm1(builder: Builder, op: Op) -> None:
-    """With u = exp(x) rounded, (u - 1) * x / log(u) loses nothing where x is small (Kahan)."""
-    x = _floats(builder, op)
-    power = builder.map("tl.exp({0})", x, hint="power", flops=2)
-    small = "tl.where({1} == 1.0, {0}, ({1} - 1.0) * {0} / tl.log({1}))"
-    builder.map(f"tl.where(tl.abs({{0}}) > 1.0, {{1}} - 1.0, {small})", x, power, name=op.outputs[0], flops=9)
-
-
 INVERSES: dict[str, Expand] = {
     "aten.asin.default": _asin,
     "aten.arcsin.default": _asin,
@@ -155,6 +147,4 @@ INVERSES: dict[str, Expand] = {
     **{f"aten.{name}.default": _atan2 for name in ("atan2", "arctan2")},
     "aten.atan.default": _atan,
     "aten.arctan.default": _atan,
-    "aten.expm1.default": _expm1,
-    "aten.special_expm1.default": _expm1,
 }
