@@ -31,6 +31,7 @@ from mtmc.evaluate.failures import failed_job, refused_import, taken
 from mtmc.evaluate.loading.clean_import import import_alone
 from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
+from mtmc.evaluate.measure.hush import Hush
 from mtmc.evaluate.measure.questions import ENDED, Measured
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
@@ -121,7 +122,8 @@ class GpuEvaluator(Evaluator):
         self._builders = settings.builders or max(1, cores() - len(self._devices))
         self._build: Pool | None = None
         self._starting = threading.Lock()
-        self._all = [GpuWorker(self._worker_settings(device)) for device in self._devices]
+        self._hush = Hush()
+        self._all = [GpuWorker(self._worker_settings(device), self._hush.silence) for device in self._devices]
         self._workers = GpuWorkers(self._all)
         self._threads = ThreadPoolExecutor(self._builders + 2 * len(self._all), thread_name_prefix="mtmc-gpu")
         self._resources: dict[str, Resources] = {}  # by hash of the compiled kernel
@@ -207,7 +209,9 @@ class GpuEvaluator(Evaluator):
             "variants": plan(request.task, request.depth, self._settings.check_variants).variants,
             "for_gpu": self._backend == "cuda",
         }
-        result = self._builds().run(build, arguments)
+        builds = self._builds()
+        with self._hush.work():
+            result = builds.run(build, arguments)
         return taken("build", result, request.source, self._settings.timeout_s, self._settings.memory_mib)
 
     def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], baseline: str = "") -> Outcome:

@@ -230,11 +230,14 @@ def test_an_exit_is_a_crash_and_the_next_one_lives(evaluator: GpuEvaluator):
 def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
     evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch, verdicts: list[str], kept: str
 ):
-    left = iter(verdicts)
+    left, given = iter(verdicts), list[bool]()
     ended: Future[JobResult] = Future()
     ended.set_result(JobResult("ok"))
 
-    def examined(fields: dict[str, Any]) -> tuple[Answer, Future[JobResult[None]]]:
+    def examined(fields: dict[str, Any], quiet: bool) -> tuple[Answer, Future[JobResult[None]]]:
+        with evaluator._hush._changed:
+            assert quiet == (evaluator._hush._silent == 1) == (len(given) == 1)
+        given.append(quiet)
         kind = next(left)
         if kind == "ok":
             return Answer(Measured(Timing(1.0, 1.0, 1.0, 12))), ended
@@ -304,7 +307,7 @@ def test_a_process_that_the_evaluator_ended_tells_nothing_by_its_end(
     for killed in (True, False):
         failure = Failure("crash", Diagnosis("time", ENDED, "the candidate's process ended"))
         answer = Answer(failure, killed=killed, taken=True)
-        monkeypatch.setattr(evaluator._all[0], "_examined", lambda _, answer=answer: (answer, ended))
+        monkeypatch.setattr(evaluator._all[0], "_examined", lambda *_, answer=answer, **__: (answer, ended))
         outcome = evaluator._examined(EvaluationRequest(SMALL, HONEST), {})
         assert outcome.status == ("crash" if killed else "out_of_memory")
 

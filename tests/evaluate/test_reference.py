@@ -27,6 +27,7 @@ from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, cal
 from mtmc.evaluate.reference.distributions import redistributed
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.evaluate.reference.returned import flatten
+from mtmc.evaluate.reference.running_sums import PIECE
 from mtmc.evaluate.reference.tf32 import Tf32Convolutions, cut_to_tf32, library_precision
 from mtmc.task import Task, Variant
 
@@ -171,6 +172,24 @@ def test_a_running_sum_may_add_one_number_after_another_in_fp32_and_no_coarser(t
     want, x = short[0].outputs[0], short[0].inputs[0]
     assert isinstance(want, Expected)
     assert check_output("sum", x.cumsum(1) * (1 + 2e-6), want)[1] is not None
+
+
+def test_a_long_sum_may_be_added_up_piece_by_piece_and_no_coarser(tmp_path: Path) -> None:
+    """By atomics, say: each program adds its part to the sum of all. Short sums get nothing by that."""
+    norm = task("return inputs[0] / inputs[0].square().sum().sqrt()", "[torch.randn(rows, cols)]")
+    for cols, may in ((1 << 21, True), (1 << 10, False)):
+        made = Reference(norm, Variant("small", (("rows", 4), ("cols", cols))), tmp_path, 3)
+        checked = made.expected("drawn", 4)
+        assert checked is not None
+        want, x = checked[0].outputs[0], checked[0].inputs[0]
+        assert isinstance(want, Expected | Calibrated)
+        exact = x.double().square().sum()
+        pieces = x.numel() / PIECE
+        lost = 2.0**-24 * max(1.0, pieces) ** 0.5 / 3  # the standard deviation of so many roundings
+        added = (x / (exact * (1 + 2 * lost if may else 1 + 2e-5)).sqrt()).float()
+        assert (check_output("norm", added, want)[1] is None) == may
+        coarse = (x / x.bfloat16().float().square().sum().sqrt() * (1 + 1e-4)).float()
+        assert check_output("norm", coarse, want)[1] is not None
 
 
 def test_without_memory_for_float64_the_tolerance_decides_alone(

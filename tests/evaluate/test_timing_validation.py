@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from mtmc.evaluate.measure import calibration
@@ -31,9 +33,9 @@ def samples(
     return Samples([stated] * 12, [wall] * 12, flushes, ahead, 1000, 1, input_bytes=WORK.input_bytes, lates=own)
 
 
-def judged(given: Samples, eager: list[float] | None = None) -> dict[str, float]:
+def judged(given: Samples, eager: list[float] | None = None, read: int = WORK.input_bytes) -> dict[str, float]:
     found = runtime(given, eager or [0.3], WORK, TABLE, H100)
-    validate(given, found, TABLE, H100)
+    validate(given, found, TABLE, H100, lambda: read)
     return {"runtime_ms": found.timing.median_ms, **found.metrics}
 
 
@@ -62,6 +64,38 @@ def test_what_cannot_be_is_rejected(given: Samples, kind: str):
     with pytest.raises(Failed) as caught:
         judged(given)
     assert (caught.value.status, caught.value.diagnosis.kind) == ("rejected", kind)
+
+
+def test_rows_of_a_table_that_nobody_asks_for_need_not_be_read():
+    assert judged(samples(0.05, 0.2), read=1000)["runtime_ms"] == 0.05
+    with pytest.raises(Failed, match=r"than 0\.9 of the 0\.0600 ms that reading"):
+        judged(samples(0.05, 0.2), read=201_000_000)
+
+
+def test_a_second_stream_that_stood_still_is_not_at_work():
+    """It takes a turn on the device while it waits, which is no work; work ahead would show in the clock as before."""
+    given = samples(0.2, 0.35, late=(2.09,) * 12)
+    with pytest.raises(Failed, match="writing the last piece"):
+        judged(given)
+    held = dataclasses.replace(given, everywhere=True)
+    assert judged(held)["runtime_ms"] == 0.2
+    for wrong, kind in (({"walls": [0.6] * 12}, "HiddenTime"), ({"flushes": [0.5] * 12}, "WorksAhead")):
+        with pytest.raises(Failed) as caught:
+            judged(dataclasses.replace(held, **wrong))
+        assert caught.value.diagnosis.kind == kind
+
+
+@pytest.mark.parametrize(("wall", "refused"), [(0.395, False), (0.415, True)])
+def test_what_a_gate_for_all_streams_takes_is_no_time_of_the_version(wall: float, refused: bool):
+    table = dataclasses.replace(TABLE, everywhere_ms=0.05)
+    given = dataclasses.replace(samples(0.2, wall), everywhere=True)
+    found = runtime(given, [0.3], WORK, table, H100)
+    assert found.metrics["clock_ms"] == pytest.approx(wall - 0.2)
+    if refused:
+        with pytest.raises(Failed, match=r"0\.2150 ms or more"):
+            validate(given, found, table, H100, lambda: 0)
+    else:
+        validate(given, found, table, H100, lambda: 0)
 
 
 @pytest.mark.parametrize("ahead", [True, False])
@@ -111,8 +145,9 @@ def test_calls_that_are_in_doubt_are_taken_anew_and_only_those(first: Samples, l
     usual, second = TimingBudget(12, 60, 0.005, 0.15), samples(0.2, 0.35)
     asked: list[TimingBudget] = []
 
-    def take(budget: TimingBudget) -> Samples:
+    def take(budget: TimingBudget, everywhere: bool) -> Samples:
         asked.append(budget)
+        assert everywhere == (len(asked) > 1)
         return first if len(asked) == 1 else second
 
     assert timed(take, usual, TABLE) is (first if looks == 1 else second)
@@ -128,12 +163,13 @@ class Disturbed:
     def ask_for(self, *_: object) -> float:
         return 0.0
 
-    def time(self, _draw: object, _number: int, budget: TimingBudget, ahead: bool) -> Samples:
+    def time(self, _draw: object, _number: int, budget: TimingBudget, ahead: bool, everywhere: bool = False) -> Samples:
         assert budget.most == 15
         late = [0.14] * 11 + [0.0] * 4
         flushes = [0.06 + 2 * each for each in late] if ahead else []
         lates = [0.02 + 2 * each for each in late] if ahead else []
-        return Samples([0.02] * 15, [0.17 + each for each in late], flushes, ahead, lates=lates)
+        held = 0.03 if everywhere else 0.0
+        return Samples([0.02] * 15, [0.17 + held + each for each in late], flushes, ahead, lates=lates)
 
     def in_a_row(self, draw: object, number: int, counted: int, budget: LoopBudget, slots: Slots) -> Rounds:
         assert budget.least == budget.most == 5
@@ -145,6 +181,7 @@ def test_the_overhead_is_that_of_undisturbed_calls():
     table = calibration.run(Disturbed(), HostBackend())  # type: ignore[arg-type]
     assert [ms for _, ms in table.ahead.points] == pytest.approx([0.15] * 2)
     assert table.flush_ms == pytest.approx(0.06)
+    assert table.everywhere_ms == pytest.approx(0.03)
     least = 0.01 + 512 / 1e9  # of a model that returns one number
     assert [ms for _, ms in table.reveal.points] == pytest.approx([least] * 2)
     assert [ms for _, ms in table.loop.points] == pytest.approx([(size - 512) / 1e9 for size in (1 << 12, 1 << 20)])

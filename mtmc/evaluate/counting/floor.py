@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.counting.tally import Counts, Record
 from mtmc.evaluate.counting.tiling import Tiles, tiles
-from mtmc.evaluate.counting.torch_ops import INDEXED_READS
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task
 from mtmc.task.tensors import storage_key
@@ -210,8 +209,8 @@ def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
 
 def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> tuple[Floor, list[Record]]:
     from mtmc.evaluate.counting.forward import count_forward
-    from mtmc.evaluate.counting.reaching import Reaching
     from mtmc.evaluate.counting.storages import tensor_bytes
+    from mtmc.evaluate.reference.reaching import Reaching
     from mtmc.task.tensors import flat_tensors
 
     inputs = reference.draw(SEED)
@@ -247,6 +246,8 @@ def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[boo
 
 def _reads(records: Sequence[Counts]) -> dict[int, int]:
     """Most bytes that any op reads of each storage otherwise than by looking up in it."""
+    from mtmc.evaluate.reference.reaching import INDEXED_READS
+
     read: dict[int, int] = {}
     for record in records:
         for number, size in record["reads"] if _base(record) not in INDEXED_READS else ():

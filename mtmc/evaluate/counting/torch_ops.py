@@ -12,6 +12,7 @@ from typing import Any
 from mtmc.evaluate.counting.prices import product_flops
 from mtmc.evaluate.counting.storages import SECTOR, Storages, tensor_bytes
 from mtmc.evaluate.counting.tally import Record
+from mtmc.evaluate.reference.reaching import mutated
 from mtmc.task.tensors import flat_tensors
 
 _ONE_KERNEL = {"rms_norm": "aten._fused_rms_norm", "scaled_dot_product_attention": "aten.scaled_dot_product_attention"}
@@ -33,8 +34,6 @@ _PASSES: dict[str, tuple[int, int, int]] = {
     "aten.topk": (3, 2, 0),
     "aten.sort": (4, 3, 2),
 }
-INDEXED_READS = ("embedding", "embedding_bag", "_embedding_bag", "gather", "index", "index_select", "take")
-"""Ops whose first tensor is a table."""
 _LOOKUPS = ("embedding", "gather", "index_select", "index", "take", "nll_loss_forward", "nll_loss2d_forward")
 _TURNED_SHARE = 0.25
 """Of the bytes of a tensor that is turned to or from channels last, those that count as scattered: 134 MB took 0.148 ms on
@@ -201,12 +200,6 @@ def _record(name: str, read: Sequence[Any], written: Sequence[Any], storages: St
 def _distinct(tensors: Sequence[Any]) -> list[Any]:
     seen = {(t.untyped_storage()._cdata, t.storage_offset(), tuple(t.shape), tuple(t.stride())): t for t in tensors}
     return list(seen.values())
-
-
-def mutated(schema: Any, args: Any, kwargs: Any) -> list[Any]:
-    """The tensors that an op of this schema writes into."""
-    values = [(a, args[i] if i < len(args) else kwargs.get(a.name)) for i, a in enumerate(schema.arguments)]
-    return flat_tensors([value for a, value in values if a.alias_info is not None and a.alias_info.is_write])
 
 
 def _strided_bytes(inputs: Sequence[Any], outputs: Sequence[Any]) -> int:

@@ -64,6 +64,11 @@ class DeviceBackend(Protocol):
         """Work enqueued from now on starts when the flag is at least `serial`."""
         ...
 
+    def wait_everywhere(self, word: int, serial: int) -> None:
+        """As `wait`, for all streams that a candidate can have; what follows in the present one starts when all have got
+        so far."""
+        ...
+
     def signal(self, word: int, serial: int) -> None:
         """The flag becomes `serial` when all work enqueued so far is done."""
         ...

@@ -90,6 +90,7 @@ def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> No
     assert isinstance(request, Hello)
     flags = Flags(fd)
     device.share(flags)  # slow where the driver is busy with other processes, so before it is this one's turn
+    line.say(READY)
     request, [inputs, outputs] = line.asked(fds=2)
     assert isinstance(request, Open)
     window = device.window(outputs, request.outputs)

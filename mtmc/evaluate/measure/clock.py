@@ -120,7 +120,8 @@ class Overhead:
 class OverheadTable:
     """ahead: of calls enqueued behind the gate. waiting: of calls whose host code runs after the gate has opened; medians,
     as are the runtimes of such calls.
-    flush_ms: of flushing the cache while nothing else uses the device; late_ms: of writing the last piece of the inputs.
+    flush_ms: of writing the last piece of the inputs and flushing the cache while nothing else uses the device, by its own
+    events; late_ms: by the oracle's clock. everywhere_ms: how much longer it takes where all streams wait at the gate.
     reveal: of a call of some in a row that gives one number, by bytes of its inputs, which are copied. loop: what copying
     the outputs adds to that; loop_host_ms: of both, on the host alone."""
 
@@ -131,6 +132,7 @@ class OverheadTable:
     loop_host_ms: float = 0.0
     reveal: Overhead = Overhead(((0, 0.0), (1, 0.0)))
     late_ms: float = 0.0
+    everywhere_ms: float = 0.0
 
     def of(self, ahead: bool) -> Overhead:
         """The one that holds for a call."""

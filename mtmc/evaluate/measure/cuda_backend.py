@@ -35,6 +35,10 @@ GAP_UNITS = 1 << 13
 code that looks for it by its address faults. Address space costs nothing."""
 JOINS_SINCE = 12050
 """First version of the driver with cuCtxRecordEvent."""
+POOL, PRIORITIES = 32, 4
+"""Streams that torch has in turn for each priority, and priorities that it tells apart."""
+SPECIAL_STREAMS = (1, 2)
+"""Handles of the two streams that every thread can name: the one that waits for all others, and its own."""
 FLUSH_FACTOR = 2
 """Bytes written to flush the last-level cache, as a multiple of its size."""
 
@@ -91,6 +95,7 @@ class CudaBackend:
         self._everything = self._joining_event()
         self._join_ms = 0.0
         self._cold: torch.Tensor | None = None
+        self._streams: tuple[int, ...] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -139,6 +144,16 @@ class CudaBackend:
         """See `DeviceBackend.wait`."""
         stream = torch.cuda.current_stream().cuda_stream
         _checked(self._driver.cuStreamWaitValue32(stream, self._flags + 4 * word, serial, _WAIT_GEQ))
+
+    def wait_everywhere(self, word: int, serial: int) -> None:
+        """See `DeviceBackend.wait_everywhere`."""
+        if self._streams is None:
+            pools = [_stream(priority=-level) for level in range(PRIORITIES) for _ in range(POOL)]
+            self._streams = tuple(dict.fromkeys([*SPECIAL_STREAMS, *(int(each.cuda_stream) for each in pools)]))
+        for stream in self._streams:
+            _checked(self._driver.cuStreamWaitValue32(stream, self._flags + 4 * word, serial, _WAIT_GEQ))
+        self.wait(word, serial)
+        self.join()
 
     def signal(self, word: int, serial: int) -> None:
         """See `DeviceBackend.signal`."""
@@ -263,6 +278,7 @@ class CudaBackend:
 
 # Bound before any candidate runs: what a candidate assigns to torch's classes afterwards does not reach them.
 # A torch without CUDA has none of them, and makes no `CudaBackend`.
+_stream: Any = torch.cuda.Stream
 _record: Any = getattr(torch._C._CudaEventBase, "record", None)
 _elapsed: Any = getattr(torch._C._CudaEventBase, "elapsed_time", None)
 _synchronize: Any = getattr(torch._C, "_cuda_synchronize", None)

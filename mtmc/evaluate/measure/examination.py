@@ -46,12 +46,12 @@ PREFETCHED_CASES = 3
 class Samples:
     """Timed calls, in milliseconds. stated: by the candidate's events; walls: by the oracle's clock.
 
-    ahead: whether the calls were enqueued behind the gate. flushes: the oracle's own work while the gate was closed, of the
-    same calls; none where they were not enqueued.
+    ahead: whether the calls were enqueued behind the gate. everywhere: whether all other streams waited for it as well.
+    flushes: the oracle's own work while the gate was closed, of the same calls; none where they were not enqueued.
     output_bytes, outputs: bytes and number of a call's outputs, with what it leaves in the model. kept: number of the
     latter, which is put back before each call. input_bytes: of its inputs. behind: what other streams did after each call's
-    own, a part of what is stated. lates: by the oracle's clock, what writing the last piece of the inputs took, see
-    `OutputBuffer.hold_back`; of the same calls as flushes.
+    own, a part of what is stated. lates: by the oracle's clock, what writing the last piece of the inputs (see
+    `OutputBuffer.hold_back`) and that work took; of the same calls as flushes.
     """
 
     stated: list[float] = field(default_factory=list)
@@ -64,6 +64,7 @@ class Samples:
     input_bytes: int = 0
     behind: list[float] = field(default_factory=list)
     lates: list[float] = field(default_factory=list)
+    everywhere: bool = False
 
 
 class Examination:
@@ -161,20 +162,28 @@ class Examination:
         self._asked.ask(Load(number, "", (), b"", None, 0, False, baseline), Ready)
         return number
 
-    def time(self, draw: Callable[[int], ExpectedOutputs], number: int, budget: TimingBudget, ahead: bool) -> Samples:
+    def time(
+        self,
+        draw: Callable[[int], ExpectedOutputs],
+        number: int,
+        budget: TimingBudget,
+        ahead: bool,
+        everywhere: bool = False,
+    ) -> Samples:
         """Timed forwards on fresh inputs until the budget is spent, every output checked.
 
-        draw: what a seed should give. ahead: whether to try to have the calls enqueued.
+        draw: what a seed should give. ahead: whether to try to have the calls enqueued. everywhere: behind a gate for all
+        streams.
         """
         self._asked.stage = "time"
-        samples, calls = Samples(ahead=ahead), 0
+        samples, calls = Samples(ahead=ahead, everywhere=everywhere), 0
         started = time.monotonic()
         while not budget.enough(samples.stated, time.monotonic() - started):
             expected = draw(self._draw_seed())
             calls += 1
-            call = self._timed_call(expected, number, calls, samples.ahead)
+            call = self._timed_call(expected, number, calls, samples.ahead, everywhere)
             if samples.ahead and call.flush is None:
-                samples, started = Samples(ahead=False), time.monotonic()
+                samples, started = Samples(ahead=False, everywhere=everywhere), time.monotonic()
             elif calls > WARM_CALLS:
                 samples.stated.append(call.stated)
                 samples.walls.append(call.wall)
@@ -188,8 +197,8 @@ class Examination:
             del expected  # before the next one is drawn: two of them may be more than the device has
         return samples
 
-    def _timed_call(self, expected: ExpectedOutputs, number: int, call: int, ahead: bool) -> _Times:
-        """One call. ahead: whether to try to have it enqueued behind the gate.
+    def _timed_call(self, expected: ExpectedOutputs, number: int, call: int, ahead: bool, everywhere: bool) -> _Times:
+        """One call. ahead: whether to try to have it enqueued behind the gate. everywhere: see `time`.
 
         The seed that the candidate's generator is set to says nothing of the inputs.
         """
@@ -198,20 +207,20 @@ class Examination:
         places, tensors = self._buffer.places(expected)
         if not ahead:
             return self._open_call(expected, number, where)
-        request = self._gated(expected, number, places)
+        request = replace(self._gated(expected, number, places), everywhere=everywhere)
         self._asked.send(request)
         if not self._asked.enqueued(request.serial):
             return self._open_call(expected, number, where)
         self._buffer.hold_back(places, tensors, expected)
+        self._backend.synchronize()
+        start = time.perf_counter()
         before = self._backend.mark()
-        self._backend.flush()
+        self._buffer.complete()
+        self._backend.flush()  # after the last piece, or that would be the one that is not cold
         after = self._backend.mark()
         self._backend.synchronize()
-        flush = self._backend.elapsed_ms(before, after)
-        start = time.perf_counter()
-        self._buffer.complete()
-        self._backend.synchronize()
         late = (time.perf_counter() - start) * 1e3
+        flush = self._backend.elapsed_ms(before, after)
         start = time.perf_counter()
         self._asked.open_gate()
         wall, said = self._taken(request, expected, start)

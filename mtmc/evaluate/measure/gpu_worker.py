@@ -13,8 +13,9 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,8 +76,13 @@ class _Process:
 class GpuWorker:
     """Examines one candidate at a time; from any thread. Raises (constructor): EvaluatorError if it does not start."""
 
-    def __init__(self, settings: GpuWorkerSettings) -> None:
+    def __init__(
+        self, settings: GpuWorkerSettings, silence: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """silence: while it lasts, what else the evaluator does on this machine rests."""
         self._settings = settings
+        self._silence = silence
+        self._waiting: dict[str, _Process] = {}  # made for candidates and not taken yet
         self._folder = Path(tempfile.mkdtemp(prefix="mtmc-gpu-worker-"))
         self._lock = threading.Lock()
         self._closed = False
@@ -108,10 +114,10 @@ class GpuWorker:
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
         why, doubted = "", False
-        with self._lock:
+        with self._lock, ExitStack() as silent:
             for attempt in range(ATTEMPTS):
                 try:
-                    answer, process = self._examined(fields)
+                    answer, process = self._examined(fields, quiet=doubted)
                 except OracleLost as lost:
                     if self._closed:
                         raise EvaluatorError(CLOSED) from lost
@@ -127,6 +133,7 @@ class GpuWorker:
                     _log.warning("a process for candidates of GPU %s did not start: %s", self._settings.index, why)
                 elif failure.diagnosis.kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
                     doubted = True
+                    silent.enter_context(self._silence())
                     _log.info("examined a second time: %s", failure.diagnosis.message)
                     ended_result(process)
                     self._calibrated = False  # the overhead may have changed since, see `clock`
@@ -136,8 +143,9 @@ class GpuWorker:
                     return answer, None if answer.killed else ended
         raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {why}")
 
-    def _examined(self, fields: Mapping[str, Any]) -> tuple[Answer, Future[JobResult[None]]]:
-        """One examination in a process of its own. Raises: OracleLost, and the user's errors."""
+    def _examined(self, fields: Mapping[str, Any], quiet: bool = False) -> tuple[Answer, Future[JobResult[None]]]:
+        """One examination in a process of its own. quiet: not before the others that wait have their contexts.
+        Raises: OracleLost, and the user's errors."""
         oracle = self._running()
         stayed, self._stayed = self._stayed, None
         dismiss, self._unwanted = self._unwanted, ()
@@ -147,7 +155,9 @@ class GpuWorker:
             dismiss += (stayed.token,)
         process = stayed if stayed is not None and screens else self._fresh(locked=not baseline)
         keep = screens and process.used + 1 < self._settings.reuse
-        request = Examine(token=process.token, keep=keep, stayed=process is stayed, dismiss=dismiss, **fields)
+        settle = self._unsettled() if quiet else ()
+        beside: dict[str, Any] = {"dismiss": dismiss, "settle": settle}
+        request = Examine(token=process.token, keep=keep, stayed=process is stayed, **beside, **fields)
         answer = oracle.ask(request, fields["limit_s"] + START_S)
         stale = isinstance(answer.found, Failure) and answer.found.diagnosis.kind == STALE
         if not answer.taken and not stale:  # the task was refused, say
@@ -156,7 +166,7 @@ class GpuWorker:
         if answer.kept:
             self._stayed = replace(process, used=process.used + 1)
         if stale:
-            return self._examined(fields)  # by a fresh one: none has stayed now
+            return self._examined(fields, quiet)  # by a fresh one: none has stayed now
         return answer, process.end
 
     def _give_back(self, process: _Process, stayed: bool, locked: bool) -> None:
@@ -164,7 +174,7 @@ class GpuWorker:
         if stayed:
             self._stayed = process
         elif locked:
-            self._ready.put(process)
+            self._offer(process)
         else:
             self._unwanted = (*self._unwanted, process.token)
 
@@ -174,6 +184,7 @@ class GpuWorker:
             return self._spawn(locked=False)
         for _ in range(self._settings.spares + 1):
             process = self._ready.get()
+            self._waiting.pop(process.token, None)
             if self._ready.qsize() < self._settings.spares:
                 self._refill()
             if not process.end.done():
@@ -212,8 +223,9 @@ class GpuWorker:
                 self._fill()
             if self._calibrated:
                 return oracle
-            process = self._fresh(locked=True)  # nothing but the evaluator's own model runs in it
-            answer = oracle.ask(Calibrate(process.token), START_S)
+            with self._silence():
+                process = self._fresh(locked=True)  # nothing but the evaluator's own model runs in it
+                answer = oracle.ask(Calibrate(process.token, self._unsettled()), START_S)
             _raise_error(answer)
             if isinstance(answer.found, Failure):
                 why = why_ended(answer.found.diagnosis.message, process.end, answer.killed)
@@ -231,11 +243,20 @@ class GpuWorker:
         self._filled = True
         while not self._ready.empty():
             self._ready.get()
+        self._waiting.clear()
         for _ in range(self._settings.spares):
             self._refill()
 
     def _refill(self) -> None:
-        self._ready.put(self._spawn(locked=True))
+        self._offer(self._spawn(locked=True))
+
+    def _offer(self, process: _Process) -> None:
+        self._waiting[process.token] = process
+        self._ready.put(process)
+
+    def _unsettled(self) -> tuple[str, ...]:
+        """Tokens of the processes that wait, as far as they live."""
+        return tuple(token for token, process in self._waiting.items() if not process.end.done())
 
     def _spawn(self, locked: bool) -> _Process:
         token = secrets.token_hex(16)

@@ -71,6 +71,10 @@ class HostBackend:
         while self._flags.words[word] < serial:
             time.sleep(0)
 
+    def wait_everywhere(self, word: int, serial: int) -> None:
+        """See `DeviceBackend.wait_everywhere`: there is no other stream."""
+        self.wait(word, serial)
+
     def signal(self, word: int, serial: int) -> None:
         """See `DeviceBackend.signal`."""
         assert self._flags is not None

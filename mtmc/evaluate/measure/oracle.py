@@ -35,7 +35,7 @@ from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.examination import FULL, Examination, Samples
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
-from mtmc.evaluate.measure.peer import end
+from mtmc.evaluate.measure.peer import ENDING_S, end
 from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import (
     ENDED,
@@ -66,9 +66,9 @@ from mtmc.tree import source_hash
 
 _log = logging.getLogger(__name__)
 
-ENDING_S = 5.0
-"""Seconds that a process which closed its line has to end: Python's last words, the device's context."""
 PROFILED_CALLS = 3
+SETTLE_S = 10.0
+"""Seconds that other processes have for making their contexts, where the clock is to find nothing else at work."""
 HARD_ONCE_IN = 4
 """One timed call in so many, at random, has inputs that stand out: a candidate's host code cannot know which."""
 TIMING_BUDGETS: dict[Depth, TimingBudget] = {
@@ -155,6 +155,7 @@ class Oracle:
         if request.depth == "verify":
             state.forget()  # other weights
         self._taken = True
+        self._candidates.settle(request.settle, SETTLE_S)
         line = self._candidates.line_to(request.token)
         found: Measured | Failure | None = None
         kept = killed = False
@@ -200,8 +201,8 @@ class Oracle:
         def draw(seed: int) -> ExpectedOutputs:
             return reference.timed(seed, eager.timed, hard=checks and secrets.randbelow(HARD_ONCE_IN) == 0)
 
-        def take(budget: TimingBudget) -> Samples:
-            return examination.time(draw, number, budget, ahead)
+        def take(budget: TimingBudget, everywhere: bool = False) -> Samples:
+            return examination.time(draw, number, budget, ahead, everywhere)
 
         budget = TIMING_BUDGETS[request.depth]
         samples = timed(take, budget, self._overhead) if judged else take(budget)
@@ -209,7 +210,7 @@ class Oracle:
         state.gateable = eager.gateable
         found = runtime(samples, eager.times, state.work, self._overhead, self._hardware)
         if judged:
-            validate(samples, found, self._overhead, self._hardware)
+            validate(samples, found, self._overhead, self._hardware, lambda: state.bytes_read)
             if request.depth == "verify" and request.profile:
                 metrics |= profiler_check(examination.profile(reference, number, PROFILED_CALLS), samples)
         profiled = time.perf_counter()
@@ -290,6 +291,7 @@ class Oracle:
 
     def _calibrate(self, request: Calibrate) -> Answer:
         self._taken = True
+        self._candidates.settle(request.settle, SETTLE_S)
         line = self._candidates.line_to(request.token)
         found: Calibrated | Failure | None = None
         killed = False

@@ -12,6 +12,9 @@ import time
 
 from mtmc.evaluate.measure.wire import Line
 
+ENDING_S = 5.0
+"""Seconds that a process which closed its line has to end: Python's last words, the device's context."""
+
 
 def end(line: Line, grace_s: float = 0.0) -> bool:
     """End the process and the line: its work on the device ends with it.

@@ -28,7 +28,8 @@ class Examine:
     trusted: their outputs are checked at the full shapes only.
 
     limit_s: seconds for the whole examination. keep: whether the process may stay for the next candidate if this one is
-    right. stayed: whether it has stayed. dismiss: tokens of processes that are not needed any more.
+    right. stayed: whether it has stayed. dismiss: tokens of processes that are not needed any more. settle: of
+    processes that are to have their contexts before this one is examined.
     """
 
     token: str
@@ -42,13 +43,17 @@ class Examine:
     keep: bool = False
     stayed: bool = False
     dismiss: tuple[str, ...] = ()
+    settle: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Calibrate:
-    """Measure what the oracle's clock shows beyond the stated time, on models of the evaluator's own."""
+    """Measure what the oracle's clock shows beyond the stated time, on models of the evaluator's own.
+
+    settle: see `Examine`."""
 
     token: str
+    settle: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import logging
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.effects import find
 from mtmc.evaluate.reference.hard import loosened, tells
 from mtmc.evaluate.reference.memory import dense
+from mtmc.evaluate.reference.reaching import reached
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.hardware import Hardware, tensor_rate
@@ -57,6 +59,8 @@ class Work:
 
 
 _SHORT = {"float32": "fp32", "float64": "fp64"}
+SMALL = 1
+"""Place of the small shapes among a task's."""
 SPARE_OUTPUT = 1 << 20
 """Bytes of the output piece beyond what the reference gives, so that a wrong answer can be seen to be wrong."""
 
@@ -156,6 +160,18 @@ class ReferenceState:
         weights = {id(tensor): tensor for tensor in [*reference.model.parameters(), *reference.model.buffers()]}
         sizes = [dense(part) for part in (inputs, list(weights.values()), outputs)]
         return Work(sizes[0], sizes[1], sizes[2], int(products.get_total_flops()), name, tf32_flops(products, name))
+
+    @cached_property
+    def bytes_read(self) -> int:
+        """Bytes of the inputs at the full shapes that any version must read: rows of a table that nobody asks for are not
+        among them. Which inputs are is found at the small shapes, where all that the reference makes fits into memory.
+
+        Raises: TaskError."""
+        small = self.reference(SMALL)[0]
+        given, seed = small.draw(self._draw_seed()), self._draw_seed()
+        found = reached(tensors_of(given), lambda: flatten(small.run(given, seed))[0])
+        drawn = tensors_of(self.reference(0)[0].draw(seed))
+        return sum(tensor.numel() * tensor.element_size() for at, tensor in enumerate(drawn) if at in found)
 
     def _sizes(self) -> tuple[Slots, tuple[int, int]]:
         """Slots for calls in a row at the full shapes; bytes of the input and output pieces: of all slots, or of the largest

@@ -180,7 +180,8 @@ class Subject:
             self._line.say(Enqueued(request.serial))
         seed_torch(request.seed)
         if request.gated:
-            self._backend.wait(GATE, request.serial)
+            wait = self._backend.wait_everywhere if request.everywhere else self._backend.wait
+            wait(GATE, request.serial)
         first = self._backend.mark()
         result = model(*self._arguments(request.inputs))
         taken = self._taken(result, model, request.kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -45,7 +46,7 @@ def runtime(samples: Samples, eager: list[float], work: Work, overheads: Overhea
 
     Of calls whose host code waits for the device, host time is a part, so the oracle's clock alone can tell it.
     """
-    overhead = overheads.of(samples.ahead).ms(samples.output_bytes, samples.outputs)
+    overhead = _overhead_ms(samples, overheads)
     clocks = [max(wall - overhead, 0.0) for wall in samples.walls]
     timing = summarize(samples.stated if samples.ahead else clocks)
     metrics = {
@@ -85,21 +86,24 @@ def as_called(found: Measured, called: CallTime, eager_hosts: Sequence[float], c
     return replace(found, timing=timing, metrics=metrics)
 
 
-def timed(time: Callable[[TimingBudget], Samples], budget: TimingBudget, overheads: OverheadTable) -> Samples:
-    """The samples to be judged: more of them where the first ones are in doubt. time: takes them, see `Examination.time`.
+def timed(time: Callable[[TimingBudget, bool], Samples], budget: TimingBudget, overheads: OverheadTable) -> Samples:
+    """The samples to be judged: more of them where the first ones are in doubt, with all streams behind the gate. time:
+    takes them, see `Examination.time` for its budget and "everywhere".
 
     A candidate that notices the second look gains nothing: the same bound holds for the calls of that one.
     """
-    samples = time(budget)
-    return samples if doubt(samples, overheads) is None else time(SECOND_LOOK)
+    samples = time(budget, False)
+    return samples if doubt(samples, overheads) is None else time(SECOND_LOOK, True)
 
 
 def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
     """Whether the oracle's clock or the device contradict the stated times: kind WorkLeftBehind, WorksAhead or HiddenTime.
 
     A version could be at work before some of its calls, so that the clock shows little, and forge the times of the others.
-    So calls before which the device was busy do not count for the clock, and they must not be more than half. Of calls
-    that were not enqueued there is no doubt: the clock alone tells their time.
+    So calls before which the device was busy do not count for the clock, and they must not be more than half. A second
+    stream that waits for the first one, behind the gate, looks as if it were at work (the device goes over to it for a turn
+    of two milliseconds). Where all streams stood still until the gate opened, nothing was at work, and that does not count.
+    Of calls that were not enqueued there is no doubt: the clock alone tells their time.
     """
     behind = median(samples.behind) if samples.behind else 0.0
     if behind > BEHIND_MS:
@@ -119,6 +123,8 @@ def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
             "device before its inputs are released",
         )
     late, latest = median(samples.lates), BUSY_FACTOR * overheads.late_ms + LATE_MS
+    if samples.everywhere:
+        latest = math.inf
     if late > latest:
         return _rejected(
             "WorksAhead",
@@ -128,7 +134,7 @@ def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
     own = zip(samples.walls, samples.flushes, samples.lates, strict=True)
     walls = [wall for wall, flushed, written in own if flushed <= most and written <= latest]
     stated = median(samples.stated)
-    hidden = hidden_ms(walls, samples.stated, overheads.ahead.ms(samples.output_bytes, samples.outputs))
+    hidden = hidden_ms(walls, samples.stated, _overhead_ms(samples, overheads))
     if hidden > 0:
         return _rejected(
             "HiddenTime",
@@ -138,8 +144,17 @@ def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
     return None
 
 
-def validate(samples: Samples, found: Measured, overheads: OverheadTable, gpu: Hardware) -> None:
-    """Hold a runtime against the oracle's clock and the device. found: of `runtime`.
+def _overhead_ms(samples: Samples, overheads: OverheadTable) -> float:
+    """What the clock shows beyond the time of such calls."""
+    known = overheads.of(samples.ahead).ms(samples.output_bytes, samples.outputs)
+    return known + (overheads.everywhere_ms if samples.ahead and samples.everywhere else 0.0)
+
+
+def validate(
+    samples: Samples, found: Measured, overheads: OverheadTable, gpu: Hardware, bytes_read: Callable[[], int]
+) -> None:
+    """Hold a runtime against the oracle's clock and the device. found: of `runtime`. bytes_read: of the inputs that must be
+    read, asked where it is not enough to read all of them.
 
     Raises: Failed ("rejected") with kind WorkLeftBehind, WorksAhead, HiddenTime or FasterThanMemory.
     """
@@ -147,9 +162,13 @@ def validate(samples: Samples, found: Measured, overheads: OverheadTable, gpu: H
     if doubtful is not None:
         raise doubtful
     stated = found.timing.median_ms
-    floor = floor_ms(samples.input_bytes, samples.output_bytes, gpu.l2_bytes, gpu.dram_gbs)
     eager = found.metrics.get("eager_ms")
-    if stated < FLOOR_SHARE * floor and (eager is None or eager > floor):
+
+    def impossible(input_bytes: int) -> float | None:
+        floor = floor_ms(input_bytes, samples.output_bytes, gpu.l2_bytes, gpu.dram_gbs)
+        return floor if stated < FLOOR_SHARE * floor and (eager is None or eager > floor) else None
+
+    if impossible(samples.input_bytes) is not None and (floor := impossible(bytes_read())) is not None:
         raise _rejected(
             "FasterThanMemory",
             f"{stated:.4f} ms is less than {FLOOR_SHARE:g} of the {floor:.4f} ms that reading the inputs once takes on "

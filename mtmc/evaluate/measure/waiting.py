@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import time
+from collections.abc import Sequence
 
 from mtmc.evaluate.measure.candidate_process import TOKEN
 from mtmc.evaluate.measure.conversation import Failed
-from mtmc.evaluate.measure.peer import end
+from mtmc.evaluate.measure.peer import ENDING_S, end
 from mtmc.evaluate.measure.questions import NO_START
-from mtmc.evaluate.measure.wire import Gone, Hello, Line
+from mtmc.evaluate.measure.wire import READY, Gone, Hello, Line, Silent
 from mtmc.outcome import Diagnosis
 
 CONNECT_S = 60.0
@@ -17,11 +19,15 @@ CONNECT_S = 60.0
 
 
 class Waiting:
-    """Lines to processes, by the tokens that they said. flags: descriptor of the page that each of them gets."""
+    """Lines to processes, by the tokens that they said. flags: descriptor of the page that each of them gets.
+
+    A process that has its context and the page says so: the driver is at work for it until then.
+    """
 
     def __init__(self, listener: socket.socket, flags: int) -> None:
         self._listener, self._flags = listener, flags
         self._lines: dict[str, Line] = {}
+        self._ready: set[str] = set()  # tokens of those that have said so
         self._unwanted: set[str] = set()  # tokens of processes that are to end when they connect
 
     def __contains__(self, token: str) -> bool:
@@ -40,15 +46,41 @@ class Waiting:
         except (TimeoutError, OSError):
             message = f"a candidate's process did not connect within {CONNECT_S:g} s"
             raise Failed("crash", Diagnosis("check", NO_START, message)) from None
+        try:
+            self._wait_for(token, CONNECT_S)
+        except (Silent, Gone) as error:
+            end(self._lines.pop(token), ENDING_S)
+            message = f"a process for candidates ended before it had a context, or took more than {CONNECT_S:g} s"
+            raise Failed("crash", Diagnosis("check", NO_START, message)) from error
+        self._ready.discard(token)
         return self._lines.pop(token)
+
+    def settle(self, tokens: Sequence[str], limit_s: float) -> None:
+        """Wait until the processes with these tokens have their contexts: who makes one disturbs what is timed meanwhile.
+        One that does not come within `limit_s` seconds in all is left to whoever asks for it."""
+        deadline = time.monotonic() + limit_s
+        for token in tokens:
+            with contextlib.suppress(OSError, Silent, Gone):
+                while token not in self._lines:
+                    self._welcome(max(1e-3, deadline - time.monotonic()))
+                self._wait_for(token, max(0.0, deadline - time.monotonic()))
+
+    def _wait_for(self, token: str, limit_s: float) -> None:
+        """Raises: Silent, Gone."""
+        if token not in self._ready:
+            if self._lines[token].heard(limit_s) != READY:
+                raise Gone("a process spoke before it was asked")
+            self._ready.add(token)
 
     def keep(self, token: str, line: Line) -> None:
         """Let a process wait for the next candidate."""
         self._lines[token] = line
+        self._ready.add(token)
 
     def end(self, token: str | None) -> None:
         """End a process that waits; nothing where none of that token does."""
         if token in self._lines:
+            self._ready.discard(token)
             end(self._lines.pop(token))
 
     def dismiss(self, token: str) -> None:

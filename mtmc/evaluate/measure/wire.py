@@ -70,8 +70,9 @@ class Call:
     """One forward. inputs: pickled nested arguments in which `Place`s stand for tensors.
 
     serial: above all earlier ones. done: what the flag becomes when the outputs are handed over, drawn for this call.
-    gated: whether its work waits for the gate. check: whether fresh memory is poisoned and changed parameters are looked
-    for. kept, untouched, first: see `mtmc.evaluate.check.candidate.Case`; what is untouched is looked at in a check only.
+    gated: whether its work waits for the gate. everywhere: and every other stream of the process, too. check: whether fresh
+    memory is poisoned and changed parameters are looked for. kept, untouched, first: see
+    `mtmc.evaluate.check.candidate.Case`; what is untouched is looked at in a check only.
     """
 
     model: int
@@ -84,6 +85,7 @@ class Call:
     kept: tuple[str, ...] = ()
     untouched: tuple[str, ...] = ()
     first: bool = True
+    everywhere: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,7 @@ class Forget:
 
 @dataclass(frozen=True)
 class Ready:
-    """What was asked for is done: `Open`, `Load`, `Forget`."""
+    """What was asked for is done: `Hello`, `Open`, `Load`, `Forget`."""
 
     ready: Literal[True]
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtmc.evaluate.counting.torch_ops import INDEXED_READS, mutated
 from mtmc.task.tensors import flat_tensors, storage_key
+
+INDEXED_READS = ("embedding", "embedding_bag", "_embedding_bag", "gather", "index", "index_select", "take")
+"""Ops whose first tensor is a table."""
 
 
 class Reaching(TorchDispatchMode):
@@ -36,3 +38,16 @@ class Reaching(TorchDispatchMode):
             self._held.append(tensor)
             self._ways[storage_key(tensor)] |= found
         return result
+
+
+def mutated(schema: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The tensors that an op of this schema writes into."""
+    values = [(a, args[i] if i < len(args) else kwargs.get(a.name)) for i, a in enumerate(schema.arguments)]
+    return flat_tensors([value for a, value in values if a.alias_info is not None and a.alias_info.is_write])
+
+
+def reached(inputs: Sequence[torch.Tensor], forward: Callable[[], Any]) -> set[int]:
+    """Positions of the inputs that reach what a forward on them gives."""
+    with Reaching(inputs) as ways:
+        made = flat_tensors(forward())
+    return set().union(*(ways.of(tensor) for tensor in made))

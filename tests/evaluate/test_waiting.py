@@ -1,0 +1,86 @@
+"""Candidates' processes that have connected: which of them have their contexts, and who is waited for."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mtmc.evaluate.measure import waiting as module
+from mtmc.evaluate.measure.candidate_process import TOKEN
+from mtmc.evaluate.measure.conversation import Failed
+from mtmc.evaluate.measure.questions import NO_START
+from mtmc.evaluate.measure.waiting import Waiting
+from mtmc.evaluate.measure.wire import READY, Enqueued, Line
+
+READY_S = 0.1
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Waiting, str]]:
+    monkeypatch.setattr(
+        module, "end", lambda line, _=0.0: line.close()
+    )  # the processes are threads of this one, which must not be killed
+    path = str(tmp_path / "oracle")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        yield Waiting(listener, os.memfd_create("flags")), path
+
+
+def process(path: str, token: str, says: object, after_s: float = 0.0) -> threading.Thread:
+    """One that connects and says something `after_s` seconds later, or hangs up where that is None."""
+
+    def run() -> None:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(path)
+            connection.sendall(token.encode())
+            time.sleep(after_s)
+            if says is not None:
+                Line(connection).say(says)  # type: ignore[arg-type]
+                connection.recv(1 << 16)
+                time.sleep(1.0)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread
+
+
+def token(letter: str) -> str:
+    return letter * TOKEN
+
+
+def test_others_have_their_contexts_before_one_is_examined(waiting: tuple[Waiting, str]) -> None:
+    processes, path = waiting
+    for letter, after_s in (("a", 0.0), ("b", READY_S)):
+        process(path, token(letter), READY, after_s)
+    started = time.monotonic()
+    processes.settle([token("b"), token("a")], 10.0)
+    assert time.monotonic() - started >= READY_S
+    assert processes._ready == {token("a"), token("b")}
+    assert isinstance(processes.line_to(token("a")), Line)
+    assert token("a") not in processes and token("b") in processes
+
+
+def test_who_does_not_come_or_dies_is_left_to_whoever_asks_for_it(waiting: tuple[Waiting, str]) -> None:
+    processes, path = waiting
+    process(path, token("a"), None).join()
+    process(path, token("b"), READY)
+    processes.settle([token("a"), token("b"), token("c")], 0.3)
+    assert processes._ready == {token("b")}
+    with pytest.raises(Failed) as caught:
+        processes.line_to(token("a"))
+    assert caught.value.diagnosis.kind == NO_START and token("a") not in processes
+
+
+def test_a_process_that_speaks_before_it_is_asked_is_none(waiting: tuple[Waiting, str]) -> None:
+    processes, path = waiting
+    process(path, token("a"), Enqueued(1))
+    with pytest.raises(Failed) as caught:
+        processes.line_to(token("a"))
+    assert caught.value.diagnosis.kind == NO_START
