@@ -16,6 +16,7 @@ import torch
 from mtmc.evaluate.check.candidate import poisoned_memory
 from mtmc.evaluate.compiling.prebuilt import install, prime
 from mtmc.evaluate.measure.backend import open_backend
+from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.subject import Subject
 from mtmc.evaluate.measure.wire import (
@@ -26,6 +27,7 @@ from mtmc.evaluate.measure.wire import (
     Open,
 )
 from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
+from mtmc.task import Task
 
 TOKEN = 32
 """Characters by which the oracle knows which process a connection is from."""
@@ -107,6 +109,16 @@ def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> No
             subject.answer(request)
     except (Gone, OSError):
         os._exit(0)
+
+
+def compile_first(task: Task, mode: str, backend: str, lock: str) -> None:
+    """Job function of the pool for the evaluator's own models, see `compile_ahead`. lock: path of the device's."""
+    from mtmc.evaluate.measure.compile_ahead import compile_ahead
+
+    turns = DeviceLock(Path(lock))
+    with turns:  # a context is made
+        device = open_backend(backend).device
+    compile_ahead(task, mode, str(device), turns)
 
 
 def _ready_triton() -> list[str]:

@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 from mtmc.errors import ConfigError, EvaluatorError, TaskError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
-from mtmc.evaluate.measure.endings import ended_result, why_ended
-from mtmc.evaluate.measure.jobs import serve, warm
+from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.measure.endings import ended_result, exception_line, why_ended
+from mtmc.evaluate.measure.jobs import compile_first, serve, warm
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
 from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, STALE, About, Answer, Calibrate, Examine, Refused
 from mtmc.evaluate.pool.job import JobResult
@@ -33,6 +34,7 @@ from mtmc.hardware import Hardware
 
 if TYPE_CHECKING:
     from mtmc.evaluate.sandbox.lockdown import Mode
+    from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ ATTEMPTS = 3
 """Times that an examination is begun, where the oracle or the candidate's process fails by itself."""
 CLOSED = "this evaluator is closed; open a new one to evaluate more"
 IDLE_S = 86400.0
+TURNS = "turns-on-gpu"
+"""Name of the file whose lock says whose turn it is on the device."""
 FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "4", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
 """The driver makes one context at a time, the longer the more hardware queues it has, and every candidate needs a new one:
 with the usual eight of each that is what limits the rate. Four are enough for candidates with side streams."""
@@ -51,6 +55,7 @@ class GpuWorkerSettings:
 
     cache: folder of the shared Triton cache. backend: "cuda", or "host" for the conversation without a GPU.
     spares: processes kept ready. reuse: candidates that a process may screen, one after another, as long as they are right.
+    compilers: processes that torch.compile may take for one baseline.
     """
 
     index: str
@@ -62,6 +67,7 @@ class GpuWorkerSettings:
     sandbox: Mode = "auto"
     spares: int = 5
     reuse: int = 1
+    compilers: int = 1
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ class GpuWorker:
         self._lock = threading.Lock()
         self._closed = False
         self._address = str(self._folder / "oracle")
+        self._turns = DeviceLock(settings.cache / f"{TURNS}-{settings.index}")
         self._oracle: OracleProcess | None = None
         self._calibrated = self._filled = False
         self._pools = {locked: self._pool(locked) for locked in (True, False)}
@@ -98,7 +105,7 @@ class GpuWorker:
 
     def warm_up(self) -> None:
         """Make all ready for the first examination. Raises: EvaluatorError."""
-        with self._lock:
+        with self._lock, self._turns:
             self._running()
             self._pools[False].start()  # for baselines, soon
 
@@ -107,6 +114,23 @@ class GpuWorker:
         with self._lock:
             return self._started().about
 
+    def compile_first(self, task: Task, mode: str, limit_s: float) -> None:
+        """Compile a task's reference beside what is examined, so that its baseline finds that done.
+
+        mode: of torch.compile.
+
+        Where that fails, so will the baseline, or it takes the device for longer: this raises nothing."""
+        lock = str(self._settings.cache / f"{TURNS}-{self._settings.index}")
+        arguments = {"task": task, "mode": mode, "backend": self._settings.backend, "lock": lock}
+        try:
+            result = self._pools[False].run(compile_first, arguments, limit_s)
+        except (EvaluatorError, TaskError) as error:
+            _log.info("task %s was not compiled ahead (%s): %s", task.name, mode, error)
+            return
+        if result.status != "ok":
+            said = exception_line(result.output)
+            _log.info("task %s was not compiled ahead (%s): %s: %s", task.name, mode, result.status, said)
+
     def examine(self, **fields: Any) -> tuple[Answer, JobResult[None] | None]:
         """One examination, see `oracle.Examine` for the fields but the token.
 
@@ -114,7 +138,7 @@ class GpuWorker:
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
         why, doubted = "", False
-        with self._lock, ExitStack() as silent:
+        with self._lock, self._turns, ExitStack() as silent:
             for attempt in range(ATTEMPTS):
                 try:
                     answer, process = self._examined(fields, quiet=doubted)
@@ -200,6 +224,7 @@ class GpuWorker:
         for pool in self._pools.values():
             pool.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
+        self._turns.close()
         self._finalizer()
 
     def _started(self) -> OracleProcess:
@@ -273,6 +298,12 @@ class GpuWorker:
             "TRITON_CACHE_DIR": str(settings.cache),
             "TRITON_DEFAULT_FP_FUSION": "1",
         }
+        if not locked:
+            environment |= {
+                "TORCHINDUCTOR_CACHE_DIR": str(settings.cache / "inductor"),
+                "TORCHINDUCTOR_COMPILE_THREADS": str(settings.compilers),
+                "TORCHINDUCTOR_WORKER_START": "fork",  # others import torch anew, each for seconds
+            }
         if settings.backend != "cuda":
             environment |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
         return Pool(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from mtmc.task import Task
+
 
 def warm(backend: str, target_name: str, compiles: bool = False) -> None:
     """See `candidate_process.warm`."""
@@ -15,3 +17,10 @@ def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> No
     from mtmc.evaluate.measure import candidate_process
 
     candidate_process.serve(oracle, token, backend, locked, cache)
+
+
+def compile_first(task: Task, mode: str, backend: str, lock: str) -> None:
+    """See `candidate_process.compile_first`."""
+    from mtmc.evaluate.measure import candidate_process
+
+    candidate_process.compile_first(task, mode, backend, lock)

@@ -1,0 +1,37 @@
+"""Whose turn it is on a device, among processes of this machine."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from pathlib import Path
+from types import TracebackType
+
+
+class DeviceLock:
+    """The lock of a file, which all who use the device have open. A thread that has it may take it again."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._here = threading.RLock()
+        self._depth = 0
+
+    def __enter__(self) -> DeviceLock:
+        self._here.acquire()
+        if not self._depth:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        self._depth += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._depth -= 1
+        if not self._depth:
+            fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._here.release()
+
+    def close(self) -> None:
+        """Give up the file, and the lock if it is held. Idempotent."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,126 @@
+"""Compiling for a baseline before the device is taken: whose turn it is, and that the next process finds it done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mtmc.evaluate.measure.device_lock import DeviceLock
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from mtmc.evaluate.measure import compile_ahead as module
+from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.reference.reference import Reference
+from mtmc.task import Variant, task_from_source
+
+TEXT = '''
+import torch
+from torch import nn
+
+rows = 4
+VARIANTS = {"small": {"rows": 3}, "odd1": {"rows": 5}}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8))
+
+    def forward(self, x):
+        return torch.relu(x * self.weight).sum(-1)
+
+
+def get_inputs():
+    return [torch.randn(rows, 8)]
+
+
+def get_init_inputs():
+    return []
+'''
+task, lock = task_from_source(TEXT, "t"), DeviceLock(Path("turns"))
+if sys.argv[1] == "ahead":
+    taken = []
+    lock.__class__.__enter__, enter = lambda self: (taken.append(1), enter(self))[1], lock.__class__.__enter__
+    module.compile_ahead(task, "default", "cpu", lock)
+    assert len(taken) == 2, taken  # for making the model, and for its first run
+else:
+    torch.set_grad_enabled(False)
+    reference = Reference(task, task.full, Path.cwd(), 7)
+    torch.compile(reference.model, mode="default")(*reference.draw(9))
+print(dict(torch._dynamo.utils.counters["inductor"]))
+"""
+
+
+def test_what_was_compiled_ahead_is_found_by_the_process_that_is_measured(tmp_path: Path) -> None:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.getcwd(),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    }
+    said = []
+    for which in ("ahead", "then"):
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, which], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        said.append(done.stdout)
+    assert "fxgraph_cache_miss" in said[0]
+    assert "fxgraph_cache_hit" in said[1] and "fxgraph_cache_miss" not in said[1]
+
+
+def test_one_at_a_time_has_its_turn_and_may_take_it_twice(tmp_path: Path) -> None:
+    mine, other, said = DeviceLock(tmp_path / "turns"), DeviceLock(tmp_path / "turns"), list[str]()
+
+    def wait() -> None:
+        with other:
+            said.append("other")
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    with mine:
+        with mine:
+            waiting.start()
+        time.sleep(0.05)
+        said.append("mine")
+    waiting.join(10.0)
+    assert said == ["mine", "other"]
+    mine.close()
+    mine.close()
+    other.close()
+
+
+def test_who_ends_gives_up_its_turn(tmp_path: Path) -> None:
+    lock = DeviceLock(tmp_path / "turns")
+    held = (
+        "import sys; from pathlib import Path; from mtmc.evaluate.measure.device_lock import DeviceLock\n"
+        "DeviceLock(Path(sys.argv[1])).__enter__(); print('held', flush=True); input()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", held, str(tmp_path / "turns")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        process.kill()
+        with lock:
+            pass
+    lock.close()
+
+
+@pytest.mark.parametrize("baseline", ["eager", "compile:default"])
+def test_only_what_is_compiled_is_compiled_first(baseline: str) -> None:
+    from mtmc.evaluate.gpu import GpuEvaluator
+
+    asked: list[tuple[object, ...]] = []
+    worker = type("Worker", (), {"compile_first": lambda self, *given: asked.append(given)})()
+    evaluator = object.__new__(GpuEvaluator)
+    evaluator._all, evaluator._builds = [worker], lambda: None  # type: ignore[method-assign, list-item]
+    evaluator._compile_first("task", baseline)  # type: ignore[arg-type]
+    assert [given[:2] for given in asked] == ([] if baseline == "eager" else [("task", "default")])
