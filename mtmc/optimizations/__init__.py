@@ -8,6 +8,7 @@ from mtmc.action import Action
 from mtmc.optimizations.algebra import Algebra
 from mtmc.optimizations.cuda_graph import CudaGraph
 from mtmc.optimizations.descriptors import Descriptors
+from mtmc.optimizations.direct_launch import DirectLaunch
 from mtmc.optimizations.fuse import Fuse
 from mtmc.optimizations.kind import UNKNOWN_WEIGHT, Optimization
 from mtmc.optimizations.layout import Layout
@@ -43,6 +44,7 @@ KINDS: dict[str, Optimization] = {
         Descriptors(),
         Layout(),
         Algebra(),
+        DirectLaunch(),
         CudaGraph(),
         Stop(),
     )

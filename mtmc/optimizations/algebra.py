@@ -76,7 +76,7 @@ def _rewritten(version: Version, rules: str, found: Rewritten) -> Plan | None:
         return None
     covered = {name for stage in kept for name in stage.ops}
     new = [Stage((op.name,)) for op in found.graph.ops if op.name not in covered]
-    plan = Plan(tuple(in_order(found.graph, [*kept, *new])), old.cuda_graph, (*old.algebra, rules))
+    plan = replace(old, stages=tuple(in_order(found.graph, [*kept, *new])), algebra=(*old.algebra, rules))
     try:
         print_plan(version.task, found.graph, plan)
     except CoderError:

@@ -18,6 +18,7 @@ from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.builder import build
 from mtmc.rewrite.cuda_graph import GraphedForward
+from mtmc.rewrite.direct_launch import HELPER, launched_directly
 from mtmc.rewrite.exact_numbers import exact_numbers
 from mtmc.rewrite.folding import INDENT, LONGEST, folded
 from mtmc.rewrite.graph import Current, Graph, Op, Ref
@@ -93,7 +94,10 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
         elif stage.ops[0] in needed:
             printer.torch_call(stage)
     printer.finish()
-    printout = _assemble(task, [(stage, printed[stage].text) for stage in dict.fromkeys(like.values())], printer)
+    kernels = [(stage, printed[stage].text) for stage in dict.fromkeys(like.values())]
+    if plan.direct_launch:
+        kernels = [(stage, launched_directly(text)) for stage, text in kernels]
+    printout = _assemble(task, kernels, printer, HELPER if plan.direct_launch and kernels else "")
     regions = {stage: replace(printout.regions[first], name=stage.name) for stage, first in like.items()}
     return replace(printout, regions={**printout.regions, **regions})
 
@@ -112,7 +116,8 @@ def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[s
     return needed
 
 
-def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPrinter) -> Printout:
+def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPrinter, first: str = "") -> Printout:
+    """The file. first: what stands before the kernels."""
     title, promise = (
         f'"""{task.name}: a kernel version made by mtmc.',
         "Needs only torch and triton.",
@@ -133,11 +138,12 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
     kept = kept_lines(task.source, drop_model=True)
     lines += ["", *kept] if kept else []
     regions: dict[Stage, Region] = {}
+    lines += ["", "", *first.splitlines()] if first else []
     for stage, text in kernels:
         lines += ["", ""]
-        first = len(lines) + 1
+        start = len(lines) + 1
         lines += [part for line in text.splitlines() for part in folded(line)]
-        regions[stage] = Region(stage.name, first, len(lines))
+        regions[stage] = Region(stage.name, start, len(lines))
     for text in copies:
         lines += ["", "", *text.splitlines()]
     if printer.cuda_graph is not None:
@@ -147,8 +153,8 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
     for origin, line in printer.lines:
         lines.append(line)
         if origin is not None and origin.is_torch:
-            first = regions[origin].first_line if origin in regions else len(lines)
-            regions[origin] = Region(origin.name, first, len(lines))
+            start = regions[origin].first_line if origin in regions else len(lines)
+            regions[origin] = Region(origin.name, start, len(lines))
     return Printout("\n".join(lines) + "\n", regions)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 Function = ast.FunctionDef
@@ -18,7 +18,8 @@ MAKERS = frozenset(_MAKER_WORDS.split())
 
 @dataclass(frozen=True)
 class Structure:
-    """What stands at the top level of a file. paths: local name of an import -> its dotted path."""
+    """What stands at the top level of a file. paths: local name of an import -> its dotted path. kernel_names: by which
+    kernels are launched, those of objects that are made of a kernel (`name = Class(kernel)`) among them."""
 
     tree: ast.Module
     kernels: tuple[Function, ...]
@@ -37,7 +38,7 @@ class Structure:
             classes={node.name: node for node in tree.body if isinstance(node, ast.ClassDef)},
             functions={node.name: node for node in tree.body if isinstance(node, Function)},
             paths=import_paths(tree),
-            kernel_names=frozenset(each.name for each in found),
+            kernel_names=frozenset([*(each.name for each in found), *_wrapped(tree, found)]),
         )
 
     def named(self, name: str) -> ast.ClassDef | None:
@@ -77,6 +78,15 @@ def kernels(tree: ast.Module) -> tuple[Function, ...]:
     calls = [call for owner in jitted for call in ast.walk(owner) if isinstance(call, ast.Call)]
     helpers = {call.func.id for call in calls if isinstance(call.func, ast.Name) and call.func.id in names}
     return tuple(node for node in jitted if node.name not in helpers)
+
+
+def _wrapped(tree: ast.Module, found: Sequence[Function]) -> Iterator[str]:
+    """Names at the top level that are bound to a call with a kernel as its argument."""
+    names = {function.name for function in found}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            given = [each.id for each in node.value.args if isinstance(each, ast.Name)]
+            yield from _names(node.targets) if names & set(given) else ()
 
 
 def launched(node: ast.AST) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from mtmc.evaluate.measure.reference_state import Work
 from mtmc.evaluate.measure.timing_validation import SECOND_LOOK, profiler_check, runtime, timed, validate
 from mtmc.evaluate.measure.wire import Profiled
 from mtmc.hardware import HARDWARE
+from mtmc.outcome import Diagnosis
 
 H100 = HARDWARE["H100"]
 TABLE = OverheadTable(Overhead(((0, 0.15), (1 << 28, 0.15))), Overhead(((0, 0.5), (1 << 28, 0.5))), 0.06)
@@ -182,6 +184,25 @@ def test_the_overhead_is_that_of_undisturbed_calls():
     assert [ms for _, ms in table.ahead.points] == pytest.approx([0.15] * 2)
     assert table.flush_ms == pytest.approx(0.06)
     assert table.everywhere_ms == pytest.approx(0.03)
+
+
+def test_where_not_all_streams_can_be_held_back_the_second_look_is_like_the_first(caplog: pytest.LogCaptureFixture):
+    class Refusing(Disturbed):
+        def time(self, *given: Any, everywhere: bool = False) -> Samples:
+            if (given[4:] or (everywhere,))[0]:
+                raise Failed("crash", Diagnosis("check", "EvaluatorError", "the CUDA driver refused a call"))
+            return super().time(*given[:4])
+
+    table = calibration.run(Refusing(), HostBackend())  # type: ignore[arg-type]
+    assert table.everywhere_ms is None and "streams of their own may be refused" in caplog.text
+    asked: list[bool] = []
+
+    def take(budget: TimingBudget, everywhere: bool) -> Samples:
+        asked.append(everywhere)
+        return samples(0.2, 0.6)
+
+    timed(take, SECOND_LOOK, dataclasses.replace(TABLE, everywhere_ms=None))
+    assert asked == [False, False]
     least = 0.01 + 512 / 1e9  # of a model that returns one number
     assert [ms for _, ms in table.reveal.points] == pytest.approx([least] * 2)
     assert [ms for _, ms in table.loop.points] == pytest.approx([(size - 512) / 1e9 for size in (1 << 12, 1 << 20)])

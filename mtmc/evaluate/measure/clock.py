@@ -121,7 +121,8 @@ class OverheadTable:
     """ahead: of calls enqueued behind the gate. waiting: of calls whose host code runs after the gate has opened; medians,
     as are the runtimes of such calls.
     flush_ms: of writing the last piece of the inputs and flushing the cache while nothing else uses the device, by its own
-    events; late_ms: by the oracle's clock. everywhere_ms: how much longer it takes where all streams wait at the gate.
+    events; late_ms: by the oracle's clock. everywhere_ms: how much longer it takes where all streams wait at the
+    gate; None where they cannot be made to.
     reveal: of a call of some in a row that gives one number, by bytes of its inputs, which are copied. loop: what copying
     the outputs adds to that; loop_host_ms: of both, on the host alone."""
 
@@ -132,7 +133,7 @@ class OverheadTable:
     loop_host_ms: float = 0.0
     reveal: Overhead = Overhead(((0, 0.0), (1, 0.0)))
     late_ms: float = 0.0
-    everywhere_ms: float = 0.0
+    everywhere_ms: float | None = 0.0
 
     def of(self, ahead: bool) -> Overhead:
         """The one that holds for a call."""

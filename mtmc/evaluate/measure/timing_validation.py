@@ -93,7 +93,7 @@ def timed(time: Callable[[TimingBudget, bool], Samples], budget: TimingBudget, o
     A candidate that notices the second look gains nothing: the same bound holds for the calls of that one.
     """
     samples = time(budget, False)
-    return samples if doubt(samples, overheads) is None else time(SECOND_LOOK, True)
+    return samples if doubt(samples, overheads) is None else time(SECOND_LOOK, overheads.everywhere_ms is not None)
 
 
 def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
@@ -147,7 +147,7 @@ def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
 def _overhead_ms(samples: Samples, overheads: OverheadTable) -> float:
     """What the clock shows beyond the time of such calls."""
     known = overheads.of(samples.ahead).ms(samples.output_bytes, samples.outputs)
-    return known + (overheads.everywhere_ms if samples.ahead and samples.everywhere else 0.0)
+    return known + ((overheads.everywhere_ms or 0.0) if samples.ahead and samples.everywhere else 0.0)
 
 
 def validate(

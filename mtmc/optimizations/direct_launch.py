@@ -1,0 +1,61 @@
+"""direct_launch: launches go straight to the compiled kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from mtmc.action import Action, Region, make_action
+from mtmc.evaluate.estimates.host_time import launch_bound
+from mtmc.optimizations.kind import Optimization
+from mtmc.optimizations.move import Move
+from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
+
+PAGE = """\
+# direct_launch
+
+A launch with arguments of a kind that was there before goes straight to what was compiled for them.
+
+## What it does
+At each launch Triton finds out anew for what a kernel has to be compiled: types of arguments, whether addresses and
+numbers are multiples of 16, options, settings of the process. That takes the host most of the 40 us of a launch.
+Here each kernel is wrapped: the wrapper remembers what was compiled by the arguments' types, alignments and numbers,
+and launches it by `compiled[grid](*arguments)`. The kernels stay what they are.
+
+## When it pays
+Where `call_ms` is above `device_ms`: small batches, decoding, many short kernels. Unlike a CUDA graph it copies
+nothing, holds for every shape, and works while somebody else captures.
+
+## When it harms
+Nowhere much. Where the device is the limit nothing is gained, and the file is longer. Sizes that differ at each call
+are remembered one by one (256 kinds at most), and a new one takes the long way once.
+A task that is called under a CUDA graph (`CUDA_GRAPH = True`) gains nothing.
+"""
+
+
+class DirectLaunch(Optimization):
+    """Wrapped kernels."""
+
+    kind = "direct_launch"
+    page = PAGE
+    weight = 0.3
+
+    def legal(self, version: Version) -> Iterator[Move]:
+        """The one move, where kernels are launched one by one."""
+        plan = version.plan
+        if plan.direct_launch or version.task.cuda_graph:
+            return
+        kernels = [stage for stage in plan.stages if not stage.is_torch]
+        lines = [version.regions[stage] for stage in kernels if stage in version.regions]
+        if not lines:
+            return
+        region = Region.spanning("launches", lines)
+        action = make_action(self.kind, region, "launch the compiled kernels directly", launches=len(kernels))
+        yield Move(action, partial(replace, plan, direct_launch=True))
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Where the device waits for the host."""
+        metrics = observation.outcome.metrics
+        return 5.0 if launch_bound(metrics.get("device_ms"), metrics.get("call_ms")) else -3.0

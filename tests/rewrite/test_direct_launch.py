@@ -1,0 +1,152 @@
+"""Launches that go straight to compiled kernels: the text, and when a launch takes the short way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from mtmc.evaluate.lab import LabEvaluator, LabSettings
+from mtmc.hardware import hardware
+from mtmc.optimizations import KINDS, Version, legal_moves
+from mtmc.protocols import EvaluationRequest
+from mtmc.rewrite.direct_launch import CLASS, HELPER, launched_directly
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import plan_from_json, root_plan
+from mtmc.rewrite.source import print_plan
+from mtmc.task import Task, load_task
+
+
+class Compiled:
+    """As Triton's compiled kernel: launched over a grid of three numbers with all arguments in order."""
+
+    def __init__(self, loaded: bool = True) -> None:
+        self.module = object() if loaded else None
+        self.launches: list[tuple[Any, ...]] = []
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        assert len(grid) == 3
+        return lambda *given: self.launches.append((grid, *given))
+
+
+class Kernel:
+    """As Triton's jitted function; each launch gives another compiled kernel, so that who is asked shows."""
+
+    arg_names = ("x_ptr", "n", "WIDE", "BLOCK")
+
+    def __init__(self, loaded: bool = True) -> None:
+        self.loaded, self.made = loaded, list[Compiled]()
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        def launch(*given: Any, **options: Any) -> Compiled:
+            self.made.append(Compiled(self.loaded))
+            return self.made[-1]
+
+        return launch
+
+
+def wrapped(kernel: Any) -> Any:
+    names: dict[str, Any] = {"torch": torch}
+    exec(HELPER, names)
+    return names[CLASS](kernel)
+
+
+def test_what_is_alike_goes_straight_to_what_was_compiled() -> None:
+    kernel, x, y = Kernel(), torch.zeros(64), torch.ones(32)
+    launches = wrapped(kernel)
+    for given in (x, y, x):
+        launches[(given.numel() // 8,)](given, 64, WIDE=False, BLOCK=8, num_warps=4)
+    [compiled] = kernel.made
+    assert [(grid, bool(given is y), n, *rest) for grid, given, n, *rest in compiled.launches] == [
+        ((4, 1, 1), True, 64, False, 8),
+        ((8, 1, 1), False, 64, False, 8),
+    ]
+
+
+def test_descriptors_are_told_apart_by_what_they_are_compiled_for() -> None:
+    def descriptor(tensor: torch.Tensor, *block: int) -> Any:
+        return type("Descriptor", (), {"base": tensor, "block_shape": list(block), "__hash__": None})()
+
+    kernel = Kernel()
+    launches, one, half = wrapped(kernel), torch.zeros(64), torch.zeros(64).half()
+    for given in (descriptor(one, 8, 8), descriptor(one + 1, 8, 8), descriptor(one, 8, 16), descriptor(half, 8, 8)):
+        launches[(8,)](given, 64, WIDE=False, BLOCK=8)
+    assert [len(compiled.launches) for compiled in kernel.made] == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("given", "n", "options"),
+    [
+        (torch.zeros(64, dtype=torch.float16), 64, {}),
+        (torch.zeros(65)[1:], 64, {}),  # another alignment
+        (torch.zeros(64), 65, {}),
+        (torch.zeros(64), 64, {"BLOCK": 16}),
+        (torch.zeros(64), 64, {"WIDE": True}),
+        (torch.zeros(64), 64, {"num_warps": 8}),
+    ],
+)
+def test_what_another_kernel_is_compiled_for_takes_the_long_way(given: Any, n: int, options: dict[str, Any]) -> None:
+    kernel = Kernel()
+    launches, usual = wrapped(kernel), {"WIDE": False, "BLOCK": 8, "num_warps": 4}
+    launches[(8,)](torch.zeros(64), 64, **usual)
+    launches[(8,)](given, n, **{**usual, **options})
+    assert len(kernel.made) == 2 and not kernel.made[0].launches
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [Kernel(loaded=False), type("Interpreted", (Kernel,), {"__getitem__": lambda *_: lambda *_, **__: None})()],
+)
+def test_where_nothing_was_loaded_each_launch_takes_the_long_way(kernel: Any) -> None:
+    """In the interpreter, and where a version is compiled without a GPU."""
+    launches = wrapped(kernel)
+    for _ in range(3):
+        launches[(8,)](torch.zeros(64), 64, WIDE=False, BLOCK=8)
+    assert not launches.known
+
+
+def test_no_more_kinds_are_remembered_than_fit() -> None:
+    launches = wrapped(Kernel())
+    for n in range(launches.MOST + 10):
+        launches[(8,)](torch.zeros(64), n, WIDE=False, BLOCK=8)
+    assert len(launches.known) == 10
+
+
+def version_of(task: Task) -> Version:
+    """All ops in kernels, as far as there are templates."""
+    plan, gpu = root_plan(export_graph(task)), hardware("H100")
+    while True:
+        version = Version.of(task, plan, gpu)
+        children = [move.child for move in legal_moves(version) if move.action.kind in ("lower", "fuse")]
+        if not children or children[0] is None:
+            return version
+        plan = children[0]
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[LabEvaluator]:
+    with LabSettings(workers=1).open() as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("name", ["softmax_gelu", "layernorm", "linear_gelu"])
+def test_versions_of_tasks_are_right_and_cost_the_device_the_same(lab: LabEvaluator, name: str) -> None:
+    version = version_of(load_task(name))
+    plan = version.plan
+    [move] = KINDS["direct_launch"].legal(version)
+    child = move.child
+    assert child is not None and child == replace(plan, direct_launch=True) == plan_from_json(child.to_json())
+    assert not list(KINDS["direct_launch"].legal(replace(version, plan=child)))
+    before, after = (print_plan(version.task, version.graph, each).source for each in (plan, child))
+    assert CLASS not in before and after.count(f"= {CLASS}(") >= 1
+    outcomes = lab.evaluate([EvaluationRequest(version.task, text, 0, "screen") for text in (before, after)])
+    assert [outcome.status for outcome in outcomes] == ["ok", "ok"], outcomes
+    assert outcomes[0].runtime_ms == outcomes[1].runtime_ms
+    assert outcomes[0].metrics["kernels"] == outcomes[1].metrics["kernels"]
+
+
+def test_a_text_without_launches_stays_as_it_is() -> None:
+    assert launched_directly("def launch_x(x):\n    return x\n") == "def launch_x(x):\n    return x\n"
