@@ -54,7 +54,7 @@ BASELINES: Mapping[str, str] = {
 MOST_SPARES, SPARE_MIB = 6, 12288
 """Processes for candidates that wait on each GPU: at most so many, and one for so much of its memory (a CUDA context
 takes half a GiB). Making one takes about half a second, so several are in the making while one is at work."""
-COMPILERS = 8
+COMPILERS = 4
 """Processes that compile for one baseline, at most."""
 COMPILE_S = 900.0
 """Seconds that a baseline may take to compile and to be timed."""
