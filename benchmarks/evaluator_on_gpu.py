@@ -65,7 +65,26 @@ print("python best.py:", best, flush=True)
 sys.exit(code or best)
 """
 
+_MENDED = (
+    "norm_of_all",
+    "normalized_lookup",
+    "ragged_offsets",
+    "sequential_modules",
+    "side_stream",
+    "side_stream_kernel",
+    "whole_call_on_a_stream",
+    "e84_leaves_a_stream_behind",
+    "e86_spins_and_writes_late",
+    "e124_works_ahead_behind_the_gate",
+    "e125_works_in_the_first_call_of_a_row",
+)
+"""What the clock judged wrongly on an H100 once, and attacks that such a clock could reward."""
+
 PARTS = (
+    Part("mended", (*_TABLE, "{out}", "--only", *_MENDED), 120, "0 attacks rewarded, all honest candidates accepted"),
+    Part(
+        "launch_cost", ("benchmarks/launch_cost.py", "--out", "{out}"), 40, "a direct launch costs a third of another"
+    ),
     Part(
         "exploits",
         (*_TABLE, "{out}", "--known", "results/exploits.json"),
@@ -104,6 +123,26 @@ PARTS = (
         (*_ZOO, "--dtype", "bf16", "--only", "GatedMLP", "TransformerEncoder", "Gemma2", "Swin", "--out", "{out}.md"),
         240,
         "results right, drop-ins right",
+    ),
+    Part(
+        "blocks",
+        (
+            "-m",
+            "mtmc",
+            "bench",
+            "suite=blocks",
+            "every=8",
+            "policy=heuristic",
+            "budget=16",
+            "batch=4",
+            "evaluator=gpu",
+            "evaluator.reuse=16",
+            "jobs=4",
+            "problem_minutes=5",
+            "out={out}",
+        ),
+        900,
+        "no block behind the better mode of torch.compile",
     ),
     Part("naive", (*_TABLE, "{exploits}", "--naive", "--minutes", "4"), 260, "every attack fools the naive evaluator"),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib.util
 import json
 import logging
 import math
@@ -788,8 +789,7 @@ def test_parts_that_ended_are_not_run_again_and_what_was_cut_off_is(
 def test_each_part_for_the_gpu_is_a_command_that_there_is() -> None:
     for part in evaluator_on_gpu.PARTS:
         files = [word for word in part.words if word.endswith(".py")]
-        modules = (
-            [part.words[1].replace(".", "/") + ".py"] if part.words[0] == "-m" and part.words[1] != "pytest" else []
-        )
-        assert files or modules or part.words[0] == "-c", part
-        assert all((evaluator_on_gpu.ROOT / name).exists() for name in [*files, *modules]), part
+        module = part.words[1] if part.words[0] == "-m" and part.words[1] != "pytest" else ""
+        assert files or module or part.words[0] == "-c", part
+        assert all((evaluator_on_gpu.ROOT / name).exists() for name in files), part
+        assert not module or importlib.util.find_spec(module) is not None, part
