@@ -3,7 +3,8 @@
 A number known at several variants is looked for, in this order, among: the dimensions of the tensors at hand, constants,
 numbers kept on the module, products and quotients of these. The first expression that is right at every exported variant
 is taken; where none is, what a symbolic export says of the number (`mtmc.rewrite.exact_numbers`); where that says nothing
-either, a dimension and a constant more; else the number cannot be written for other shapes and the caller is told so.
+either, a dimension and a constant more, or a constant times a simple function of one; else the number cannot be written
+for other shapes and the caller is told so.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class Scope:
         for expression in self.functions_of_sizes(values):
             return expression
         exact = self.exact(values) if self.exact is not None else None
+        exact = exact if exact is not None else next(self._scaled(values), None)
         if exact is None:
             raise NoExpression(f"no expression for the number {values}")
         return exact
@@ -98,6 +100,30 @@ class Scope:
             for pattern, function in _FUNCTIONS:
                 if all(math.isclose(function(size), value) for size, value in zip(sizes, values, strict=True)):
                     yield pattern.format(expression)
+
+    def _scaled(self, values: Sequence[float]) -> Iterator[str]:
+        """A constant times a simple function of a size: the rate of sinusoids by their number, a scale by a root.
+
+        One constant has to give all values, of which there are at least three: fewer prove nothing.
+        """
+        if len(set(values)) < _SCALED_FROM:
+            return
+        for expression, sizes in [*self._candidates(), *self._quotients(), *self._fewer()]:
+            if not all(size > 0 for size in sizes):
+                continue
+            for pattern, function in _FUNCTIONS:
+                factors = [value / function(size) for value, size in zip(values, sizes, strict=True)]
+                if all(math.isclose(factor, factors[0], rel_tol=1e-12) for factor in factors):
+                    nearest = min(factors, key=lambda factor: _errors(factor, function, sizes, values))
+                    scaled = (
+                        pattern.replace("1.0 /", f"{nearest!r} /") if "/" in pattern else f"{nearest!r} * {pattern}"
+                    )
+                    yield scaled.format(expression)
+
+    def _fewer(self) -> Iterator[tuple[str, Size]]:
+        """One less than a dimension or its half: the steps between so many points."""
+        for text, size in [*self._candidates(), *self._quotients()]:
+            yield f"{text} - 1", tuple(value - 1 for value in size)
 
     def _candidates(self) -> Iterator[tuple[str, Size]]:
         for name, tensor in self.tensors:
@@ -177,7 +203,13 @@ def _whole(values: tuple[float, ...]) -> bool:
     return all(isinstance(value, int) for value in values)
 
 
-_FUNCTIONS = (
+def _errors(factor: float, function: Callable[[int], float], sizes: Size, values: Sequence[float]) -> float:
+    """How far a constant times a function of sizes is from some values."""
+    return sum(abs(factor * function(size) - value) for size, value in zip(sizes, values, strict=True))
+
+
+_SCALED_FROM = 3
+_FUNCTIONS: tuple[tuple[str, Callable[[int], float]], ...] = (
     ("({0}) ** 0.5", lambda size: size**0.5),
     ("({0}) ** -0.5", lambda size: size**-0.5 if size else math.inf),
     ("1.0 / ({0})", lambda size: 1.0 / size if size else math.inf),

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from mtmc.rewrite.graph import Tensor, Varying
@@ -61,6 +63,27 @@ def test_scalars_that_follow_from_sizes() -> None:
     assert SCOPE.number(Varying((0.25, 0.5, 0.125))) == "self.scale"
     assert SCOPE.number(Varying((64**-0.5, 8**-0.5, 5**-0.5))) == "(x.shape[0]) ** -0.5"
     assert SCOPE.number(Varying((32**0.5, 12**0.5, 7**0.5))) == "(x.shape[1]) ** 0.5"
+
+
+def test_a_constant_times_a_function_of_a_size_comes_last() -> None:
+    rate = -9.210340371976184
+    halves = Scope((("x", Tensor(((64, 8, 10), (32, 12, 7)), "float32", True)),), {"self.width": (64, 8, 10)})
+    for values, text in {
+        tuple(rate / size for size in (64, 8, 10)): f"{rate} / (x.shape[0])",
+        tuple(rate / (size // 2 - 1) for size in (64, 8, 10)): f"{rate} / (x.shape[0] // 2 - 1)",
+        tuple(0.3 * size**0.5 for size in (32, 12, 7)): "0.3 * (x.shape[1]) ** 0.5",
+    }.items():
+        found = halves.number(Varying(values))
+        assert found == text
+        for at, value in enumerate(values):
+            x = SimpleNamespace(shape=[(64, 8, 10)[at], (32, 12, 7)[at]])
+            assert eval(found, {"x": x}) == pytest.approx(value, rel=1e-15)
+
+
+def test_two_values_are_no_evidence_of_a_constant() -> None:
+    two = Scope((("x", Tensor(((64, 8), (32, 12)), "float32", True)),))
+    with pytest.raises(NoExpression):
+        two.number(Varying((0.7 / 64, 0.7 / 8)))
 
 
 def test_what_cannot_be_expressed_is_said() -> None:
