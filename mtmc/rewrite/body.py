@@ -84,8 +84,9 @@ class Node:
     convolution; its operation is "max", "sum", "mean", "weighted sum", "convolution" or "transposed convolution"), "scan"
     (its operation is "cumsum" or "cumprod") or "index" (elements of its operands at other places; its operation is what
     that is called: "flip", "join", "slice").
-    operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "prod", "max", "min", "argmax",
-    "argmin" or "deviations": the sum of squared distances to the mean, which is its second operand.
+    operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "prod", "amax", "amin", "argmax",
+    "argmin", "max" (an amax that may pass over NaN) or "deviations": the sum of squared distances to the mean, which is
+    its second operand.
     operands: names of nodes or of values from outside, and numbers.
     shape: logical shape of the result (of a reduction: with the reduced dimensions removed, or 1 if keepdim).
     dims: of the operand's shape that are reduced, scanned, flipped or joined. flops: per element of the result (map) or

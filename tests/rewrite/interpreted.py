@@ -4,8 +4,9 @@ Interpretation is chosen when triton is imported, so this needs a process of its
 list of {"name", "source", "ways"} from standard input, where each way is a list of action kinds to apply greedily
 ("lower", "fuse", ...: every legal action of that kind, first to last, until none is left) or of exact sentences'
 beginnings. A case with "whole" must be lowered whole, others in part; one with a "candidate" instead of ways is only
-compared with its reference. Writes {name: null or what
-went wrong}. The first way is compared at all small shapes, each further one at the even and some odd ones.
+compared with its reference. One with "same" is compared element by element, NaN and signs of zeros included, instead of
+as a whole with float64. Writes {name: null or what went
+wrong}. The first way is compared at all small shapes, each further one at the even and some odd ones.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
             odd = [task.held_out[len(tried) % len(task.held_out)]] if tried else task.held_out
             tried.add(plan.to_json())
             source = print_plan(task, graph_of(export_graph(task), plan), plan).source
-            problem = differences(task, source, (task.small, *odd), folder)
+            compared = elements if case.get("same") else differences
+            problem = compared(task, source, (task.small, *odd), folder)
             if problem:
                 return f"{way}: {problem}"
     except MtmcError as error:
@@ -113,6 +115,25 @@ def differences(task: Task, source: str, variants: Iterable[Variant], folder: Pa
             own = float((b.double() - c.double()).norm() / (c.double().norm() + 1e-30))
             if not error <= max(TOLERANCE, 4 * own):
                 return f"{variant.label}: output {index} is off by {error:.2e}"
+    return None
+
+
+def elements(task: Task, source: str, variants: Iterable[Variant], folder: Path) -> str | None:
+    """What differs from the reference, element by element: NaN and signs of zeros too."""
+    for variant in variants:
+        reference = load(apply_constants(task.source, variant.constants), folder)
+        candidate = load(candidate_text(source, variant.constants), folder)
+        torch.manual_seed(1)
+        inputs = getattr(reference, variant.inputs)()
+        model, version = reference.Model(), candidate.ModelNew()
+        found, wanted = after_calls(version, inputs, 1), after_calls(model, inputs, 1)
+        for index, (a, b) in enumerate(zip(found, wanted, strict=True)):
+            try:
+                torch.testing.assert_close(a, b, equal_nan=True)
+                zeros = b == 0
+                assert torch.equal(a.signbit() & zeros, b.signbit() & zeros), "other signs of zeros"
+            except AssertionError as error:
+                return f"{variant.label}: output {index}: {' '.join(str(error).split())[:300]}"
     return None
 
 

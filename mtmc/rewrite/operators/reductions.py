@@ -45,7 +45,7 @@ def _reduction(operation: str, dim_at: int = 1) -> Expand:
         if dtype == "bool":  # the largest or smallest of masks
             _of_masks(builder, op, operation, dims, keepdim)
             return
-        kind = kind_of(builder.graph.values[x].dtype if operation in ("max", "min") else dtype)
+        kind = kind_of(builder.graph.values[x].dtype if operation in ("amax", "amin") else dtype)
         operand = _wide(builder, x, kind)
         if kind == "float" and operation != "mean":
             builder.reduce(operation, operand, dims, keepdim, name=op.outputs[0])
@@ -62,12 +62,13 @@ def _reduction(operation: str, dim_at: int = 1) -> Expand:
 def _of_masks(builder: Builder, op: Op, operation: str, dims: tuple[int, ...], keepdim: bool) -> None:
     mask = typed(builder, tensor(op), "bool")
     each = builder.map("tl.where({0}, 1.0, 0.0)", mask, hint="each")
+    operation = "max" if operation == "amax" else operation  # there is no NaN to look for
     found = builder.reduce(operation, each, dims, keepdim, hint="found")
     builder.map("{0} > 0.0", found, compute="bool", name=op.outputs[0])
 
 
 def _logical(operation: str) -> Expand:
-    """Whether any ("max") or all ("min") values differ from 0."""
+    """Whether any ("amax") or all ("amin") values differ from 0."""
 
     def expand(builder: Builder, op: Op) -> None:
         dims = dims_of(builder.shape(tensor(op)), argument(op, 1, "dim"))
@@ -97,9 +98,9 @@ def _extreme(which: str) -> Expand:
         kind = kind_of(dtype)
         operand = _wide(builder, x, kind)
         if kind == "float":
-            builder.reduce(which, operand, dims, keepdim, name=op.outputs[0])
+            builder.reduce(f"a{which}", operand, dims, keepdim, name=op.outputs[0])
         else:
-            _finish(builder, builder.reduce(which, operand, dims, keepdim, hint=which), dtype, op.outputs[0])
+            _finish(builder, builder.reduce(f"a{which}", operand, dims, keepdim, hint=which), dtype, op.outputs[0])
         builder.reduce(f"arg{which}", operand, dims, keepdim, name=op.outputs[1])
 
     return expand
@@ -112,14 +113,14 @@ REDUCTIONS: dict[str, Expand] = {
     "aten.prod.dim_int": _reduction("prod"),
     "aten.mean.default": _reduction("mean", 9),
     "aten.mean.dim": _reduction("mean"),
-    "aten.amax.default": _reduction("max"),
-    "aten.amin.default": _reduction("min"),
-    "aten.max.default": _reduction("max", 9),
-    "aten.min.default": _reduction("min", 9),
+    "aten.amax.default": _reduction("amax"),
+    "aten.amin.default": _reduction("amin"),
+    "aten.max.default": _reduction("amax", 9),
+    "aten.min.default": _reduction("amin", 9),
     "aten.argmax.default": _place("argmax"),
     "aten.argmin.default": _place("argmin"),
     "aten.max.dim": _extreme("max"),
     "aten.min.dim": _extreme("min"),
-    **{f"aten.any.{kind}": _logical("max") for kind in ("default", "dim", "dims")},
-    **{f"aten.all.{kind}": _logical("min") for kind in ("default", "dim", "dims")},
+    **{f"aten.any.{kind}": _logical("amax") for kind in ("default", "dim", "dims")},
+    **{f"aten.all.{kind}": _logical("amin") for kind in ("default", "dim", "dims")},
 }

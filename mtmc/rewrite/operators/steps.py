@@ -75,7 +75,7 @@ def norm_of(builder: Builder, x: str, order: float, dims: tuple[int, ...], keepd
         return builder.map("tl.sqrt({0})", total, name=name, hint="norm")
     sizes = builder.map("tl.abs({0})", x, hint="abs")
     if order in (1, math.inf, -math.inf):
-        operation = "sum" if order == 1 else "max" if order > 0 else "min"
+        operation = "sum" if order == 1 else "amax" if order > 0 else "amin"
         return builder.reduce(operation, sizes, dims, keepdim, name=name, hint="norm")
     if order == 0:
         counted = builder.map("tl.where({0} == 0.0, 0.0, 1.0)", x, hint="counted")

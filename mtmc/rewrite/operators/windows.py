@@ -71,7 +71,7 @@ def _adaptive(rank: int, average: bool) -> Expand:
             if average:
                 mean_of(builder, x, dims, True, op.outputs[0])
             else:
-                builder.reduce("max", x, dims, True, name=op.outputs[0])
+                builder.reduce("amax", x, dims, True, name=op.outputs[0])
             return
         zeros, ones = _sizes(builder, 0, rank), _sizes(builder, 1, rank)
         pairs = [list(zip(i, o, strict=True)) for i, o in zip(shape[-rank:], out[-rank:], strict=True)]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from mtmc.rewrite.body import Body, Index, Node, NotCovered, Number, maps_into
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
 
-REDUCTIONS = ("sum", "max", "min")
+REDUCTIONS = ("sum", "max", "amax", "amin")
 """Reductions over the product's columns that can be kept up while the product is made."""
 
 MAX_BATCH_DIMS = 2

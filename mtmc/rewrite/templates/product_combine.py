@@ -7,7 +7,7 @@ from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables
 from mtmc.rewrite.templates.product_kernel import ProductKernel, preset_sizes
 from mtmc.rewrite.templates.product_programs import INSIDE_TILE
-from mtmc.rewrite.templates.row_passes import IDENTITY
+from mtmc.rewrite.templates.row_extremes import IDENTITY, reduced
 from mtmc.rewrite.templates.writer import Writer
 
 
@@ -79,7 +79,7 @@ def combine_n(kernel: ProductKernel) -> Writer:
     for node in kernel.reductions:
         address = f"{node.name}_parts + rows * SPLIT + shares"
         writer.line(f"{node.name}_share = tl.load({address}, mask=row_mask, other={IDENTITY[node.operation]})")
-        writer.line(f"{node.name} = tl.{node.operation}({node.name}_share, axis=1, keep_dims=True)")
+        reduced(writer, node.operation, f"{node.name}_share", node.name, floats=True)
         variables[node.name] = node.name
     kernel.after(kernel.narrow_maps(), (Group("rows", every_row, "row_mask"),), variables, writer)
     for value in kernel.body.stores:

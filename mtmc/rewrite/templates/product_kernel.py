@@ -11,15 +11,9 @@ from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpose, triangle
 from mtmc.rewrite.templates.product_programs import described, own_slices, own_tiles, store_part
-from mtmc.rewrite.templates.row_passes import IDENTITY
+from mtmc.rewrite.templates.row_extremes import IDENTITY, combined, reduced
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.writer import Writer
-
-_COMBINE = {
-    "sum": "{0} + tl.sum({1}, axis=1, keep_dims=True)",
-    "max": "tl.maximum({0}, tl.max({1}, axis=1, keep_dims=True))",
-    "min": "tl.minimum({0}, tl.min({1}, axis=1, keep_dims=True))",
-}
 
 
 class ProductKernel:
@@ -311,7 +305,8 @@ class ProductKernel:
         self.after([n for n in found.after if n.name not in self.narrow], self.groups(), self.variables, writer)
         for node in self.reductions:
             guarded = f"tl.where(col_mask, {self.variables[node.reads()[0]]}, {IDENTITY[node.operation]})"
-            writer.line(f"{node.name} = " + _COMBINE[node.operation].format(node.name, guarded))
+            reduced(writer, node.operation, guarded, f"{node.name}_block", floats=True)
+            writer.line(f"{node.name} = {combined(node.operation, node.name, f'{node.name}_block')}")
         writer.level -= 1
         offset = f"batch * {self.n_m} + rows" if found.batch else "rows"
         if self.split_n > 1:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import row_online
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.row_extremes import combined, first_place
 from mtmc.rewrite.templates.row_kernel import RowKernel
-from mtmc.rewrite.templates.row_passes import accumulator, first_place, put_together, together
+from mtmc.rewrite.templates.row_passes import accumulator, put_together, together
 from mtmc.rewrite.templates.writer import Writer
 
 BEYOND = "2147483647"
@@ -63,7 +64,7 @@ def _shares(kernel: RowKernel, writer: Writer) -> Variables:
     if cols:
         writer.line(f"widths = tl.minimum(tl.maximum({cols} - shares * CHUNK, 0), CHUNK)")
     for node in kernel.reductions:
-        name, which = node.name, node.operation.removeprefix("arg")
+        name = node.name
         neutral, _ = accumulator(kernel.body, node)
         address = f"{name}_parts + rows * SPLIT + shares"
         writer.line(f"{name}_share = tl.load({address}, mask=row_mask, other={neutral})")
@@ -71,13 +72,13 @@ def _shares(kernel: RowKernel, writer: Writer) -> Variables:
             centres = f"{name}_centres + rows * SPLIT + shares"
             writer.line(f"{name}_means = tl.load({centres}, mask=row_mask, other=0.0)")
             put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols)
-        elif which != node.operation:
+        elif node.operation.startswith("arg"):
             address = f"{name}_places + rows * SPLIT + shares"
             writer.line(f"{name}_place = tl.load({address}, mask=row_mask, other=0)")
-            first_place(writer, name, which, f"{name}_share", f"{name}_place", BEYOND)
+            first_place(writer, node, f"{name}_share", f"{name}_place", BEYOND)
         elif name in kernel.layout.online:
             top = next(top for top in kernel.reductions if top.name == kernel.layout.online[name])
-            writer.line(f"{top.name}_share = tl.maximum({top.name}_share, {row_online.LOWEST})")
+            writer.line(f"{top.name}_share = {combined(top.operation, f'{top.name}_share', row_online.LOWEST)}")
             row_online.put_together(writer, top, node, f"{top.name}_share", f"{name}_share")
             row_online.restore(writer, top, node)
         else:

@@ -11,6 +11,7 @@ log-softmax, a logsumexp and a cross entropy need of a row before they can write
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, Node
+from mtmc.rewrite.templates.row_extremes import combined, reduced
 from mtmc.rewrite.templates.writer import Writer
 
 LOWEST = "-3.4028234663852886e38"
@@ -32,7 +33,7 @@ def top_of_exponentials(body: Body, node: Node) -> str | None:
     found = body.node(top) if isinstance(top, str) else None
     while found is not None and found.kind == "view":
         found = body.node(found.reads()[0])
-    if found is None or found.kind != "reduce" or found.operation != "max":
+    if found is None or found.kind != "reduce" or found.operation not in ("max", "amax"):
         return None
     return found.name if found.operands[0] == x and found.dims == node.dims else None
 
@@ -50,12 +51,12 @@ def accumulate(writer: Writer, top: Node, total: Node, value: str) -> None:
     writer.line(f'{new} = tl.where(mask, {value}, float("-inf"))')
     writer.line(f"{each} = tl.exp(-tl.abs({new} - {old}))")
     writer.line(f"{acc} = tl.where({new} > {old}, {acc} * {each} + 1.0, {acc} + {each})")
-    writer.line(f"{old} = tl.maximum({old}, {new})")
+    writer.line(f"{old} = {combined(top.operation, old, new)}")
 
 
 def put_together(writer: Writer, top: Node, total: Node, tops: str, totals: str) -> None:
     """Write how lanes, or shares of a row, become one. tops, totals: variables [rows, parts]."""
-    writer.line(f"{top.name} = tl.max({tops}, axis=1, keep_dims=True)")
+    reduced(writer, top.operation, tops, top.name, floats=True)
     writer.line(f"{total.name} = tl.sum({totals} * tl.exp({tops} - {top.name}), axis=1, keep_dims=True)")
 
 

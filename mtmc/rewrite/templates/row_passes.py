@@ -15,32 +15,14 @@ from dataclasses import dataclass
 from mtmc.rewrite.body import Body, Node, Trailing
 from mtmc.rewrite.space import Group, bare
 from mtmc.rewrite.templates.pointwise import Variables, load_once
+from mtmc.rewrite.templates.row_extremes import PLACES, accumulator, combined, first_place, reduced
 from mtmc.rewrite.templates.writer import Writer
-
-IDENTITY = {"sum": "0.0", "max": 'float("-inf")', "min": 'float("inf")', "deviations": "0.0", "prod": "1.0"}
-"""What a reduction starts from, and what stands for elements outside the bounds."""
-_IDENTITY_OF_WHOLE = {"sum": "0", "max": "-9223372036854775808", "min": "9223372036854775807", "prod": "1"}
-
-_COMBINE = {
-    "sum": "{0} + {1}",
-    "max": "tl.maximum({0}, {1})",
-    "min": "tl.minimum({0}, {1})",
-    "prod": "{0} * {1}",
-}
-
-
-def accumulator(body: Body, node: Node) -> tuple[str, str]:
-    """What a reduction starts from, and Triton's name of the dtype that it computes in."""
-    operand = body.node(node.reads()[0])
-    if operand is not None and operand.compute == "int":
-        return _IDENTITY_OF_WHOLE[node.operation.removeprefix("arg")], "tl.int64"
-    return IDENTITY[node.operation.removeprefix("arg")], "tl.float32"
 
 
 def together(writer: Writer, node: Node, values: str, count: str) -> None:
     """All values [rows, count] of a reduction as one: `{name}`."""
     if node.operation != "prod":
-        writer.line(f"{node.name} = tl.{node.operation}({values}, axis=1, keep_dims=True)")
+        reduced(writer, node.operation, values, node.name, accumulator(writer.body, node)[1] == "tl.float32")
         return
     zero = accumulator(writer.body, node)[0].replace("1", "0")
     writer.line(f"{node.name}_run = tl.cumprod({values}, axis=1)  # the last of them is the product of all")
@@ -88,15 +70,15 @@ class Pass:
 
 def whole(writer: Writer, node: Node, value: str, variables: Variables, cols: str) -> None:
     """Reduce rows that are held in registers."""
-    name, which = node.name, node.operation.removeprefix("arg")
+    name = node.name
     guarded = f"tl.where(mask, {value}, {accumulator(writer.body, node)[0]})"
     if node.operation == "deviations":
         mean = variables[node.reads()[1]]
         writer.line(f"{name}_apart = tl.where(mask, {value} - {mean}, 0.0)")
         writer.line(f"{name} = tl.sum({name}_apart * {name}_apart, axis=1, keep_dims=True)")
-    elif which != node.operation:
-        writer.line(f"{name}_all = {guarded}")
-        first_place(writer, name, which, f"{name}_all", "cols", cols)
+    elif node.operation in PLACES:
+        writer.line(f"{name}_each = {guarded}")
+        first_place(writer, node, f"{name}_each", "cols", cols)
     else:
         together(writer, node, guarded, "BLOCK_COLS")
     variables[name] = name
@@ -114,7 +96,7 @@ def start(writer: Writer, node: Node) -> None:
 
 def accumulate(writer: Writer, node: Node, value: str, loop: Pass) -> None:
     """Write what a reduction does with one piece of the rows."""
-    name, operation = node.name, node.operation.removeprefix("arg")
+    name = node.name
     guarded = f"tl.where(mask, {value}, {accumulator(writer.body, node)[0]})"
     if node.operation == "deviations":
         done = "start" if loop.first == "0" else f"(start - {loop.first})"
@@ -124,12 +106,14 @@ def accumulate(writer: Writer, node: Node, value: str, loop: Pass) -> None:
         writer.line(f"{name}_mean += {name}_apart * (1.0 / ({done} // BLOCK_COLS + 1))")
         writer.line(f"{name}_acc += {name}_apart * ({name}_new - {name}_mean)")
     elif node.operation.startswith("arg"):
-        better = ">" if node.operation == "argmax" else "<"
+        better = f"{name}_new {'>' if node.operation == 'argmax' else '<'} {name}_acc"
+        if accumulator(writer.body, node)[1] == "tl.float32":  # the first NaN is beaten by none
+            better = f"({better}) | (({name}_new != {name}_new) & ({name}_acc == {name}_acc))"
         writer.line(f"{name}_new = {guarded}")
-        writer.line(f"{name}_at = tl.where({name}_new {better} {name}_acc, cols, {name}_at)")
-        writer.line(f"{name}_acc = " + _COMBINE[operation].format(f"{name}_acc", f"{name}_new"))
+        writer.line(f"{name}_at = tl.where({better}, cols, {name}_at)")
+        writer.line(f"{name}_acc = " + combined(node.operation, f"{name}_acc", f"{name}_new"))
     else:
-        writer.line(f"{name}_acc = " + _COMBINE[operation].format(f"{name}_acc", guarded))
+        writer.line(f"{name}_acc = " + combined(node.operation, f"{name}_acc", guarded))
 
 
 def finish(writer: Writer, node: Node, loop: Pass) -> None:
@@ -140,19 +124,9 @@ def finish(writer: Writer, node: Node, loop: Pass) -> None:
         writer.line(f"{name}_seen = tl.cdiv({loop.width} - tl.arange(0, BLOCK_COLS)[None, :], BLOCK_COLS)")
         put_together(writer, name, f"{name}_mean", f"{name}_acc", f"{name}_seen", loop.width)
     elif node.operation.startswith("arg"):
-        first_place(writer, name, node.operation.removeprefix("arg"), f"{name}_acc", f"{name}_at", loop.last)
+        first_place(writer, node, f"{name}_acc", f"{name}_at", loop.last)
     else:
         together(writer, node, f"{name}_acc", "BLOCK_COLS")
-
-
-def first_place(writer: Writer, name: str, which: str, values: str, places: str, beyond: str) -> None:
-    """The place of the largest ("max") or smallest ("min") of some values, which is left in `{name}_top`.
-
-    values, places: variables [rows, parts]. beyond: larger than any place.
-    """
-    writer.line(f"{name}_top = tl.{which}({values}, axis=1, keep_dims=True)")
-    writer.comment("the first of equals")
-    writer.line(f"{name} = tl.min(tl.where({values} == {name}_top, {places}, {beyond}), axis=1, keep_dims=True)")
 
 
 def put_together(writer: Writer, name: str, means: str, deviations: str, counts: str, total: str) -> None:

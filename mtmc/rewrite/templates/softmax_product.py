@@ -151,9 +151,9 @@ def _softmax(body: Body, weights: str, axis: int) -> tuple[str, list[str]]:
     if exps.operation != "tl.exp({0})" or shifted.operation != "{0} - {1}" or len(shifted.reads()) != 2:
         raise NotCovered("weights that are no softmax")
     logits, top = shifted.reads()[0], _known(body, shifted.reads()[1])
-    of_row = [(total, "sum", exps.name), (top, "max", logits)]
-    if any((node.kind, node.operation, node.reads(), node.dims) != ("reduce", operation, (read,), (axis,))
-           for node, operation, read in of_row):  # fmt: skip
+    of_row = [(total, ("sum",), exps.name), (top, ("max", "amax"), logits)]
+    if any((node.kind, node.reads(), node.dims) != ("reduce", (read,), (axis,)) or node.operation not in operations
+           for node, operations, read in of_row):  # fmt: skip
         raise NotCovered("weights that are no softmax over the columns")
     return logits, [*names, weights, exps.name, total.name, shifted.name, top.name]
 

@@ -212,7 +212,7 @@ class _Kernel:
         name, operation = found.node.name, found.node.operation
         if operation == "max":
             guarded = f"tl.where({inside}, {value}, {self._neutral()})" if self.checked else value
-            writer.line(f"{name} = tl.maximum({name}, {guarded})")
+            writer.line(f"{name} = tl.maximum({name}, {guarded}, propagate_nan=tl.PropagateNan.ALL)")
         elif operation == "weighted sum":
             weight = found.node.reads()[1]
             writer.contiguous.add(weight)
