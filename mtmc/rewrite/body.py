@@ -82,20 +82,22 @@ class Node:
 
     name: its variable. kind: "map", "reduce", "dot", "view" (the same elements under another shape), "window" (pooling or
     convolution; its operation is "max", "sum", "mean", "weighted sum", "convolution" or "transposed convolution"), "scan"
-    (its operation is "cumsum" or "cumprod") or "index" (elements of its operands at other places; its operation is what
-    that is called: "flip", "join", "slice").
+    (its operation is "cumsum" or "cumprod"), "index" (elements of its operands at other places; its operation is what
+    that is called: "flip", "join", "slice") or "order" (the elements along a dimension in their order, all or the first
+    few; its operation is "values" or "places", where they stood).
     operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "prod", "amax", "amin", "argmax",
     "argmin", "max" (an amax that may pass over NaN) or "deviations": the sum of squared distances to the mean, which is
     its second operand.
     operands: names of nodes or of values from outside, and numbers.
     shape: logical shape of the result (of a reduction: with the reduced dimensions removed, or 1 if keepdim).
-    dims: of the operand's shape that are reduced, scanned, flipped or joined. flops: per element of the result (map) or
+    dims: of the operand's shape that are reduced, scanned, flipped, joined or ordered. falling: whether the largest comes
+    first. flops: per element of the result (map) or
     of the operand (reduce). index: which elements they are. fill: what stands where none of them does, None where one
     always does, NaN for whole numbers too.
     """
 
     name: str
-    kind: Literal["map", "reduce", "dot", "view", "window", "scan", "index"]
+    kind: Literal["map", "reduce", "dot", "view", "window", "scan", "index", "order"]
     operation: str
     operands: tuple[Operand, ...]
     shape: Shape
@@ -105,6 +107,7 @@ class Node:
     window: Window | None = None
     index: IndexMap | None = None
     fill: float | None = None
+    falling: bool = False
 
     def reads(self) -> tuple[str, ...]:
         """Names of the nodes or values it reads."""

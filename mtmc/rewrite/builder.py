@@ -183,6 +183,16 @@ class Builder:
         self.nodes[node.name] = node
         return node.name
 
+    def order(self, what: str, operand: str, dim: int, shape: Shape, falling: bool, name: str) -> str:
+        """Add the "values" along a dimension in their order, or the "places" where they stood; returns its name.
+
+        shape: of the result: as many of the first as it has. falling: whether the largest comes first.
+        """
+        compute: Compute = "int" if what == "places" else self.compute(operand)
+        node = Node(name, "order", what, (operand,), shape, compute, (dim,), falling=falling)
+        self.nodes[node.name] = node
+        return node.name
+
     def trailing(self, value: str, ones: int) -> Operand:
         """A value from outside read with `ones` size-1 dimensions appended. Raises: NotCovered if made in this kernel."""
         if ones == 0:

@@ -37,6 +37,8 @@ STEPS = {
     "centered": "{0} - {0}.mean({dim}, keepdim=True)",
     "halves": _HALVES,
     "select": "{0}.select({dim}, -1)",
+    "sort": "torch.sort({0}, dim={dim}, stable=True)[0]",
+    "few": "torch.topk({0}, 1, {dim}, largest={flag})[0]",
     "lookup": "{0}.index_select({dim}, torch.arange(2) % {0}.shape[{dim}])",
 }
 """What a step makes of {0}, by name."""
@@ -58,6 +60,7 @@ def chain(seed: int) -> str:
             order=", ".join(map(str, order)),
             shift=rng.choice((1, -2, 3)),
             before=rng.choice((0, 1, 2)),
+            flag=rng.choice((True, False)),
             unary=rng.choice(("tanh", "relu", "sigmoid", "sin")),
         )
         last = f"v{number}"

@@ -16,6 +16,7 @@ from mtmc.rewrite.operators.losses import LOSSES
 from mtmc.rewrite.operators.makers import MAKERS
 from mtmc.rewrite.operators.native import NATIVE
 from mtmc.rewrite.operators.norms import NORMS
+from mtmc.rewrite.operators.orders import ORDERS
 from mtmc.rewrite.operators.powers import POWERS
 from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.operators.reductions import REDUCTIONS
@@ -46,6 +47,7 @@ _PARTS = (
     PRODUCTS,
     WINDOWS,
     SCANS,
+    ORDERS,
     ATTENTION,
     INDEXING,
     LOOKUPS,

@@ -13,6 +13,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.attention import Attention
 from mtmc.rewrite.templates.convolution import Convolution
 from mtmc.rewrite.templates.matmul import Matmul
+from mtmc.rewrite.templates.order import Order
 from mtmc.rewrite.templates.pointwise import Pointwise
 from mtmc.rewrite.templates.rowwise import Rowwise
 from mtmc.rewrite.templates.scan import Scan
@@ -40,7 +41,7 @@ class Template(Protocol):
 
 TEMPLATES: dict[str, Template] = {
     template.name: template
-    for template in (Attention(), Convolution(), Windows(), Scan(), Matmul(), Rowwise(), Pointwise())
+    for template in (Attention(), Convolution(), Windows(), Scan(), Order(), Matmul(), Rowwise(), Pointwise())
 }
 
 
