@@ -84,7 +84,8 @@ class Node:
     convolution; its operation is "max", "sum", "mean", "weighted sum", "convolution" or "transposed convolution"), "scan"
     (its operation is "cumsum" or "cumprod"), "index" (elements of its operands at other places; its operation is what
     that is called: "flip", "join", "slice") or "order" (the elements along a dimension in their order, all or the first
-    few; its operation is "values" or "places", where they stood).
+    few; its operation is "values" or "places", where they stood) or "scatter" (the first operand, changed by elements of
+    the second at the places that the others hold; its operation is "set", "add", "amax" or "amin").
     operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "prod", "amax", "amin", "argmax",
     "argmin", "max" (an amax that may pass over NaN) or "deviations": the sum of squared distances to the mean, which is
     its second operand.
@@ -93,11 +94,12 @@ class Node:
     dims: of the operand's shape that are reduced, scanned, flipped, joined or ordered. falling: whether the largest comes
     first. flops: per element of the result (map) or
     of the operand (reduce). index: which elements they are. fill: what stands where none of them does, None where one
-    always does, NaN for whole numbers too.
+    always does, NaN for whole numbers too. space: of a scatter, the shape of which each element goes to the place that
+    `index` gives for it.
     """
 
     name: str
-    kind: Literal["map", "reduce", "dot", "view", "window", "scan", "index", "order"]
+    kind: Literal["map", "reduce", "dot", "view", "window", "scan", "index", "order", "scatter"]
     operation: str
     operands: tuple[Operand, ...]
     shape: Shape
@@ -108,6 +110,7 @@ class Node:
     index: IndexMap | None = None
     fill: float | None = None
     falling: bool = False
+    space: Shape = ()
 
     def reads(self) -> tuple[str, ...]:
         """Names of the nodes or values it reads."""

@@ -193,6 +193,26 @@ class Builder:
         self.nodes[node.name] = node
         return node.name
 
+    def scatter(
+        self,
+        operation: str,
+        base: str,
+        source: Operand,
+        places: Sequence[str],
+        index: IndexMap,
+        space: Shape,
+        name: str,
+    ) -> str:
+        """Add a tensor changed at some places: each element of `space` takes that of the source to where `index` says.
+
+        places: what holds the indices. index: gives the place in the base for one in `space`.
+        """
+        operands = (base, source, *places)
+        shape, compute = self.shape(base), self.compute(base)
+        node = Node(name, "scatter", operation, operands, shape, compute, index=index, space=space)
+        self.nodes[node.name] = node
+        return node.name
+
     def trailing(self, value: str, ones: int) -> Operand:
         """A value from outside read with `ones` size-1 dimensions appended. Raises: NotCovered if made in this kernel."""
         if ones == 0:

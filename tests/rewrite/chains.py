@@ -39,6 +39,8 @@ STEPS = {
     "select": "{0}.select({dim}, -1)",
     "sort": "torch.sort({0}, dim={dim}, stable=True)[0]",
     "few": "torch.topk({0}, 1, {dim}, largest={flag})[0]",
+    "scatter": "{0}.scatter_add({dim}, torch.zeros_like({0}, dtype=torch.int64), torch.cos({0}))",
+    "rows": "{0}.index_add({dim}, torch.arange({0}.shape[{dim}]) // 2, torch.sin({0}))",
     "lookup": "{0}.index_select({dim}, torch.arange(2) % {0}.shape[{dim}])",
 }
 """What a step makes of {0}, by name."""

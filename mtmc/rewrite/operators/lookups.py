@@ -12,7 +12,7 @@ from mtmc.rewrite.index_maps import Looked
 from mtmc.rewrite.operators.steps import dim_of, result_of, tensor
 
 
-def _index_of(builder: Builder, op: Op, argument: Any) -> str:
+def index_of(builder: Builder, op: Op, argument: Any) -> str:
     """The value that holds indices. To torch numbers of type uint8 are a mask."""
     whole = isinstance(argument, Ref) and builder.compute(argument.name) == "int"
     if not whole or getattr(builder.graph.values.get(argument.name), "dtype", "") == "uint8":
@@ -21,20 +21,20 @@ def _index_of(builder: Builder, op: Op, argument: Any) -> str:
 
 
 def _embedding(builder: Builder, op: Op) -> None:
-    table, rows = tensor(op), _index_of(builder, op, op.args[1])
+    table, rows = tensor(op), index_of(builder, op, op.args[1])
     looked = Looked((0,), 0, len(builder.shape(rows)))
     builder.index("lookup", looked, (table, rows), result_of(builder, op), name=op.outputs[0], fill=math.nan)
 
 
 def _index_select(builder: Builder, op: Op) -> None:
-    x, which = tensor(op), _index_of(builder, op, op.args[2])
+    x, which = tensor(op), index_of(builder, op, op.args[2])
     dim = dim_of(op, 1, len(builder.shape(x)))
     looked = Looked((dim,), dim, 1)
     builder.index("lookup", looked, (x, which), result_of(builder, op), name=op.outputs[0], fill=math.nan)
 
 
 def _gather(builder: Builder, op: Op) -> None:
-    x, which = tensor(op), _index_of(builder, op, op.args[2])
+    x, which = tensor(op), index_of(builder, op, op.args[2])
     dim = dim_of(op, 1, len(builder.shape(x)))
     looked = Looked((dim,), 0, len(builder.shape(x)), aligned=True)
     builder.index("gather", looked, (x, which), result_of(builder, op), name=op.outputs[0], fill=math.nan)
@@ -46,7 +46,7 @@ def _index(builder: Builder, op: Op) -> None:
     if not isinstance(given, tuple):
         raise NotCovered(f"{op.target} by {given!r}")
     dims = tuple(dim for dim, each in enumerate(given) if each is not None)
-    names = [_index_of(builder, op, given[dim]) for dim in dims]
+    names = [index_of(builder, op, given[dim]) for dim in dims]
     rank = max(len(builder.shape(name)) for name in names)
     first = dims[0] if dims == tuple(range(dims[0], dims[-1] + 1)) else 0
     looked = Looked(dims, first, rank, negative=True)

@@ -21,6 +21,7 @@ from mtmc.rewrite.operators.powers import POWERS
 from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.operators.reductions import REDUCTIONS
 from mtmc.rewrite.operators.scans import SCANS
+from mtmc.rewrite.operators.scatters import SCATTERS
 from mtmc.rewrite.operators.windows import WINDOWS
 
 _VIEWS = (
@@ -51,6 +52,7 @@ _PARTS = (
     ATTENTION,
     INDEXING,
     LOOKUPS,
+    SCATTERS,
 )
 _TABLE: dict[str, Expand] = {target: expand for part in _PARTS for target, expand in part.items()}
 

@@ -17,6 +17,7 @@ from mtmc.rewrite.templates.order import Order
 from mtmc.rewrite.templates.pointwise import Pointwise
 from mtmc.rewrite.templates.rowwise import Rowwise
 from mtmc.rewrite.templates.scan import Scan
+from mtmc.rewrite.templates.scatter import Scatter
 from mtmc.rewrite.templates.windows import Windows
 from mtmc.rewrite.templates.writer import Printed
 
@@ -41,7 +42,17 @@ class Template(Protocol):
 
 TEMPLATES: dict[str, Template] = {
     template.name: template
-    for template in (Attention(), Convolution(), Windows(), Scan(), Order(), Matmul(), Rowwise(), Pointwise())
+    for template in (
+        Scatter(),
+        Attention(),
+        Convolution(),
+        Windows(),
+        Scan(),
+        Order(),
+        Matmul(),
+        Rowwise(),
+        Pointwise(),
+    )
 }
 
 

@@ -107,7 +107,7 @@ class Elements:
         """The variable that says whether a condition holds."""
         if condition not in self.variables:
             place = self.text(condition.place)
-            if not self._hangs((condition.place,)):
+            if not self.hangs((condition.place,)):
                 place = f"{place} + tl.zeros([1], tl.int64)"  # a comparison of numbers is no mask
             place = place if place.isidentifier() else f"({place})"
             bounds = []
@@ -133,7 +133,7 @@ class Elements:
         return name
 
     # -- values --------------------------------------------------------------------------------------------------
-    def _hangs(self, places: Iterable[Place]) -> frozenset[str]:
+    def hangs(self, places: Iterable[Place]) -> frozenset[str]:
         """The running indices that places hang on, through indices that were loaded too."""
         found = frozenset[str]()
         for place in places:
@@ -150,7 +150,7 @@ class Elements:
             masks = [group.mask for group in self.groups if bare(group.index) in hangs and group.mask]
         reached = hangs if both is None or bare(both.index) not in hangs else None
         for condition in conditions:
-            if reached is None or self._hangs((condition.place,)) <= reached:
+            if reached is None or self.hangs((condition.place,)) <= reached:
                 masks.append(self._condition(condition))
         return " & ".join(dict.fromkeys(masks))
 
@@ -166,7 +166,7 @@ class Elements:
             texts = [(self.text(place), axis) for axis, place in enumerate(at) if not is_one(tensor.shape[axis])]
             parts = [(text if text.isidentifier() else f"({text})", axis) for text, axis in texts if text != "0"]
             offset = " + ".join(f"{text} * {writer.stride(value, axis)}" for text, axis in parts)
-        mask = self._mask(self._hangs(at), conditions)
+        mask = self._mask(self.hangs(at), conditions)
         variable = self._fresh(f"{value}_at")
         writer.load_from(value, "" if offset == "0" else offset, mask, variable)
         writer.moved.add(value)
@@ -220,19 +220,43 @@ class Elements:
             default = self.variables[(node.name, at, conditions, number)] = variable
         return default
 
+    def target(self, node: Node, at: At) -> tuple[At, tuple[Condition, ...]]:
+        """Where an element of a scatter's space goes in its base, and under which conditions."""
+        assert node.index is not None
+        base, _, *places = node.operands
+
+        def load(number: int, place: At, wrap: Size | None) -> str:
+            return self._index(places[number - 1], place, wrap, ())
+
+        shapes = (self.shape(base), *(self.shape(each) for each in places))
+        (piece,) = node.index.pieces(Asked(at, shapes, len(self.writer.graph.variants), load))
+        return piece.at, tuple(condition for condition in piece.conditions if not condition.always)
+
+    def masked(self, conditions: tuple[Condition, ...]) -> str:
+        """What must hold at an element of the iteration space for some conditions to do so inside of it."""
+        masks = [group.mask for group in self.groups if group.mask]
+        return " & ".join(dict.fromkeys((*masks, *map(self._condition, conditions))))
+
+    def _is_one_number(self, operand: Operand) -> bool:
+        """Whether an operand is the same number everywhere, and so no block of them."""
+        node = self.writer.body.node(operand) if isinstance(operand, str) else None
+        if node is None:
+            return not isinstance(operand, (str, Trailing, Index))
+        used = [item for at, item in enumerate(node.operands) if f"{{{at}}}" in node.operation]
+        return node.kind == "map" and all(map(self._is_one_number, used))
+
     def _index(self, operand: Operand, at: At, wrap: Size | None, conditions: tuple[Condition, ...]) -> str:
         """The variable with an index that stands in an operand."""
         text = self.value(operand, at, conditions)
         key = ("index", text, wrap)
         if key not in self.variables:
             name = self.variables[key] = self._fresh(f"{text}_index" if text.isidentifier() else "index")
-            whole = (
-                f"{text}.to(tl.int64)" if self._hangs(at) else f"{text} + tl.zeros([1], tl.int64)"
-            )  # may be a number
+            hangs = frozenset[str]() if self._is_one_number(operand) else self.hangs(at)
+            whole = f"{text}.to(tl.int64)" if hangs else f"{text} + tl.zeros([1], tl.int64)"
             self.writer.line(f"{name} = {whole}")
             if wrap is not None:
                 self.writer.line(f"{name} = tl.where({name} < 0, {name} + {self.number(wrap)}, {name})")
-            self.writer.hangs[name] = self._hangs(at)
+            self.writer.hangs[name] = hangs
         return self.variables[key]
 
 

@@ -139,11 +139,11 @@ class OrderKernel:
         writer.level += 1
         writer.line(f"others = start + tl.arange(0, {_CHUNK})")
         writer.line(f"there = others < {columns}")
-        writer.load(value, self.shape, self._groups("others", self.cols, "there"), "other")
-        self._key("other")
+        writer.load(value, self.shape, self._groups("others", self.cols, "there"), "their")
+        self._key("their")
         sign = ">" if self.node.falling and self._wide() else "<"
-        writer.line(f"first = other_key[None, :] {sign} own_key[:, None]")
-        writer.line("equal = (other_key[None, :] == own_key[:, None]) & (others[None, :] < cols[:, None])")
+        writer.line(f"first = their_key[None, :] {sign} own_key[:, None]")
+        writer.line("equal = (their_key[None, :] == own_key[:, None]) & (others[None, :] < cols[:, None])")
         writer.line("rank += tl.sum(((first | equal) & there[None, :]).to(tl.int32), axis=1)")
         writer.level -= 1
         names = dict(zip(("values", "places"), self._names(), strict=True))

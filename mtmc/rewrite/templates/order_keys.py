@@ -55,16 +55,21 @@ def unpack(writer: Writer, packs: str, dtype: str, falling: bool, value: str, pl
     """Write the values of packs as `value`, in what kernels compute in, and their places as `place`; "" for neither."""
     if place:
         writer.line(f"{place} = ({packs} >> 1) & {_OTHERS}")
-    if not value:
-        return
-    writer.line(f"{value}_bits = ({packs} >> 32).to(tl.int32)")
+    if value:
+        writer.line(f"{value}_key = ({packs} >> 32).to(tl.int32)")
+        value_of(writer, f"{value}_key", dtype, falling, value)
+        if dtype not in BITS and dtype != "bool":
+            writer.line(f"{value} = tl.where(({value} == 0.0) & (({packs} & 1) == 1), -0.0, {value})")
+
+
+def value_of(writer: Writer, keys: str, dtype: str, falling: bool, value: str) -> None:
+    """Write the values that have some keys as `value`; a zero has no sign."""
     if falling:
-        writer.line(f"{value}_bits = ~{value}_bits")
+        writer.line(f"{keys} = ~{keys}")
     if dtype == "bool":
-        writer.line(f"{value} = {value}_bits != 0")
+        writer.line(f"{value} = {keys} != 0")
     elif dtype in BITS:
-        writer.line(f"{value} = {value}_bits.to(tl.{dtype})")
+        writer.line(f"{value} = {keys}.to(tl.{dtype})")
     else:
-        writer.line(f"{value}_sign = ({value}_bits == 0) & (({packs} & 1) == 1)")
-        writer.line(f"{value}_bits = tl.where({value}_bits < 0, {value}_bits ^ {_OTHERS}, {value}_bits)")
-        writer.line(f"{value} = tl.where({value}_sign, -0.0, {value}_bits.to(tl.float32, bitcast=True))")
+        writer.line(f"{value}_bits = tl.where({keys} < 0, {keys} ^ {_OTHERS}, {keys})")
+        writer.line(f"{value} = {value}_bits.to(tl.float32, bitcast=True)")
