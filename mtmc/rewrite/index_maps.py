@@ -260,6 +260,21 @@ class Diagonal:
 
 
 @dataclass(frozen=True)
+class Strided:
+    """Elements of a dense operand by their distance from its first, as strides say it. offset: of the first of them."""
+
+    strides: tuple[Size, ...]
+    offset: Size
+
+    def pieces(self, asked: Asked) -> tuple[Piece, ...]:
+        place = number_place(self.offset)
+        for at, stride in zip(asked.at, self.strides, strict=True):
+            place = place.plus(at.times(stride))
+        count = product(asked.shapes[0]) or (1,) * asked.variants
+        return (Piece(0, digits(place.below(count), asked.shapes[0])),)
+
+
+@dataclass(frozen=True)
 class Looked:
     """Elements of the first operand at the indices that the others hold, each for one of its dimensions, `dims`.
 

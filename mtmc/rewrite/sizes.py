@@ -145,6 +145,8 @@ class Scope:
         yield from self._near()
         yield from self._with_numbers()
         yield from self._stretched()
+        for text, size in self._candidates():
+            yield f"{text} * ({text} - 1) // 2", tuple(value * (value - 1) // 2 for value in size)  # pairs
 
     def _near(self) -> Iterator[tuple[str, Size]]:
         """One or two less or more than a dimension: what slices leave, or differences of neighbours."""

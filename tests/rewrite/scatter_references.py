@@ -46,6 +46,7 @@ SCATTERS = {
     "index_put_adds": special(
         "torch.index_put(x, (y, z), w, True)", SMALL, "places(n, below=n)", "places(n, below=m)", "equals(n)"
     ),
+    "index_put_broadcast": special("torch.index_put(x, (y,), z[:1], True)", SMALL, "places(k, below=n)", SMALL),
     "index_put_mask": special("torch.index_put(x, (y,), z)", ROWS, "masks(n, m)", "torch.tensor(2.0)"),
     "index_put_mask_of_rows": special("torch.index_put(x, (y,), z)", ROWS, "masks(n)", "torch.tensor(2.0)"),
     "assigned": special("(lambda t: (t.__setitem__((slice(None), y), 0.5), t)[1])(x * 2)", ROWS, "places(3, below=m)"),

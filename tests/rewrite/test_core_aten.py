@@ -8,7 +8,7 @@ from mtmc.rewrite.plan import Stage
 from tests.rewrite.core_aten import core_overloads, kernels, verified
 from tests.rewrite.core_samples import NO_SAMPLE, SAMPLES
 
-AT_LEAST = 139
+AT_LEAST = 178
 """Overloads of which a sample at least is one kernel."""
 CHECKED = (
     "add.Tensor",

@@ -27,6 +27,10 @@ def test_products_quotients_and_numbers_of_the_module() -> None:
     assert even.size((64 * 4, 16)) == "x.shape[0] * self.heads"
 
 
+def test_pairs_of_a_dimension() -> None:
+    assert SCOPE.size((64 * 63 // 2, 28, 10)) == "x.shape[0] * (x.shape[0] - 1) // 2"
+
+
 def test_what_no_simple_expression_gives_is_asked_last() -> None:
     asked = []
 

@@ -17,6 +17,8 @@ MINIMUM = Typed(_LEAST, "tl.minimum({0}, {1})", "{0} & {1}", operands=2)
 # From 2^23 on all fp32 numbers are whole; a sum there is rounded to the nearest, to the even one of two.
 _TO_NEAREST = "(tl.abs({0}) + 8388608.0) - 8388608.0"
 _ROUNDED = f"tl.where({{0}} < 0.0, -({_TO_NEAREST}), {_TO_NEAREST})"
+ROUND = f"tl.where(tl.abs({{0}}) < 8388608.0, {_ROUNDED}, {{0}})"
+"""The nearest whole number of a float, the even one of two."""
 _SUM = Typed("{0} + {1}", "{0} + {1}", "{0} | {1}", operands=2)
 _DIFFERENCE = Typed("{0} - {1}", "{0} - {1}", operands=2)
 _PRODUCT = Typed("{0} * {1}", "{0} * {1}", "{0} & {1}", operands=2)
@@ -155,7 +157,7 @@ _ROWS: dict[str, Typed] = {
     "floor.default": Typed("tl.floor({0})", "{0}"),
     "ceil.default": Typed("tl.ceil({0})", "{0}"),
     "trunc.default fix.default": Typed("tl.where({0} < 0.0, tl.ceil({0}), tl.floor({0}))", "{0}", flops=2),
-    "round.default": Typed(f"tl.where(tl.abs({{0}}) < 8388608.0, {_ROUNDED}, {{0}})", "{0}", flops=6),
+    "round.default": Typed(ROUND, "{0}", flops=6),
     "abs.default absolute.default": Typed("tl.abs({0})", "tl.abs({0})"),
     "neg.default negative.default": Typed("-{0}", "-{0}"),
     "square.default": Typed("{0} * {0}", "{0} * {0}"),

@@ -7,7 +7,7 @@ from typing import Any
 
 from mtmc.rewrite.body import Count, NotCovered, Number, Operand
 from mtmc.rewrite.builder import Builder
-from mtmc.rewrite.graph import Op, Ref, Shape, Varying, product
+from mtmc.rewrite.graph import Op, Ref, Shape, Size, Varying, product
 from mtmc.rewrite.operators.powers import power
 
 
@@ -107,6 +107,11 @@ def dim_of(op: Op, at: int, rank: int, default: int = 0) -> int:
     if not isinstance(dim, int) or not rank:
         raise NotCovered(f"{op.target} along {dim!r}")
     return dim % rank
+
+
+def size_operand(size: Size) -> Operand:
+    """A size as an operand: a number where it is constant."""
+    return Number(size[0]) if len(set(size)) == 1 else Count(size)
 
 
 def result_of(builder: Builder, op: Op, number: int = 0) -> Shape:

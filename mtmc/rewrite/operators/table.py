@@ -7,6 +7,7 @@ from mtmc.rewrite.operators.arithmetic import ARITHMETIC
 from mtmc.rewrite.operators.attention import ATTENTION
 from mtmc.rewrite.operators.composites import COMPOSITES
 from mtmc.rewrite.operators.decomposed import decomposed
+from mtmc.rewrite.operators.distances import DISTANCES
 from mtmc.rewrite.operators.division import DIVISION
 from mtmc.rewrite.operators.elementwise import POINTWISE, elementwise
 from mtmc.rewrite.operators.indexing import INDEXING
@@ -17,11 +18,15 @@ from mtmc.rewrite.operators.makers import MAKERS
 from mtmc.rewrite.operators.native import NATIVE
 from mtmc.rewrite.operators.norms import NORMS
 from mtmc.rewrite.operators.orders import ORDERS
+from mtmc.rewrite.operators.pool_places import POOL_PLACES
 from mtmc.rewrite.operators.powers import POWERS
 from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.operators.reductions import REDUCTIONS
+from mtmc.rewrite.operators.sampling import SAMPLING
 from mtmc.rewrite.operators.scans import SCANS
 from mtmc.rewrite.operators.scatters import SCATTERS
+from mtmc.rewrite.operators.strides import STRIDES
+from mtmc.rewrite.operators.unpooling import UNPOOLING
 from mtmc.rewrite.operators.windows import WINDOWS
 
 _VIEWS = (
@@ -53,6 +58,11 @@ _PARTS = (
     INDEXING,
     LOOKUPS,
     SCATTERS,
+    DISTANCES,
+    SAMPLING,
+    STRIDES,
+    UNPOOLING,
+    POOL_PLACES,
 )
 _TABLE: dict[str, Expand] = {target: expand for part in _PARTS for target, expand in part.items()}
 

@@ -28,7 +28,7 @@ def _none(sizes: tuple[Size, ...]) -> bool:
     return not any(any(size) for size in sizes)
 
 
-def _pool(rank: int, average: bool) -> Expand:
+def pool(rank: int, average: bool) -> Expand:
     def expand(builder: Builder, op: Op) -> None:
         x = tensor(op)
         floats(builder, op, x)
@@ -139,9 +139,9 @@ def _same_padding(taps: Size, dilation: Size) -> Size:
 
 
 WINDOWS: dict[str, Expand] = {
-    **{f"aten.max_pool{rank}d.default": _pool(rank, False) for rank in (1, 2, 3)},
-    **{f"aten.max_pool{rank}d_with_indices.default": _pool(rank, False) for rank in (1, 2, 3)},
-    **{f"aten.avg_pool{rank}d.default": _pool(rank, True) for rank in (1, 2, 3)},
+    **{f"aten.max_pool{rank}d.default": pool(rank, False) for rank in (1, 2, 3)},
+    **{f"aten.max_pool{rank}d_with_indices.default": pool(rank, False) for rank in (1, 3)},
+    **{f"aten.avg_pool{rank}d.default": pool(rank, True) for rank in (1, 2, 3)},
     **{f"aten.adaptive_avg_pool{rank}d.default": _adaptive(rank, True) for rank in (1, 2, 3)},
     **{f"aten.adaptive_max_pool{rank}d.default": _adaptive(rank, False) for rank in (1, 2, 3)},
     **{f"aten._adaptive_avg_pool{rank}d.default": _adaptive(rank, True) for rank in (2, 3)},

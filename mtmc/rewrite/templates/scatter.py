@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Shape, Size, Varying, product
+from mtmc.rewrite.graph import Graph, Shape, Size, Varying, is_one, product
 from mtmc.rewrite.index_maps import At, broadcast_at
 from mtmc.rewrite.places import linear
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.sizes import NoExpression
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.elements import Elements, home
 from mtmc.rewrite.templates.order_keys import key, value_of
@@ -149,14 +150,14 @@ class _Assembler:
     # -- what the kernels have in common -------------------------------------------------------------------------
     def _writer(self, name: str, shape: Shape) -> tuple[Writer, Elements, Group]:
         """A kernel that goes over the elements of a shape."""
-        writer, space = Writer(self.graph, self.body, name), product(shape)
-        count = writer.preset(space, "n_elements")
+        writer = Writer(self.graph, self.body, name)
+        count = writer.argument("n_elements", self._count(shape))
         writer.line("block = tl.program_id(0)")
         writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
         writer.line("    block = block.to(tl.int64)")
         writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
         writer.line(f"mask = offs < {count}")
-        group = Group("offs", space, "mask")
+        group = Group("offs", product(shape), "mask")
         return writer, Elements(writer, (group,), {}), group
 
     def _home(self, writer: Writer, shape: Shape, group: Group) -> At:
@@ -164,9 +165,18 @@ class _Assembler:
         assert at is not None
         return at
 
+    def _count(self, shape: Shape) -> str:
+        """Expression of how many elements a shape has, which may be that of no tensor."""
+        try:
+            return self.scope.size(product(shape))
+        except NoExpression:
+            sizes = [size_expression(size, f"n_{len(self.texts)}_{at}", self.scope, self.spare)
+                     for at, size in enumerate(shape) if not is_one(size)]  # fmt: skip
+            return " * ".join(f"({size})" if " " in size else size for size in sizes)
+
     def _launch(self, writer: Writer, shape: Shape, outputs: tuple[str, ...], extra: tuple[str, ...], doc: str) -> None:
         space: Size = product(shape)
-        count = size_expression(space, f"n_{len(self.texts)}", self.scope, self.spare)
+        count = self._count(shape)
         block = self.stage.number("block")
         wide = writer.wide(count, space)
         constants = (("WIDE", wide), ("BLOCK", str(block)))
