@@ -1,9 +1,9 @@
 """order: the elements of rows in their order, or the first few of them, with elementwise work before and after.
 
 Three ways, as "method" says. "registers": a program sorts packs of its rows (see `order_keys`) in registers. "stream": it
-goes over long rows a block at a time and keeps the first few. "count": a program has some elements of one row and counts
-those that come before each, which is the place where it stores them: as many comparisons as the square of the row's
-length, but by as many programs as there are blocks, and of numbers of any width.
+goes over long rows a block at a time and keeps the first few; a block without anything that belongs to them is left at
+once. "count": a program has some elements of one row and counts those that come before each, which is the place where it
+stores them: as many comparisons as the square of the row's length, but by many programs, and of numbers of any width.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from mtmc.rewrite.graph import Graph, Varying, is_one, power_of_two_above, produ
 from mtmc.rewrite.operators.typed import BITS
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.order_kernel import OrderKernel, ordered
+from mtmc.rewrite.templates.shares import ENOUGH_PROGRAMS
 from mtmc.rewrite.templates.writer import (
     Launch,
     Printed,
@@ -25,12 +26,15 @@ from mtmc.rewrite.templates.writer import (
     size_expression,
 )
 
-MAX_REGISTER_COLUMNS = 2048
-"""Elements of a row up to which a program sorts it: each has a 64-bit pack, and is exchanged some 60 times."""
+MAX_SORTED = {True: 1024, False: 512}
+"""Elements of a row up to which a program sorts it, by whether they are neighbours in memory: on an H100 torch is faster
+with longer ones, and their kernels take minutes to compile."""
+MAX_CHOSEN_FROM = 2048
+"""Elements of a row of which the first few are found at once."""
 MAX_KEPT = 512
 """The first few of a longer row that a program can keep."""
-MAX_COUNTED = 16384
-"""Elements of a row up to which they are counted: 2**28 comparisons."""
+MAX_COUNTED, MAX_COMPARISONS = 4096, 2**27
+"""Elements of a row up to which they are counted, and comparisons of all rows: some 50 us of an H100."""
 _DOCS = {
     "registers": "BLOCK_ROWS rows a program, sorted in registers.",
     "stream": "BLOCK_ROWS rows a program, BLOCK_COLS columns at a time, of which the first few are kept.",
@@ -48,34 +52,39 @@ class Order:
         return any(node.kind == "order" for node in body.nodes)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """In registers where rows fit. Raises: NotCovered where rows are too long for all ways."""
+        """In registers where rows are short. Raises: NotCovered where they are too long for all ways."""
         node, shape, dtype = ordered(graph, body)
-        columns, kept = max(shape[node.dims[0]]), max(node.shape[node.dims[0]])
-        return {**_method(dtype, columns, kept, is_one(product(shape[node.dims[0] + 1 :])))}
+        dim = node.dims[0]
+        columns, kept = max(shape[dim]), max(node.shape[dim])
+        rows = product((*shape[:dim], *shape[dim + 1 :])) or (1,)
+        return _method(dtype, rows[0], columns, kept, is_one(product(shape[dim + 1 :])))
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where there is more than elementwise work around the order of one operand."""
         return _print(graph, body, stage, name)
 
 
-def _method(dtype: str, columns: int, kept: int, together: bool) -> dict[str, int | str]:
-    """together: whether the elements of a row are neighbours in memory."""
-    wide = BITS.get(dtype, 32) > 32
-    if not wide and columns <= MAX_REGISTER_COLUMNS:
-        block = power_of_two_above(max(2, columns))
-        rows = max(1, (1024 if together else 2048) // block)
+def _method(dtype: str, rows: int, columns: int, kept: int, together: bool) -> dict[str, int | str]:
+    """By what was measured on an H100. together: whether the elements of a row are neighbours in memory.
+
+    Raises: NotCovered where torch's own are faster.
+    """
+    narrow, few, block = BITS.get(dtype, 32) <= 32, kept < columns, power_of_two_above(max(2, columns))
+    if narrow and columns <= (MAX_CHOSEN_FROM if few else MAX_SORTED[together]):
+        at_once = min(32, max(1, (512 if together else 2048) // block))
+        warps = max(1, min(4, block // 512 if few else 1)) if at_once == 1 else max(2, at_once * block // 512)
+        return {"method": "registers", "block_rows": at_once, "block_cols": 0, "num_warps": warps}
+    if narrow and few and kept <= MAX_KEPT and rows >= ENOUGH_PROGRAMS:
+        block, warps = (512, 1) if kept <= 64 else (2048, 4)
         return {
-            "method": "registers",
-            "block_rows": min(rows, 32),
-            "block_cols": 0,
-            "num_warps": 4 if block < 2048 else 8,
+            "method": "stream",
+            "block_rows": 1,
+            "block_cols": max(block, power_of_two_above(kept)),
+            "num_warps": warps,
         }
-    if not wide and kept < columns and kept <= MAX_KEPT:
-        block = max(1024, power_of_two_above(kept))
-        return {"method": "stream", "block_rows": 1, "block_cols": block, "num_warps": 4}
-    if columns <= MAX_COUNTED:
+    if columns <= MAX_COUNTED and rows * columns**2 <= MAX_COMPARISONS:
         return {"method": "count", "block_rows": 1, "block_cols": 64, "num_warps": 4}
-    raise NotCovered(f"rows of {columns} elements in order take more than one pass over memory")
+    raise NotCovered(f"{rows} rows of {columns} elements in order, which torch is faster with")
 
 
 def _print(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:

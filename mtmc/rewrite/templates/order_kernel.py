@@ -110,9 +110,9 @@ class OrderKernel:
         pack(writer, self._operand(groups, variables), self.dtype, falling, "each")
         self._store([value for value in self.body.stores if value in self.before], groups, variables, "mask")
         if stream:
-            writer.comment("the first few so far and those of this block")
-            writer.line("both = tl.join(packs, ~tl.topk(~each, KEPT)).reshape(BLOCK_ROWS, 2 * KEPT)")
-            writer.line("packs = ~tl.topk(~both, KEPT)")
+            writer.line("if tl.min(each) < tl.max(packs):  # one of this block is among the first few so far")
+            writer.line("    both = tl.join(packs, ~tl.topk(~each, KEPT)).reshape(BLOCK_ROWS, 2 * KEPT)")
+            writer.line("    packs = ~tl.topk(~both, KEPT)")
             writer.level -= 1
         else:
             writer.line("packs = ~tl.topk(~each, KEPT)" if self.shortened else "packs = tl.sort(each)")

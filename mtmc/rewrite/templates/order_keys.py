@@ -57,13 +57,11 @@ def unpack(writer: Writer, packs: str, dtype: str, falling: bool, value: str, pl
         writer.line(f"{place} = ({packs} >> 1) & {_OTHERS}")
     if value:
         writer.line(f"{value}_key = ({packs} >> 32).to(tl.int32)")
-        value_of(writer, f"{value}_key", dtype, falling, value)
-        if dtype not in BITS and dtype != "bool":
-            writer.line(f"{value} = tl.where(({value} == 0.0) & (({packs} & 1) == 1), -0.0, {value})")
+        value_of(writer, f"{value}_key", dtype, falling, value, f"({packs} << 31).to(tl.int32)")
 
 
-def value_of(writer: Writer, keys: str, dtype: str, falling: bool, value: str) -> None:
-    """Write the values that have some keys as `value`; a zero has no sign."""
+def value_of(writer: Writer, keys: str, dtype: str, falling: bool, value: str, sign: str = "") -> None:
+    """Write the values that have some keys as `value`. sign: of zeros, at the top of 32 bits; "" where it is lost."""
     if falling:
         writer.line(f"{keys} = ~{keys}")
     if dtype == "bool":
@@ -72,4 +70,6 @@ def value_of(writer: Writer, keys: str, dtype: str, falling: bool, value: str) -
         writer.line(f"{value} = {keys}.to(tl.{dtype})")
     else:
         writer.line(f"{value}_bits = tl.where({keys} < 0, {keys} ^ {_OTHERS}, {keys})")
+        if sign:  # a place below it is cut off; a zero's own sign is all that is set
+            writer.line(f"{value}_bits = {value}_bits | {sign}")
         writer.line(f"{value} = {value}_bits.to(tl.float32, bitcast=True)")
