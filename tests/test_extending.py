@@ -1,6 +1,6 @@
 """To add one is what ARCHITECTURE says: a file and a line in a registry, and a search runs with it.
 
-    a strategy             best_first.py      STRATEGIES
+    a strategy             fastest_first.py      STRATEGIES
     a policy               shortest.py        POLICIES
     an evaluator           brevity.py         EVALUATORS
     an elementwise op      -                  a row in POINTWISE
@@ -31,9 +31,9 @@ from mtmc.search import load, resume, search
 from mtmc.search.strategies import STRATEGIES
 from mtmc.task import load_task
 from tests import test_resume, test_strategies
-from tests.extending import best_first
-from tests.extending.best_first import BestFirst
+from tests.extending import fastest_first
 from tests.extending.brevity import BrevitySettings
+from tests.extending.fastest_first import FastestFirst
 from tests.extending.shortest import Shortest
 from tests.extending.trim import Trim
 
@@ -56,7 +56,7 @@ CONTRACT = (
 @pytest.fixture
 def added(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """One line each, and an empty working folder."""
-    monkeypatch.setitem(STRATEGIES, "best_first", BestFirst)
+    monkeypatch.setitem(STRATEGIES, "fastest_first", FastestFirst)
     monkeypatch.setitem(POLICIES, "shortest", Shortest)
     monkeypatch.setitem(EVALUATORS, "brevity", BrevitySettings)
     monkeypatch.chdir(tmp_path)
@@ -67,23 +67,23 @@ def added(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def test_a_strategy_is_one_short_file() -> None:
-    assert len(inspect.getsource(best_first).splitlines()) <= LINES_OF_A_STRATEGY
+    assert len(inspect.getsource(fastest_first).splitlines()) <= LINES_OF_A_STRATEGY
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
 def test_a_strategy_keeps_the_contract_without_a_line_of_its_own(deterministic: bool) -> None:
     for check in CONTRACT:
-        check(BestFirst())
-    test_strategies.test_the_same_seed_asks_for_the_same_trials(BestFirst(), 5, deterministic)
-    test_strategies.test_the_state_is_rebuilt_by_the_same_calls(BestFirst(), deterministic)
+        check(FastestFirst())
+    test_strategies.test_the_same_seed_asks_for_the_same_trials(FastestFirst(), 5, deterministic)
+    test_strategies.test_the_state_is_rebuilt_by_the_same_calls(FastestFirst(), deterministic)
 
 
 def test_a_run_of_a_strategy_that_died_anywhere_goes_on(added: Path) -> None:
-    test_resume.test_a_run_that_died_anywhere_goes_on_to_the_same_tree(added, "best_first", 4)
+    test_resume.test_a_run_that_died_anywhere_goes_on_to_the_same_tree(added, "fastest_first", 4)
 
 
 def test_a_strategy_tries_what_it_says() -> None:
-    strategy = BestFirst(width=2)
+    strategy = FastestFirst(width=2)
     state = strategy.add_node(strategy.start(0), 0, -1, [0.2, 0.5, 0.3], 0.0, None)
     asked = []
     for node_id, value in enumerate([-1.0, 0.5, 0.25, 0.5], 1):
@@ -98,13 +98,13 @@ def test_a_strategy_tries_what_it_says() -> None:
 
 
 def test_all_of_them_from_the_command_line(added: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    parts = ("strategy=best_first", "policy=shortest", "evaluator=brevity")
+    parts = ("strategy=fastest_first", "policy=shortest", "evaluator=brevity")
     settings = ("strategy.width=3", "policy.power=2.0", "evaluator.ms=0.25")
     assert main(["search", "task=bias_gelu", *parts, *settings, "budget.evaluations=6", "out=run"]) == 0
     result = load("run")
     assert result.evaluations == 6 and result.best.runtime_kind == "estimated"
     recorded = result.record.settings
-    assert recorded["strategy"] == {"name": "best_first", "settings": {"width": 3}}
+    assert recorded["strategy"] == {"name": "fastest_first", "settings": {"width": 3}}
     assert recorded["policy"] == {"name": "shortest", "settings": {"power": 2.0}}
     assert recorded["evaluator"] == {"name": "brevity", "settings": {"ms": 0.25}}
     assert resume("run", budget=9).evaluations == 9, "its parts are made again from what is recorded"
@@ -112,7 +112,7 @@ def test_all_of_them_from_the_command_line(added: Path, capsys: pytest.CaptureFi
     assert main(["search", "task=bias_gelu", *parts, "strategy.widht=3"]) == 2
     assert "did you mean strategy.width?" in capsys.readouterr().err
     assert main(["search", "task=bias_gelu", *parts, "strategy.width=0"]) == 2
-    assert "best_first.width cannot be 0: use 1 or more" in capsys.readouterr().err
+    assert "fastest_first.width cannot be 0: use 1 or more" in capsys.readouterr().err
 
 
 # --- an elementwise op -------------------------------------------------------------------------------------------------

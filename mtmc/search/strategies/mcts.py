@@ -20,7 +20,8 @@ from mtmc.protocols import Trial
 from mtmc.search.strategies.base import Edge, TreeStrategy
 from mtmc.search.strategies.common import check_setting
 from mtmc.search.strategies.mcts_selection import select
-from mtmc.search.strategies.mcts_tree import MctsNode, MctsState, Stop, backup, note_value, q_value, score, settle
+from mtmc.search.strategies.mcts_tree import MctsNode, MctsState, Stop, backup, q_value, score, settle
+from mtmc.search.strategies.value_range import note_value
 
 
 @dataclass(frozen=True)

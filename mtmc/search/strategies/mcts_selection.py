@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mtmc.search.strategies.mcts_tree import MctsEdge, MctsNode, MctsState, Stop, norm, puct, q_value
+from mtmc.search.strategies.mcts_tree import MctsEdge, MctsNode, MctsState, Stop, puct, q_value
+from mtmc.search.strategies.value_range import norm
 from mtmc.tree import ROOT_ID
 
 Option = MctsNode | Stop | tuple[MctsNode, int]

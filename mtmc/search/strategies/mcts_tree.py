@@ -6,8 +6,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from mtmc.search.strategies.base import StrategyNode, TreeState
+from mtmc.search.strategies.base import StrategyNode
 from mtmc.search.strategies.common import is_failure
+from mtmc.search.strategies.value_range import RangedState, norm
 
 
 class MctsEdge:
@@ -84,29 +85,13 @@ class Stop:
 
 
 @dataclass
-class MctsState(TreeState[MctsNode]):
-    """Settings and statistics of the search. low, high: least and greatest value of a right version so far."""
+class MctsState(RangedState[MctsNode]):
+    """Settings and statistics of the search."""
 
     exploration: float = 1.0
     best_weight: float = 0.0
     expansions: int = 1
     widening: float = 1.0
-    low: float = math.inf
-    high: float = -math.inf
-
-
-def note_value(state: MctsState, value: float) -> None:
-    """Widen the range of values that Q is normalized over; a failure is no value."""
-    if not is_failure(value):
-        state.low = min(state.low, value)
-        state.high = max(state.high, value)
-
-
-def norm(state: MctsState, value: float) -> float:
-    """A right version's value (or a mean of such) as 0 to 1 of the tree's range; 0.5 where that is one point."""
-    if state.high <= state.low:
-        return 0.5
-    return (value - state.low) / (state.high - state.low)
 
 
 def q_value(state: MctsState, node: MctsNode, edge: MctsEdge) -> float:

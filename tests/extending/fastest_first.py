@@ -1,4 +1,4 @@
-"""best_first: always the likeliest untried action of the fastest version that has one."""
+"""fastest_first: always the likeliest untried action of the fastest version that has one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mtmc.search.strategies.common import check_setting
 
 
 @dataclass(frozen=True)
-class BestFirst(TreeStrategy[PlainState]):
+class FastestFirst(TreeStrategy[PlainState]):
     """Settings of the search.
 
     width: how many actions of one version are tried at most.
@@ -19,7 +19,7 @@ class BestFirst(TreeStrategy[PlainState]):
 
     def __post_init__(self) -> None:
         """Raises: ConfigError for a width below 1."""
-        check_setting(self.width >= 1, "best_first.width", self.width, "use 1 or more")
+        check_setting(self.width >= 1, "fastest_first.width", self.width, "use 1 or more")
 
     def next_edge(self, state: PlainState) -> Edge | None:
         """Of equally fast versions the first one."""
