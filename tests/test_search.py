@@ -542,7 +542,7 @@ def test_config_yaml_says_what_ran(tmp_path: Path) -> None:
     config: Any = OmegaConf.to_container(OmegaConf.load(tmp_path / "config.yaml"))
     assert config["strategy"] == {
         "name": "mcts",
-        "settings": {"exploration": 2.0, "best_weight": 0.5, "expansions": 3, "widening": 0.5},
+        "settings": asdict(Mcts(exploration=2.0)),
     }
     assert config["coder"]["object"] == "mtmc.fakes.FakeCoder" and config["coder"]["settings"]["width"] == 6
     assert (config["seed"], config["batch"], config["repairs"], config["task"]) == (11, 2, 2, "fake")

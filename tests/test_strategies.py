@@ -16,9 +16,10 @@ from mtmc.protocols import Strategy, Trial
 from mtmc.reward import VALUE_FLOOR
 from mtmc.rl.expand import Expand
 from mtmc.search.strategies import STRATEGIES, BestOfN, Greedy, Mcts
+from mtmc.search.strategies.base import likeliest_first
 from mtmc.search.strategies.common import derive_seed, derived_random
 from mtmc.search.strategies.mcts_selection import ranked
-from mtmc.search.strategies.mcts_tree import puct, q_value, score
+from mtmc.search.strategies.mcts_tree import backup, initial_value, puct, q_value, score
 
 ALL = [
     *(pytest.param(strategy(), id=name) for name, strategy in STRATEGIES.items()),
@@ -316,12 +317,13 @@ def test_mcts_selects_as_worked_out_by_hand() -> None:
     assert (state.low, state.high) == (-1.0, 1.0)
 
 
-def test_mcts_ranks_by_the_published_score() -> None:
-    world = World(Mcts(), depth=6).go(200, 3)
+@pytest.mark.parametrize("untried", ["own", "reduced", "zero"])
+def test_mcts_ranks_by_the_published_score(untried: Any) -> None:
+    world = World(Mcts(untried=untried), depth=6).go(200, 3)
     world.ask(4)
     compared = 0
     for node in world.state.nodes.values():
-        for negative, _, index in ranked(world.state, node):
+        for negative, *_, index in ranked(world.state, node):
             assert -negative == pytest.approx(score(world.state, node, index))
             compared += 1
     assert compared > 50
@@ -345,26 +347,93 @@ def test_mcts_virtual_loss_keeps_a_batch_apart() -> None:
     assert all(edge.in_flight == 0 for node in state.nodes.values() for edge in node.edges.values())
 
 
-def test_mcts_duplicates_close_their_edge_without_a_visit() -> None:
-    strategy = Mcts()
+def test_mcts_expects_of_an_untried_edge_what_it_is_told_to() -> None:
+    # Node 1 has the value 1 of 0 to 1, and one of its edges (prior 0.36) was tried: reduced by 0.2 sqrt(0.36) = 0.12.
+    expected: dict[str, float] = {"own": 1.0, "reduced": 0.88, "zero": 0.0}
+    for untried, value in expected.items():
+        strategy = Mcts(exploration=1.0, untried=untried)  # type: ignore[arg-type]
+        state = small_tree(strategy)
+        grow(strategy, state, 1, 1.0, (0.36, 0.34, 0.3))
+        node = state.nodes[1]
+        backup(node.try_edge(0, 1), 0.0)
+        assert initial_value(state, node) == pytest.approx(value)
+        assert score(state, node, 1) == pytest.approx(value + 0.34), "N = 1"
+    state = small_tree(Mcts(untried="reduced", reduction=9.0))
+    state.nodes[0].try_edge(0, 1)
+    assert initial_value(state, state.nodes[0]) == 0.0, "0 at least"
+
+
+@pytest.mark.parametrize(("untried", "following"), [("own", {(1, 0), (1, 2)}), ("zero", {(2, 0)})])
+def test_mcts_that_expects_nothing_goes_by_the_priors(untried: Any, following: set[tuple[int, int]]) -> None:
+    strategy = Mcts(exploration=1.0, untried=untried)
+    state = small_tree(strategy)
+    grow(strategy, state, 1, 1.0, (0.02, 0.96, 0.02))
+    grow(strategy, state, 2, 0.5, (1.0,))
+    # At node 1: the tried edge has 0.5 + 0.96 / 2 = 0.98, the untried ones 1 + 0.02 (own) or 0 + 0.02 (zero).
+    [trial], state = strategy.ask(state, 1)
+    assert (trial.node_id, trial.action_index) in following
+
+
+def test_mcts_refuses_settings_out_of_range() -> None:
+    with pytest.raises(ConfigError, match=r"mcts\.untried cannot be 'none': use one of own, reduced, zero"):
+        Mcts(untried="none")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"mcts\.reduction cannot be -1: use 0 or more"):
+        Mcts(reduction=-1)
+
+
+def test_mcts_credits_a_second_parent_of_the_same_version() -> None:
+    strategy = Mcts(exploration=1.0, best_weight=0.0)
     state = small_tree(strategy)
     grow(strategy, state, 1, 1.0)
+    grow(strategy, state, 2, 0.0, (1.0,))
+    asked = []
+    for child_id in (None, 1):
+        [trial], state = strategy.ask(state, 1)
+        asked.append((trial.node_id, trial.action_index))
+        strategy.tell(state, trial.id, child_id, VALUE_FLOOR if child_id is None else 1.0)
+    # N = 2, both at value 0: untried (0, 2) has 0.2 sqrt(2), the edge to node 2 0.3 sqrt(2) / 2.
+    assert asked == [(0, 2), (2, 0)]
+    second, above = state.nodes[2].edges[0], state.nodes[0].edges[1]
+    assert (second.visits, second.total, second.best) == (1, 1.0, 1.0)
+    assert (above.visits, above.total, above.best) == (2, 1.0, 1.0)
+    assert second.closed and second.children == (), "below node 1 the search goes on from its first parent only"
+    assert state.nodes[1].parent is state.nodes[0] and q_value(state, state.nodes[0], above) == 0.5
+
+
+def test_mcts_stop_is_no_visit_and_costs_no_trial() -> None:
+    strategy = Mcts()
+    state = strategy.add_node(strategy.start(0), 0, -1, [0.1, 0.9], 0.5, 1)
     [trial], state = strategy.ask(state, 1)
-    strategy.tell(state, trial.id, 1, 1.0)
-    edge = state.nodes[0].edges[trial.action_index]
-    assert edge.closed and edge.visits == 0 and edge.children == ()
-    [trial], state = strategy.ask(state, 1)
-    strategy.tell(state, trial.id, 0, 0.0)
+    assert trial == Trial(0, 0, 0)
+    strategy.tell(state, trial.id, None, VALUE_FLOOR)
+    assert list(state.nodes[0].edges) == [0] and state.nodes[0].visits == 0
     assert strategy.ask(state, 1)[0] == []
 
 
-def test_mcts_stop_counts_the_nodes_own_value_and_costs_no_trial() -> None:
-    strategy = Mcts()
-    state = strategy.add_node(strategy.start(0), 0, -1, [0.1, 0.9], 0.0, 1)
-    [trial], state = strategy.ask(state, 1)
-    assert trial == Trial(0, 0, 0)
-    stopped = state.nodes[0].edges[1]
-    assert (stopped.visits, stopped.total, stopped.closed) == (1, 0.0, True)
+@pytest.mark.parametrize("name", ["mcts", "greedy", "best_first", "beam"])
+def test_the_seed_decides_between_actions_of_equal_priors(name: str) -> None:
+    strategy = STRATEGIES[name]()
+
+    def asked(seed: int, priors: list[float]) -> tuple[tuple[int, int], ...]:
+        state = strategy.add_node(strategy.start(seed), 0, -1, priors, 0.0, None)
+        trials = []
+        for node_id in range(1, 5):
+            [trial], state = strategy.ask(state, 1)
+            state = strategy.add_node(state, node_id, trial.node_id, priors, VALUE_FLOOR, None)
+            state = strategy.tell(state, trial.id, None, VALUE_FLOOR)
+            trials.append((trial.node_id, trial.action_index))
+        return tuple(trials)
+
+    assert len({asked(seed, [0.2] * 5) for seed in range(20)}) > 10
+    assert asked(3, [0.2] * 5) == asked(3, [0.2] * 5)
+    assert len({asked(seed, [0.1, 0.15, 0.2, 0.25, 0.3]) for seed in range(20)}) == 1, "priors go first"
+
+
+def test_equal_priors_are_in_every_order_alike() -> None:
+    priors, nodes = [0.2, 0.4, 0.2, 0.2], [(seed, node_id) for seed in range(40) for node_id in range(10)]
+    counts = Counter(likeliest_first(priors, 2, seed, node_id) for seed, node_id in nodes)
+    # Of 400, 200 each; standard deviation 10. STOP, index 2, is the last of its equals.
+    assert set(counts) == {(1, 0, 3, 2), (1, 3, 0, 2)} and abs(counts[(1, 0, 3, 2)] - 200) < 4 * 10
 
 
 def test_mcts_widens_the_edges_of_a_model() -> None:

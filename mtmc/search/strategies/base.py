@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from mtmc.errors import RunError
 from mtmc.protocols import Strategy, Trial
+from mtmc.search.strategies.common import derived_random
 from mtmc.tree import ROOT_ID
 
 Edge = tuple[int, int]
@@ -23,9 +24,9 @@ Edge = tuple[int, int]
 class StrategyNode:
     """One version, as a strategy knows it.
 
-    priors: of its legal actions. stop_index: which of them is `STOP`. order: all of them, likeliest first, of equals the
-    first listed. untried: those of `order` that were not tried, without `STOP`. tried: trials begun from here.
-    linked: whether it is known which trial led here, and prior: of that trial's action.
+    priors: of its legal actions. stop_index: which of them is `STOP`. seed: of the search. order: all actions, likeliest
+    first; of equals the seed decides. untried: those of `order` that were not tried, without `STOP`. tried: trials begun
+    from here. linked: whether it is known which trial led here, and prior: of that trial's action.
     """
 
     id: int
@@ -33,6 +34,7 @@ class StrategyNode:
     value: float
     priors: tuple[float, ...]
     stop_index: int | None
+    seed: int
     order: tuple[int, ...] = field(init=False)
     untried: list[int] = field(init=False)
     tried: int = 0
@@ -40,9 +42,18 @@ class StrategyNode:
     prior: float = 1.0
 
     def __post_init__(self) -> None:
-        self.order = tuple(sorted(range(len(self.priors)), key=lambda index: (-self.priors[index], index)))
+        self.order = likeliest_first(self.priors, self.stop_index, self.seed, self.id)
         self.untried = [index for index in self.order if index != self.stop_index]
         self.linked = self.id == ROOT_ID
+
+
+def likeliest_first(priors: Sequence[float], stop_index: int | None, seed: int, node_id: int) -> tuple[int, ...]:
+    """Indices of `priors`, greatest first; of equals `STOP` last, and the others in an order that `seed` draws for each
+    version anew: were it the order in which they are listed, every seed would grow the same tree."""
+    ties = list(range(len(priors)))
+    if len(set(priors)) < len(priors):
+        derived_random(seed, "ties", node_id).shuffle(ties)
+    return tuple(sorted(range(len(priors)), key=lambda index: (-priors[index], index == stop_index, ties[index])))
 
 
 NodeT = TypeVar("NodeT", bound=StrategyNode)
@@ -130,7 +141,7 @@ class TreeStrategy(Strategy, Generic[StateT]):
     ) -> StateT:
         """Make a node known, see `protocols.Strategy.add_node`."""
         if node_id not in state.nodes:
-            state.nodes[node_id] = self.node_type(node_id, parent_id, value, tuple(priors), stop_index)
+            state.nodes[node_id] = self.node_type(node_id, parent_id, value, tuple(priors), stop_index, state.seed)
             self.added(state, state.nodes[node_id])
         return state
 

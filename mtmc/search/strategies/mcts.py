@@ -8,19 +8,29 @@ An edge is one legal action of one node. A trial expands one edge; where the tre
 
 Values are log2 speedups and Q lies in 0 to 1, so nothing depends on how long the kernel runs. A failed version counts
 as `low`: were it counted at the reward's floor, one failure would squeeze all differences between right versions into
-a corner of 0 to 1. An untried edge has the norm of its own node's value: an action is expected to change nothing. A
-trial in flight counts as one visit that failed (virtual loss), which keeps the trials of a batch apart.
+a corner of 0 to 1. A trial in flight counts as one visit that failed (virtual loss), which keeps those at once apart.
+
+An untried edge has, by the setting `untried`,
+
+    own        norm(value(s)): an action is expected to change nothing
+    reduced    norm(value(s)) - r sqrt(sum of P over the tried edges of s), at least 0 (first play urgency, as KataGo has
+               it: Wu 2019, arXiv 1902.10565): the more of the priors was tried, the less is expected of what is left
+    zero       0, the least value of the tree: only its prior speaks for it (as in AlphaZero, Silver et al. 2017)
+
+`STOP` is known without a trial: it is this very version, whose value was backed up when it was made. An edge that leads to
+a version which another edge led to before is credited with that version's value, and its own path with it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from mtmc.protocols import Trial
 from mtmc.search.strategies.base import Edge, TreeStrategy
 from mtmc.search.strategies.common import check_setting
 from mtmc.search.strategies.mcts_selection import select
-from mtmc.search.strategies.mcts_tree import MctsNode, MctsState, Stop, backup, q_value, score, settle
+from mtmc.search.strategies.mcts_tree import MctsNode, MctsState, Untried, backup, q_value, score, settle
 from mtmc.search.strategies.value_range import note_value
 
 
@@ -33,12 +43,15 @@ class Mcts(TreeStrategy[MctsState]):
     expansions: k, how many children one edge may get from a coder that is not deterministic. A deterministic coder's
         edges get one.
     widening: alpha of progressive widening: such an edge may have had floor((1 + N(s,a)) ** alpha) tries, k at most.
+    untried: what an edge is worth before it was tried, see above. reduction: r there, 0 or more.
     """
 
     exploration: float = 1.25
     best_weight: float = 0.5
     expansions: int = 3
     widening: float = 0.5
+    untried: Untried = "own"
+    reduction: float = 0.2
     state_type = MctsState
     node_type = MctsNode
 
@@ -48,9 +61,12 @@ class Mcts(TreeStrategy[MctsState]):
         check_setting(0 <= self.best_weight <= 1, "mcts.best_weight", self.best_weight, "use a number from 0 to 1")
         check_setting(self.expansions >= 1, "mcts.expansions", self.expansions, "use 1 or more")
         check_setting(0 < self.widening <= 1, "mcts.widening", self.widening, "use a number above 0, at most 1")
+        known = get_args(Untried)
+        check_setting(self.untried in known, "mcts.untried", self.untried, f"use one of {', '.join(known)}")
+        check_setting(self.reduction >= 0, "mcts.reduction", self.reduction, "use 0 or more")
 
     def start(self, seed: int, deterministic: bool = True) -> MctsState:
-        """The state before the root is known. Nothing is drawn: ties go to the greater prior, then the first action."""
+        """The state before the root is known. The seed decides between actions of equal priors, and nothing else."""
         return MctsState(
             seed,
             deterministic,
@@ -58,6 +74,8 @@ class Mcts(TreeStrategy[MctsState]):
             best_weight=self.best_weight,
             expansions=1 if deterministic else self.expansions,
             widening=self.widening,
+            untried=self.untried,
+            reduction=self.reduction,
         )
 
     def added(self, state: MctsState, node: MctsNode) -> None:
@@ -65,16 +83,8 @@ class Mcts(TreeStrategy[MctsState]):
         note_value(state, node.value)
 
     def next_edge(self, state: MctsState) -> Edge | None:
-        """The best open edge given the trials in flight; None where no more are open.
-
-        Where that is `STOP`, its result is this very version, known without a trial: the edge is closed, and the search
-        goes on for another.
-        """
-        while isinstance(found := select(state), Stop):
-            node = found.node
-            assert node.stop_index is not None
-            backup(node.try_edge(node.stop_index, state.expansions), node.value)
-            settle(state, node, node.stop_index)
+        """The best open edge given the trials in flight; None where no more are open."""
+        found = select(state)
         if found is None:
             return None
         node, index = found
@@ -83,15 +93,16 @@ class Mcts(TreeStrategy[MctsState]):
         return node.id, index
 
     def ended(self, state: MctsState, trial: Trial, child_id: int | None, new: bool) -> None:
-        """A new node is linked and its value backed up; anything else only uses the edge up."""
+        """The value of the version it led to is backed up, and a new one linked. Where there is none the edge is used up."""
         node = state.nodes[trial.node_id]
         path = node.path_edges(trial.action_index)
         for edge in path:
             edge.in_flight -= 1
-        if child_id is not None and new:
+        if child_id is not None:
             child = state.nodes[child_id]
-            child.parent, child.action_index = node, trial.action_index
-            node.edges[trial.action_index].children += (child,)
+            if new:
+                child.parent, child.action_index = node, trial.action_index
+                node.edges[trial.action_index].children += (child,)
             backup(path, child.value)
         settle(state, node, trial.action_index)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from mtmc.search.strategies.mcts_tree import MctsEdge, MctsNode, MctsState, Stop, puct, q_value
+from mtmc.search.strategies.mcts_tree import MctsEdge, MctsNode, MctsState, initial_value, puct, q_value
 from mtmc.search.strategies.value_range import norm
 from mtmc.tree import ROOT_ID
 
-Option = MctsNode | Stop | tuple[MctsNode, int]
-"""A child to descend to, a line's end, or the edge (node, action index) to try."""
+Option = MctsNode | tuple[MctsNode, int]
+"""A child to descend to, or the edge (node, action index) to try."""
 
 
-def select(state: MctsState) -> Stop | tuple[MctsNode, int] | None:
+def select(state: MctsState) -> tuple[MctsNode, int] | None:
     """The edge to try next, or None where every open edge waits for a trial in flight or nothing is left.
 
     Down the best scores; where a branch offers nothing because of trials in flight, back up and on to the next best.
@@ -31,12 +31,10 @@ def select(state: MctsState) -> Stop | tuple[MctsNode, int] | None:
 
 
 def options(state: MctsState, node: MctsNode) -> Iterator[Option]:
-    """What may be done at a node, best score first; of equals the greater prior, then the first action."""
-    for _, _, index in sorted(ranked(state, node)):
+    """What may be done at a node, best score first; of equals the greater prior, then what was tried first."""
+    for _, _, _, index in sorted(ranked(state, node)):
         edge = node.edges.get(index)
-        if index == node.stop_index:
-            yield Stop(node)
-        elif edge is None:
+        if edge is None:
             yield node, index
         else:
             if may_try(state, edge):
@@ -44,23 +42,23 @@ def options(state: MctsState, node: MctsNode) -> Iterator[Option]:
             yield from open_children(state, edge)
 
 
-def ranked(state: MctsState, node: MctsNode) -> list[tuple[float, float, int]]:
-    """(minus the score, minus the prior, action index) of the open edges of a node that selection may come to.
+def ranked(state: MctsState, node: MctsNode) -> list[tuple[float, float, int, int]]:
+    """(minus the score, minus the prior, place in the order of trying, action index) of the open edges of a node that
+    selection may come to.
 
     The same scores as `mcts_tree.score`, with what the edges share computed once: this is where a search's time goes.
     Untried edges differ only in their priors and may always be tried, so the likeliest of them stands for all.
     """
     scale = state.exploration * math.sqrt(node.visits)
     result = [
-        (-q_value(state, node, edge) - scale * edge.prior / (1 + edge.visits + edge.in_flight), -edge.prior, index)
-        for index, edge in node.edges.items()
+        (-q_value(state, node, edge) - scale * edge.prior / (1 + edge.visits + edge.in_flight), -edge.prior, at, index)
+        for at, (index, edge) in enumerate(node.edges.items())
         if not edge.closed
     ]
-    tried = len(node.edges)
-    if tried < len(node.order):
-        index = node.order[tried]
+    if node.untried:
+        index = node.untried[0]
         prior = node.priors[index]
-        result.append((-norm(state, node.value) - scale * prior, -prior, index))
+        result.append((-initial_value(state, node) - scale * prior, -prior, len(node.edges), index))
     return result
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Literal
 
 from mtmc.search.strategies.base import StrategyNode
 from mtmc.search.strategies.common import is_failure
 from mtmc.search.strategies.value_range import RangedState, norm
+
+Untried = Literal["own", "reduced", "zero"]
+"""What an edge is worth before it was tried, see `mcts`."""
 
 
 class MctsEdge:
@@ -35,7 +39,7 @@ class MctsEdge:
 
 @dataclass(eq=False, slots=True)
 class MctsNode(StrategyNode):
-    """One version. Its actions are first tried in their order, `STOP` among them.
+    """One version. `STOP` is none of its edges: it leads to this very version, whose value is backed up already.
 
     edges: of the actions that were tried. open_edges: how many edges are not closed, untried ones included.
     parent and action_index: the edge that made it, None and -1 for the root and before it is linked.
@@ -48,7 +52,7 @@ class MctsNode(StrategyNode):
 
     def __post_init__(self) -> None:
         StrategyNode.__post_init__(self)
-        self.open_edges = len(self.priors)
+        self.open_edges = len(self.untried)
 
     @property
     def exhausted(self) -> bool:
@@ -77,32 +81,36 @@ class MctsNode(StrategyNode):
         return edges
 
 
-@dataclass(frozen=True)
-class Stop:
-    """Selection ended on the `STOP` edge of a node."""
-
-    node: MctsNode
-
-
 @dataclass
 class MctsState(RangedState[MctsNode]):
-    """Settings and statistics of the search."""
+    """Settings and statistics of the search. untried, reduction: see `mcts.Mcts`."""
 
     exploration: float = 1.0
     best_weight: float = 0.0
     expansions: int = 1
     widening: float = 1.0
+    untried: Untried = "own"
+    reduction: float = 0.0
+
+
+def initial_value(state: MctsState, node: MctsNode) -> float:
+    """Q(s,a) of an edge that has no value of its own yet, 0 to 1, see `mcts`."""
+    if state.untried == "zero":
+        return 0.0
+    own = norm(state, node.value)
+    if state.untried == "own":
+        return own
+    return max(0.0, own - state.reduction * math.sqrt(sum(edge.prior for edge in node.edges.values())))
 
 
 def q_value(state: MctsState, node: MctsNode, edge: MctsEdge) -> float:
     """Q(s,a) of a tried edge: mixture of mean and best, see `mcts`.
 
-    Failures and trials in flight count as the tree's least value; an edge without either, like an untried one, has the
-    norm of its node's value.
+    Failures and trials in flight count as the tree's least value; an edge without either is like an untried one.
     """
     count = edge.visits + edge.in_flight
     if count == 0:
-        return norm(state, node.value)
+        return initial_value(state, node)
     losses = edge.failures + edge.in_flight
     mean = (edge.total + losses * state.low) / count
     best = edge.best if edge.best > -math.inf else state.low
@@ -118,7 +126,7 @@ def score(state: MctsState, node: MctsNode, index: int) -> float:
     """PUCT score of edge `index` of `node`; trials in flight count as visits."""
     edge = node.edges.get(index)
     if edge is None:
-        return puct(norm(state, node.value), node.priors[index], node.visits, 0, state.exploration)
+        return puct(initial_value(state, node), node.priors[index], node.visits, 0, state.exploration)
     visits = edge.visits + edge.in_flight
     return puct(q_value(state, node, edge), edge.prior, node.visits, visits, state.exploration)
 
