@@ -169,7 +169,11 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Coder(Protocol):
-    """Micro Coding. Besides editing it says what may be done to a version, for it must be able to do it."""
+    """Micro Coding. Besides editing it says what may be done to a version, for it must be able to do it.
+
+    A search with `batch` above 1 calls `edit` from that many threads at once, and an asynchronous one calls `actions` and
+    `Policy.prior` beside them.
+    """
 
     @property
     @abstractmethod

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mtmc.errors import ConfigError, RunError
-from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy
+from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
 from mtmc.outcome import Outcome
 from mtmc.protocols import Edit, EditRequest, EvaluationRequest
 from mtmc.search import Budget, SearchResult, load, resume, search
@@ -169,6 +169,23 @@ def test_parts_of_no_registry_must_be_given_again(tmp_path: Path) -> None:
     ):
         resume(tmp_path)
     resume(tmp_path, dumps=False, **parts(FakeEvaluator()))
+
+
+def test_a_run_that_has_ended_is_loaded_without_its_strategy(tmp_path: Path) -> None:
+    result = begin(tmp_path, strategy=FakeStrategy(), budget=12)
+    assert load(tmp_path).annotations == result.annotations
+    with pytest.raises(RunError, match=r"Mcts asks for other trials"):
+        load(tmp_path, strategy=Mcts(exploration=50.0))
+
+
+def test_without_its_strategy_a_run_that_has_not_ended_is_loaded_without_statistics(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    die(tmp_path, 9, strategy=FakeStrategy())
+    result = load(tmp_path)
+    assert result.annotations == {} and len(result.tree) > 1
+    assert "the search statistics are left out: the strategy of this run was an object of mtmc.fakes" in caplog.text
+    assert len(load(tmp_path, strategy=FakeStrategy()).annotations) == len(result.tree)
 
 
 def test_another_strategy_is_refused(tmp_path: Path) -> None:

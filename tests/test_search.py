@@ -676,16 +676,13 @@ def test_the_machine_is_the_one_that_the_design_draws() -> None:
     from mtmc.search.graph import Leg, run_graph, trial_graph
 
     run: Any = None
-    drawn = run_graph(run, Leg(), None).get_graph()
+    drawn = run_graph(run, Leg(), None, None).get_graph()
     edges = {(edge.source, edge.target) for edge in drawn.edges}
     assert edges == {
         ("__start__", "prepare"),
-        ("prepare", "select"),
-        ("select", "trial"),
-        ("select", "finish"),
-        ("trial", "backup"),
-        ("backup", "select"),
-        ("backup", "__end__"),
+        ("prepare", "grow"),
+        ("grow", "finish"),
+        ("grow", "__end__"),
         ("finish", "__end__"),
     }
     drawn = trial_graph(run).get_graph()

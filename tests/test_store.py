@@ -43,7 +43,7 @@ def started(folder: Path) -> Store:
 
 def begin_batch(store: Store) -> KernelNode:
     """One batch with one trial, up to where its batch ends: two attempts, the second is right. Returns the node."""
-    store.begin_batch(Batch(0, 4, (TrialRow(Trial(0, 0, 0), 3),)))
+    store.begin_batch(Batch(0, 4, (TrialRow(Trial(0, 0, 0), 3),), 0))
     store.add_attempt(Attempt(0, 0, "broken\n", None, Cost(seconds=1.0, usd=0.25, tokens_in=10)))
     store.add_outcome(source_hash("broken\n"), "screen", 0, BAD, 0.1)
     store.add_attempt(Attempt(0, 1, "child\n", "a plan", Cost(seconds=1.0, usd=0.5, tokens_out=3)))
@@ -53,7 +53,7 @@ def begin_batch(store: Store) -> KernelNode:
 
 
 def end_batch(store: Store, node: KernelNode) -> None:
-    store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (STOP,), (1.0,))], 12.5)
+    store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (STOP,), (1.0,))], 12.5, 0)
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     assert store.outcome(source_hash("broken\n"), "screen") == (0, BAD)
     assert store.outcome(source_hash("broken\n"), "verify") is None
     assert [attempt.source for attempt in store.attempts(0)] == ["broken\n", "child\n"]
-    assert list(store.batches()) == [Batch(0, 4, (TrialRow(Trial(0, 0, 0), 3, TrialEnd("node", 1, 2)),), 12.5)]
+    assert list(store.batches()) == [Batch(0, 4, (TrialRow(Trial(0, 0, 0), 3, TrialEnd("node", 1, 2)),), 0, 12.5, 0)]
     assert (store.evaluations(), store.evaluations_of(0), store.seconds()) == (3, 2, 13.0)
     assert store.events() == [(13.0, "finish", {"reason": "enough"})]
     store.close()
@@ -88,7 +88,7 @@ def test_writing_twice_changes_nothing(tmp_path: Path) -> None:
     begin_batch(store)
     store.add_attempt(Attempt(0, 1, "another\n", None, Cost()))
     store.add_outcome(node.hash, "screen", 5, BAD, 0.0)
-    store.end_batch(0, {0: TrialEnd("duplicate", 0, 9, "again")}, [], 99.0)
+    store.end_batch(0, {0: TrialEnd("duplicate", 0, 9, "again")}, [], 99.0, 7)
     assert (list(store.batches()), store.attempts(0), store.outcome(node.hash, "screen"), list(store.tree())) == before
     store.close()
 
@@ -129,7 +129,7 @@ def test_the_end_of_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
     node = begin_batch(store)
     unwritable = Action("tile", Region("gelu", 1, 1), (("block", object()),), "")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (unwritable,), (1.0,))], 1.0)
+        store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (unwritable,), (1.0,))], 1.0, 0)
     [batch] = store.batches()
     assert batch.seconds is None and batch.trials[0].end is None and len(store.tree()) == 1
     end_batch(store, node)
@@ -188,7 +188,7 @@ def test_a_run_of_a_newer_version_is_refused(tmp_path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     for opened in (Store.open, Store.read):
-        with pytest.raises(RunError, match=r"newer version of mtmc \(schema 99, this one reads up to 3\): upgrade"):
+        with pytest.raises(RunError, match=r"newer version of mtmc \(schema 99, this one reads up to 4\): upgrade"):
             opened(tmp_path)
     assert not list(tmp_path.glob("*-wal")), "a refused run is left as it was"
 

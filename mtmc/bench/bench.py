@@ -244,6 +244,8 @@ def _same(
         same |= {kind: part for kind, part in described.items() if kind != "evaluator"}
         same |= {"budget": asdict(options.budget), "batch": options.batch, "repairs": options.repairs}
         same["model"] = options.model.name
+        if options.asynchronous:
+            same["asynchronous"] = True
     return same
 
 

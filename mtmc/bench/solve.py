@@ -39,6 +39,7 @@ class SearchOptions:
     repairs: int = 2
     model: ModelSettings = field(default_factory=ModelSettings)
     dumps: bool = False
+    asynchronous: bool = False
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ def _bench(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
 
     name = f"{settings.suite}-{time.strftime('%Y%m%d-%H%M%S')}"
     out = Path(config.out).expanduser() if config.out else BENCHES / name
-    options = SearchOptions(config.budget, config.seed, config.batch, config.repairs, config.model, config.dumps)
+    settings_of_searches = (config.budget, config.seed, config.batch, config.repairs, config.model, config.dumps)
+    options = SearchOptions(*settings_of_searches, asynchronous=config.asynchronous)
     try:
         with display() as watcher:
             level = arguments.level.upper()

@@ -42,6 +42,7 @@ def _optimize(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
             budget=config.budget,
             seed=config.seed,
             batch=config.batch,
+            asynchronous=config.asynchronous,
             repairs=config.repairs,
             model=config.model,
             dumps=config.dumps,

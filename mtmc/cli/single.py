@@ -41,6 +41,7 @@ def run(config: SearchConfig, lines: bool = True, evaluator: Any = None) -> Sear
             budget=config.budget,
             seed=config.seed,
             batch=config.batch,
+            asynchronous=config.asynchronous,
             repairs=config.repairs,
             model=config.model,
             out=folder,

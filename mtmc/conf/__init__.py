@@ -58,8 +58,9 @@ class SearchConfig:
     """All settings of one search, as `mtmc.search.search` takes them. The defaults are those of config.yaml.
 
     task: a built-in name or a path. out: the run's folder; None: one is made under runs/. seed: of everything drawn.
-    batch: versions tried at once. repairs: rounds of repair of one version at most. dumps: whether the tree's files and
-    the report are written at the end. model: of a coder or a policy that asks one.
+    batch: versions tried at once. asynchronous: whether the next begins as soon as one ends. repairs: rounds of repair of
+    one version at most. dumps: whether the tree's files and the report are written at the end. model: of a coder or a
+    policy that asks one.
     """
 
     task: str
@@ -70,6 +71,7 @@ class SearchConfig:
     out: str | None = None
     seed: int = 0
     batch: int = 1
+    asynchronous: bool = False
     repairs: int = 2
     dumps: bool = True
     budget: Budget = field(default_factory=Budget)

@@ -1,13 +1,14 @@
 """The state machine (LangGraph): the steps of `steps` and `trial` in the order that the design draws.
 
-    START -> prepare -> select ==Send, one per trial==> [ code -> evaluate -> (repair -> evaluate)* ] -> backup
-                         |  ^-----------------------------------------------------------------------------'
-                         '-> finish -> END
+    START -> prepare -> grow -> finish -> END         grow: select, wait for a trial to end, backup, and again
+                         |
+                         '=> in threads, one a trial: [ code -> evaluate -> (repair -> evaluate)* ]
 
 Its state holds ids and counters only, so a checkpoint costs the same at node 10,000 as at node 10. The run's store is
 what counts: every step takes from it what is there, `prepare` starts from where it stands, and so a checkpoint is never
 needed to go on. It says where the machine stood to whoever looks, and is therefore written at the end of a leg, not
-after each step (`DURABILITY`). A leg also keeps the number of steps of one call under LangGraph's limit.
+after each step (`DURABILITY`). Trials stay under way from leg to leg: a machine whose steps wait for each other could not
+begin a trial as soon as another ends.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mtmc.search import steps, trial
+from mtmc.search.flight import Flight, ThreadedFlight
 from mtmc.search.run_state import Run
+from mtmc.search.verification import verify_best
 from mtmc.store import STORE_NAME, WAL_PAGES
 
 if TYPE_CHECKING:
@@ -34,16 +37,13 @@ LEG_SECONDS = 1.0
 LEG_ROUNDS = 200
 """A leg ends after the first batch that takes it past either. So the checkpoint is at most a second or a batch old."""
 
-STEPS_PER_ROUND = 3
-"""select, the trials, backup."""
-
 THREAD = "run"
 """LangGraph's name of this run in the checkpoint tables."""
 
 
 class RunState(TypedDict, total=False):
-    """State of the machine. trials: ids of the batch in flight. evaluations, nodes: how many so far. best: id of the
-    best node. rounds, leg: batches ended, and legs begun by this process. finished: why the search has ended.
+    """State of the machine. trials: ids of those in flight. evaluations, nodes: how many so far. best: id of the best
+    node. rounds, leg: batches ended, and legs begun by this process. finished: why the search has ended.
     """
 
     trials: list[int]
@@ -98,41 +98,45 @@ def trial_graph(run: Run) -> CompiledStateGraph[Any, Any, Any, Any]:
     return builder.compile(checkpointer=False)
 
 
-def run_graph(run: Run, leg: Leg, saver: SqliteSaver | None) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """The machine of a whole run."""
+def run_graph(
+    run: Run, leg: Leg, flight: Flight | None, saver: SqliteSaver | None
+) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """The machine of a whole run. flight: of its trials."""
     from langgraph.graph import END, START, StateGraph
-    from langgraph.types import Send
 
     def prepare(state: RunState) -> RunState:
         steps.prepare(run)
         return _counters(run)
 
-    def select(state: RunState) -> RunState:
-        return {"trials": steps.select(run), "finished": run.finished or ""}
-
-    def backup(state: RunState) -> RunState:
-        steps.backup(run)
-        leg.rounds += 1
-        return {**_counters(run), "trials": []}
+    def grow_one_leg(state: RunState) -> RunState:
+        assert flight is not None
+        grow(run, leg, flight)
+        return _counters(run)
 
     def finish(state: RunState) -> RunState:
         steps.finish(run)
         return _counters(run)
 
-    def after_select(state: RunState) -> str | list[Any]:
-        return [Send("trial", {"trial": trial_id}) for trial_id in state["trials"]] or "finish"
-
     builder = StateGraph(RunState)
-    for name, step in (("prepare", prepare), ("select", select), ("backup", backup), ("finish", finish)):
+    for name, step in (("prepare", prepare), ("grow", grow_one_leg), ("finish", finish)):
         builder.add_node(name, step)
-    builder.add_node("trial", trial_graph(run))
     builder.add_edge(START, "prepare")
-    builder.add_edge("prepare", "select")
-    builder.add_conditional_edges("select", after_select, ["trial", "finish"])
-    builder.add_edge("trial", "backup")
-    builder.add_conditional_edges("backup", lambda state: END if leg.over else "select", ["select", END])
+    builder.add_edge("prepare", "grow")
+    builder.add_conditional_edges("grow", lambda state: "finish" if state["finished"] else END, ["finish", END])
     builder.add_edge("finish", END)
     return builder.compile(checkpointer=saver)
+
+
+def grow(run: Run, leg: Leg, flight: Flight) -> None:
+    """Begin trials and end those that have ended, until the search has ended or the leg is over."""
+    while not leg.over:
+        for batch in steps.select(run):
+            flight.start(batch)
+        if run.finished is not None:
+            return
+        for batch_id in flight.wait():
+            steps.backup(run, batch_id)
+            leg.rounds += 1
 
 
 def drive(run: Run) -> None:
@@ -140,16 +144,13 @@ def drive(run: Run) -> None:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     connection = sqlite3.connect(run.store.folder / STORE_NAME, timeout=30.0, check_same_thread=False)
+    flight = ThreadedFlight(run.settings.batch, _trial_work(run))
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
         leg = Leg()
-        graph = run_graph(run, leg, SqliteSaver(connection))
-        config: Any = {
-            "configurable": {"thread_id": THREAD},
-            "recursion_limit": STEPS_PER_ROUND * (LEG_ROUNDS + 2),
-            "max_concurrency": run.settings.batch,
-        }
+        graph = run_graph(run, leg, flight, SqliteSaver(connection))
+        config: Any = {"configurable": {"thread_id": THREAD}}
         number = 0
         while run.finished is None:
             number += 1
@@ -157,7 +158,20 @@ def drive(run: Run) -> None:
             graph.invoke({"leg": number}, config, durability=DURABILITY)
             prune(connection)
     finally:
+        flight.close()
         connection.close()
+
+
+def _trial_work(run: Run) -> Callable[[int], None]:
+    """What the thread of a trial does, given its id."""
+    machine = trial_graph(run)
+
+    def work(trial_id: int) -> None:
+        machine.invoke({"trial": trial_id})
+        if run.settings.asynchronous:
+            verify_best(run, [run.trial_runs[trial_id]])
+
+    return work
 
 
 def prune(connection: sqlite3.Connection) -> None:
@@ -172,8 +186,10 @@ def prune(connection: sqlite3.Connection) -> None:
 
 def _counters(run: Run) -> RunState:
     return {
+        "trials": sorted(run.trial_runs),
         "evaluations": run.evaluations,
         "nodes": len(run.tree),
         "best": run.tree.best.id,
-        "rounds": run.batch_id,
+        "rounds": run.ended,
+        "finished": run.finished or "",
     }

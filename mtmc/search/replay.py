@@ -16,11 +16,19 @@ from mtmc.tree import ROOT_ID, KernelNode, Tree
 
 @dataclass(frozen=True)
 class Replayed:
-    """Where a run stands. next_batch: number of the next batch. pending: the batch in flight, if there is one."""
+    """Where a run stands.
+
+    next_batch: number of the next batch. pending: the batches in flight. ended: how many batches have ended; barren: how
+    many had when the strategy last had no trial to give, -1: it always had. told: ids of the trials that have ended, in
+    the order in which the strategy was told.
+    """
 
     state: Any
     next_batch: int
-    pending: Batch | None
+    pending: tuple[Batch, ...]
+    ended: int
+    barren: int
+    told: tuple[int, ...]
 
 
 def tell_node(
@@ -39,33 +47,60 @@ def tell_trial(strategy: Strategy, state: Any, tree: Tree, trial_id: int, child_
 
 
 def replay(store: Store, strategy: Strategy, tree: Tree, seed: int, deterministic: bool) -> Replayed:
-    """The strategy's state after everything that `store` has recorded.
+    """The strategy's state after everything that `store` has recorded, each ask and each tell in its turn.
 
     tree: the store's. seed, deterministic: what the strategy was started with.
 
     Raises: RunError if the strategy asks for other trials than it did: it has other settings or is another version.
     """
-    state = strategy.start(seed, deterministic)
+    again = _Replay(store, strategy, tree, strategy.start(seed, deterministic))
     if len(tree) == 0:
-        return Replayed(state, 0, None)
-    state = tell_node(strategy, state, tree, tree.root, *store.legal(ROOT_ID))
-    last_node = ROOT_ID
-    number = 0
-    for batch in store.batches():
-        trials, state = strategy.ask(state, batch.asked)
+        return Replayed(again.state, 0, (), 0, -1, ())
+    again.tell_node(ROOT_ID)
+    batches = list(store.batches())
+    ended = sorted((batch for batch in batches if batch.ended is not None), key=lambda batch: batch.ended or 0)
+    told: list[int] = []
+    turn = 0
+    for batch in batches:
+        while turn < batch.after:
+            told += again.end(ended[turn])
+            turn += 1
+        again.ask(batch)
+    for batch in ended[turn:]:
+        told += again.end(batch)
+    pending = tuple(batch for batch in batches if batch.seconds is None)
+    barren = max((batch.after for batch in batches if not batch.trials), default=-1)
+    return Replayed(again.state, len(batches), pending, len(ended), barren, tuple(told))
+
+
+class _Replay:
+    """A replay under way. state: the strategy's."""
+
+    def __init__(self, store: Store, strategy: Strategy, tree: Tree, state: Any) -> None:
+        self._store, self._strategy, self._tree = store, strategy, tree
+        self._last_node = ROOT_ID
+        self.state = state
+
+    def tell_node(self, node_id: int) -> None:
+        """Make a recorded node known."""
+        legal = self._store.legal(node_id)
+        self.state = tell_node(self._strategy, self.state, self._tree, self._tree[node_id], *legal)
+
+    def ask(self, batch: Batch) -> None:
+        """Ask for a batch again. Raises: RunError if the strategy asks for other trials."""
+        trials, self.state = self._strategy.ask(self.state, batch.asked)
         if trials != [row.trial for row in batch.trials]:
             hint = "resume it with the strategy, the settings and the version of mtmc that made it"
-            raise RunError(
-                f"{type(strategy).__name__} asks for other trials than the run {store.folder} records: {hint}"
-            )
-        if batch.seconds is None:
-            return Replayed(state, batch.id, batch)
+            name = type(self._strategy).__name__
+            raise RunError(f"{name} asks for other trials than the run {self._store.folder} records: {hint}")
+
+    def end(self, batch: Batch) -> list[int]:
+        """Tell how the trials of a batch ended; returns their ids."""
         for row in batch.trials:
             assert row.end is not None
             child_id = row.end.child_id
-            if child_id is not None and child_id > last_node:
-                last_node = child_id
-                state = tell_node(strategy, state, tree, tree[child_id], *store.legal(child_id))
-            state = tell_trial(strategy, state, tree, row.trial.id, child_id)
-        number = batch.id + 1
-    return Replayed(state, number, None)
+            if child_id is not None and child_id > self._last_node:
+                self._last_node = child_id
+                self.tell_node(child_id)
+            self.state = tell_trial(self._strategy, self.state, self._tree, row.trial.id, child_id)
+        return [row.trial.id for row in batch.trials]

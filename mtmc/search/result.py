@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from mtmc.chat import POLICY
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome
-from mtmc.protocols import Strategy
 from mtmc.search import folder
 from mtmc.store import Store, check_unused
 from mtmc.task.tolerance import DEFAULT, Tolerance
@@ -140,14 +139,12 @@ def write_outputs(result: SearchResult, directory: Path) -> None:
 
 def result_of(
     store: Store,
-    strategy: Strategy,
     tree: Tree,
-    state: Any,
+    notes: Mapping[int, Mapping[str, float]],
     finished: str | None,
     temporary: tempfile.TemporaryDirectory[str] | None = None,
 ) -> SearchResult:
-    """The result of a run where it stands. tree, state: the store's tree, and the strategy's state."""
-    notes = strategy.annotations(state)
+    """The result of a run where it stands. tree: the store's. notes: search statistics by node id."""
     return SearchResult(
         versions=tree,
         annotations={node.id: notes[node.id] for node in tree if node.id in notes},
@@ -180,13 +177,14 @@ def _record(result: SearchResult, store: Store) -> RunRecord:
 
 
 def evaluation_order(store: Store) -> list[int]:
-    """Node ids, one an evaluation, in order of trials.
+    """Node ids, one an evaluation, in the order in which trials ended.
 
     An evaluation that made no node (of an attempt that was then repaired, say) has the id of the node that its trial
     started from, which changes nothing about the best so far.
     """
     order = [0]
-    for batch in store.batches():
+    ended = [batch for batch in store.batches() if batch.ended is not None]
+    for batch in sorted(ended, key=lambda batch: batch.ended or 0):
         for row in batch.trials:
             if row.end is not None:
                 made = [row.end.child_id] if row.end.kind == "node" and row.end.child_id is not None else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 import shutil
 import tempfile
@@ -28,6 +29,8 @@ from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, STORE_NAME, Attemp
 from mtmc.task import Task, load_task
 from mtmc.tree import ROOT_ID, Tree
 
+_log = logging.getLogger(__name__)
+
 OnProgress = Callable[[Progress], None]
 
 _KINDS: tuple[Kind, ...] = ("strategy", "policy", "coder", "evaluator")
@@ -46,6 +49,7 @@ def search(
     batch: int = 1,
     repairs: int = 2,
     model: str | ModelSettings = "",
+    asynchronous: bool = False,
     out: Path | str | None = None,
     progress: OnProgress | None = None,
     dumps: bool = True,
@@ -57,6 +61,8 @@ def search(
         what is opened here is closed at the end.
     budget: evaluations, or a whole `Budget`.
     batch: trials at once; the coder and the evaluator are then called from that many threads.
+    asynchronous: begin a new trial as soon as one ends, and not when all of a batch have: nothing waits for the slowest.
+        Which ends first is then the machine's affair, so that two runs with one seed may differ.
     repairs: rounds of repair of one trial at most.
     model: the language model of a coder or policy that asks one, by litellm's name or with all its settings.
     out: the run's folder, which must be unused; None keeps the run in a temporary folder for as long as the result
@@ -64,13 +70,13 @@ def search(
     progress: called after the root, after each batch and at the end.
     dumps: whether nodes/, the tree's dumps and the report are written into `out` at the end.
 
-    The same seed and parts that are deterministic give the same tree.
+    The same seed and parts that are deterministic give the same tree, unless it is asynchronous.
 
     Raises: ConfigError, TaskError, RunError or EvaluatorError, each naming the bad value and the fix. Nothing is left
     on disk where the search could not start.
     """
     asked = model if isinstance(model, ModelSettings) else ModelSettings(name=model)
-    settings = Settings(_budget(budget), seed, batch, repairs, asked)
+    settings = Settings(_budget(budget), seed, batch, repairs, asked, asynchronous)
     if out is not None:
         check_unused(Path(out))
     loaded = load_task(task)
@@ -115,7 +121,8 @@ def resume(
 ) -> SearchResult:
     """Go on with a run that was ended before its time, or that has a greater budget now.
 
-    The tree is the one that the uninterrupted run would have grown; no edit and no evaluation that was recorded is made
+    The tree is the one that the uninterrupted run would have grown (of an asynchronous one, had the trials in flight ended
+    in the same order); no edit and no evaluation that was recorded is made
     again. strategy, policy, coder, evaluator: needed only where the run was made with an object of a class that is in
     no registry. budget: a new one (an integer changes the evaluations only); its depth cannot change. model: new
     settings of the language model, where it is served elsewhere now, say.
@@ -144,22 +151,39 @@ def resume(
 def load(run_dir: Path | str, *, strategy: Strategy | None = None) -> SearchResult:
     """The result of a run as far as it has come, without going on; another process may be at work on it.
 
-    strategy: needed only where the run was made with an object of a class that is in no registry.
+    strategy: for the search statistics of a run that has not ended, where it was made with an object of a class that is in
+        no registry. Without it, and where the run's own strategy cannot be had or asks for other trials by now, the
+        statistics are left out, with a warning.
 
-    Raises: RunError if there is no such run, it has no root yet, a newer version made it, or its strategy does not ask
-        for the recorded trials.
+    Raises: RunError if there is no such run, it has no root yet, a newer version made it, or the strategy that is given
+        does not ask for the recorded trials.
     """
     store = Store.read(Path(run_dir))
     try:
-        recorded = store.settings()
-        part = components.remake("strategy", recorded["strategy"], strategy)
         tree = store.tree()
         if len(tree) == 0:
             raise RunError(f"the run {store.folder} has no root yet: resume it first")
-        replayed = replay(store, part, tree, recorded["seed"], recorded["deterministic"])
-        return result_of(store, part, tree, replayed.state, store.finished())
+        return result_of(store, tree, _annotations(store, tree, strategy), store.finished())
     finally:
         store.close()
+
+
+def _annotations(store: Store, tree: Tree, strategy: Strategy | None) -> Mapping[int, Mapping[str, float]]:
+    """The search statistics of a run: those that it ended with, else as its strategy says when it is told all again."""
+    known = store.annotations() if store.finished() is not None and strategy is None else None
+    if known is not None:
+        return known
+    recorded = store.settings()
+    try:
+        part = components.remake("strategy", recorded["strategy"], strategy)
+        replayed = replay(store, part, tree, recorded["seed"], recorded["deterministic"])
+    except (ConfigError, RunError) as error:
+        if strategy is not None:
+            raise
+        _log.warning("the search statistics are left out: %s", error)
+        return {}
+    found: Mapping[int, Mapping[str, float]] = part.annotations(replayed.state)
+    return found
 
 
 def versions() -> dict[str, str]:
@@ -193,7 +217,8 @@ def _drive(
 
     run.on_progress = keep_best
     drive(run)
-    result = result_of(run.store, run.parts.strategy, run.tree, run.state, run.finished, temporary)
+    notes = run.parts.strategy.annotations(run.state)
+    result = result_of(run.store, run.tree, notes, run.finished, temporary)
     if dumps:
         write_outputs(result, directory)
     return result
@@ -248,7 +273,9 @@ def _settings(recorded: Mapping[str, Any], budget: int | Budget | None, model: M
         hint = f"its versions at depth {old.depth} have no actions; start a new run"
         raise ConfigError(f"budget.depth cannot be {new.depth} for a run that has {old.depth}: {hint}")
     asked = ModelSettings(**recorded.get("model", {})) if model is None else model
-    return Settings(new, recorded["seed"], recorded["batch"], recorded["repairs"], asked)
+    return Settings(
+        new, recorded["seed"], recorded["batch"], recorded["repairs"], asked, recorded.get("asynchronous", False)
+    )
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mtmc.action import Action
@@ -21,7 +21,7 @@ from mtmc.search.budget import Budget, Spent
 from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.models import Models
 from mtmc.search.replay import replay, tell_node, tell_trial
-from mtmc.store import ROOT_TRIAL, Attempt, Batch, Store, TrialRow
+from mtmc.store import Attempt, Batch, Store, TrialRow
 from mtmc.task import Task
 from mtmc.tree import KernelNode, Tree, source_hash
 
@@ -61,14 +61,18 @@ class Parts:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run may do. batch: trials at once. repairs: rounds of repair of one trial at most. model: the language model
-    of those parts that ask one."""
+    """What a run may do.
+
+    batch: trials at once. asynchronous: whether a new trial begins as soon as one ends, and not when all of a batch have.
+    repairs: rounds of repair of one trial at most. model: the language model of those parts that ask one.
+    """
 
     budget: Budget = field(default_factory=Budget)
     seed: int = 0
     batch: int = 1
     repairs: int = 2
     model: ModelSettings = field(default_factory=ModelSettings)
+    asynchronous: bool = False
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
@@ -78,19 +82,22 @@ class Settings:
                 raise ConfigError(f"{name} cannot be {value!r}: use a whole number")
             if least is not None and value < least:
                 raise ConfigError(f"{name} cannot be {value}: use {least} or more")
+        if not isinstance(self.asynchronous, bool):
+            raise ConfigError(f"asynchronous cannot be {self.asynchronous!r}: use true or false")
 
 
 @dataclass
 class TrialRun:
     """One trial on its way, touched by one thread at a time.
 
-    recorded: attempts that a killed process has left. fresh: hashes that this batch is the first to evaluate.
-    evaluated: the attempts that were screened, with what was found.
+    batch: id of its batch. recorded: attempts that a killed process has left. fresh: hashes that this batch is the first to
+    evaluate. evaluated: the attempts that were screened, with what was found.
     outcome, gate, attempt: the last version evaluated. duplicate_of: the node that has the edit's source already.
     reason: why there is no new version.
     """
 
     row: TrialRow
+    batch: int
     parent: KernelNode
     action: Action
     recorded: Sequence[Attempt] = ()
@@ -108,9 +115,11 @@ class TrialRun:
 class Run:
     """One search in progress.
 
-    state: the strategy's. failures: versions of ended batches that failed for lack of resources. batch_id: of the batch
-    in flight, or of the next one. pending: a batch that a killed process has left in flight. before: seconds spent
-    before this process. finished: why the search has ended. action_statistics: of the tree's actions.
+    state: the strategy's. failures: versions of ended batches that failed for lack of resources. next_batch: id of the next
+    batch. ended: how many batches have ended; barren: how many had when the strategy last had no trial to give.
+    in_flight: batches that have not ended, by id; trial_runs: their trials, by id. pending: batches that a killed process
+    has left in flight, to be started again. before: seconds spent before this process. finished: why the search has ended.
+    action_statistics: of the tree's actions.
     """
 
     store: Store
@@ -125,8 +134,11 @@ class Run:
     failed: set[str] = field(default_factory=set)
     trial_runs: dict[int, TrialRun] = field(default_factory=dict)
     evaluations: int = 0
-    batch_id: int = 0
-    pending: Batch | None = None
+    next_batch: int = 0
+    ended: int = 0
+    barren: int = -1
+    in_flight: dict[int, Batch] = field(default_factory=dict)
+    pending: tuple[Batch, ...] = ()
     before: float = 0.0
     finished: str | None = None
     started: float = field(default_factory=time.monotonic)
@@ -156,6 +168,12 @@ class Run:
         """What the ended batches and the wall clock have spent."""
         roofline = self.tree.best.outcome.metrics.get("roofline")
         return Spent(self.evaluations, self.seconds, roofline, self.models.spent)
+
+    @property
+    def promised(self) -> Spent:
+        """What is spent, and the evaluations that trials in flight may still use."""
+        allowed = sum(trial_run.row.allowance for trial_run in self.trial_runs.values())
+        return replace(self.spent, evaluations=self.evaluations + allowed)
 
     @property
     def progress(self) -> Progress:
@@ -214,12 +232,10 @@ def rebuild(run: Run) -> None:
     run.started = time.monotonic()
     deterministic = run.parts.coder.deterministic
     replayed = replay(run.store, run.parts.strategy, run.tree, run.settings.seed, deterministic)
-    run.state, run.batch_id, run.pending = replayed.state, replayed.next_batch, replayed.pending
-    run.evaluations = run.store.evaluations()
-    last_trial = None
-    if run.pending is not None:
-        run.evaluations -= run.store.evaluations_of(run.pending.id)
-        last_trial = run.pending.trials[0].trial.id
-    for trial_id, source, plan, outcome in run.store.evaluated_attempts():
-        if trial_id != ROOT_TRIAL and (last_trial is None or trial_id < last_trial):
-            run.note_failure(source_hash(source), plan, outcome)
+    run.state, run.next_batch, run.ended = replayed.state, replayed.next_batch, replayed.ended
+    run.pending, run.barren = replayed.pending, replayed.barren
+    run.evaluations = run.store.evaluations() - sum(run.store.evaluations_of(batch.id) for batch in run.pending)
+    places = {trial_id: place for place, trial_id in enumerate(replayed.told)}
+    attempts = [each for each in run.store.evaluated_attempts() if each[0] in places]
+    for _, source, plan, outcome in sorted(attempts, key=lambda each: places[each[0]]):
+        run.note_failure(source_hash(source), plan, outcome)

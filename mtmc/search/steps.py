@@ -41,36 +41,73 @@ def prepare(run: Run) -> None:
     report(run)
 
 
-def select(run: Run) -> list[int]:
-    """Ids of the trials of the next batch, ready to start; none where the search has ended, see `Run.finished`.
+def select(run: Run) -> list[Batch]:
+    """The batches that start now, their trials ready; none where trials in flight must end first, or where the search has
+    ended, see `Run.finished`.
 
-    A batch that a killed process has left in flight comes first.
+    Those that a killed process has left in flight come first.
     """
-    resumed = run.pending is not None
-    if run.pending is not None:
-        batch, run.pending = run.pending, None
-    else:
-        run.finished = run.tree.root.outcome.undecided or exhausted(run.settings.budget, run.spent)
-        if run.finished is not None:
-            return []
-        asked = batch_size(run.settings.budget, run.spent, run.settings.batch)
-        trials, run.state = run.parts.strategy.ask(run.state, asked)
-        if not trials:
-            run.finished = NOTHING_LEFT
-            return []
-        given = allowances(run.settings.budget, run.spent, len(trials), run.settings.repairs)
-        rows = tuple(TrialRow(trial, allowance) for trial, allowance in zip(trials, given, strict=True))
-        batch = Batch(run.batch_id, asked, rows)
-        run.store.begin_batch(batch)
-    run.trial_runs = {row.trial.id: _trial_run(run, row, resumed) for row in batch.trials}
-    return sorted(run.trial_runs)
+    resumed, run.pending = run.pending, ()
+    for batch in resumed:
+        _take(run, batch, resumed=True)
+    return [*resumed, *_asked(run)]
 
 
-def backup(run: Run) -> None:
-    """End the batch in flight: new nodes into the tree, the strategy told in trial order, one record in the store."""
-    trial_runs = [run.trial_runs[trial_id] for trial_id in sorted(run.trial_runs)]
+def _asked(run: Run) -> list[Batch]:
+    """New batches for the trials that may begin: one for all of them where none is in flight, or, asynchronous, one each."""
+    settings = run.settings
+    if run.in_flight and (not settings.asynchronous or run.barren == run.ended):
+        return []
+    reason = run.tree.root.outcome.undecided or exhausted(settings.budget, run.spent)
+    if reason is not None:
+        run.finished = None if run.in_flight else reason
+        return []
+    free = batch_size(settings.budget, run.promised, settings.batch - len(run.trial_runs))
+    batches: list[Batch] = []
+    while free > 0:
+        batch = _ask(run, 1 if settings.asynchronous else free, free)
+        if batch is None:
+            break
+        batches.append(batch)
+        free -= batch.asked
+    if not run.in_flight and not batches:
+        run.finished = NOTHING_LEFT
+    return batches
+
+
+def _ask(run: Run, asked: int, free: int) -> Batch | None:
+    """One call of `Strategy.ask(asked)`, recorded; None where it gives no trial. free: trials that may begin now, which
+    are all left an evaluation."""
+    trials, run.state = run.parts.strategy.ask(run.state, asked)
+    if not trials and not run.in_flight:
+        return None  # the search has ended: a run that goes on with a greater budget asks again
+    count = len(trials) if asked == free else free
+    given = allowances(run.settings.budget, run.promised, count, run.settings.repairs)
+    rows = tuple(TrialRow(trial, allowance) for trial, allowance in zip(trials, given, strict=False))
+    batch = Batch(run.next_batch, asked, rows, run.ended, None if trials else run.seconds)
+    run.store.begin_batch(batch)
+    run.next_batch += 1
+    if not trials:
+        run.barren = run.ended
+        return None
+    _take(run, batch, resumed=False)
+    return batch
+
+
+def _take(run: Run, batch: Batch, resumed: bool) -> None:
+    """Make the trials of a batch ready to start."""
+    run.in_flight[batch.id] = batch
+    for row in batch.trials:
+        run.trial_runs[row.trial.id] = _trial_run(run, batch, row, resumed)
+
+
+def backup(run: Run, batch_id: int) -> None:
+    """End a batch: new nodes into the tree, the strategy told in trial order, one record in the store."""
+    batch = run.in_flight.pop(batch_id)
+    trial_runs = [run.trial_runs.pop(row.trial.id) for row in batch.trials]
     best = run.tree.best.id
-    verify_best(run, trial_runs)
+    if not run.settings.asynchronous:
+        verify_best(run, trial_runs)
     nodes = [_new_node(run, trial_run) for trial_run in trial_runs]
     charges = _charges(trial_runs)
     for trial_run in trial_runs:
@@ -88,18 +125,18 @@ def backup(run: Run) -> None:
             run.tell_node(node, actions, priors)
         ends[trial_id] = _end(trial_run, node, charge)
         run.tell_trial(trial_id, ends[trial_id].child_id)
-    run.store.end_batch(run.batch_id, ends, new, run.seconds)
+    run.store.end_batch(batch_id, ends, new, run.seconds, run.ended)
     run.evaluations += sum(charges)
-    run.batch_id += 1
-    run.trial_runs = {}
+    run.ended += 1
     if run.tree.best.id != best:
         _log.info("node %d is the best so far: %s times the root", run.tree.best.id, run.tree.speedup(run.tree.best.id))
     report(run)
 
 
 def finish(run: Run) -> None:
-    """Record that the search has ended, and why."""
+    """Record that the search has ended, and why, with the search statistics: whoever looks at it needs no strategy."""
     assert run.finished is not None
+    run.store.keep_annotations(run.parts.strategy.annotations(run.state))
     run.store.log("finish", run.seconds, reason=run.finished, evaluations=run.evaluations, best=run.tree.best.id)
     _log.info("the search has ended: %s", run.finished)
     report(run)
@@ -111,10 +148,10 @@ def report(run: Run) -> None:
         run.on_progress(run.progress)
 
 
-def _trial_run(run: Run, row: TrialRow, resumed: bool) -> TrialRun:
+def _trial_run(run: Run, batch: Batch, row: TrialRow, resumed: bool) -> TrialRun:
     parent = run.tree[row.trial.node_id]
     recorded = run.store.attempts(row.trial.id) if resumed else ()
-    return TrialRun(row, parent, run.actions(parent.id)[row.trial.action_index], recorded)
+    return TrialRun(row, batch.id, parent, run.actions(parent.id)[row.trial.action_index], recorded)
 
 
 def _new_node(run: Run, trial_run: TrialRun) -> KernelNode | None:

@@ -44,8 +44,8 @@ def evaluate(run: Run, trial_id: int) -> Next:
     if run.store.outcome(hash_, "screen") is None and len(trial_run.fresh) >= trial_run.row.allowance:
         trial_run.reason = "its drafts have used up the trial's evaluations"
         return "done"
-    batch, outcome = outcome_of(run, attempt.source, "screen", run.batch_id)
-    if batch == run.batch_id and hash_ not in trial_run.fresh:
+    batch, outcome = outcome_of(run, attempt.source, "screen", trial_run.batch)
+    if batch == trial_run.batch and hash_ not in trial_run.fresh:
         trial_run.fresh.append(hash_)
     trial_run.evaluated.append((attempt, outcome))
     trial_run.outcome, trial_run.gate, trial_run.attempt = outcome, "screen", attempt.number

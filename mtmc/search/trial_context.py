@@ -59,7 +59,7 @@ class TrialContext:
         run, trial_run, hash_ = self.run, self.trial_run, source_hash(source)
         if run.store.outcome(hash_, "screen") is None and len(trial_run.fresh) >= trial_run.row.allowance:
             return None
-        batch, outcome = outcome_of(run, source, "screen", run.batch_id)
-        if batch == run.batch_id and hash_ not in trial_run.fresh:
+        batch, outcome = outcome_of(run, source, "screen", trial_run.batch)
+        if batch == trial_run.batch and hash_ not in trial_run.fresh:
             trial_run.fresh.append(hash_)
         return outcome

@@ -1,4 +1,4 @@
-"""Verification: the last gate, for a batch's best version only.
+"""Verification: the last gate, for a batch's best version only. Of trials that end one by one each is a batch.
 
 A version becomes the run's best only when it has passed. The versions of a batch that are faster than the best so far
 are verified fastest first until one passes: those after it are slower, so none of them can become the best. One that
@@ -25,9 +25,12 @@ _log = logging.getLogger(__name__)
 
 
 def verify_best(run: Run, trial_runs: Sequence[TrialRun]) -> None:
-    """Verify what would become the best version of a batch whose trials have all ended; nothing where none would."""
+    """Verify what would become the best version of a batch whose trials have all ended; nothing where none would.
+
+    May be called from the thread of a trial: the best version so far may become a faster one meanwhile, never a slower.
+    """
     for trial_run in contenders(trial_runs, run.tree.best.outcome.runtime_ms):
-        failed = _failed(run, trial_run.attempts[trial_run.attempt])
+        failed = _failed(run, trial_run)
         if failed is None:
             return
         trial_run.outcome, trial_run.gate = failed, "verify"
@@ -36,21 +39,23 @@ def verify_best(run: Run, trial_runs: Sequence[TrialRun]) -> None:
 def guards_of(run: Run) -> str | None:
     """What the coder's versions hold for, found when a version other than the root is to be handed out first; that takes
     about a second."""
-    known = run.store.guards()
-    if known is not None:
-        return known
-    found = run.parts.coder.guards(run.task)
-    if found is not None:
-        run.store.keep_guards(found)
-    return found
+    with run.alone_with("guards"):
+        known = run.store.guards()
+        if known is not None:
+            return known
+        found = run.parts.coder.guards(run.task)
+        if found is not None:
+            run.store.keep_guards(found)
+        return found
 
 
-def _failed(run: Run, attempt: Attempt) -> Outcome | None:
+def _failed(run: Run, trial_run: TrialRun) -> Outcome | None:
     """The outcome of a version that must not become the best; None where it may."""
+    attempt = trial_run.attempts[trial_run.attempt]
     source = attempt.source
     assert source is not None
     if run.parts.evaluator.verifies:
-        _, outcome = outcome_of(run, source, "verify", run.batch_id, lambda: _not_handed_out(run, attempt))
+        _, outcome = outcome_of(run, source, "verify", trial_run.batch, lambda: _not_handed_out(run, attempt))
         return None if outcome.ok else outcome
     known = run.store.outcome(source_hash(source), "verify")  # of a process that was killed since
     if known is not None:
@@ -59,7 +64,7 @@ def _failed(run: Run, attempt: Attempt) -> Outcome | None:
     failed = _not_handed_out(run, attempt)
     if failed is not None:
         seconds = time.perf_counter() - started
-        run.store.add_outcome(source_hash(source), "verify", run.batch_id, failed, seconds)
+        run.store.add_outcome(source_hash(source), "verify", trial_run.batch, failed, seconds)
     return failed
 
 

@@ -51,12 +51,19 @@ class TrialRow:
 
 @dataclass(frozen=True)
 class Batch:
-    """One call of `Strategy.ask(asked)` and its trials. seconds: of the run so far when it ended, None in flight."""
+    """One call of `Strategy.ask(asked)` and its trials, which end together.
+
+    after: how many batches had ended when it was asked for. seconds: of the run so far when it ended, None in flight.
+    ended: its place in the order in which batches ended, from 0; None in flight, and where it has no trials (the strategy
+    had none to give while others were in flight).
+    """
 
     id: int
     asked: int
     trials: tuple[TrialRow, ...]
+    after: int
     seconds: float | None = None
+    ended: int | None = None
 
 
 @dataclass(frozen=True)

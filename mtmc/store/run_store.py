@@ -28,9 +28,26 @@ from mtmc.task import Task
 from mtmc.task.base import variant_from_json
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
 
-SCHEMA_VERSION = 3
-"""Of the tables and of what stands in them: plans, kinds and settings of actions. Version 3 renamed several of these, so
-a run of an older version can be looked at (what it has found is text and numbers), but not gone on with."""
+SCHEMA_VERSION = 4
+"""Of the tables and of what stands in them: plans, kinds and settings of actions. Version 4 records in
+which order batches were asked for and ended."""
+
+RESUMABLE = 3
+"""The version since which a run can be gone on with. It renamed several kinds, settings and words of plans, so an older run
+can be looked at (what it has found is text and numbers), but not gone on with."""
+
+IN_ORDER = 4
+"""The version since which the order of batches is recorded; before it one batch ended before the next was asked for."""
+
+_UPGRADE = """
+BEGIN IMMEDIATE;
+ALTER TABLE batches ADD COLUMN after INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE batches ADD COLUMN ended INTEGER;
+UPDATE batches SET after = id, ended = CASE WHEN seconds IS NULL THEN NULL ELSE id END;
+PRAGMA user_version = 4;
+COMMIT;
+"""
+"""What makes the tables of version 4 of those of version 3."""
 
 ROOT_TRIAL = -1
 """Trial id of the root's own attempt, and the number of the batch that its outcome belongs to."""
@@ -51,7 +68,8 @@ CREATE TABLE sources (hash TEXT PRIMARY KEY, source TEXT NOT NULL) WITHOUT ROWID
 CREATE TABLE outcomes (
     hash TEXT NOT NULL, gate TEXT NOT NULL, batch INTEGER NOT NULL, seconds REAL NOT NULL, outcome TEXT NOT NULL,
     PRIMARY KEY (hash, gate)) WITHOUT ROWID;
-CREATE TABLE batches (id INTEGER PRIMARY KEY, asked INTEGER NOT NULL, seconds REAL);
+CREATE TABLE batches (
+    id INTEGER PRIMARY KEY, asked INTEGER NOT NULL, seconds REAL, after INTEGER NOT NULL DEFAULT 0, ended INTEGER);
 CREATE TABLE trials (
     id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, node_id INTEGER NOT NULL, action_index INTEGER NOT NULL,
     allowance INTEGER NOT NULL, kind TEXT, child_id INTEGER, evaluations INTEGER, reason TEXT);
@@ -121,13 +139,16 @@ class Store(CallTable, EvaluationTable):
         Raises: RunError if there is no run, another process has it open, or a newer or an older version made it: then
             nothing in the folder is touched.
         """
-        if _checked_schema(folder) < SCHEMA_VERSION:
+        schema = _checked_schema(folder)
+        if schema < RESUMABLE:
             reason = "an older version of mtmc made it, and plans are written differently now"
             hint = "start it again in another folder, or resume it with that version; show, export and report still read it"
             raise RunError(f"the run {folder} cannot be resumed: {reason}; {hint}")
         lock = FolderLock(folder)
         try:
             store = cls(folder, connect(folder / STORE_NAME), lock)
+            if schema < IN_ORDER:
+                store._connection.executescript(_UPGRADE)
             add_table(store._connection)
             store._evaluated = set(store.recorded())
         except BaseException:
@@ -181,8 +202,8 @@ class Store(CallTable, EvaluationTable):
         return None
 
     def is_current(self) -> bool:
-        """Whether this version of mtmc writes the same tables: then the run can be gone on with."""
-        return user_version(self.folder / STORE_NAME) == SCHEMA_VERSION
+        """Whether this version of mtmc can go on with the run: its versions then say what they hold for."""
+        return user_version(self.folder / STORE_NAME) >= RESUMABLE
 
     def seconds(self) -> float:
         """Wall time spent on this run as far as it is recorded, summed over resumes."""
@@ -225,10 +246,22 @@ class Store(CallTable, EvaluationTable):
         """Record what the coder's versions hold for."""
         self._write("INSERT OR REPLACE INTO meta VALUES ('guards', ?)", text)
 
+    def annotations(self) -> dict[int, dict[str, float]] | None:
+        """The search statistics of a run when it ended last, by node id, see `Strategy.annotations`; None where none are
+        kept."""
+        text = self._meta("annotations")
+        return None if text is None else {int(node_id): notes for node_id, notes in json.loads(text).items()}
+
+    def keep_annotations(self, notes: Mapping[int, Mapping[str, float]]) -> None:
+        """Record the search statistics, in place of those that are there."""
+        plain = {node_id: dict(each) for node_id, each in notes.items()}
+        self._write("INSERT OR REPLACE INTO meta VALUES ('annotations', ?)", json.dumps(plain))
+
     def begin_batch(self, batch: Batch) -> None:
-        """Record the trials of a batch before they start."""
+        """Record the trials of a batch before they start. One without trials has its seconds already."""
         with self._writing() as connection:
-            connection.execute("INSERT OR IGNORE INTO batches VALUES (?, ?, NULL)", (batch.id, batch.asked))
+            facts = (batch.id, batch.asked, batch.seconds, batch.after)
+            connection.execute("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, NULL)", facts)
             rows = [
                 (row.trial.id, batch.id, row.trial.node_id, row.trial.action_index, row.allowance)
                 for row in batch.trials
@@ -236,16 +269,21 @@ class Store(CallTable, EvaluationTable):
             query = "INSERT OR IGNORE INTO trials VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL, NULL)"
             connection.executemany(query, rows)
 
-    def end_batch(self, batch_id: int, ends: Mapping[int, TrialEnd], nodes: Sequence[NewNode], seconds: float) -> None:
-        """Record how the trials of a batch ended (by trial id) and the nodes they made: all of it or nothing."""
+    def end_batch(
+        self, batch_id: int, ends: Mapping[int, TrialEnd], nodes: Sequence[NewNode], seconds: float, ended: int
+    ) -> None:
+        """Record how the trials of a batch ended (by trial id) and the nodes they made: all of it or nothing.
+
+        ended: see `Batch`.
+        """
         with self._writing() as connection:
             _insert_nodes(connection, nodes)
             connection.executemany(
                 "UPDATE trials SET kind = ?, child_id = ?, evaluations = ?, reason = ? WHERE id = ? AND kind IS NULL",
                 [(end.kind, end.child_id, end.evaluations, end.reason, trial_id) for trial_id, end in ends.items()],
             )
-            query = "UPDATE batches SET seconds = ? WHERE id = ? AND seconds IS NULL"
-            connection.execute(query, (seconds, batch_id))
+            query = "UPDATE batches SET seconds = ?, ended = ? WHERE id = ? AND seconds IS NULL"
+            connection.execute(query, (seconds, ended, batch_id))
 
     def add_root(self, root: NewNode, baselines: Mapping[str, Outcome], hardware: str) -> None:
         """Record the root, what it is compared with besides itself, and the hardware that runtimes are for."""
@@ -265,15 +303,18 @@ class Store(CallTable, EvaluationTable):
         return {name: outcome_from_json(each) for name, each in json.loads(text or "{}").items()}
 
     def batches(self) -> Iterator[Batch]:
-        """All batches in order, with their trials."""
+        """All batches in the order in which they were asked for, with their trials."""
         rows: dict[int, list[TrialRow]] = {}
         columns = "batch, id, node_id, action_index, allowance, kind, child_id, evaluations, reason"
         query = f"SELECT {columns} FROM trials ORDER BY id"
         for batch, trial_id, node_id, index, allowance, kind, child_id, evaluations, reason in self._all(query):
             end = None if kind is None else TrialEnd(kind, child_id, evaluations, reason)
             rows.setdefault(batch, []).append(TrialRow(Trial(trial_id, node_id, index), allowance, end))
-        for batch, asked, seconds in self._all("SELECT id, asked, seconds FROM batches ORDER BY id"):
-            yield Batch(batch, asked, tuple(rows.get(batch, ())), seconds)
+        ordered = self._all("SELECT 1 FROM pragma_table_info('batches') WHERE name = 'ended'")
+        order = "after, ended" if ordered else "id, CASE WHEN seconds IS NULL THEN NULL ELSE id END"
+        for batch, asked, seconds, *place in self._all(f"SELECT id, asked, seconds, {order} FROM batches ORDER BY id"):
+            after, ended = place
+            yield Batch(batch, asked, tuple(rows.get(batch, ())), after, seconds, ended)
 
     def legal(self, node_id: int) -> tuple[tuple[Action, ...], tuple[float, ...]]:
         """The legal actions of a node and their priors. Raises: RunError for a node that is not recorded."""

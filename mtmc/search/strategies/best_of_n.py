@@ -62,33 +62,40 @@ class BestOfN(TreeStrategy[BestOfNState]):
         check_setting(self.patience >= 1, "best_of_n.patience", self.patience, "use 1 or more")
 
     def begin_trials(self, state: BestOfNState, n: int) -> list[Trial]:
-        """The next trial of up to `n` rollouts; none where `rollouts` or `patience` is used up."""
-        trials = [self._go_on(state, rollout) for rollout in state.rollouts[:n]]
-        while len(state.rollouts) < n and state.idle < self.patience and state.started != self.rollouts:
+        """The next trial of up to `n` rollouts that have none in flight; none where `rollouts` or `patience` is used up."""
+        waiting = [rollout for rollout in state.rollouts if rollout.trial_id is None]
+        most = len(state.rollouts) - len(waiting) + n
+        trials: list[Trial] = []
+        for rollout in waiting:
+            if len(trials) < n:
+                trials += self._go_on(state, rollout)
+        while len(trials) < n and len(state.rollouts) < most:
+            if state.idle >= self.patience or state.started == self.rollouts:
+                break
             rollout = _Rollout(state.started)
             state.started += 1
             state.came_through[ROOT_ID] += 1
             state.rollouts.append(rollout)
-            trials.append(self._go_on(state, rollout))
-        return [trial for trial in trials if trial is not None]
+            trials += self._go_on(state, rollout)
+        return trials
 
-    def _go_on(self, state: BestOfNState, rollout: _Rollout) -> Trial | None:
-        """Go on until a new trial is needed. None where the rollout ended, or waits for a trial."""
+    def _go_on(self, state: BestOfNState, rollout: _Rollout) -> list[Trial]:
+        """Go on until a new trial is needed, which is begun; none where the rollout ended, or waits for a trial."""
         while rollout.trial_id is None:
             rollout.edge = edge = rollout.edge or self._draw(state, rollout)
             if edge is None:
                 self._end(state, rollout)
-                return None
+                return []
             if edge in state.ends:
                 if not self._step(state, rollout, state.ends[edge]):
-                    return None
+                    return []
             elif state.deterministic and edge in state.edges_in_flight:
-                return None
+                return []
             else:
                 trial = state.begin(edge)
                 rollout.trial_id = trial.id
-                return trial
-        return None
+                return [trial]
+        return []
 
     def _draw(self, state: BestOfNState, rollout: _Rollout) -> Edge | None:
         """The edge this rollout takes from where it stands; None where it ends there."""
