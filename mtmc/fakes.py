@@ -53,9 +53,17 @@ def draw(*parts: object) -> float:
 
 @dataclass(frozen=True)
 class FakePolicy(Policy):
-    """Priors that follow from the version's text; `STOP` gets the weight `stop`."""
+    """Priors that follow from the version's text; `STOP` gets the weight `stop`. expects: whether it also says what the
+    actions gain, -0.5 to 0.5, and `STOP` nothing."""
 
     stop: float = 0.05
+    expects: bool = False
+
+    def expected_gains(self, observation: Observation, actions: Sequence[Action]) -> list[float] | None:
+        """See `protocols.Policy.expected_gains`."""
+        if not self.expects:
+            return None
+        return [0.0 if action is STOP else draw(observation.source, action.key) - 0.5 for action in actions]
 
     def prior(self, observation: Observation, actions: Sequence[Action]) -> list[float]:
         """See `protocols.Policy.prior`."""

@@ -166,6 +166,11 @@ class Policy(Protocol):
         """Actions of its own besides `actions`, for a coder that takes such, see `Coder.freeform`."""
         return []
 
+    def expected_gains(self, observation: Observation, actions: Sequence[Action]) -> list[float] | None:
+        """What each of `actions` is expected to gain, same order: log2 of the speedup over this version. None where the
+        policy says nothing of that. A strategy may go by it besides the priors, see `Strategy.add_node`."""
+        return None
+
 
 @runtime_checkable
 class Coder(Protocol):
@@ -292,11 +297,14 @@ class Strategy(Protocol):
         priors: Sequence[float],
         value: float,
         stop_index: int | None = None,
+        expected: Sequence[float] | None = None,
     ) -> Any:
         """Make a node known, with the prior of each of its legal actions and its value (see `reward.log_speedup`).
 
         priors: empty where the line ends here: a failed version, or one at the greatest depth.
         stop_index: which of the actions is `STOP`; a strategy never asks for it, it ends the line there.
+        expected: of each action the value that the version it leads to is expected to have. Left out where the policy does
+            not say, see `Policy.expected_gains`.
         """
 
     @abstractmethod

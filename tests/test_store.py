@@ -18,7 +18,7 @@ from mtmc.fakes import FakeEvaluator
 from mtmc.outcome import Cost, Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest, Trial
 from mtmc.search import load, resume
-from mtmc.store import ROOT_TRIAL, STORE_NAME, Attempt, Batch, NewNode, Store, TrialEnd, TrialRow
+from mtmc.store import ROOT_TRIAL, STORE_NAME, Attempt, Batch, Legal, NewNode, Store, TrialEnd, TrialRow
 from mtmc.task import Task, Variant, load_task
 from mtmc.tree import NO_PARENT, KernelNode, source_hash
 
@@ -37,7 +37,7 @@ def started(folder: Path) -> Store:
     store = Store.create(folder, TASK, SETTINGS, ROOT)
     store.add_outcome(source_hash("root\n"), "screen", ROOT_TRIAL, OK, 0.1)
     root = KernelNode(0, NO_PARENT, None, "root\n", ROOT.plan, OK, ROOT_TRIAL, 0, Cost(calls=1))
-    store.add_root(NewNode(root, "screen", (TILE, STOP), (0.75, 0.25)), {"compiler": OK}, "H100")
+    store.add_root(NewNode(root, "screen", Legal((TILE, STOP), (0.75, 0.25))), {"compiler": OK}, "H100")
     return store
 
 
@@ -53,7 +53,7 @@ def begin_batch(store: Store) -> KernelNode:
 
 
 def end_batch(store: Store, node: KernelNode) -> None:
-    store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (STOP,), (1.0,))], 12.5, 0)
+    store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", Legal((STOP,), (1.0,), (0.0,)))], 12.5, 0)
 
 
 def test_what_goes_in_comes_out(tmp_path: Path) -> None:
@@ -70,7 +70,8 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     tree = store.tree()
     assert (tree.task_name, len(tree), tree[1]) == ("toy", 2, node)
     assert tree.root.plan == '{"stages": []}' and tree.root.cost == Cost(calls=1)
-    assert store.legal(0) == ((TILE, STOP), (0.75, 0.25))
+    assert store.legal(0) == ((TILE, STOP), (0.75, 0.25)) and store.legal_actions(0).gains is None
+    assert store.legal_actions(1) == Legal((STOP,), (1.0,), (0.0,))
     assert store.outcome(source_hash("broken\n"), "screen") == (0, BAD)
     assert store.outcome(source_hash("broken\n"), "verify") is None
     assert [attempt.source for attempt in store.attempts(0)] == ["broken\n", "child\n"]
@@ -129,7 +130,7 @@ def test_the_end_of_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
     node = begin_batch(store)
     unwritable = Action("tile", Region("gelu", 1, 1), (("block", object()),), "")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", (unwritable,), (1.0,))], 1.0, 0)
+        store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", Legal((unwritable,), (1.0,)))], 1.0, 0)
     [batch] = store.batches()
     assert batch.seconds is None and batch.trials[0].end is None and len(store.tree()) == 1
     end_batch(store, node)

@@ -356,11 +356,11 @@ def test_mcts_expects_of_an_untried_edge_what_it_is_told_to() -> None:
         grow(strategy, state, 1, 1.0, (0.36, 0.34, 0.3))
         node = state.nodes[1]
         backup(node.try_edge(0, 1), 0.0)
-        assert initial_value(state, node) == pytest.approx(value)
+        assert initial_value(state, node, 1) == pytest.approx(value)
         assert score(state, node, 1) == pytest.approx(value + 0.34), "N = 1"
     state = small_tree(Mcts(untried="reduced", reduction=9.0))
     state.nodes[0].try_edge(0, 1)
-    assert initial_value(state, state.nodes[0]) == 0.0, "0 at least"
+    assert initial_value(state, state.nodes[0], 1) == 0.0, "0 at least"
 
 
 @pytest.mark.parametrize(("untried", "following"), [("own", {(1, 0), (1, 2)}), ("zero", {(2, 0)})])
@@ -375,7 +375,7 @@ def test_mcts_that_expects_nothing_goes_by_the_priors(untried: Any, following: s
 
 
 def test_mcts_refuses_settings_out_of_range() -> None:
-    with pytest.raises(ConfigError, match=r"mcts\.untried cannot be 'none': use one of own, reduced, zero"):
+    with pytest.raises(ConfigError, match=r"mcts\.untried cannot be 'none': use one of own, reduced, zero, predicted"):
         Mcts(untried="none")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"mcts\.reduction cannot be -1: use 0 or more"):
         Mcts(reduction=-1)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mtmc.action import STOP_KIND, Action
 from mtmc.errors import ConfigError
-from mtmc.protocols import Observation
+from mtmc.protocols import Observation, Policy
 from mtmc.search.run_state import Run, history
 from mtmc.search.trial_context import NodeContext
+from mtmc.store import Legal
 from mtmc.tree import KernelNode
 
+NOTHING = Legal((), ())
+"""What is legal on a version where the line ends."""
 
-def legal_actions(run: Run, node: KernelNode) -> tuple[tuple[Action, ...], tuple[float, ...]]:
-    """The legal actions of a node that is in the tree, and the policy's probabilities for them.
+
+def legal_actions(run: Run, node: KernelNode) -> Legal:
+    """The legal actions of a node that is in the tree, the policy's probabilities for them, and what it expects of them.
 
     The policy may propose actions of its own, if the coder takes such (`Coder.freeform`). Empty for a version that failed
     and for one at the greatest depth. Raises: ConfigError if the policy breaks its contract.
     """
     if not node.outcome.ok or run.tree.depth(node.id) >= run.settings.budget.depth:
-        return (), ()
+        return NOTHING
     hardware = run.parts.evaluator.hardware
     steps = history(run.tree, node.id)
     context = NodeContext(run, node)
@@ -28,7 +33,7 @@ def legal_actions(run: Run, node: KernelNode) -> tuple[tuple[Action, ...], tuple
     )
     actions = tuple(run.parts.coder.actions(observation, run.failures))
     if not actions:
-        return (), ()
+        return NOTHING
     if run.parts.coder.freeform:
         actions = _with(actions, run.parts.policy.propose(observation, actions))
     priors = tuple(run.parts.policy.prior(observation, actions))
@@ -36,7 +41,18 @@ def legal_actions(run: Run, node: KernelNode) -> tuple[tuple[Action, ...], tuple
         name = type(run.parts.policy).__name__
         hint = f"it must give {len(actions)} probabilities above 0 with sum 1"
         raise ConfigError(f"policy {name} gave {list(priors)} for {len(actions)} actions: {hint}")
-    return actions, priors
+    return Legal(actions, priors, _gains(run.parts.policy, observation, actions))
+
+
+def _gains(policy: Policy, observation: Observation, actions: Sequence[Action]) -> tuple[float, ...] | None:
+    """What the policy expects of the actions. Raises: ConfigError if it breaks its contract."""
+    gains = policy.expected_gains(observation, actions)
+    if gains is not None and (len(gains) != len(actions) or not all(math.isfinite(gain) for gain in gains)):
+        hint = f"it must give {len(actions)} finite numbers, or None"
+        raise ConfigError(
+            f"policy {type(policy).__name__} gave {list(gains)} as expected gains of {len(actions)} actions: {hint}"
+        )
+    return None if gains is None else tuple(gains)
 
 
 def _with(actions: tuple[Action, ...], proposed: Sequence[Action]) -> tuple[Action, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtmc.action import STOP_KIND, Action
+from mtmc.action import STOP_KIND
 from mtmc.errors import RunError
 from mtmc.protocols import Strategy
 from mtmc.reward import VALUE_FLOOR, log_speedup
-from mtmc.store import Batch, Store
+from mtmc.store import Batch, Legal, Store
 from mtmc.tree import ROOT_ID, KernelNode, Tree
 
 
@@ -31,13 +30,15 @@ class Replayed:
     told: tuple[int, ...]
 
 
-def tell_node(
-    strategy: Strategy, state: Any, tree: Tree, node: KernelNode, actions: Sequence[Action], priors: Sequence[float]
-) -> Any:
+def tell_node(strategy: Strategy, state: Any, tree: Tree, node: KernelNode, legal: Legal) -> Any:
     """Make a node known to the strategy; returns its state to go on with."""
+    actions, priors = legal.actions, legal.priors
     stop_index = next((index for index, action in enumerate(actions) if action.kind == STOP_KIND), None)
     value = log_speedup(node.outcome, tree.root.outcome)
-    return strategy.add_node(state, node.id, node.parent_id, priors, value, stop_index)
+    if legal.gains is None:  # a strategy that knows nothing of expected values need not take them
+        return strategy.add_node(state, node.id, node.parent_id, priors, value, stop_index)
+    expected = [value + gain for gain in legal.gains]
+    return strategy.add_node(state, node.id, node.parent_id, priors, value, stop_index, expected)
 
 
 def tell_trial(strategy: Strategy, state: Any, tree: Tree, trial_id: int, child_id: int | None) -> Any:
@@ -83,8 +84,8 @@ class _Replay:
 
     def tell_node(self, node_id: int) -> None:
         """Make a recorded node known."""
-        legal = self._store.legal(node_id)
-        self.state = tell_node(self._strategy, self.state, self._tree, self._tree[node_id], *legal)
+        node, legal = self._tree[node_id], self._store.legal_actions(node_id)
+        self.state = tell_node(self._strategy, self.state, self._tree, node, legal)
 
     def ask(self, batch: Batch) -> None:
         """Ask for a batch again. Raises: RunError if the strategy asks for other trials."""

@@ -21,7 +21,7 @@ from mtmc.search.budget import Budget, Spent
 from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.models import Models
 from mtmc.search.replay import replay, tell_node, tell_trial
-from mtmc.store import Attempt, Batch, Store, TrialRow
+from mtmc.store import Attempt, Batch, Legal, Store, TrialRow
 from mtmc.task import Task
 from mtmc.tree import KernelNode, Tree, source_hash
 
@@ -190,9 +190,9 @@ class Run:
             finished=self.finished,
         )
 
-    def tell_node(self, node: KernelNode, actions: Sequence[Action], priors: Sequence[float]) -> None:
+    def tell_node(self, node: KernelNode, legal: Legal) -> None:
         """Make a node known to the strategy."""
-        self.state = tell_node(self.parts.strategy, self.state, self.tree, node, actions, priors)
+        self.state = tell_node(self.parts.strategy, self.state, self.tree, node, legal)
 
     def tell_trial(self, trial_id: int, child_id: int | None) -> None:
         """Make the end of a trial known to the strategy. child_id: the node it led to, None where there is none."""

@@ -35,9 +35,9 @@ def prepare(run: Run) -> None:
     others = run.parts.evaluator.baselines(run.task)
     root = KernelNode(ROOT_ID, NO_PARENT, None, attempt.source, attempt.plan, outcome, ROOT_TRIAL, 0, _cost([attempt]))
     run.tree.add(root)
-    actions, priors = legal_actions(run, root)
-    run.store.add_root(NewNode(root, "screen", actions, priors), others, run.parts.evaluator.hardware)
-    run.tell_node(root, actions, priors)
+    legal = legal_actions(run, root)
+    run.store.add_root(NewNode(root, "screen", legal), others, run.parts.evaluator.hardware)
+    run.tell_node(root, legal)
     report(run)
 
 
@@ -119,10 +119,10 @@ def backup(run: Run, batch_id: int) -> None:
     for trial_run, node, charge in zip(trial_runs, nodes, charges, strict=True):
         trial_id = trial_run.row.trial.id
         if node is not None:
-            actions, priors = legal_actions(run, node)
-            new.append(NewNode(node, trial_run.gate, actions, priors))
-            run.keep_actions(node.id, actions)
-            run.tell_node(node, actions, priors)
+            legal = legal_actions(run, node)
+            new.append(NewNode(node, trial_run.gate, legal))
+            run.keep_actions(node.id, legal.actions)
+            run.tell_node(node, legal)
         ends[trial_id] = _end(trial_run, node, charge)
         run.tell_trial(trial_id, ends[trial_id].child_id)
     run.store.end_batch(batch_id, ends, new, run.seconds, run.ended)

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from mtmc.store.database import STORE_NAME, WAL_PAGES
 from mtmc.store.folder_lock import LOCK_NAME, FolderLock
-from mtmc.store.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
+from mtmc.store.rows import Attempt, Batch, Legal, NewNode, TrialEnd, TrialRow
 from mtmc.store.run_store import ROOT_TRIAL, SCHEMA_VERSION, Store, check_unused, coding_cost
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Attempt",
     "Batch",
     "FolderLock",
+    "Legal",
     "NewNode",
     "Store",
     "TrialEnd",

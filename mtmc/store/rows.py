@@ -67,10 +67,19 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Legal:
+    """What may be done to a version: its legal actions, and of each the prior and (None where the policy does not say) the
+    gain that is expected, log2 of the speedup over this version."""
+
+    actions: tuple[Action, ...]
+    priors: tuple[float, ...]
+    gains: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
 class NewNode:
-    """A node to record: the version itself, the gate its outcome comes from, its legal actions and their priors."""
+    """A node to record: the version itself, the gate its outcome comes from, and what may be done to it."""
 
     node: KernelNode
     gate: Depth
-    actions: tuple[Action, ...]
-    priors: tuple[float, ...]
+    legal: Legal

@@ -23,7 +23,7 @@ from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect, user_version
 from mtmc.store.evaluations import EvaluationTable
 from mtmc.store.folder_lock import FolderLock
 from mtmc.store.model_calls import CallTable, add_table
-from mtmc.store.rows import Attempt, Batch, NewNode, TrialEnd, TrialRow
+from mtmc.store.rows import Attempt, Batch, Legal, NewNode, TrialEnd, TrialRow
 from mtmc.task import Task
 from mtmc.task.base import variant_from_json
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
@@ -43,6 +43,7 @@ _UPGRADE = """
 BEGIN IMMEDIATE;
 ALTER TABLE batches ADD COLUMN after INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE batches ADD COLUMN ended INTEGER;
+ALTER TABLE nodes ADD COLUMN gains TEXT;
 UPDATE batches SET after = id, ended = CASE WHEN seconds IS NULL THEN NULL ELSE id END;
 PRAGMA user_version = 4;
 COMMIT;
@@ -57,6 +58,9 @@ RESERVED = (
     *(f"tree.{kind}" for kind in ("json", "graphml", "html", "png", "dot", "mmd")),
 )
 """What a run writes into its folder: a folder that holds one of these is already used."""
+
+_LEGAL = slice(6, None)
+"""Columns of a node that say what may be done to it."""
 
 _BINARY = ("state", "binding")
 """Fields of a task that are bytes."""
@@ -78,7 +82,7 @@ CREATE TABLE attempts (
     PRIMARY KEY (trial_id, number)) WITHOUT ROWID;
 CREATE TABLE nodes (
     id INTEGER PRIMARY KEY, parent_id INTEGER NOT NULL, trial_id INTEGER NOT NULL, attempt INTEGER NOT NULL,
-    hash TEXT NOT NULL, gate TEXT NOT NULL, actions TEXT NOT NULL, priors TEXT NOT NULL);
+    hash TEXT NOT NULL, gate TEXT NOT NULL, actions TEXT NOT NULL, priors TEXT NOT NULL, gains TEXT);
 CREATE INDEX trials_of_batch ON trials (batch);
 CREATE VIEW edits AS
     SELECT trial_id, number, hash, source, plan, cost, error FROM attempts LEFT JOIN sources USING (hash);
@@ -318,10 +322,21 @@ class Store(CallTable, EvaluationTable):
 
     def legal(self, node_id: int) -> tuple[tuple[Action, ...], tuple[float, ...]]:
         """The legal actions of a node and their priors. Raises: RunError for a node that is not recorded."""
-        rows = self._all("SELECT actions, priors FROM nodes WHERE id = ?", node_id)
+        legal = self.legal_actions(node_id)
+        return legal.actions, legal.priors
+
+    def legal_actions(self, node_id: int) -> Legal:
+        """What may be done to a node. Raises: RunError for a node that is not recorded."""
+        rows = self._all("SELECT * FROM nodes WHERE id = ?", node_id)
         if not rows:
             raise RunError(f"no node {node_id} in the run {self.folder}")
-        return tuple(action_from_json(each) for each in json.loads(rows[0][0])), tuple(json.loads(rows[0][1]))
+        actions, priors, *more = rows[0][_LEGAL]
+        gains = json.loads(more[0]) if more and more[0] is not None else None  # before version 4 nobody expected any
+        return Legal(
+            tuple(action_from_json(each) for each in json.loads(actions)),
+            tuple(json.loads(priors)),
+            None if gains is None else tuple(gains),
+        )
 
     def tree(self) -> Tree:
         """All recorded versions, rebuilt."""
@@ -383,7 +398,8 @@ def _insert_nodes(connection: sqlite3.Connection, nodes: Sequence[NewNode]) -> N
     rows = []
     for new in nodes:
         node = new.node
-        actions = json.dumps([action_to_json(action) for action in new.actions])
+        actions = json.dumps([action_to_json(action) for action in new.legal.actions])
+        gains = None if new.legal.gains is None else json.dumps(new.legal.gains)
         facts = (node.id, node.parent_id, node.trial_id, node.repairs, node.hash, new.gate)
-        rows.append((*facts, actions, json.dumps(new.priors)))
-    connection.executemany("INSERT OR IGNORE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?)", rows)
+        rows.append((*facts, actions, json.dumps(new.legal.priors), gains))
+    connection.executemany("INSERT OR IGNORE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)

@@ -233,8 +233,8 @@ def test_a_run_of_version_3_goes_on(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         begin(tmp_path / "run", evaluator, asynchronous=False)
     connection = sqlite3.connect(tmp_path / "run" / STORE_NAME)
-    for column in ("after", "ended"):
-        connection.execute(f"ALTER TABLE batches DROP COLUMN {column}")
+    for table, column in (("batches", "after"), ("batches", "ended"), ("nodes", "gains")):
+        connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
     connection.execute("PRAGMA user_version = 3")
     connection.commit()
     connection.close()

@@ -24,9 +24,10 @@ Edge = tuple[int, int]
 class StrategyNode:
     """One version, as a strategy knows it.
 
-    priors: of its legal actions. stop_index: which of them is `STOP`. seed: of the search. order: all actions, likeliest
-    first; of equals the seed decides. untried: those of `order` that were not tried, without `STOP`. tried: trials begun
-    from here. linked: whether it is known which trial led here, and prior: of that trial's action.
+    priors: of its legal actions. stop_index: which of them is `STOP`. seed: of the search. expected: value that each action
+    is expected to lead to, None where the policy does not say. order: all actions, likeliest first; of equals the seed
+    decides. untried: those of `order` that were not tried, without `STOP`. tried: trials begun from here. linked: whether it
+    is known which trial led here, and prior: of that trial's action.
     """
 
     id: int
@@ -35,6 +36,7 @@ class StrategyNode:
     priors: tuple[float, ...]
     stop_index: int | None
     seed: int
+    expected: tuple[float, ...] | None = None
     order: tuple[int, ...] = field(init=False)
     untried: list[int] = field(init=False)
     tried: int = 0
@@ -138,11 +140,14 @@ class TreeStrategy(Strategy, Generic[StateT]):
         priors: Sequence[float],
         value: float,
         stop_index: int | None = None,
+        expected: Sequence[float] | None = None,
     ) -> StateT:
         """Make a node known, see `protocols.Strategy.add_node`."""
         if node_id not in state.nodes:
-            state.nodes[node_id] = self.node_type(node_id, parent_id, value, tuple(priors), stop_index, state.seed)
-            self.added(state, state.nodes[node_id])
+            given = None if expected is None else tuple(expected)
+            node = self.node_type(node_id, parent_id, value, tuple(priors), stop_index, state.seed, given)
+            state.nodes[node_id] = node
+            self.added(state, node)
         return state
 
     def ask(self, state: StateT, n: int) -> tuple[list[Trial], StateT]:

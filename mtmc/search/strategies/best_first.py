@@ -1,6 +1,6 @@
 """best_first: the most promising action of the whole tree, whichever version it starts from.
 
-    score(s,a) = value(s) + w P(a|s)
+    score(s,a) = v + w P(a|s)          v: value(s), or what the policy expects of (s,a) where it says so
 
 Best-first search (Pearl, Heuristics, 1984) with the policy as its heuristic. Values are log2 speedups, so an action that
 is sure to be the right one promises to double the speed w times. Nothing is drawn and nothing backed up: a failure costs
@@ -39,7 +39,8 @@ class BestFirst(TreeStrategy[BestFirstState]):
 
     def score(self, node: StrategyNode, index: int) -> float:
         """What action `index` of a version promises, see the formula above."""
-        return node.value + self.prior_weight * node.priors[index]
+        value = node.value if node.expected is None else node.expected[index]
+        return value + self.prior_weight * node.priors[index]
 
     def added(self, state: BestFirstState, node: StrategyNode) -> None:
         """Its best action joins the frontier."""
@@ -51,9 +52,10 @@ class BestFirst(TreeStrategy[BestFirstState]):
             return None
         _, node_id, index = heapq.heappop(state.frontier)
         node = state.nodes[node_id]
-        self._offer(state, node, node.untried[1:2])
+        self._offer(state, node, [each for each in node.untried if each != index])
         return node_id, index
 
     def _offer(self, state: BestFirstState, node: StrategyNode, untried: list[int]) -> None:
         if untried:
-            heapq.heappush(state.frontier, (-self.score(node, untried[0]), node.id, untried[0]))
+            best = max(untried, key=lambda index: self.score(node, index))
+            heapq.heappush(state.frontier, (-self.score(node, best), node.id, best))

@@ -16,6 +16,7 @@ An untried edge has, by the setting `untried`,
     reduced    norm(value(s)) - r sqrt(sum of P over the tried edges of s), at least 0 (first play urgency, as KataGo has
                it: Wu 2019, arXiv 1902.10565): the more of the priors was tried, the less is expected of what is left
     zero       0, the least value of the tree: only its prior speaks for it (as in AlphaZero, Silver et al. 2017)
+    predicted  norm(what the policy expects of it), at least 0; own where the policy does not say
 
 `STOP` is known without a trial: it is this very version, whose value was backed up when it was made. An edge that leads to
 a version which another edge led to before is credited with that version's value, and its own path with it.

@@ -47,7 +47,8 @@ def ranked(state: MctsState, node: MctsNode) -> list[tuple[float, float, int, in
     selection may come to.
 
     The same scores as `mcts_tree.score`, with what the edges share computed once: this is where a search's time goes.
-    Untried edges differ only in their priors and may always be tried, so the likeliest of them stands for all.
+    Untried edges may always be tried, so the best of them stands for all: the likeliest, for they differ in nothing but
+    their priors, unless there is a prediction for each.
     """
     scale = state.exploration * math.sqrt(node.visits)
     result = [
@@ -56,9 +57,10 @@ def ranked(state: MctsState, node: MctsNode) -> list[tuple[float, float, int, in
         if not edge.closed
     ]
     if node.untried:
-        index = node.untried[0]
-        prior = node.priors[index]
-        result.append((-initial_value(state, node) - scale * prior, -prior, len(node.edges), index))
+        predicted = state.untried == "predicted" and node.expected is not None
+        for at, index in enumerate(node.untried if predicted else node.untried[:1], len(node.edges)):
+            prior = node.priors[index]
+            result.append((-initial_value(state, node, index) - scale * prior, -prior, at, index))
     return result
 
 

@@ -11,21 +11,22 @@ from mtmc.search.strategies.base import StrategyNode
 from mtmc.search.strategies.common import is_failure
 from mtmc.search.strategies.value_range import RangedState, norm
 
-Untried = Literal["own", "reduced", "zero"]
+Untried = Literal["own", "reduced", "zero", "predicted"]
 """What an edge is worth before it was tried, see `mcts`."""
 
 
 class MctsEdge:
     """One legal action of one node, once it was tried.
 
-    visits: values backed up through it; failures: how many of them were failures; total and best: sum and greatest of
-    the others. in_flight: trials in flight on it or below. tries: trials spent on it, in flight or ended, whatever came
-    of them. closed: nothing is left to try here or below.
+    index: of the action. visits: values backed up through it; failures: how many of them were failures; total and best:
+    sum and greatest of the others. in_flight: trials in flight on it or below. tries: trials spent on it, in flight or
+    ended, whatever came of them. closed: nothing is left to try here or below.
     """
 
-    __slots__ = ("best", "children", "closed", "failures", "in_flight", "prior", "total", "tries", "visits")
+    __slots__ = ("best", "children", "closed", "failures", "in_flight", "index", "prior", "total", "tries", "visits")
 
-    def __init__(self, prior: float) -> None:
+    def __init__(self, index: int, prior: float) -> None:
+        self.index = index
         self.prior = prior
         self.visits = 0
         self.failures = 0
@@ -67,7 +68,7 @@ class MctsNode(StrategyNode):
     def try_edge(self, index: int, tries: int) -> list[MctsEdge]:
         """Spend `tries` tries on edge `index`; returns the edges from it up to the root's."""
         if index not in self.edges:
-            self.edges[index] = MctsEdge(self.priors[index])
+            self.edges[index] = MctsEdge(index, self.priors[index])
         self.edges[index].tries += tries
         return self.path_edges(index)
 
@@ -93,12 +94,15 @@ class MctsState(RangedState[MctsNode]):
     reduction: float = 0.0
 
 
-def initial_value(state: MctsState, node: MctsNode) -> float:
-    """Q(s,a) of an edge that has no value of its own yet, 0 to 1, see `mcts`."""
+def initial_value(state: MctsState, node: MctsNode, index: int) -> float:
+    """Q(s,a) of an edge that has no value of its own yet, see `mcts`: 0 to 1, above 1 for one that is predicted to lead to
+    more than the tree has."""
     if state.untried == "zero":
         return 0.0
+    if state.untried == "predicted" and node.expected is not None:
+        return max(0.0, norm(state, node.expected[index]))
     own = norm(state, node.value)
-    if state.untried == "own":
+    if state.untried != "reduced":
         return own
     return max(0.0, own - state.reduction * math.sqrt(sum(edge.prior for edge in node.edges.values())))
 
@@ -110,7 +114,7 @@ def q_value(state: MctsState, node: MctsNode, edge: MctsEdge) -> float:
     """
     count = edge.visits + edge.in_flight
     if count == 0:
-        return initial_value(state, node)
+        return initial_value(state, node, edge.index)
     losses = edge.failures + edge.in_flight
     mean = (edge.total + losses * state.low) / count
     best = edge.best if edge.best > -math.inf else state.low
@@ -126,7 +130,7 @@ def score(state: MctsState, node: MctsNode, index: int) -> float:
     """PUCT score of edge `index` of `node`; trials in flight count as visits."""
     edge = node.edges.get(index)
     if edge is None:
-        return puct(initial_value(state, node), node.priors[index], node.visits, 0, state.exploration)
+        return puct(initial_value(state, node, index), node.priors[index], node.visits, 0, state.exploration)
     visits = edge.visits + edge.in_flight
     return puct(q_value(state, node, edge), edge.prior, node.visits, visits, state.exploration)
 
