@@ -21,7 +21,8 @@ from mtmc.conf.schema import MISSING, Part, allowed, in_words, setting_fields, s
 from mtmc.errors import ConfigError
 from mtmc.renamed import refuse_old
 from mtmc.search.budget import Budget
-from mtmc.search.components import Kind, make, registry
+from mtmc.search.components import Kind, make, maker_of, registry
+from mtmc.search.outside import installed
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -172,9 +173,10 @@ def setting_types(chosen: Mapping[Kind, str]) -> dict[str, Any]:
 
 
 def options(kind: Kind) -> list[str]:
-    """What a group may be set to: the names of its registry, and of the files that mtmc/conf has for it."""
+    """What a group may be set to: the names of its registry, of the files that mtmc/conf has for it, and of what installed
+    packages bring; besides these any package.module:Class."""
     files = sorted(path.stem for path in (Path(__file__).parent / kind).glob("*.yaml"))
-    return [*registry(kind), *(name for name in files if name not in registry(kind))]
+    return list(dict.fromkeys([*registry(kind), *files, *installed(kind)]))
 
 
 def _checked(given: Sequence[Override]) -> SearchConfig:
@@ -185,7 +187,7 @@ def _checked(given: Sequence[Override]) -> SearchConfig:
     groups = [each for each in given if parsing.name_of(each) in GROUPS and not isinstance(each.value(), dict)]
     for each in groups:
         kind = cast(Kind, parsing.name_of(each))
-        if each.value() not in options(kind):
+        if each.value() not in options(kind) and ":" not in str(each.value()):
             near = parsing.nearest(str(each.value()), options(kind))
             raise ConfigError(f"there is no {kind} {parsing.typed_value(each)!r}: {near}")
     chosen = dict(_chosen(tuple(parsing.text_of(each) for each in groups)))
@@ -215,11 +217,25 @@ def _compose(given: Sequence[Override], types: Mapping[str, Any]) -> Any:
     from omegaconf.errors import OmegaConfBaseException
 
     register()
+    _register_outside(given)
     try:
         with initialize_config_module(MODULE, version_base=VERSION_BASE):
             return compose(CONFIG_NAME, [parsing.text_of(each) for each in given])
     except (HydraException, OmegaConfBaseException) as error:
         raise _explained(error, given, types) from error
+
+
+def _register_outside(given: Sequence[Override]) -> None:
+    """Hand Hydra the options that are not mtmc's own, those alone that were chosen: no other is imported."""
+    from hydra.core.config_store import ConfigStore
+
+    for each in given:
+        kind, name = cast(Kind, parsing.name_of(each)), each.value()
+        if kind not in GROUPS or not isinstance(name, str) or name in registry(kind):
+            continue
+        if ":" in name or name in installed(kind):
+            node = structured(maker_of(kind, name), **{NAME: name})
+            ConfigStore.instance().store(group=kind, name=name, node=node)
 
 
 def _explained(error: BaseException, given: Sequence[Override], types: Mapping[str, Any]) -> ConfigError:
@@ -261,10 +277,8 @@ def _first_line(error: BaseException) -> str:
 
 
 def _maker(kind: Kind, name: str) -> Any:
-    """What stands behind a name. Raises: ConfigError for a name that is not in this process's registry."""
-    if name not in registry(kind):
-        raise ConfigError(f"there is no {kind} {name!r}: {parsing.nearest(name, registry(kind))}")
-    return registry(kind)[name]
+    """What stands behind a name. Raises: ConfigError for a name that does not exist or cannot be imported."""
+    return maker_of(kind, name)
 
 
 def _flat(prefix: str, cls: Any) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Names to parts and back: the registries of strategies, policies, coders and evaluators, seen from a search.
 
-A part is given as a name ("mcts") or as an object; an evaluator also as settings that are opened here. What a run
-records is enough to make a part of a registry again when it is resumed; any other object must be given again.
+A part is given as a name ("mcts", one that an installed package brings, or "package.module:Class", see `outside`) or as an
+object; an evaluator also as settings that are opened here. What a run records is enough to make a part that has a name again
+when it is resumed; any other object must be given again.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import importlib
 import inspect
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
 from mtmc.errors import ConfigError, RunError
 from mtmc.protocols import Coder, Evaluator, EvaluatorSettings, Policy, Strategy
 from mtmc.renamed import refuse_old, under_new_names
+from mtmc.search.outside import installed, outside
 
 Kind = Literal["strategy", "policy", "coder", "evaluator"]
 
@@ -26,6 +29,9 @@ _REGISTRIES: Mapping[Kind, tuple[str, str]] = {
     "coder": ("mtmc.agents.coders", "CODERS"),
     "evaluator": ("mtmc.evaluate", "EVALUATORS"),
 }
+_NAMED = "_mtmc_name"
+"""Attribute of a part that is not mtmc's own: the name that it was made by, which is recorded, wherever the object is handed
+on to. An object whose class takes no such attribute is recorded as an object."""
 _PROTOCOLS: Mapping[Kind, type] = {"strategy": Strategy, "policy": Policy, "coder": Coder, "evaluator": Evaluator}
 
 
@@ -34,6 +40,23 @@ def registry(kind: Kind) -> Mapping[str, Any]:
     module, name = _REGISTRIES[kind]
     found: Mapping[str, Any] = getattr(importlib.import_module(module), name)
     return found
+
+
+def maker_of(kind: Kind, name: str) -> Any:
+    """The class (or factory) behind a name, mtmc's own or another's.
+
+    Raises: ConfigError for a name that does not exist or that cannot be imported.
+    """
+    known = registry(kind)
+    if name in known:
+        return known[name]
+    maker = outside(kind, name)
+    if maker is None:
+        names = [*known, *installed(kind)]
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(f"there is no {kind} {name!r}: {hint}use one of {', '.join(names)}, or package.module:Class")
+    return maker
 
 
 def resolve(kind: Kind, part: Any) -> Any:
@@ -55,20 +78,19 @@ def resolve(kind: Kind, part: Any) -> Any:
 
 def make(kind: Kind, name: str, settings: Mapping[str, Any]) -> Any:
     """A named part with `settings`. Raises: ConfigError for a name that does not exist or settings it does not take."""
-    known = registry(kind)
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(f"there is no {kind} {name!r}: {hint}use one of {', '.join(known)}")
-    maker = known[name]
+    maker = maker_of(kind, name)
     if not callable(maker) and not settings:
         return maker
     try:
-        return maker(**settings)
+        part = maker(**settings)
     except TypeError as error:
         for each in settings:
             refuse_old(f"{kind}.{each}", [f"{kind}.{known}" for known in _setting_names(maker)])
         raise ConfigError(f"{kind} {name!r} cannot be made with {dict(settings)}: {error}") from error
+    if name not in registry(kind):
+        with suppress(AttributeError):
+            object.__setattr__(part, _NAMED, name)
+    return part
 
 
 def describe(kind: Kind, given: Any, part: Any) -> dict[str, Any]:
@@ -82,6 +104,8 @@ def describe(kind: Kind, given: Any, part: Any) -> dict[str, Any]:
     for name, maker in _loaded(kind).items():
         if maker is type(part) and settings is not None:
             return {"name": name, "settings": settings}
+    if settings is not None and hasattr(part, _NAMED):
+        return {"name": getattr(part, _NAMED), "settings": settings}
     if isinstance(given, str):
         return {"name": given, "settings": {}}
     return {"object": f"{type(part).__module__}.{type(part).__qualname__}", "settings": settings or {}}
@@ -97,7 +121,7 @@ def remake(kind: Kind, recorded: Mapping[str, Any], given: Any) -> Any:
     if "name" not in recorded:
         raise RunError(f"the {kind} of this run was an object of {recorded['object']}: give it again as {kind}=...")
     name = recorded["name"]
-    settings = under_new_names(kind, recorded["settings"], _setting_names(registry(kind).get(name)))
+    settings = under_new_names(kind, recorded["settings"], _setting_names(maker_of(kind, name)))
     return resolve(kind, make(kind, name, settings))
 
 
