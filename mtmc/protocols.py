@@ -309,7 +309,10 @@ class Strategy(Protocol):
 
     @abstractmethod
     def ask(self, state: Any, n: int) -> tuple[list[Trial], Any]:
-        """Up to `n` trials, fewer or none where nothing is left to try."""
+        """Up to `n` trials besides those in flight, fewer or none where nothing is left to try before one of them ends.
+
+        Trials end in any order, and an asynchronous search asks for one whenever one has ended.
+        """
 
     @abstractmethod
     def tell(self, state: Any, trial_id: int, child_id: int | None, value: float) -> Any:

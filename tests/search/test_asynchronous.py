@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import os
+import random
+import signal
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +28,10 @@ from mtmc.search.result import evaluation_order
 from mtmc.search.strategies import STRATEGIES
 from mtmc.search.strategies.common import derive_seed
 from mtmc.store import STORE_NAME, Batch, Store
-from tests.test_resume import Killed, Mortal
+from tests.test_resume import Killed, Mortal, evaluated, fork, logged, recorded_hashes, wait_for_evaluation
 
 EVALUATIONS = 40
+MOMENTS = 10
 
 
 def begin(folder: Path | None = None, evaluator: FakeEvaluator | None = None, **arguments: Any) -> SearchResult:
@@ -221,6 +229,44 @@ def test_a_strategy_that_waits_for_its_trials_is_asked_again_when_one_ends(tmp_p
     assert result.evaluations == 30
 
 
+def test_kill_9_at_any_moment_and_resume(tmp_path: Path) -> None:
+    """What had ended before a signal that no process survives stays, and nothing that was recorded is made again."""
+    command = [sys.executable, "-m", "tests.search.test_asynchronous", str(tmp_path)]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    kills = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(kills) == MOMENTS
+    for kill in kills:
+        assert kill["same"] and kill["rebuilt"] and kill["repeated"] == [] and kill["evaluations"] == EVALUATIONS, kill
+    assert sum(0 < kill["ended"] < EVALUATIONS - 1 for kill in kills) >= MOMENTS // 2, "most must hit a run under way"
+
+
+def nursery(folder: Path) -> None:
+    """Kill and resume asynchronous runs in forks of this process; one line of JSON for each."""
+    for name in ("langgraph.checkpoint.sqlite", "langgraph.graph", "omegaconf", "mtmc.evaluate", "mtmc.agents.coders"):
+        importlib.import_module(name)
+    chance = random.Random(4)
+    for number in range(MOMENTS):
+        run = folder / f"run{number}"
+        pid = fork(begin, run, logged(run))
+        wait_for_evaluation(run)
+        time.sleep(chance.uniform(0.0, 0.1))
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        before = [batch for batch in batches(run) if batch.seconds is not None]
+        recorded, lines = recorded_hashes(run), len(evaluated(run))
+        _, status = os.waitpid(fork(go_on, run, logged(run)), 0)
+        result, after = load(run), {batch.id: batch for batch in batches(run)}
+        facts = {
+            "ended": len(before),
+            "same": status == 0 and all(after[batch.id] == batch for batch in before),
+            "rebuilt": dict(load(run, strategy=STRATEGIES["mcts"]()).annotations) == dict(result.annotations),
+            "repeated": sorted(set(evaluated(run)[lines:]) & recorded),
+            "evaluations": result.evaluations,
+        }
+        print(json.dumps(facts), flush=True)
+
+
 def test_asynchronous_is_true_or_false() -> None:
     with pytest.raises(ConfigError, match=r"asynchronous cannot be 'yes': use true or false"):
         begin(asynchronous="yes")
@@ -240,3 +286,7 @@ def test_a_run_of_version_3_goes_on(tmp_path: Path) -> None:
     connection.close()
     assert 3 < len(load(tmp_path / "run").tree) < len(whole.tree)
     assert canonical_json(go_on(tmp_path / "run")) == canonical_json(whole)
+
+
+if __name__ == "__main__":
+    nursery(Path(sys.argv[1]))
