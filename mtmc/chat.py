@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from mtmc.errors import ConfigError
 from mtmc.outcome import Cost
@@ -25,6 +26,8 @@ class ModelSettings:
     temperature: None leaves it to the model. max_tokens: of a reply. timeout_s: of one request.
     retries: further tries of a request that failed in a way that may pass (429, 5xx, timeouts, lost connections).
     replay: folder of a run whose recorded replies are given instead of asking anybody; "" asks.
+    usd_per_million_in, usd_per_million_out: price of a million tokens of prompts and of replies, 0 for a server of one's
+        own; None takes litellm's list price.
     """
 
     name: str = ""
@@ -34,6 +37,8 @@ class ModelSettings:
     timeout_s: float = 120.0
     retries: int = 4
     replay: str = ""
+    usd_per_million_in: float | None = None
+    usd_per_million_out: float | None = None
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
@@ -45,6 +50,13 @@ class ModelSettings:
             raise ConfigError(f"model.timeout_s cannot be {self.timeout_s}: use a number of seconds above 0")
         if self.retries < 0:
             raise ConfigError(f"model.retries cannot be {self.retries}: use 0 or more")
+        prices = {name: getattr(self, name) for name in ("usd_per_million_in", "usd_per_million_out")}
+        for name, usd in prices.items():
+            if usd is not None and not 0 <= usd < math.inf:
+                raise ConfigError(f"model.{name} cannot be {usd}: use 0 or more USD, or null")
+        if None in prices.values() and any(usd is not None for usd in prices.values()):
+            lacking = next(name for name, usd in prices.items() if usd is None)
+            raise ConfigError(f"model.{lacking} cannot be null where the other price is set: set both, or none")
 
 
 @dataclass(frozen=True)
@@ -86,6 +98,79 @@ class ChatReply:
     def cost(self) -> Cost:
         """As part of a step's cost; a model without a price counts 0 USD."""
         return Cost(self.seconds, self.usd or 0.0, self.tokens_in, self.tokens_out, 1)
+
+
+RequestState = Literal["begun", "answered", "failed", "unknown", "refused", "replayed"]
+"""Where a request stands: sent and not settled (also of a process that was killed); answered; failed in a way that no
+provider bills; sent without an answer that can be read, so that it may be billed; not sent, for lack of budget; taken
+from the record of another run."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """List price of one token of a prompt and of a reply, in USD."""
+
+    usd_in: float
+    usd_out: float
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What one request asks for before it is sent.
+
+    prompt_bytes: of its messages in UTF-8; messages: how many. max_tokens: of the reply. rate: None where the model has no
+    known price.
+    """
+
+    prompt_bytes: int
+    messages: int
+    max_tokens: int
+    rate: Rate | None = None
+
+
+class Meter(Protocol):
+    """Admits each request of one question before it is sent, and books what it took. Used by one thread.
+
+    The defaults admit everything and book nothing.
+    """
+
+    def begin(self, demand: Demand) -> int:
+        """Admit one request; the most tokens that its reply may have. It may wait for other requests to end.
+
+        Raises: BudgetSpent where the run may spend no more, ModelError where a limit cannot be held.
+        """
+        return demand.max_tokens
+
+    def settle(self, state: RequestState, cost: Cost) -> None:
+        """Book what the request took: `cost` where it was "answered", nothing where it "failed", and where that is
+        "unknown" the most that it may have taken."""
+        return
+
+    def pause(self, seconds: float) -> None:
+        """Book a wait of so many seconds before the next try. Raises: BudgetSpent where it ends beyond a limit."""
+        return
+
+    def seconds_left(self) -> float:
+        """What the request under way may still take by the run's limits, in seconds; infinity without one."""
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Booking:
+    """What is booked of one request, or of several from another record.
+
+    key: of its question. calls: requests. tokens: in and out. seconds: until it was settled, with the wait after it.
+    prompt_bytes, tokens_in: of an answered one, which tell how the model counts tokens; else 0.
+    """
+
+    key: str
+    state: RequestState
+    calls: int = 1
+    tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+    prompt_bytes: int = 0
+    tokens_in: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from mtmc.chat import ChatReply, ChatRequest, Message, ModelCall, ModelSettings, request_key
+from mtmc.chat import ChatReply, ChatRequest, Demand, Message, Meter, ModelCall, ModelSettings, Rate, request_key
 from mtmc.errors import BudgetSpent, CoderError, ModelError, MtmcError
 from mtmc.fakes import FAKE_TASK
 from mtmc.outcome import Cost
-from mtmc.search.budget import Budget, ModelSpent
+from mtmc.search.budget import Budget, ModelSpent, Spent, exhausted
 from mtmc.search.ledger import spent_on
-from mtmc.search.models import Models
+from mtmc.search.models import Ask, Models
 from mtmc.store import Attempt, Store
 
-SETTINGS = ModelSettings("openai/fake")
+SETTINGS = ModelSettings("openai/fake", max_tokens=512)
+RATE = Rate(0.001, 0.01)
+PROMPT = 100
+"""Bytes of a prompt: at most 244 tokens before the model has answered, and 194 when it counts few of them."""
+Answer = Callable[[ChatRequest], ChatReply]
 
 
 def question(text: str, seed: int = 0) -> ChatRequest:
@@ -34,6 +36,22 @@ def echo(request: ChatRequest) -> ChatReply:
     return ChatReply(f"re: {request.messages[-1].content}", 10, 5, 0.25, 1.0)
 
 
+def metered(answer: Answer, rate: Rate | None = RATE) -> Ask:
+    """One request a question, admitted and booked as the client does it."""
+
+    def ask(request: ChatRequest, meter: Meter) -> ChatReply:
+        meter.begin(Demand(PROMPT, 1, SETTINGS.max_tokens, rate))
+        try:
+            reply = answer(request)
+        except CoderError:
+            meter.settle("failed", Cost())
+            raise
+        meter.settle("answered", reply.cost)
+        return reply
+
+    return ask
+
+
 def test_a_question_is_asked_once_and_recorded(tmp_path: Path) -> None:
     asked: list[ChatRequest] = []
 
@@ -42,7 +60,7 @@ def test_a_question_is_asked_once_and_recorded(tmp_path: Path) -> None:
         return echo(request)
 
     with_store = store_in(tmp_path / "run")
-    models = Models(SETTINGS, with_store, Budget(), ask)
+    models = Models(SETTINGS, with_store, Budget(), metered(ask))
     first, again = (models.complete(question("a"), 3, 1) for _ in range(2))
     assert first == again and first.text == "re: a" and len(asked) == 1
     other = models.complete(question("a", seed=1), 4, 1)
@@ -52,7 +70,9 @@ def test_a_question_is_asked_once_and_recorded(tmp_path: Path) -> None:
     assert [(call.trial_id, call.node_id, call.verdict) for call in calls] == [(3, 1, ""), (4, 1, "unusable: no code")]
     assert calls[0].request == question("a") and calls[0].reply == first and calls[0].model == "openai/fake"
     assert with_store.model_calls(4) == calls[1:]
-    assert models.spent == ModelSpent(0.5, 30, 2, 2.0) == spent_on(calls)
+    assert (models.spent.usd, models.spent.tokens, models.spent.calls) == (0.5, 30, 2)
+    assert spent_on(calls, with_store.bookings()) == models.spent
+    assert spent_on(calls, []) == ModelSpent(0.5, 30, 2, 2.0), "a run from before requests were booked"
     with_store.close()
 
 
@@ -65,11 +85,12 @@ def test_what_failed_is_recorded_and_fails_again_without_asking(tmp_path: Path) 
         raise CoderError("the server answered 500 five times")
 
     store = store_in(tmp_path / "run")
-    models = Models(SETTINGS, store, Budget(), ask)
+    models = Models(SETTINGS, store, Budget(), metered(ask))
     for _ in range(2):
         with pytest.raises(CoderError, match="500 five times"):
             models.complete(question("a"), 0, 0)
-    assert asked == 1 and models.spent == ModelSpent(calls=1)
+    assert asked == 1 and (models.spent.calls, models.spent.tokens, models.spent.usd) == (1, 0, 0.0)
+    assert models.spent.model_seconds > 0, "it was waited for"
     store.close()
 
 
@@ -79,7 +100,7 @@ def test_a_model_that_cannot_be_used_leaves_nothing_recorded(tmp_path: Path) -> 
 
     store = store_in(tmp_path / "run")
     with pytest.raises(ModelError, match="no key"):
-        Models(SETTINGS, store, Budget(), ask).complete(question("a"), 0, 0)
+        Models(SETTINGS, store, Budget(), metered(ask)).complete(question("a"), 0, 0)
     assert store.model_calls() == ()
     with pytest.raises(ModelError, match=r"set model\.name"):
         Models(ModelSettings(), store, Budget()).complete(question("a"), 0, 0)
@@ -90,16 +111,16 @@ def test_a_model_that_cannot_be_used_leaves_nothing_recorded(tmp_path: Path) -> 
     ("budget", "calls"),
     [
         (Budget(calls=3), 3),
-        (Budget(tokens=45), 3),  # 15 a call: reached with the third
-        (Budget(tokens=46), 4),
-        (Budget(usd=0.75), 3),
-        (Budget(model_seconds=2.5), 3),
+        (Budget(tokens=499), 0),  # the first may take 244 of the prompt, and a reply of 256 at the least
+        (Budget(tokens=500), 4),  # 15 each: after four, 440 are left, and 194 + 256 are needed
+        (Budget(usd=2.8), 0),
+        (Budget(usd=2.81), 1),  # 0.25 each: after the first, 2.56 are left, and 2.754 are needed
         (Budget(calls=0), 0),
     ],
 )
 def test_a_limit_is_held(tmp_path: Path, budget: Budget, calls: int) -> None:
     store = store_in(tmp_path / "run")
-    models = Models(SETTINGS, store, budget, echo)
+    models = Models(SETTINGS, store, budget, metered(echo))
     answered = 0
     for number in range(6):
         try:
@@ -109,50 +130,25 @@ def test_a_limit_is_held(tmp_path: Path, budget: Budget, calls: int) -> None:
             assert "of budget." in str(spent)
     assert answered == calls == models.spent.calls
     assert len([call for call in store.model_calls() if call.spent]) == 6 - calls
+    reason = exhausted(budget, Spent(1, 0.0, None, models.spent, models.needs))
+    assert reason is not None and "of budget." in reason, "the search ends"
     store.close()
-
-
-def test_eight_at_once_exceed_a_limit_by_no_more_than_what_is_under_way(tmp_path: Path) -> None:
-    at_once, most, guard = 0, 0, threading.Lock()
-
-    def ask(request: ChatRequest) -> ChatReply:
-        nonlocal at_once, most
-        with guard:
-            at_once += 1
-            most = max(most, at_once)
-        time.sleep(0.005)
-        with guard:
-            at_once -= 1
-        return echo(request)
-
-    def one(models: Models, number: int) -> bool:
-        try:
-            models.complete(question("a", number), number, 0)
-            return True
-        except BudgetSpent:
-            return False
-
-    for name, budget in {"calls": Budget(calls=20), "tokens": Budget(tokens=300), "usd": Budget(usd=5.0)}.items():
-        store = store_in(tmp_path / name)
-        models = Models(SETTINGS, store, budget, ask)
-        with ThreadPoolExecutor(8) as threads:
-            answered = sum(threads.map(lambda number, models=models: one(models, number), range(60)))
-        assert most == 8
-        assert answered == models.spent.calls == spent_on(store.model_calls()).calls
-        if name == "calls":
-            assert answered == 20
-        assert 20 <= answered <= 20 + 7
-        store.close()
+    store = Store.open(tmp_path / "run")
+    again = Models(SETTINGS, store, budget, metered(echo))
+    assert exhausted(budget, Spent(1, 0.0, None, again.spent, again.needs)) == reason, "and has ended when resumed"
+    more = Budget(usd=9.0, tokens=9000)
+    assert exhausted(more, Spent(1, 0.0, None, again.spent, again.needs)) is None, "but not with a greater budget"
+    store.close()
 
 
 def test_a_resumed_run_goes_on_from_what_was_spent(tmp_path: Path) -> None:
     store = store_in(tmp_path / "run")
-    models = Models(SETTINGS, store, Budget(calls=2), echo)
+    models = Models(SETTINGS, store, Budget(calls=2), metered(echo))
     models.complete(question("a"), 0, 0)
     store.close()
     store = Store.open(tmp_path / "run")
-    models = Models(SETTINGS, store, Budget(calls=2), echo)
-    assert models.spent == ModelSpent(0.25, 15, 1, 1.0)
+    models = Models(SETTINGS, store, Budget(calls=2), metered(echo))
+    assert (models.spent.usd, models.spent.tokens, models.spent.calls) == (0.25, 15, 1)
     models.complete(question("b"), 1, 0)
     with pytest.raises(BudgetSpent):
         models.complete(question("c"), 2, 0)
@@ -165,20 +161,21 @@ def test_a_replay_gives_what_was_recorded_and_asks_nobody(tmp_path: Path) -> Non
             raise CoderError("no answer")
         return echo(request)
 
-    def nobody(request: ChatRequest) -> ChatReply:
+    def nobody(request: ChatRequest, meter: Meter) -> ChatReply:
         raise AssertionError("asked")
 
+    settings = replace(SETTINGS, replay=str(tmp_path / "run"))
     store = store_in(tmp_path / "run")
-    models = Models(SETTINGS, store, Budget(calls=2), ask)
+    models = Models(SETTINGS, store, Budget(calls=2), metered(ask))
     found = [_caught(lambda text=text: models.complete(question(text), 0, 0)) for text in "abc"]
     assert [type(each) for each in found] == [ChatReply, CoderError, BudgetSpent]
     store.close()
     second = store_in(tmp_path / "second")
-    replayed = Models(ModelSettings("openai/fake", replay=str(tmp_path / "run")), second, Budget(calls=2), nobody)
+    replayed = Models(settings, second, Budget(calls=2), nobody)
     again = [_caught(lambda text=text: replayed.complete(question(text), 0, 0)) for text in "abc"]
     assert [str(each) for each in again] == [str(each) for each in found]
     assert all(call.replayed for call in second.model_calls())
-    assert replayed.spent.usd == 0.25
+    assert replayed.spent == models.spent and replayed.needs == models.needs
     with pytest.raises(ModelError, match="has no reply to this question"):
         replayed.complete(question("d"), 0, 0)
     replayed.close()
@@ -186,11 +183,16 @@ def test_a_replay_gives_what_was_recorded_and_asks_nobody(tmp_path: Path) -> Non
 
 
 def test_dollars_cannot_be_held_without_a_price(tmp_path: Path) -> None:
-    store = store_in(tmp_path / "run")
-    models = Models(SETTINGS, store, Budget(usd=1.0), lambda request: ChatReply("x", 1, 1, None))
-    with pytest.raises(ModelError, match=r"no known price; set budget\.tokens"):
+    store, asked = store_in(tmp_path / "run"), list[ChatRequest]()
+
+    def answer(request: ChatRequest) -> ChatReply:
+        asked.append(request)
+        return echo(request)
+
+    models = Models(SETTINGS, store, Budget(usd=1.0), metered(answer, None))
+    with pytest.raises(ModelError, match=r"no known price; set model\.usd_per_million_in .* or set budget\.tokens"):
         models.complete(question("a"), 0, 0)
-    assert len(store.model_calls()) == 1  # it was answered, and is paid for
+    assert not asked and store.model_calls() == () and store.bookings() == [], "nothing was sent"
     store.close()
 
 
@@ -209,9 +211,10 @@ def test_a_run_from_before_there_were_models_can_be_read(tmp_path: Path) -> None
     store_in(tmp_path / "run").close()
     with sqlite3.connect(tmp_path / "run" / "run.sqlite") as connection:
         connection.execute("DROP TABLE model_calls")
+        connection.execute("DROP TABLE model_requests")
     connection.close()
     store = Store.read(tmp_path / "run")
-    assert store.model_calls() == () and store.call("x") is None
+    assert store.model_calls() == () and store.call("x") is None and store.bookings() == []
     store.close()
     store = Store.open(tmp_path / "run")
     number = store.add_call(ModelCall(-1, 0, 0, "k", "m", question("a"), None, "failed"))

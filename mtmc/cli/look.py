@@ -32,7 +32,7 @@ def _show(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         print(summary(result))
         print()
         print(tell.tree_text(result.tree, whole=arguments.all))
-        prices = list(price_lines(result.tree, result.record.calls))
+        prices = list(price_lines(result.tree, result.record.calls, result.record.bookings))
         if prices:
             print("\n" + "\n".join(prices))
         return 0

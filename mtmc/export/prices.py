@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from mtmc.chat import POLICY, ModelCall
+from mtmc.chat import POLICY, Booking, ModelCall
 from mtmc.tree import Tree
 
 
@@ -83,13 +83,25 @@ def verdicts(calls: Iterable[ModelCall]) -> Mapping[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def price_lines(tree: Tree, calls: Sequence[ModelCall]) -> Iterator[str]:
-    """The run's prices as text, nothing where it has asked no model."""
+def unanswered(bookings: Iterable[Booking]) -> str:
+    """What is booked of requests that brought no reply with its usage, in words; "" where there are none."""
+    lost = [each for each in bookings if each.state in ("begun", "failed", "unknown")]
+    if not lost:
+        return ""
+    tokens, usd = sum(each.tokens for each in lost), sum(each.usd for each in lost)
+    most = f"at most {tokens:,} tokens and {usd:.4f} USD are booked for these"
+    return f"{len(lost)} requests without a reply or without its usage, {most}"
+
+
+def price_lines(tree: Tree, calls: Sequence[ModelCall], bookings: Sequence[Booking] = ()) -> Iterator[str]:
+    """The run's prices as text, nothing where it has asked no model. bookings: of the run's requests."""
     if not calls:
         return
     total, steps = price(calls), improvements(tree)
     names = ", ".join(sorted({call.model for call in calls}))
     yield f"{names}: {total.calls} calls, {total.tokens_in:,} tokens in, {total.tokens_out:,} out, {total.money}"
+    if lost := unanswered(bookings):
+        yield lost
     yield "replies: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts(calls).items())
     tokens = total.tokens_in + total.tokens_out
     if steps:

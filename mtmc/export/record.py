@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mtmc.action import Action, Scalar
-from mtmc.chat import ModelCall
+from mtmc.chat import Booking, ModelCall
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome
 from mtmc.task.tolerance import DEFAULT, Tolerance
@@ -32,7 +32,7 @@ class RunRecord:
     spent: cost of the whole run where the run kept count of it, trials that made no node included. None: the sum over
         the nodes is all that is known.
     baselines: what the root was compared with besides itself, by name ("torch.compile").
-    calls: questions to language models, without their texts.
+    calls: questions to language models, without their texts. bookings: what each request of theirs took.
     transcripts: per node id what was said between its coder and a model: turns with the texts "role" ("brief", "agent",
         "tool"), "tool", "arguments", "text" and "verdict".
     tolerance: what the versions' outputs were compared by.
@@ -48,6 +48,7 @@ class RunRecord:
     spent: Cost | None = None
     baselines: Mapping[str, Outcome] = field(default_factory=dict)
     calls: Sequence[ModelCall] = ()
+    bookings: Sequence[Booking] = ()
     transcripts: Mapping[int, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     tolerance: Tolerance = DEFAULT
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 
 from mtmc.errors import ConfigError
@@ -14,12 +15,13 @@ class Budget:
     """What a search may spend. It ends when the first of these is reached.
 
     evaluations: versions evaluated, the root and every round of repair included; never one more.
-    wall_seconds: since the start, summed over resumes; looked at before each batch and each repair, so the trials of a
-        batch in flight still end. None: no limit.
+    wall_seconds: since the start, summed over resumes; looked at before each batch and each repair, and it ends questions
+        to a model that are under way. An evaluation that is under way still ends. None: no limit.
     depth: actions between the root and a version; deeper versions are not made.
     usd, tokens, calls, model_seconds: what language models may take, summed over resumes: dollars, tokens in and out,
-        questions, seconds of waiting. A question that would start at or beyond a limit is not asked, and the search ends
-        after the batch in flight: what is spent exceeds a limit by no more than the questions under way. None: no limit.
+        requests (each try of a question is one), seconds of waiting. The most that a request may take is reserved before it
+        is sent, and a reply may be only as long as what is left: no limit is exceeded. A question for which too little is
+        left is not asked, and the search ends after the batch in flight. None: no limit.
     roofline: end as soon as the best version reaches this fraction of the roofline (its outcome's metric "roofline"),
         above 0, at most 1. None: never.
     """
@@ -70,13 +72,23 @@ class ModelSpent:
 
 
 @dataclass(frozen=True)
+class Need:
+    """The least that a question needs which was refused: tokens of its prompt and of a short reply, and their price."""
+
+    tokens: int
+    usd: float
+
+
+@dataclass(frozen=True)
 class Spent:
-    """What a run has spent so far. roofline: fraction that its best version reaches, None where that is not known."""
+    """What a run has spent so far. roofline: fraction that its best version reaches, None where that is not known.
+    needs: of questions that were refused."""
 
     evaluations: int
     seconds: float
     roofline: float | None = None
     models: ModelSpent = field(default_factory=ModelSpent)
+    needs: tuple[Need, ...] = ()
 
 
 def exhausted(budget: Budget, spent: Spent) -> str | None:
@@ -87,15 +99,23 @@ def exhausted(budget: Budget, spent: Spent) -> str | None:
         return f"{budget.evaluations} evaluations are spent"
     if budget.wall_seconds is not None and spent.seconds >= budget.wall_seconds:
         return f"{budget.wall_seconds:g} seconds are spent"
-    return models_exhausted(budget, spent.models)
+    return models_exhausted(budget, spent.models, spent.needs)
 
 
-def models_exhausted(budget: Budget, spent: ModelSpent) -> str | None:
-    """Why no language model may be asked any more, in words; None while one may."""
+def models_exhausted(budget: Budget, spent: ModelSpent, needs: Sequence[Need] = ()) -> str | None:
+    """Why no language model may be asked any more, in words; None while one may.
+
+    needs: of questions; one that does not fit into what is left is a reason too.
+    """
     for name in MODEL_LIMITS:
         limit, used = getattr(budget, name), getattr(spent, name)
         if limit is not None and used >= limit:
             return f"{used:g} of budget.{name}={limit:g} are spent"
+    for need in needs:
+        for name in ("usd", "tokens"):
+            limit, used, needed = getattr(budget, name), getattr(spent, name), getattr(need, name)
+            if limit is not None and used + needed > limit:
+                return f"{used:g} of budget.{name}={limit:g} are spent, and the next question may need {needed:g}"
     return None
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtmc.chat import ChatReply, ChatRequest, ModelCall, ModelSettings, request_key
+from mtmc.chat import Booking, ChatReply, ChatRequest, Meter, ModelCall, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, CoderError, ModelError
-from mtmc.search.budget import Budget, ModelSpent
+from mtmc.search.budget import Budget, ModelSpent, Need
 from mtmc.search.keyed_locks import KeyedLocks
-from mtmc.search.ledger import Ledger, spent_on
+from mtmc.search.ledger import Ledger, booking_of, spent_on
+from mtmc.search.meter import QuestionMeter
 from mtmc.store import Store
+from mtmc.store.model_requests import total
 
 if TYPE_CHECKING:
     from mtmc.agents.llm import Client
 
-Ask = Callable[[ChatRequest], ChatReply]
+Ask = Callable[[ChatRequest, Meter], ChatReply]
 
 
 class Models:
@@ -28,12 +31,27 @@ class Models:
     only what is in neither is asked.
     """
 
-    def __init__(self, settings: ModelSettings, store: Store, budget: Budget, ask: Ask | None = None) -> None:
-        """ask: in place of the client of `settings`, for tests. Raises: RunError if there is no run to replay."""
+    def __init__(
+        self,
+        settings: ModelSettings,
+        store: Store,
+        budget: Budget,
+        ask: Ask | None = None,
+        *,
+        wall_left: Callable[[], float] = lambda: math.inf,
+    ) -> None:
+        """ask: in place of the client of `settings`, for tests. wall_left: seconds until the run's own limit of time.
+
+        Raises: RunError if there is no run to replay.
+        """
         self.settings = settings
         self._store = store
         self._budget = budget
-        self._ledger = Ledger(budget, spent_on(store.model_calls(texts=False)))
+        bookings = store.bookings()
+        self._ledger = Ledger(budget, spent_on(store.model_calls(texts=False), bookings), wall_left=wall_left)
+        for each in bookings:
+            self._ledger.learn(each)
+        self._needs = [Need(each.tokens, each.usd) for each in bookings if each.state == "refused"]
         self._record = Store.read(Path(settings.replay)) if settings.replay else None
         self._given = ask
         self._client: Client | None = None
@@ -44,6 +62,11 @@ class Models:
     def spent(self) -> ModelSpent:
         """What all questions of this run have taken so far, summed over resumes."""
         return self._ledger.spent
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """The least that each question needs which was refused for lack of budget, also before a resume."""
+        return tuple(self._needs)
 
     def complete(self, request: ChatRequest, trial_id: int, node_id: int) -> ChatReply:
         """See `protocols.AgentContext.complete`. trial_id, node_id: on whose account it is recorded."""
@@ -81,27 +104,34 @@ class Models:
         return found
 
     def _replay(self, call: ModelCall, recorded: ModelCall) -> ChatReply:
-        if recorded.reply is not None:
-            self._ledger.charge(recorded.reply)
+        assert self._record is not None
+        bookings = self._record.bookings(call.key)
+        booked = total(call.key, bookings)
+        if not bookings and recorded.reply is not None:
+            booked = booking_of(call.key, recorded.reply)
+        self._store.book(booked)
+        self._ledger.charge(booked)
+        for refused in (each for each in bookings if each.state == "refused"):
+            self._refuse(refused)
         told = replace(call, reply=recorded.reply, error=recorded.error, spent=recorded.spent, replayed=True)
         return _said(replace(told, id=self._store.add_call(told)))
 
     def _ask(self, call: ModelCall) -> ChatReply:
         ask = self._asker()
+        meter = QuestionMeter(call.key, self.settings, self._budget, self._ledger, self._refuse, self._store)
         try:
-            self._ledger.begin()
-            reply = ask(call.request)
+            reply = ask(call.request, meter)
         except CoderError as error:
             self._store.add_call(replace(call, error=str(error), spent=isinstance(error, BudgetSpent)))
             raise
-        self._ledger.settle(reply)
-        number = self._store.add_call(replace(call, reply=reply))
-        if reply.usd is None and self._budget.usd is not None:
-            raise ModelError(
-                f"budget.usd cannot be held: the model {self.settings.name} has no known price; set budget.tokens or "
-                "budget.calls instead, and budget.usd=null"
-            )
-        return replace(reply, id=number)
+        finally:
+            meter.drop()
+        return replace(reply, id=self._store.add_call(replace(call, reply=reply)))
+
+    def _refuse(self, refused: Booking) -> None:
+        """Record that a question was refused, and what it needed at the least."""
+        self._store.book(refused)
+        self._needs.append(Need(refused.tokens, refused.usd))
 
     def _asker(self) -> Ask:
         if self._given is not None:

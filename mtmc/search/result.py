@@ -171,6 +171,7 @@ def _record(result: SearchResult, store: Store) -> RunRecord:
         spent=spent_cost(store),
         baselines=result.baselines,
         calls=store.model_calls(texts=False),
+        bookings=store.bookings(),
         transcripts=transcripts(result.versions, store),
         tolerance=result.tolerance,
     )

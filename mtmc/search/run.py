@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import platform
 import shutil
 import tempfile
@@ -227,7 +228,13 @@ def _drive(
 @contextmanager
 def _running(store: Store, task: Task, parts: Parts, settings: Settings) -> Iterator[Run]:
     """The run where its store stands, with the models it may ask."""
-    models = Models(settings.model, store, settings.budget)
+    run: Run
+
+    def wall_left() -> float:
+        limit = settings.budget.wall_seconds
+        return math.inf if limit is None else limit - run.seconds
+
+    models = Models(settings.model, store, settings.budget, wall_left=wall_left)
     try:
         run = Run(store, task, parts, settings, models, Tree(task.name), None)
         rebuild(run)

@@ -167,7 +167,7 @@ class Run:
     def spent(self) -> Spent:
         """What the ended batches and the wall clock have spent."""
         roofline = self.tree.best.outcome.metrics.get("roofline")
-        return Spent(self.evaluations, self.seconds, roofline, self.models.spent)
+        return Spent(self.evaluations, self.seconds, roofline, self.models.spent, self.models.needs)
 
     @property
     def promised(self) -> Spent:

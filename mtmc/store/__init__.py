@@ -9,6 +9,7 @@ for a whole batch in one transaction. So a run that was killed finds its batch i
     run_store.py      Store: create, open or read a run; its tables of batches, trials, attempts and nodes
     evaluations.py    the table of what each evaluation found, once per source and gate
     model_calls.py    the table of questions to a language model and their answers
+    model_requests.py the table of what each request to a language model has taken, or may have
     rows.py           what is recorded of a batch, as frozen data
     database.py       the SQLite file: connection, transactions, errors
     folder_lock.py    one process at a time works on a run

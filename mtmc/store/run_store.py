@@ -2,7 +2,7 @@
 
 Tables: meta (schema version, task, settings), events (start, resume, finish), batches (each call of `Strategy.ask`),
 trials, attempts (each call of a coder), sources, nodes, outcomes (each evaluation, once per source and gate, see
-`store.evaluations`) and model_calls (see `store.model_calls`).
+`store.evaluations`), model_calls and model_requests (see the files of these names).
 LangGraph's checkpoint tables live in the same file and belong to LangGraph.
 """
 
@@ -23,6 +23,7 @@ from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect, user_version
 from mtmc.store.evaluations import EvaluationTable
 from mtmc.store.folder_lock import FolderLock
 from mtmc.store.model_calls import CallTable, add_table
+from mtmc.store.model_requests import RequestTable, add_request_table
 from mtmc.store.rows import Attempt, Batch, Legal, NewNode, TrialEnd, TrialRow
 from mtmc.task import Task
 from mtmc.task.base import variant_from_json
@@ -93,7 +94,7 @@ END;
 """
 
 
-class Store(CallTable, EvaluationTable):
+class Store(CallTable, RequestTable, EvaluationTable):
     """The open store of one run: use `create`, `open` or `read`. Its methods may be called from several threads."""
 
     @classmethod
@@ -133,6 +134,7 @@ class Store(CallTable, EvaluationTable):
         facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": json.dumps(settings), **binary}
         self._connection.executescript(f"PRAGMA user_version = {SCHEMA_VERSION};{_SCHEMA}")
         add_table(self._connection)
+        add_request_table(self._connection)
         with self._writing() as connection:
             connection.executemany("INSERT INTO meta VALUES (?, ?)", list(facts.items()))
 
@@ -154,6 +156,7 @@ class Store(CallTable, EvaluationTable):
             if schema < IN_ORDER:
                 store._connection.executescript(_UPGRADE)
             add_table(store._connection)
+            add_request_table(store._connection)
             store._evaluated = set(store.recorded())
         except BaseException:
             lock.release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtmc.action import Action, Region
-from mtmc.chat import ChatReply, ChatRequest, ModelCall
+from mtmc.chat import Booking, ChatReply, ChatRequest, ModelCall
 from mtmc.export.prices import Price, by_node, improvements, price, price_lines, verdicts
 from mtmc.outcome import Outcome
 from mtmc.tree import NO_PARENT, KernelNode, Tree
@@ -56,3 +56,11 @@ def test_text_says_where_there_is_no_price() -> None:
     unpriced = list(price_lines(tree(), [call(0, 0, usd=None)]))
     assert unpriced[0].endswith("1 replies without a known price")
     assert "USD" not in unpriced[2]
+
+
+def test_requests_without_a_reply_are_told_with_what_is_booked_for_them() -> None:
+    bookings = [Booking("a", "answered", 1, 120, 0.01), Booking("f", "failed"), Booking("f", "unknown", 1, 9000, 0.02)]
+    lines = list(price_lines(tree(), CALLS, [*bookings, Booking("s", "refused", 0, 5000, 1.0)]))
+    told = "2 requests without a reply or without its usage, at most 9,000 tokens and 0.0200 USD are booked for these"
+    assert lines[1] == told
+    assert list(price_lines(tree(), CALLS, bookings[:1])) == list(price_lines(tree(), CALLS))

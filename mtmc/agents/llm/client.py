@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import random
 import threading
@@ -19,14 +20,18 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from mtmc.agents.llm.errors import LOST, NO_REPLY_IN_TIME, UNREADABLE, Failure, NoReply, classify, redact, to_error
-from mtmc.agents.llm.litellm_api import arguments, find_target, load_litellm, read, with_lengths
-from mtmc.chat import ChatReply, ChatRequest, Message, ModelSettings, request_key
+from mtmc.agents.llm.litellm_api import Target, arguments, demand_of, find_target, load_litellm, read, with_lengths
+from mtmc.chat import ChatReply, ChatRequest, Message, Meter, ModelSettings, request_key
+from mtmc.errors import BudgetSpent
+from mtmc.outcome import Cost
 
 __all__ = ["Client", "check_model", "redact"]
 
 BACKOFF_S = 1.0
 """Wait before the first retry; it doubles with each."""
 BACKOFF_CAP_S = 60.0
+WAKE_S = 0.1
+"""How often a request whose run has a limit of time looks at it, in seconds."""
 CHECK_TOKENS = 512
 
 _log = logging.getLogger(__name__)
@@ -54,25 +59,33 @@ class Client:
         self._open: set[Future[Any]] = set()
         self._lock = threading.Lock()
 
-    def send(self, request: ChatRequest) -> ChatReply:
+    def send(self, request: ChatRequest, meter: Meter | None = None) -> ChatReply:
         """Ask, and ask again where that may help; the reply's `id` stays -1.
 
-        Raises: NoReply (a CoderError) where this request brought none; ModelError where no request can: no key or a bad
-        one, no such model, no server.
+        meter: admits and books each request; None: all are admitted.
+
+        Raises: NoReply (a CoderError) where this request brought none; BudgetSpent where the meter admits no more;
+        ModelError where no request can bring one: no key or a bad one, no such model, no server.
         """
+        meter = _FreeMeter() if meter is None else meter
         litellm = load_litellm()
         target = find_target(litellm, self._settings)
         start = time.perf_counter()
-        response, failures = self._wait(self._ask(litellm, arguments(self._settings, target, request), request))
+        jitter = random.Random(request_key(request, self._settings))
+        failures: list[Failure] = []
+        while True:
+            found = self._try(litellm, target, request, meter)
+            if not isinstance(found, Failure):
+                return replace(found, seconds=time.perf_counter() - start, tries=len(failures) + 1)
+            failures.append(found)
+            if found.kind == "filtered":  # a refusal like any other: what to make of it is for whoever reads the reply
+                return ChatReply(found.text, seconds=time.perf_counter() - start, tries=len(failures))
+            if not found.may_pass or len(failures) > self._settings.retries:
+                break
+            self._pause(failures, jitter, meter)
+        if failures[-1].kind == "long":
+            failures[-1] = with_lengths(litellm, failures[-1], self._settings, request)
         seconds = time.perf_counter() - start
-        tries = len(failures) + (response is not None)
-        if response is not None:
-            return read(litellm, response, self._settings, target, request, seconds, tries)
-        last = failures[-1]
-        if last.kind == "filtered":  # a refusal like any other: what to make of it is for whoever reads the reply
-            return ChatReply(last.text, seconds=seconds, tries=tries)
-        if last.kind == "long":
-            failures[-1] = with_lengths(litellm, last, self._settings, request)
         raise to_error(failures, self._settings, target.keys, target.keyless, seconds, self._reached)
 
     def close(self) -> None:
@@ -100,37 +113,51 @@ class Client:
                 self._open.discard(future)
         raise NoReply(f"the client of model {self._settings.name} was closed before a reply came")
 
-    async def _ask(
-        self, litellm: Any, arguments: Mapping[str, Any], request: ChatRequest
-    ) -> tuple[Any | None, list[Failure]]:
-        """(litellm's response or None, the failures before it)."""
-        jitter = random.Random(request_key(request, self._settings))
-        failures: list[Failure] = []
-        while True:
-            answer = await self._ask_once(litellm, arguments)
-            if not isinstance(answer, Failure):
-                self._reached = True
-                return answer, failures
+    def _try(self, litellm: Any, target: Target, request: ChatRequest, meter: Meter) -> ChatReply | Failure:
+        """One request, admitted and booked."""
+        max_tokens = meter.begin(demand_of(litellm, self._settings, target, request))
+        given = arguments(self._settings, target, request, max_tokens)
+        answer = self._wait(self._ask_once(litellm, given, meter))
+        if isinstance(answer, Failure):
             self._reached |= answer.answered
-            failures.append(answer)
-            if not answer.may_pass or len(failures) > self._settings.retries:
-                return None, failures
-            wait_s = min(BACKOFF_S * 2 ** (len(failures) - 1), BACKOFF_CAP_S) * jitter.uniform(0.5, 1.0)
-            wait_s = max(wait_s, answer.wait_s or 0.0)
-            _log.info("model %s: %s; try %d in %.1f s", self._settings.name, answer, len(failures) + 1, wait_s)
-            await self._sleep(wait_s)
+            meter.settle("unknown" if answer.may_be_billed else "failed", Cost())
+            if meter.seconds_left() <= 0:
+                raise BudgetSpent(f"no reply came before the run's limit of time ({answer})")
+            return answer
+        self._reached = True
+        reply, reported = read(litellm, answer, self._settings, target, request)
+        if not reported:
+            _log.info("model %s reports no usage: its reply is booked as the most that it may have taken", target.model)
+        meter.settle("answered" if reported else "unknown", reply.cost)
+        return reply
 
-    async def _ask_once(self, litellm: Any, arguments: Mapping[str, Any]) -> Any:
+    def _pause(self, failures: list[Failure], jitter: random.Random, meter: Meter) -> None:
+        """Wait before the next try, as long as the server asks for."""
+        wait_s = min(BACKOFF_S * 2 ** (len(failures) - 1), BACKOFF_CAP_S) * jitter.uniform(0.5, 1.0)
+        wait_s = max(wait_s, failures[-1].wait_s or 0.0)
+        try:
+            meter.pause(wait_s)
+        except BudgetSpent as spent:
+            raise BudgetSpent(f"{spent} ({failures[-1]})") from None
+        name, tries = self._settings.name, len(failures) + 1
+        _log.info("model %s: %s; try %d in %.1f s", name, failures[-1], tries, wait_s)
+        self._wait(_done(self._sleep(wait_s)))
+
+    async def _ask_once(self, litellm: Any, arguments: Mapping[str, Any], meter: Meter) -> Any:
         """litellm's response, or a Failure. The task is left behind when its time is up, whatever it does about that."""
+        began = time.perf_counter()
         task = asyncio.ensure_future(litellm.acompletion(**arguments))
         try:
-            done, _ = await asyncio.wait({task}, timeout=self._settings.timeout_s)
+            while not task.done():
+                own = self._settings.timeout_s - (time.perf_counter() - began)
+                left = meter.seconds_left()
+                if min(own, left) <= 0:
+                    return self._timeout(min(self._settings.timeout_s, time.perf_counter() - began))
+                await asyncio.wait({task}, timeout=own if left == math.inf else min(own, left, WAKE_S))
         finally:
             if not task.done():
                 task.cancel()
                 task.add_done_callback(_forget)
-        if not done:
-            return self._timeout()
         if task.cancelled():
             return Failure("passing", LOST, "the request was cancelled")
         error = task.exception()
@@ -138,10 +165,14 @@ class Client:
             response = task.result()
             return response if response.choices else Failure("passing", UNREADABLE, "it has no choices", answered=True)
         failure = classify(error, self._now())
-        return self._timeout() if failure.what == NO_REPLY_IN_TIME else failure
+        return self._timeout(self._settings.timeout_s) if failure.what == NO_REPLY_IN_TIME else failure
 
-    def _timeout(self) -> Failure:
-        return Failure("passing", f"no reply in {self._settings.timeout_s:g} s")
+    def _timeout(self, seconds: float) -> Failure:
+        return Failure("passing", f"no reply in {seconds:g} s" if seconds >= 0.1 else "no reply in time")
+
+
+class _FreeMeter(Meter):
+    """Of a question on nobody's account."""
 
 
 def check_model(settings: ModelSettings) -> str:
@@ -160,6 +191,10 @@ def check_model(settings: ModelSettings) -> str:
     where = f" at {settings.api_base}" if settings.api_base else ""
     tokens = f"{reply.tokens_in} + {reply.tokens_out} tokens"
     return redact(f"{settings.name}{where} replied {said}, {tokens}, {price}, {reply.seconds:.1f} s")
+
+
+async def _done(waiting: Awaitable[object]) -> None:
+    await waiting
 
 
 def _event_loop() -> asyncio.AbstractEventLoop:

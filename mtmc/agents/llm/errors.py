@@ -56,6 +56,8 @@ _LIMIT = re.compile(
 _NUMBER = re.compile(r"\d[\d,]{2,}")
 _PASSING = {"InternalServerError", "ServiceUnavailableError", "BadGatewayError", "APIConnectionError", "APIError"}
 _PASSING_STATUS = (408, 409, 425, 429)
+_LATE_STATUS = (408, 499, 504, 524)
+"""Of gateways that waited too long for the model, which may be at work on it still."""
 
 Kind = Literal["passing", "unreachable", "key", "credit", "model", "install", "long", "filtered", "refused"]
 
@@ -77,6 +79,12 @@ class Failure:
     limit: int | None = None
     length: int | None = None
     answered: bool = False
+    status: int | None = None
+
+    @property
+    def may_be_billed(self) -> bool:
+        """Whether a reply may have been made for it all the same: it was sent, and what became of it is not known."""
+        return self.kind == "passing" and (self.status is None or self.status in _LATE_STATUS)
 
     @property
     def may_pass(self) -> bool:
@@ -127,7 +135,8 @@ def classify(error: BaseException, now: float) -> Failure:
     if what in (NO_CONNECTION, LOST):  # litellm says no more than "Connection error.", what it wraps says why
         text = _text(next((each for each in reversed(chain) if str(each)), error))
     limit, length = lengths(text) if kind == "long" else (None, None)
-    return Failure(kind, what, text, wait_s, limit, length, status is not None or what in (LOST, UNREADABLE))
+    answered = status is not None or what in (LOST, UNREADABLE)
+    return Failure(kind, what, text, wait_s, limit, length, answered, status)
 
 
 def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mtmc.agents.llm.errors import Failure, redact, redact_values
-from mtmc.chat import ChatReply, ChatRequest, Message, ModelSettings
+from mtmc.chat import ChatReply, ChatRequest, Demand, Message, ModelSettings, Rate
 from mtmc.errors import ModelError
 
 TEXT_MOST = 1 << 20
@@ -130,12 +130,47 @@ def _key_names(provider: str, missing: tuple[str, ...]) -> tuple[str, ...]:
     return next(((key,) for key in either if os.environ.get(key)), either[:1])
 
 
-def arguments(settings: ModelSettings, target: Target, request: ChatRequest) -> dict[str, Any]:
-    """Arguments of `litellm.acompletion`. What the provider does not take, a seed for example, litellm leaves out."""
+def demand_of(litellm: Any, settings: ModelSettings, target: Target, request: ChatRequest) -> Demand:
+    """What a request asks for at most, before it is sent."""
+    size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
+    rate = list_rate(litellm, settings, target, size)
+    return Demand(size, len(request.messages), settings.max_tokens, rate)
+
+
+def list_rate(litellm: Any, settings: ModelSettings, target: Target, tokens_in: int) -> Rate | None:
+    """USD a token at list price, for requests of at most so many tokens: some prices rise with the length of a prompt.
+
+    None where there is no price; litellm's price of nothing is none: it stands for many that nobody has entered.
+    """
+    if settings.usd_per_million_in is not None and settings.usd_per_million_out is not None:
+        return Rate(settings.usd_per_million_in / 1e6, settings.usd_per_million_out / 1e6)
+    try:
+        lengths = [_list_price(litellm, settings, target, tokens) for tokens in (1, max(1, tokens_in))]
+        thought = litellm.get_model_info(settings.name, target.provider).get("output_cost_per_reasoning_token") or 0.0
+    except Exception as error:  # litellm raises a bare Exception for a model that it has no price of
+        _log.debug("no price of model %s: %s", settings.name, redact(str(error)))
+        return None
+    usd_in, usd_out = max(each[0] for each in lengths), max(each[1] for each in lengths)
+    return Rate(usd_in, max(usd_out, thought)) if usd_in or usd_out else None
+
+
+def _list_price(litellm: Any, settings: ModelSettings, target: Target, tokens_in: int) -> tuple[float, float]:
+    """USD of a token of a prompt that has so many, and of one of its reply."""
+    parts = litellm.cost_per_token(
+        model=settings.name, custom_llm_provider=target.provider, prompt_tokens=tokens_in, completion_tokens=1
+    )
+    return parts[0] / tokens_in, parts[1]
+
+
+def arguments(settings: ModelSettings, target: Target, request: ChatRequest, max_tokens: int) -> dict[str, Any]:
+    """Arguments of `litellm.acompletion`. max_tokens: of the reply.
+
+    What the provider does not take, a seed for example, litellm leaves out.
+    """
     given: dict[str, Any] = {
         "model": target.model,
         "messages": [{"role": message.role, "content": message.content} for message in request.messages],
-        "max_tokens": settings.max_tokens,
+        "max_tokens": max_tokens,
         "temperature": settings.temperature,
         "seed": request.seed % 2**31,
         "timeout": settings.timeout_s,
@@ -148,35 +183,35 @@ def arguments(settings: ModelSettings, target: Target, request: ChatRequest) -> 
 
 
 def read(
-    litellm: Any,
-    response: Any,
-    settings: ModelSettings,
-    target: Target,
-    request: ChatRequest,
-    seconds: float,
-    tries: int,
-) -> ChatReply:
-    """A response as a reply. seconds: since it was asked for, tries included.
+    litellm: Any, response: Any, settings: ModelSettings, target: Target, request: ChatRequest
+) -> tuple[ChatReply, bool]:
+    """A response as a reply, its seconds left out, and whether its tokens are those that the provider reports.
 
-    Tokens are those that the provider reports, and are counted here where it reports none.
+    What it does not report, or cannot be (below 0, none for some text), is counted here.
     """
     choice = response.choices[0]
     text = _text_of(choice.message)
     usage = getattr(response, "usage", None)
-    tokens_in = int(getattr(usage, "prompt_tokens", 0) or 0)
-    tokens_out = int(getattr(usage, "completion_tokens", 0) or 0)
-    if not tokens_in:  # no prompt is empty: nothing was reported
-        tokens_in, tokens_out = _count(litellm, settings.name, request.messages), _tokens(litellm, settings.name, text)
+    tokens_in, tokens_out = _reported(usage, "prompt_tokens"), _reported(usage, "completion_tokens")
+    reported = tokens_in >= 1 and tokens_out >= (1 if text else 0)
+    if not reported:
+        tokens_in = tokens_in if tokens_in >= 1 else _count(litellm, settings.name, request.messages)
+        tokens_out = tokens_out if tokens_out >= 1 else _tokens(litellm, settings.name, text)
         response.usage = litellm.Usage(tokens_in, tokens_out, tokens_in + tokens_out)
-    return ChatReply(
+    reply = ChatReply(
         text=redact_values(text[:TEXT_MOST]),
         tokens_in=tokens_in,
         tokens_out=tokens_out,
         usd=_price(litellm, response, settings, target),
-        seconds=seconds,
         truncated=choice.finish_reason == "length" or len(text) > TEXT_MOST,
-        tries=tries,
     )
+    return reply, reported
+
+
+def _reported(usage: Any, name: str) -> int:
+    """A count of tokens that a provider reports; -1 where it reports none."""
+    count = getattr(usage, name, None)
+    return count if isinstance(count, int) and not isinstance(count, bool) else -1
 
 
 def _text_of(message: Any) -> str:
@@ -189,10 +224,15 @@ def _text_of(message: Any) -> str:
 
 
 def _price(litellm: Any, response: Any, settings: ModelSettings, target: Target) -> float | None:
-    """USD of a response, None where litellm knows no price of the model, or knows it as free.
+    """USD of a response: by the prices that are set, else by litellm's; None where it knows none, or the model as free.
 
     A server at `api_base` may call its model what it likes: the price is that of the name that was asked for.
     """
+    if settings.usd_per_million_in is not None and settings.usd_per_million_out is not None:
+        usage = response.usage
+        return (
+            usage.prompt_tokens * settings.usd_per_million_in + usage.completion_tokens * settings.usd_per_million_out
+        ) / 1e6
     azure = settings.name.startswith("azure/")  # its deployments have names of their own, the model's is in the reply
     try:
         if settings.api_base and not azure:
