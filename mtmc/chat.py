@@ -26,6 +26,7 @@ class ModelSettings:
     temperature: None leaves it to the model. max_tokens: of a reply. timeout_s: of one request.
     retries: further tries of a request that failed in a way that may pass (429, 5xx, timeouts, lost connections).
     replay: folder of a run whose recorded replies are given instead of asking anybody; "" asks.
+    patience_s: how long a search goes on asking a model that answers nothing, in seconds, before it ends.
     usd_per_million_in, usd_per_million_out: price of a million tokens of prompts and of replies, 0 for a server of one's
         own; None takes litellm's list price.
     """
@@ -37,6 +38,7 @@ class ModelSettings:
     timeout_s: float = 120.0
     retries: int = 4
     replay: str = ""
+    patience_s: float = 300.0
     usd_per_million_in: float | None = None
     usd_per_million_out: float | None = None
 
@@ -50,6 +52,8 @@ class ModelSettings:
             raise ConfigError(f"model.timeout_s cannot be {self.timeout_s}: use a number of seconds above 0")
         if self.retries < 0:
             raise ConfigError(f"model.retries cannot be {self.retries}: use 0 or more")
+        if not self.patience_s >= 0:
+            raise ConfigError(f"model.patience_s cannot be {self.patience_s}: use a number of seconds, 0 or more")
         prices = {name: getattr(self, name) for name in ("usd_per_million_in", "usd_per_million_out")}
         for name, usd in prices.items():
             if usd is not None and not 0 <= usd < math.inf:

@@ -31,8 +31,24 @@ class BudgetSpent(CoderError):
     """A coder that may ask no model any more: what the run may spend on models is spent."""
 
 
+class NoReply(CoderError):
+    """A model that gave no reply to a question. tries: requests sent. seconds: all of them took, with the waits.
+    may_pass: whether the same question may be answered later."""
+
+    def __init__(self, message: str, tries: int = 0, seconds: float = 0.0, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.tries = tries
+        self.seconds = seconds
+        self.may_pass = may_pass
+
+
 class ModelError(MtmcError):
     """A language model that cannot be used at all: no key, no such model, no server, no recorded reply."""
+
+
+class ModelDown(ModelError):
+    """A language model that has answered before, or whose server has, and has answered nothing for long: a search ends
+    there and can be resumed."""
 
 
 class EvaluatorError(MtmcError):

@@ -3,7 +3,7 @@ doctor.
 
 One file for each group of commands; a command says its own arguments and does its own printing. This one reads the
 command line, sets up logging, and turns what goes wrong into one line on stderr and an exit status: 2 for bad input
-(an `MtmcError`), 130 for Ctrl-C.
+(an `MtmcError`), 3 for a search that ended early because its model gave nothing usable, 130 for Ctrl-C.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+CUT_SHORT = 3
+"""Exit status of a search that ended before its budget was spent: its model answered nothing, or nothing usable."""
+
 
 @dataclass(frozen=True)
 class Command:

@@ -127,7 +127,8 @@ def one_line_summary(result: SearchResult) -> str:
     tree = result.tree
     gain = tree.speedup(tree.best.id)
     told = "no speedup known" if gain is None else f"{factor(gain)} {speedup_kind(tree, tree.best.id)}"
-    return f"{told} after {result.evaluations} evaluations, {len(tree)} versions: {result.run_dir}"
+    early = f"; it ended early: {result.finished}" if result.cut_short else ""
+    return f"{told} after {result.evaluations} evaluations, {len(tree)} versions: {result.run_dir}{early}"
 
 
 def resume_hint(folder: Path) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtmc.cli.command import Command
+from mtmc.cli.command import CUT_SHORT, Command
 from mtmc.cli.single import resumable, run
 
 if TYPE_CHECKING:
@@ -29,15 +29,17 @@ def _search(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
 
         print(OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(config))), end="")
         return 0
-    print(summary(run(config)))
-    return 0
+    result = run(config)
+    print(summary(result))
+    return CUT_SHORT if result.cut_short else 0
 
 
 def _resume(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     from mtmc.chat import ModelSettings
     from mtmc.cli.console import progress_display, summary
     from mtmc.conf import change
-    from mtmc.search import Budget, resume
+    from mtmc.search import resume
+    from mtmc.search.run import recorded_budget
     from mtmc.store import Store
 
     folder = Path(arguments.run_folder).expanduser()
@@ -46,11 +48,11 @@ def _resume(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         name, recorded = store.task().name, store.settings()
     finally:
         store.close()
-    budget, model = change(Budget(**recorded["budget"]), ModelSettings(**recorded.get("model", {})), overrides)
+    budget, model = change(recorded_budget(recorded), ModelSettings(**recorded.get("model", {})), overrides)
     with resumable(folder), progress_display(name) as show:
         result = resume(folder, budget=budget, model=model, progress=show)
     print(summary(result))
-    return 0
+    return CUT_SHORT if result.cut_short else 0
 
 
 def _search_arguments(parser: argparse.ArgumentParser) -> None:

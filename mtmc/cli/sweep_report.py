@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mtmc.cli.command import CUT_SHORT
 from mtmc.errors import MtmcError, RunError
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ ERROR_FILE = "error.txt"
 
 
 def report_sweep(folder: Path, expected: int | None = None) -> int:
-    """Write and print the report of all runs below `folder`; returns the exit status: 2 where one has failed.
+    """Write and print the report of all runs below `folder`; returns the exit status: 2 where one has failed, 3 where one
+    was cut short.
 
     expected: how many runs there should be, None if that is not known.
     Raises: RunError if there is none that can be read.
@@ -46,7 +48,7 @@ def report_sweep(folder: Path, expected: int | None = None) -> int:
     if lacking:
         total = len(results) + len(failures) if expected is None else expected
         print(f"mtmc: {lacking} of {total} runs failed", file=sys.stderr)
-    return 2 if lacking else 0
+    return 2 if lacking else CUT_SHORT if any(result.cut_short for result in results) else 0
 
 
 def told_apart(records: Sequence[RunRecord]) -> list[RunRecord]:

@@ -35,7 +35,7 @@ class RunRecord:
     calls: questions to language models, without their texts. bookings: what each request of theirs took.
     transcripts: per node id what was said between its coder and a model: turns with the texts "role" ("brief", "agent",
         "tool"), "tool", "arguments", "text" and "verdict".
-    tolerance: what the versions' outputs were compared by.
+    tolerance: what the versions' outputs were compared by. finished: why the search has ended, "" where that is not known.
 
     Raises: RunError if annotations, legal or evaluations name a node that the tree does not have.
     """
@@ -51,6 +51,7 @@ class RunRecord:
     bookings: Sequence[Booking] = ()
     transcripts: Mapping[int, Sequence[Mapping[str, str]]] = field(default_factory=dict)
     tolerance: Tolerance = DEFAULT
+    finished: str = ""
 
     def __post_init__(self) -> None:
         if len(self.tree) == 0:

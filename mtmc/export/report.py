@@ -84,6 +84,8 @@ def _result(record: RunRecord) -> str:
         verdict = f"The best version is **{factor(gain)}** as fast as the root ({speedup_kind(tree, best.id)})."
     if "estimated" in {tree.root.outcome.runtime_kind, best.outcome.runtime_kind}:
         verdict += " Estimated runtimes come from a model of the hardware; nothing was timed on a device."
+    if record.finished:
+        verdict += f" The search ended: {cell(record.finished)}."
     compared = f"Tolerance of the outputs: {cell(record.contract)}."
     runtimes = table(("version", "node", "runtime", "speedup"), rows, (False, False, True, True))
     return f"{verdict}\n\n{compared}\n\n{runtimes}"

@@ -22,6 +22,7 @@ class Budget:
         requests (each try of a question is one), seconds of waiting. The most that a request may take is reserved before it
         is sent, and a reply may be only as long as what is left: no limit is exceeded. A question for which too little is
         left is not asked, and the search ends after the batch in flight. None: no limit.
+    stagnation: end when so many questions in a row, of a coder to its model, have led to no evaluation. None: never.
     roofline: end as soon as the best version reaches this fraction of the roofline (its outcome's metric "roofline"),
         above 0, at most 1. None: never.
     """
@@ -32,8 +33,9 @@ class Budget:
     roofline: float | None = None
     usd: float | None = None
     tokens: int | None = None
-    calls: int | None = None
+    calls: int | None = 1000
     model_seconds: float | None = None
+    stagnation: int | None = 32
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the limit, its value and what it may be."""
@@ -54,6 +56,8 @@ class Budget:
             limit = getattr(self, name)
             if limit is not None and not limit >= 0:
                 raise ConfigError(f"budget.{name} cannot be {limit}: use 0 or more, or none")
+        if self.stagnation is not None and self.stagnation < 1:
+            raise ConfigError(f"budget.stagnation cannot be {self.stagnation}: use 1 or more, or none")
 
     def covers(self, other: Budget) -> bool:
         """Whether each limit is at least the other's: what a search with this one has found stands for the other's."""

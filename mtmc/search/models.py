@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Callable
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtmc.chat import Booking, ChatReply, ChatRequest, Meter, ModelCall, ModelSettings, request_key
-from mtmc.errors import BudgetSpent, CoderError, ModelError
+from mtmc.errors import BudgetSpent, CoderError, ModelError, NoReply
+from mtmc.search import breaker
 from mtmc.search.budget import Budget, ModelSpent, Need
 from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.ledger import Ledger, booking_of, spent_on
@@ -21,6 +23,7 @@ from mtmc.store.model_requests import total
 if TYPE_CHECKING:
     from mtmc.agents.llm import Client
 
+_log = logging.getLogger(__name__)
 Ask = Callable[[ChatRequest, Meter], ChatReply]
 
 
@@ -56,6 +59,8 @@ class Models:
         self._given = ask
         self._client: Client | None = None
         self._guard = threading.Lock()
+        self._closing = threading.Event()
+        self._breaker = breaker.Breaker(settings.name, settings.patience_s)
         self._busy = KeyedLocks()
 
     @property
@@ -87,6 +92,7 @@ class Models:
 
     def close(self) -> None:
         """Let go of the client and the record. Idempotent."""
+        self._closing.set()
         if self._client is not None:
             self._client.close()
         if self._record is not None:
@@ -120,13 +126,46 @@ class Models:
         ask = self._asker()
         meter = QuestionMeter(call.key, self.settings, self._budget, self._ledger, self._refuse, self._store)
         try:
-            reply = ask(call.request, meter)
+            reply = self._answer(ask, call.request, meter)
         except CoderError as error:
             self._store.add_call(replace(call, error=str(error), spent=isinstance(error, BudgetSpent)))
             raise
         finally:
             meter.drop()
         return replace(reply, id=self._store.add_call(replace(call, reply=reply)))
+
+    def _answer(self, ask: Ask, request: ChatRequest, meter: QuestionMeter) -> ChatReply:
+        """The reply, asked for until it comes, the question is at fault, or there is no model any more.
+
+        Raises: as `complete`; ModelDown where the model answers nothing, which is recorded nowhere: the trial stays in
+        flight, and a resumed run asks again.
+        """
+        while True:
+            self._breaker.check()
+            self._breaker.asked()
+            try:
+                reply = ask(request, meter)
+            except NoReply as error:
+                if not error.may_pass:
+                    raise
+                if not self._breaker.may_ask_again():
+                    self._probe(ask, meter)
+                    raise
+                _log.warning("%s; the question is asked again in %g s", error, breaker.PAUSE_S)
+                meter.pause(breaker.PAUSE_S)
+                self._closing.wait(breaker.PAUSE_S)
+                continue
+            self._breaker.answered()
+            return reply
+
+    def _probe(self, ask: Ask, meter: QuestionMeter) -> None:
+        """Ask the short question. Raises: ModelDown where it is not answered either; to be refused is an answer."""
+        try:
+            ask(breaker.PROBE, meter)
+        except NoReply as error:
+            if error.may_pass:
+                raise self._breaker.open(error) from None
+        self._breaker.answered()
 
     def _refuse(self, refused: Booking) -> None:
         """Record that a question was refused, and what it needed at the least."""

@@ -58,7 +58,8 @@ class SearchResult:
 
     versions: all of them, see `tree`. annotations: search statistics by node id. baselines: what the
     root is compared with besides itself, by name. run_dir: the run's folder. finished: why the search has ended, None
-    for a run that has not. evaluations: how many were spent, the root's included. guards: what the coder's versions hold
+    for a run that has not; cut_short: whether that was before its budget was spent, for want of a model that answers with
+    something usable. evaluations: how many were spent, the root's included. guards: what the coder's versions hold
     for, as `mtmc.rewrite.guards` writes it, None where that is not known. tolerance: the task's.
     """
 
@@ -70,6 +71,7 @@ class SearchResult:
     evaluations: int
     guards: str | None = None
     tolerance: Tolerance = DEFAULT
+    cut_short: bool = False
     _temporary: tempfile.TemporaryDirectory[str] | None = None
     """Keeps a folder that nobody named for as long as this result lives."""
 
@@ -154,6 +156,7 @@ def result_of(
         evaluations=store.evaluations(),
         guards=store.guards(),
         tolerance=store.task().tolerance,
+        cut_short=store.cut_short(),
         _temporary=temporary,
     )
 
@@ -174,6 +177,7 @@ def _record(result: SearchResult, store: Store) -> RunRecord:
         bookings=store.bookings(),
         transcripts=transcripts(result.versions, store),
         tolerance=result.tolerance,
+        finished=result.finished or "",
     )
 
 

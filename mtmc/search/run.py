@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.chat import ModelSettings
-from mtmc.errors import ConfigError, RunError
+from mtmc.errors import ConfigError, ModelDown, RunError
 from mtmc.protocols import Coder, Evaluator, EvaluatorSettings, Policy, Strategy
 from mtmc.search import components, folder
 from mtmc.search.budget import Budget
@@ -25,6 +25,7 @@ from mtmc.search.models import Models
 from mtmc.search.replay import replay
 from mtmc.search.result import SearchResult, result_of, write_outputs
 from mtmc.search.run_state import Parts, Progress, Run, Settings, rebuild
+from mtmc.search.steps import finish
 from mtmc.search.verification import guards_of
 from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, STORE_NAME, Attempt, Store, check_unused
 from mtmc.task import Task, load_task
@@ -220,6 +221,15 @@ def _drive(
     drive(run)
     notes = run.parts.strategy.annotations(run.state)
     result = result_of(run.store, run.tree, notes, run.finished, temporary)
+    try:
+        drive(run)
+    except ModelDown as down:
+        if not run.store.has_root():
+            raise
+        rebuild(run)  # what is not recorded is not told: the batch in flight is for a resumed run
+        run.finished, run.cut_short = str(down), True
+        finish(run)
+    result = result_of(run.store, run.parts.strategy, run.tree, run.state, run.finished, temporary)
     if dumps:
         write_outputs(result, directory)
     return result
@@ -267,9 +277,14 @@ def _budget(budget: int | Budget) -> Budget:
     return budget if isinstance(budget, Budget) else Budget(evaluations=budget)
 
 
+def recorded_budget(recorded: Mapping[str, Any]) -> Budget:
+    """The budget of a run's recorded settings; a run of a version that knew no stagnation never ends for it."""
+    return Budget(**{"stagnation": None, **recorded["budget"]})
+
+
 def _settings(recorded: Mapping[str, Any], budget: int | Budget | None, model: ModelSettings | None) -> Settings:
     """The recorded settings, with another budget or model where one is given."""
-    old = Budget(**recorded["budget"])
+    old = recorded_budget(recorded)
     if budget is None:
         new = old
     elif isinstance(budget, Budget):

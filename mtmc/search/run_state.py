@@ -22,6 +22,8 @@ from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.models import Models
 from mtmc.search.replay import replay, tell_node, tell_trial
 from mtmc.store import Attempt, Batch, Legal, Store, TrialRow
+from mtmc.search.stagnation import Stagnation, stagnation_of
+from mtmc.store import ROOT_TRIAL, Attempt, Batch, Store, TrialRow
 from mtmc.task import Task
 from mtmc.tree import KernelNode, Tree, source_hash
 
@@ -120,6 +122,10 @@ class Run:
     in_flight: batches that have not ended, by id; trial_runs: their trials, by id. pending: batches that a killed process
     has left in flight, to be started again. before: seconds spent before this process. finished: why the search has ended.
     action_statistics: of the tree's actions.
+    state: the strategy's. failures: versions of ended batches that failed for lack of resources. batch_id: of the batch
+    in flight, or of the next one. pending: a batch that a killed process has left in flight. before: seconds spent
+    before this process. finished: why the search has ended; cut_short: whether for want of a model that answers with
+    something usable. stagnation: of its questions. action_statistics: of the tree's actions.
     """
 
     store: Store
@@ -141,6 +147,8 @@ class Run:
     pending: tuple[Batch, ...] = ()
     before: float = 0.0
     finished: str | None = None
+    cut_short: bool = False
+    stagnation: Stagnation = field(default_factory=Stagnation)
     started: float = field(default_factory=time.monotonic)
     action_statistics: ActionStatistics = field(init=False)
     _actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
@@ -222,7 +230,7 @@ def history(tree: Tree, node_id: int) -> tuple[Step, ...]:
 
 
 def rebuild(run: Run) -> None:
-    """Bring a run to where its store stands: tree, strategy, counters, failures.
+    """Bring a run to where its store stands: tree, strategy, counters, failures, stagnation.
 
     Raises: RunError if the strategy asks for other trials than it did, see `replay`.
     """
@@ -239,3 +247,13 @@ def rebuild(run: Run) -> None:
     attempts = [each for each in run.store.evaluated_attempts() if each[0] in places]
     for _, source, plan, outcome in sorted(attempts, key=lambda each: places[each[0]]):
         run.note_failure(source_hash(source), plan, outcome)
+    run.state, run.batch_id, run.pending = replayed.state, replayed.next_batch, replayed.pending
+    run.stagnation = stagnation_of(run.store.batches(), run.store.coder_questions())
+    run.evaluations = run.store.evaluations()
+    last_trial = None
+    if run.pending is not None:
+        run.evaluations -= run.store.evaluations_of(run.pending.id)
+        last_trial = run.pending.trials[0].trial.id
+    for trial_id, source, plan, outcome in run.store.evaluated_attempts():
+        if trial_id != ROOT_TRIAL and (last_trial is None or trial_id < last_trial):
+            run.note_failure(source_hash(source), plan, outcome)

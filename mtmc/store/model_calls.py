@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from mtmc.chat import ChatReply, ChatRequest, ModelCall, messages_from_json, messages_to_json
+from mtmc.chat import POLICY, ChatReply, ChatRequest, ModelCall, messages_from_json, messages_to_json
 from mtmc.store.database import Database
 
 CALLS_SCHEMA = """
@@ -58,6 +58,14 @@ class CallTable(Database):
         if trial_id is None:
             return self._calls("", texts=texts)
         return self._calls("WHERE trial_id = ?", trial_id, texts=texts)
+
+    def coder_questions(self) -> dict[int, int]:
+        """How many questions the coder asked in each trial, by trial id; those that were not asked for lack of budget, and
+        a policy's, do not count."""
+        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'model_calls'"):
+            return {}
+        where = "WHERE spent = 0 AND purpose != ? GROUP BY trial_id"
+        return dict(self._all(f"SELECT trial_id, count(*) FROM model_calls {where}", POLICY))
 
     def _calls(self, where: str, *parameters: Any, texts: bool = True) -> tuple[ModelCall, ...]:
         if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'model_calls'"):

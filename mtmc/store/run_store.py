@@ -208,6 +208,12 @@ class Store(CallTable, RequestTable, EvaluationTable):
             return str(data["reason"]) if kind == "finish" else None
         return None
 
+    def cut_short(self) -> bool:
+        """Whether the run has ended before its budget was spent, for want of a model that answers with something usable."""
+        for _, kind, data in reversed(self.events()):
+            return kind == "finish" and bool(data.get("cut_short", False))
+        return False
+
     def is_current(self) -> bool:
         """Whether this version of mtmc can go on with the run: its versions then say what they hold for."""
         return user_version(self.folder / STORE_NAME) >= RESUMABLE

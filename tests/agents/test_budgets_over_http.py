@@ -48,7 +48,14 @@ def asked(
     """One question to a server with this script."""
     waits, failed = Waits(), None
     with FaultServer(script) as server:
-        given = {"name": "openai/scripted", "max_tokens": 1000, "retries": 2, "timeout_s": 30.0, **others}
+        given = {
+            "name": "openai/scripted",
+            "max_tokens": 1000,
+            "retries": 2,
+            "timeout_s": 30.0,
+            "patience_s": 0.0,
+            **others,
+        }
         settings = ModelSettings(api_base=server.url, **given)
         models = Models(settings, store, budget, Client(settings, sleep=waits).send)
         try:
@@ -69,7 +76,8 @@ def test_every_request_counts_and_only_what_may_be_billed_costs_tokens(store: St
 def test_a_request_that_hung_is_booked_as_the_most_that_it_may_take(store: Store) -> None:
     prices = {"usd_per_million_in": 1.0, "usd_per_million_out": 10.0}
     models, _, _, failed = asked(store, Budget(usd=1.0), hang(), retries=0, timeout_s=0.3, **prices)
-    assert failed is not None and models.spent.tokens == PROMPT_TOKENS + 1000
+    assert failed is not None and [each.state for each in store.bookings()] == ["unknown", "failed"], "and a short one"
+    assert models.spent.tokens == PROMPT_TOKENS + 1000
     assert models.spent.usd == pytest.approx((PROMPT_TOKENS + 10 * 1000) / 1e6) and models.spent.model_seconds >= 0.3
 
 

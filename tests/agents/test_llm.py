@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 
 from mtmc.agents.llm import Client, check_model, redact
-from mtmc.agents.llm.errors import RETRY_AFTER_CAP_S, NoReply, lengths
+from mtmc.agents.llm.errors import RETRY_AFTER_CAP_S, lengths
 from mtmc.agents.llm.litellm_api import TEXT_MOST, load_litellm
 from mtmc.chat import ChatReply, ChatRequest, Message, ModelSettings
-from mtmc.errors import CoderError, ModelError
+from mtmc.errors import CoderError, ModelError, NoReply
 from tests.agents.fault_server import (
     Fault,
     FaultServer,

@@ -189,7 +189,7 @@ def test_a_search_survives_what_models_return(name: str, tmp_path: Path, lab: La
             # The real one where the reply is a file that must be refused by it.
             evaluator=lab if name == "reads the environment" else FakeEvaluator(),
             model=ModelSettings(
-                "openai/scripted", server.url, 0.0, timeout_s=0.1 if name == "hang" else 30.0, retries=0
+                "openai/scripted", server.url, 0.0, timeout_s=0.1 if name == "hang" else 30.0, retries=0, patience_s=0.0
             ),
             budget=Budget(evaluations=4, calls=5),
             repairs=1,
@@ -197,8 +197,11 @@ def test_a_search_survives_what_models_return(name: str, tmp_path: Path, lab: La
         )
         sent = len(server.requests)
     store = Store.read(result.run_dir)
-    calls = store.model_calls()
+    calls, booked = store.model_calls(), store.bookings()
     store.close()
+    if verdict == "failed":
+        assert result.cut_short and calls == () and len(booked) == 2, "the question, and a short one: the edge is open"
+        return
     answered = [call for call in calls if not call.spent]
     assert result.finished is not None and sent == len(answered) <= 5
     assert answered and all((call.verdict or "failed").startswith(verdict) for call in answered), [

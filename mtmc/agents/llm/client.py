@@ -19,10 +19,10 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from mtmc.agents.llm.errors import LOST, NO_REPLY_IN_TIME, UNREADABLE, Failure, NoReply, classify, redact, to_error
+from mtmc.agents.llm.errors import LOST, NO_REPLY_IN_TIME, UNREADABLE, Failure, classify, redact, to_error
 from mtmc.agents.llm.litellm_api import Target, arguments, demand_of, find_target, load_litellm, read, with_lengths
 from mtmc.chat import ChatReply, ChatRequest, Message, Meter, ModelSettings, request_key
-from mtmc.errors import BudgetSpent
+from mtmc.errors import BudgetSpent, NoReply
 from mtmc.outcome import Cost
 
 __all__ = ["Client", "check_model", "redact"]

@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from mtmc.chat import ModelSettings
-from mtmc.errors import CoderError, ModelError, MtmcError
+from mtmc.errors import ModelError, MtmcError, NoReply
 
 SECRET_LEAST = 6
 """Characters of a key at the least: shorter values of such variables ("none", "1") are no secret, and are in any text."""
@@ -93,15 +93,6 @@ class Failure:
 
     def __str__(self) -> str:
         return f"{self.what}: {self.text}" if self.text else self.what
-
-
-class NoReply(CoderError):
-    """A model that gave no reply to this request. tries: requests sent. seconds: all of them took, with the waits."""
-
-    def __init__(self, message: str, tries: int = 0, seconds: float = 0.0) -> None:
-        super().__init__(message)
-        self.tries = tries
-        self.seconds = seconds
 
 
 def redact(text: str) -> str:
@@ -183,7 +174,7 @@ def to_error(
     if last.kind in ("passing", "unreachable"):
         if not reached and all(failure.kind == "unreachable" for failure in failures):
             return ModelError(_no_server(last, settings, len(failures)))
-        return NoReply(_used_up(failures, settings, seconds), len(failures), seconds)
+        return NoReply(_used_up(failures, settings, seconds), len(failures), seconds, may_pass=True)
     if last.kind in ("long", "refused"):
         message = _too_long(last, settings) if last.kind == "long" else _refused(last, settings)
         return NoReply(message, len(failures), seconds)

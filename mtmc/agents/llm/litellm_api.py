@@ -220,7 +220,15 @@ def _text_of(message: Any) -> str:
     content = message.content or getattr(message, "refusal", None) or fields.get("refusal") or ""
     if not isinstance(content, str):
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    if not content.strip() and getattr(message, "tool_calls", None):
+        content = _native_calls(message.tool_calls)
     return content.encode("utf-8", "replace").decode("utf-8")
+
+
+def _native_calls(calls: Sequence[Any]) -> str:
+    """What a reply says that is nothing but a provider's own tool calls, which nobody offered: so that it is told."""
+    told = ", ".join(f"{each.function.name}({each.function.arguments})" for each in calls)
+    return f"(tool calls of the provider's own form, which are not read: {told})"
 
 
 def _price(litellm: Any, response: Any, settings: ModelSettings, target: Target) -> float | None:
