@@ -40,7 +40,7 @@ class ModelNew(torch.nn.Module):
         return helper(x)
 """
 LINES = len(SOURCE.splitlines())
-TASK = Task("double", "class Model: the reference", Variant("full"), Variant("small"))
+TASK = Task("double", "class Model: ...  # the reference", Variant("full"), Variant("small"))
 IDEA = "read the row once and keep it in registers"
 
 
@@ -170,7 +170,7 @@ def test_a_question_given_back_as_it_is_says_nothing() -> None:
 def test_the_question_shows_all_that_is_known() -> None:
     step = Step(action("fuse", "a and b"), "", Outcome("ok", 2.0), 1.6)
     shown = question(seen(None, (step,), registers=64.0, build_s=1.7))
-    assert "double" in shown and "class Model: the reference" in shown
+    assert "double" in shown and "class Model: ...  # the reference" in shown
     assert "   5 def helper(x):\n   6     return x * 2" in shown
     assert "1.25 ms (estimated), 1.60x of the root" in shown
     assert "registers 64, roofline 0.2" in shown

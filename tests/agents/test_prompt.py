@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from mtmc.action import Action, Region
+from mtmc.agents.coders.agent.prompt import first_messages
+from mtmc.agents.coders.agent.session import opened, version
 from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH
 from mtmc.agents.coders.editing.prompt import (
     FORMATS,
@@ -14,14 +16,15 @@ from mtmc.agents.coders.editing.prompt import (
     edit_messages,
     feedback_messages,
     numbered,
-    reference_text,
 )
 from mtmc.agents.coders.editing.reply import Unusable, parse_reply
+from mtmc.agents.coders.editing.task_text import reference_text, task_text
 from mtmc.agents.coders.playbook import page
+from mtmc.agents.policies.ranking import ranking_messages
 from mtmc.errors import ConfigError
 from mtmc.freeform import freeform_action
 from mtmc.outcome import Diagnosis, Outcome
-from mtmc.protocols import Step
+from mtmc.protocols import Observation, Step
 from mtmc.task import Variant
 from tests.agents.versions import CHILD, FUSE, PARENT, edit_request, small_task
 
@@ -103,6 +106,52 @@ def test_the_other_shapes_of_the_reference_are_not_told() -> None:
     assert "rows = 32" in reference_text(smaller)
     small = replace(small_task(), source=small_task().source + "\n\ndef get_small_inputs():\n    return [1]\n")
     assert reference_text(small) == shown
+    annotated = replace(small_task(), source=small_task().source.replace("VARIANTS =", "VARIANTS: dict ="))
+    assert reference_text(annotated) == shown
+    own = replace(small_task(), held_out=(Variant("odd1", inputs="get_odd"),))
+    assert reference_text(replace(own, source=own.source + "\n\ndef get_odd():\n    return [3]\n")) == shown
+
+
+HELD_OUT = ("VARIANTS", "odd1", "rows = 3", "(3, 5)", "3 x 5", "4 x 8")
+
+
+def told_by_each(history: tuple[Step, ...]) -> dict[str, str]:
+    """What each agent is told of a version at the root, or below it."""
+    request = edit_request(history=history)
+    observation = Observation(request.task, request.source, None, request.outcome, history, request.hardware)
+    asked = {
+        "llm": edit_messages(request),
+        "agent": first_messages(request, 16, 60_000),
+        "policy": ranking_messages(observation, [request.action], 2, 4),
+    }
+    return {name: "\n".join(message.content for message in messages) for name, messages in asked.items()}
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+def test_every_agent_is_told_the_same_of_the_task_at_the_root_and_below_it_and_nothing_that_is_held_out(
+    steps: int,
+) -> None:
+    text = task_text(small_task())
+    for part in ("def get_inputs", "x: float32 of 64 x 48", "Results:\n- float32 of 64 x 48", "tolerance: default"):
+        assert part in text
+    for agent, told in told_by_each((Step(FUSE, PARENT, Outcome("ok", 1.0), 2.0),) * steps).items():
+        assert text in told, agent
+        assert not [each for each in HELD_OUT if each in told], agent
+
+
+def test_an_agent_that_asks_for_the_reference_is_not_shown_what_is_held_out() -> None:
+    label, source = version(opened(edit_request(history=(Step(FUSE, PARENT, Outcome("ok"), 2.0),))), 0)
+    assert label == "version 0" and source == reference_text(small_task())
+
+
+def test_a_task_that_does_not_export_is_told_without_shapes() -> None:
+    branching = replace(small_task(), source=small_task().source.replace("torch.relu(x)", "(x if x.sum() > 0 else -x)"))
+    assert "Arguments of forward" not in task_text(branching) and "def get_inputs" in task_text(branching)
+
+
+def test_a_tolerance_of_its_own_is_told() -> None:
+    loose = replace(small_task(), source='TOLERANCE = {"atol": 0.5}\n' + small_task().source)
+    assert "the task's own: 0.5 + KernelBench's |reference|" in task_text(loose)
 
 
 def test_the_last_steps_are_told_with_what_they_gave() -> None:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from mtmc.action import Action
+from mtmc.agents.coders.editing.task_text import task_text
 from mtmc.chat import Message
 from mtmc.errors import CoderError
 from mtmc.outcome import Outcome
@@ -72,10 +73,8 @@ def ranking_messages(
 ) -> tuple[Message, ...]:
     """The question. listed: the actions, numbered in this order. proposals: how many may be made. steps: how many of
     the last steps are told."""
-    parts = [f"# Task\n{observation.task.name}"]
-    if observation.history:  # else the version is the reference itself
-        parts.append(f"# Reference\n```python\n{observation.task.source.rstrip()}\n```")
-    parts += [
+    parts = [
+        f"# Task\n{task_text(observation.task)}",
         f"# GPU\n{_gpu(observation.hardware)}",
         f"# Present version\n{_facts(observation)}\n```python\n{_numbered(observation.source)}\n```",
     ]

@@ -12,6 +12,7 @@ from mtmc.agents.coders.agent.calls import ToolCall, render_call
 from mtmc.agents.coders.agent.reports import action_text, cut, diagnosis_text, numbered, outcome_text
 from mtmc.agents.coders.agent.tools import TOOLS, Tool
 from mtmc.agents.coders.editing.fences import fenced
+from mtmc.agents.coders.editing.task_text import task_text
 from mtmc.chat import Message
 from mtmc.protocols import EditRequest
 
@@ -53,13 +54,12 @@ def first_messages(request: EditRequest, turns: int, tokens: int) -> tuple[Messa
     """
     parts = [
         f"Task: {request.task.name}, on {request.hardware}. You have {turns} turns and {tokens:,} tokens in all.",
+        task_text(request.task),
         f"Apply this action to version {len(request.history)} of the lineage (the parent):\n\n"
         f"{action_text(request.action)}",
         f"The parent: {outcome_text(request.outcome)}\n\n{fenced(request.source)}",
         f"The region, with line numbers:\n\n{_region(request)}",
     ]
-    if request.history:
-        parts.append(f"The reference:\n\n{fenced(request.task.source)}")
     if request.feedback is not None and request.failed_source is not None:
         parts.append(
             f"An attempt has been made already and failed. It is your draft d1: fix it, or write another.\n"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mtmc.agents.coders.editing.reply import is_same
+from mtmc.agents.coders.editing.task_text import reference_text
 from mtmc.errors import CoderError
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EditRequest
@@ -133,7 +134,7 @@ def version(session: Session, name: object) -> tuple[str, str]:
     if key in ("parent", str(last)):
         return f"version {last}", request.source
     if key == "0":
-        return "version 0", request.task.source
+        return "version 0", reference_text(request.task)
     if key.isdecimal() and int(key) < last:
         return f"version {int(key)}", request.history[int(key) - 1].source
     if key[:1] == "d" and key[1:].isdecimal() and 1 <= int(key[1:]) <= len(session.drafts):

@@ -7,7 +7,6 @@ before. `mtmc.agents.coders.editing.reply` reads the answer; the two forms of it
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Mapping, Sequence
 
@@ -15,13 +14,12 @@ from mtmc.action import Action
 from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH
 from mtmc.agents.coders.editing.reply import without_reasoning
+from mtmc.agents.coders.editing.task_text import task_text
 from mtmc.agents.coders.editing.unusable import Unusable
 from mtmc.chat import Message
 from mtmc.freeform import is_freeform
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EditRequest, Step
-from mtmc.syntax import parse
-from mtmc.task import DECLARATION, Task, apply_constants
 
 QUOTED = 16_000
 """Characters of an unusable reply that are kept in the conversation."""
@@ -83,7 +81,7 @@ def edit_messages(request: EditRequest, examples: int = 1, steps: int = 4) -> tu
 
     products = _TF32 if hardware(request.hardware).target.startswith("sm_") else _IEEE
     parts = [
-        f"# Reference: {request.task.name}\n{fenced(reference_text(request.task))}",
+        f"# Task\n{task_text(request.task)}",
         _hardware(request.hardware),
         *_guide(request.action.kind, examples if request.failed_source is None else 0),
         *_history(request.history, steps),
@@ -105,21 +103,6 @@ def feedback_messages(reply: str, problem: Unusable) -> tuple[Message, Message]:
         said = f"{said[: QUOTED // 2]}\n[...]\n{said[-QUOTED // 2 :]}"
     ask = f"This answer cannot be used ({problem.why}): {problem}.\n\n{FORMATS}"
     return Message("assistant", said), Message("user", ask)
-
-
-def reference_text(task: Task) -> str:
-    """The reference at its full shapes, without the other shapes that versions are checked at."""
-    source = apply_constants(task.source, task.full.constants)
-    gone: set[int] = set()
-    for node in parse(source).body:
-        names = (
-            [each.id for each in ast.walk(node) if isinstance(each, ast.Name)] if isinstance(node, ast.Assign) else []
-        )
-        small = isinstance(node, ast.FunctionDef) and node.name.startswith("get_small_")
-        if small or names[:1] == [DECLARATION]:
-            gone |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
-    kept = [line for number, line in enumerate(source.split("\n"), 1) if number not in gone]
-    return re.sub(r"\n{4,}", "\n\n\n", "\n".join(kept)).rstrip() + "\n"
 
 
 def numbered(source: str, first: int, last: int) -> str:

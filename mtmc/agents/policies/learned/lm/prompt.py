@@ -139,7 +139,7 @@ def _gpu(name: str) -> str:
 
 def _reference(observation: Observation) -> list[str]:
     """The reference at its full shapes, from its first number or class on."""
-    from mtmc.agents.coders.editing.prompt import reference_text
+    from mtmc.agents.coders.editing.task_text import reference_text
 
     text = reference_text(observation.task)
     start = re.search(r"^(?!import |from )[A-Za-z_]\w* = |^class ", text, re.MULTILINE)
