@@ -17,6 +17,7 @@ from mtmc.cache.key import Key, mtmc_digest
 from mtmc.cache.winners import Entry, WinnerCache
 from mtmc.chat import ModelSettings
 from mtmc.protocols import Evaluator, EvaluatorSettings
+from mtmc.redaction import secrets_of
 from mtmc.search import Budget, components, search
 from mtmc.search.components import Kind
 from mtmc.search.run import versions
@@ -63,7 +64,8 @@ class Asked:
             if how[kind] is None:
                 return f"the settings of the {kind} {given[kind]!r} are not known"
         model = given["model"]
-        how["model"] = asdict(model if isinstance(model, ModelSettings) else ModelSettings(name=model))
+        asked = model if isinstance(model, ModelSettings) else ModelSettings(name=model)
+        how["model"] = secrets_of(asked.name, asked.api_base).redact_data(asdict(asked))
         budget = given["budget"] if isinstance(given["budget"], Budget) else Budget(given["budget"])
         name = str(described.get("name", described.get("object")))
         return cls(known, name, json.dumps(how, sort_keys=True), budget)

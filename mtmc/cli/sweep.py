@@ -20,6 +20,8 @@ from mtmc.cli.sweep_evaluator import SweepEvaluator, evaluator_of, renew_evaluat
 from mtmc.cli.sweep_report import ERROR_FILE, report_sweep
 from mtmc.conf import SearchConfig
 from mtmc.errors import ConfigError, MtmcError, RunError
+from mtmc.files import write_whole
+from mtmc.redaction import redact
 
 _FOLDER_SETTING = "hydra.sweep.dir"
 """Hydra's name of a sweep's folder; mtmc calls it out."""
@@ -129,6 +131,9 @@ def _launch(texts: Sequence[str], folder: Path) -> None:
             raise ConfigError(f"Hydra cannot run this sweep: {error}") from error
         except OSError as error:
             raise RunError(f"the sweep in {folder} cannot be written ({error}): choose another folder") from error
+    record = folder / "multirun.yaml"  # Hydra's, of all overrides
+    if record.exists():
+        write_whole(record, redact(record.read_text(encoding="utf-8")))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from mtmc.chat import Booking, ChatReply, ChatRequest, Meter, ModelCall, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, CoderError, ModelError, NoReply
+from mtmc.redaction import secrets_of
 from mtmc.search import breaker
 from mtmc.search.budget import Budget, ModelSpent, Need
 from mtmc.search.keyed_locks import KeyedLocks
@@ -50,6 +51,7 @@ class Models:
         self.settings = settings
         self._store = store
         self._budget = budget
+        store.protect(secrets_of(settings.name, settings.api_base))
         bookings = store.bookings()
         self._ledger = Ledger(budget, spent_on(store.model_calls(texts=False), bookings), wall_left=wall_left)
         for each in bookings:
@@ -132,6 +134,7 @@ class Models:
             raise
         finally:
             meter.drop()
+        reply = replace(reply, text=self._store.secrets.redact_reply(reply.text))  # as a resumed run would read it
         return replace(reply, id=self._store.add_call(replace(call, reply=reply)))
 
     def _answer(self, ask: Ask, request: ChatRequest, meter: QuestionMeter) -> ChatReply:

@@ -96,7 +96,7 @@ def search(
         store = Store.create(directory, loaded, resolved, root)
         try:
             store.log("start", 0.0, schema=SCHEMA_VERSION, versions=resolved["versions"])
-            folder.write_config(directory, resolved)
+            folder.write_config(directory, store.settings())
             with _running(store, loaded, parts, settings) as run:
                 return _drive(run, progress, temporary, dumps and out is not None)
         except BaseException:

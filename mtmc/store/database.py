@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import RunError
+from mtmc.redaction import Secrets
 from mtmc.store.folder_lock import FolderLock
 
 STORE_NAME = "run.sqlite"
@@ -36,6 +37,12 @@ class Database:
         self._folder_lock = lock
         self._guard = threading.RLock()
         self._waiting: list[tuple[str, tuple[Any, ...]]] = []
+        self.secrets = Secrets()
+
+    def protect(self, secrets: Secrets) -> None:
+        """Take these secrets, too, out of every text that is written from now on, but for kernel sources and the task: a
+        source follows from replies, which are redacted before anybody sees them."""
+        self.secrets = Secrets(tuple(dict.fromkeys((*secrets.own, *self.secrets.own))))
 
     def close(self) -> None:
         """Write what waits, close the file and give the lock back. Idempotent."""

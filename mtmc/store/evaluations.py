@@ -17,7 +17,7 @@ class EvaluationTable(Database):
 
     def add_outcome(self, hash_: str, gate: Depth, batch: int, outcome: Outcome, seconds: float) -> None:
         """Record what evaluation found of a source. seconds: what the evaluation took."""
-        text = json.dumps(outcome_to_json(outcome))
+        text = json.dumps(self.secrets.redact_data(outcome_to_json(outcome)))
         statement = "INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?, ?, ?)"
         self._write(statement, hash_, gate, batch, seconds, text, may_wait=seconds < CHEAP_SECONDS)
         if self._evaluated is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from dataclasses import replace
 from typing import Any
 
 from mtmc.chat import POLICY, ChatReply, ChatRequest, ModelCall, messages_from_json, messages_to_json
@@ -30,11 +31,12 @@ class CallTable(Database):
         said: tuple[Any, ...] = (None,) * 7
         if reply is not None:
             counts = (reply.tokens_in, reply.tokens_out, reply.usd, reply.seconds, int(reply.truncated), reply.tries)
-            said = (reply.text, *counts)
+            said = (self.secrets.redact_reply(reply.text), *counts)
         request = call.request
-        asked = (call.model, request.purpose, request.seed, messages_to_json(request.messages))
+        clean = [replace(each, content=self.secrets.redact_reply(each.content)) for each in request.messages]
+        asked = (call.model, request.purpose, request.seed, messages_to_json(clean))
         facts = (call.key, call.trial_id, call.node_id, *asked, *said)
-        rest = (call.error, int(call.spent), call.verdict, int(call.replayed))
+        rest = (self.secrets.redact(call.error), int(call.spent), call.verdict, int(call.replayed))
         names = ", ".join(_COLUMNS[1:])
         marks = ", ".join("?" * (len(_COLUMNS) - 1))
         self._write(f"INSERT OR IGNORE INTO model_calls ({names}) VALUES ({marks})", *facts, *rest)
@@ -43,7 +45,7 @@ class CallTable(Database):
 
     def judge_call(self, call_id: int, verdict: str) -> None:
         """Record what became of a call's reply, see `ModelCall.verdict`."""
-        self._write("UPDATE model_calls SET verdict = ? WHERE id = ?", verdict, call_id)
+        self._write("UPDATE model_calls SET verdict = ? WHERE id = ?", self.secrets.redact(verdict), call_id)
 
     def call(self, key: str) -> ModelCall | None:
         """The recorded call with this content address, None where there is none."""

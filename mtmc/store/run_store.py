@@ -19,6 +19,7 @@ from mtmc.action import Action, action_from_json, action_to_json
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Trial
+from mtmc.redaction import Secrets, secrets_of
 from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect, user_version
 from mtmc.store.evaluations import EvaluationTable
 from mtmc.store.folder_lock import FolderLock
@@ -117,11 +118,13 @@ class Store(CallTable, RequestTable, EvaluationTable):
             for suffix in ("", "-wal", "-shm"):
                 Path(f"{unfinished}{suffix}").unlink(missing_ok=True)
             store = cls(folder, connect(unfinished), None)
+            store.protect(_secrets(settings))
             store._initialize(task, settings)
             store.add_attempt(root)
             store.close()
             unfinished.rename(folder / STORE_NAME)
             store = cls(folder, connect(folder / STORE_NAME), lock)
+            store.protect(_secrets(settings))
             store._evaluated = set()
             return store
         except BaseException:
@@ -131,7 +134,8 @@ class Store(CallTable, RequestTable, EvaluationTable):
     def _initialize(self, task: Task, settings: Mapping[str, Any]) -> None:
         fields = asdict(task)
         binary = {name: fields.pop(name) for name in _BINARY}
-        facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": json.dumps(settings), **binary}
+        plain = json.dumps(self.secrets.redact_data(settings))
+        facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": plain, **binary}
         self._connection.executescript(f"PRAGMA user_version = {SCHEMA_VERSION};{_SCHEMA}")
         add_table(self._connection)
         add_request_table(self._connection)
@@ -157,6 +161,7 @@ class Store(CallTable, RequestTable, EvaluationTable):
                 store._connection.executescript(_UPGRADE)
             add_table(store._connection)
             add_request_table(store._connection)
+            store.protect(_secrets(store.settings()))
             store._evaluated = set(store.recorded())
         except BaseException:
             lock.release()
@@ -190,11 +195,12 @@ class Store(CallTable, RequestTable, EvaluationTable):
 
     def change_settings(self, settings: Mapping[str, Any]) -> None:
         """Replace the resolved settings: a resumed run may have a greater budget."""
-        self._write("UPDATE meta SET value = ? WHERE key = 'settings'", json.dumps(settings))
+        plain = json.dumps(self.secrets.redact_data(settings))
+        self._write("UPDATE meta SET value = ? WHERE key = 'settings'", plain)
 
     def log(self, kind: str, seconds: float, **data: Any) -> None:
         """Append an event. seconds: of the run so far. data: plain JSON."""
-        text = json.dumps(data, sort_keys=True)
+        text = json.dumps(self.secrets.redact_data(data), sort_keys=True)
         self._write("INSERT INTO events (seconds, kind, data) VALUES (?, ?, ?)", seconds, kind, text)
 
     def events(self) -> list[tuple[float, str, dict[str, Any]]]:
@@ -230,7 +236,8 @@ class Store(CallTable, RequestTable, EvaluationTable):
         cost = vars(attempt.cost)
         cheap = attempt.cost.seconds < CHEAP_SECONDS and not any(cost[name] for name in cost if name != "seconds")
         statement = "INSERT INTO edits VALUES (?, ?, ?, ?, ?, ?, ?)"  # a view: the statement writes two tables
-        self._write(statement, *facts, json.dumps(cost), attempt.error, may_wait=cheap)
+        error = None if attempt.error is None else self.secrets.redact(attempt.error)
+        self._write(statement, *facts, json.dumps(cost), error, may_wait=cheap)
 
     def attempts(self, trial_id: int) -> list[Attempt]:
         """The recorded calls of a trial's coder, in order."""
@@ -293,7 +300,10 @@ class Store(CallTable, RequestTable, EvaluationTable):
             _insert_nodes(connection, nodes)
             connection.executemany(
                 "UPDATE trials SET kind = ?, child_id = ?, evaluations = ?, reason = ? WHERE id = ? AND kind IS NULL",
-                [(end.kind, end.child_id, end.evaluations, end.reason, trial_id) for trial_id, end in ends.items()],
+                [
+                    (end.kind, end.child_id, end.evaluations, self.secrets.redact(end.reason), trial_id)
+                    for trial_id, end in ends.items()
+                ],
             )
             query = "UPDATE batches SET seconds = ?, ended = ? WHERE id = ? AND seconds IS NULL"
             connection.execute(query, (seconds, ended, batch_id))
@@ -390,6 +400,12 @@ def coding_cost(total: Cost, attempt: Cost) -> Cost:
     """Cost of a node's coding so far with one attempt more; seconds are left out, so that equal runs are equal."""
     summed = total + attempt
     return Cost(0.0, summed.usd, summed.tokens_in, summed.tokens_out, summed.calls)
+
+
+def _secrets(settings: Mapping[str, Any]) -> Secrets:
+    """The own secrets of a run's model, as far as its settings and the environment have them."""
+    model = settings.get("model") or {}
+    return secrets_of(str(model.get("name", "")), str(model.get("api_base", "")))
 
 
 def _checked_schema(folder: Path) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mtmc.agents.llm.client import Client, check_model
-from mtmc.agents.llm.errors import redact
 from mtmc.errors import NoReply
+from mtmc.redaction import redact
 
 __all__ = ["Client", "NoReply", "check_model", "redact"]

@@ -19,11 +19,12 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from mtmc.agents.llm.errors import LOST, NO_REPLY_IN_TIME, UNREADABLE, Failure, classify, redact, to_error
+from mtmc.agents.llm.errors import LOST, NO_REPLY_IN_TIME, UNREADABLE, Failure, classify, to_error
 from mtmc.agents.llm.litellm_api import Target, arguments, demand_of, find_target, load_litellm, read, with_lengths
 from mtmc.chat import ChatReply, ChatRequest, Message, Meter, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, NoReply
 from mtmc.outcome import Cost
+from mtmc.redaction import redact, secrets_of
 
 __all__ = ["Client", "check_model", "redact"]
 
@@ -52,6 +53,7 @@ class Client:
     ) -> None:
         """sleep: waits between tries, on the event loop. now: seconds since the epoch, for a Retry-After that is a date."""
         self._settings = settings
+        self._secrets = secrets_of(settings.name, settings.api_base)
         self._sleep = sleep
         self._now = now
         self._reached = False  # whether any server ever answered: one that does not later may be back soon
@@ -86,7 +88,9 @@ class Client:
         if failures[-1].kind == "long":
             failures[-1] = with_lengths(litellm, failures[-1], self._settings, request)
         seconds = time.perf_counter() - start
-        raise to_error(failures, self._settings, target.keys, target.keyless, seconds, self._reached)
+        error = to_error(failures, self._settings, target.keys, target.keyless, seconds, self._reached)
+        error.args = (self._secrets.redact(str(error)),)
+        raise error
 
     def close(self) -> None:
         """End the requests under way, each with a NoReply in its thread. Idempotent."""
@@ -164,7 +168,7 @@ class Client:
         if error is None:
             response = task.result()
             return response if response.choices else Failure("passing", UNREADABLE, "it has no choices", answered=True)
-        failure = classify(error, self._now())
+        failure = classify(error, self._now(), self._secrets)
         return self._timeout(self._settings.timeout_s) if failure.what == NO_REPLY_IN_TIME else failure
 
     def _timeout(self, seconds: float) -> Failure:
@@ -190,7 +194,8 @@ def check_model(settings: ModelSettings) -> str:
     price = "no known price" if reply.usd is None else f"{reply.usd:.6f} USD"
     where = f" at {settings.api_base}" if settings.api_base else ""
     tokens = f"{reply.tokens_in} + {reply.tokens_out} tokens"
-    return redact(f"{settings.name}{where} replied {said}, {tokens}, {price}, {reply.seconds:.1f} s")
+    secrets = secrets_of(settings.name, settings.api_base)
+    return secrets.redact(f"{settings.name}{where} replied {said}, {tokens}, {price}, {reply.seconds:.1f} s")
 
 
 async def _done(waiting: Awaitable[object]) -> None:

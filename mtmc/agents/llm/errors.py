@@ -8,7 +8,6 @@ class only where none did. Nothing here imports litellm: its classes are known b
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,25 +17,15 @@ from typing import Any, Literal
 
 from mtmc.chat import ModelSettings
 from mtmc.errors import ModelError, MtmcError, NoReply
+from mtmc.redaction import Secrets, redact
 
-SECRET_LEAST = 6
-"""Characters of a key at the least: shorter values of such variables ("none", "1") are no secret, and are in any text."""
-REPLY_SECRET_LEAST = 16
-"""The same for a model's reply, which is code: only what cannot be in it by chance is taken out."""
+NO_SECRETS = Secrets()
 RETRY_AFTER_CAP_S = 120.0
 TEXT_MOST = 300
 """Characters of a provider's message that are told."""
 NO_CONNECTION, NO_REPLY_IN_TIME = "no connection", "no reply in time"
 LOST, UNREADABLE = "connection lost", "unreadable reply"
 
-_SECRET_NAME = re.compile(r"(^|_)(API_?)?(KEY|TOKEN|SECRET|PASSWORD|PASSWD)S?(_|$)|(KEY|TOKEN|SECRET)$", re.IGNORECASE)
-_SECRETS = (
-    (re.compile(r"\b(Bearer|Basic) +[\w.~+/=*\-]{4,}", re.IGNORECASE), r"\1 [redacted]"),
-    (re.compile(r"\bsk-[\w*.\-]{6,}"), "[redacted]"),
-    (re.compile(r"\bAIza[\w\-]{20,}"), "[redacted]"),
-    (re.compile(r"([?&](?:api[_-]?)?key=)[^&\s\"']+", re.IGNORECASE), r"\1[redacted]"),
-    (re.compile(r"(//[^/\s:@]+:)[^/\s@]+@"), r"\1[redacted]@"),
-)
 _PREFIX = re.compile(r"^(?:litellm\.\w+: *|\w+Error: *|\w+Exception *- *)+")
 _KEYLESS = re.compile(
     r"\b(missing|no|invalid|incorrect)\b.{0,30}\b(api[ _-]?key|credentials)"
@@ -95,36 +84,20 @@ class Failure:
         return f"{self.what}: {self.text}" if self.text else self.what
 
 
-def redact(text: str) -> str:
-    """The text without secrets: values of environment variables that are named like a key, and what looks like a key."""
-    text = redact_values(text, SECRET_LEAST)
-    for pattern, instead in _SECRETS:
-        text = pattern.sub(instead, text)
-    return text
-
-
-def redact_values(text: str, least: int = REPLY_SECRET_LEAST) -> str:
-    """The text without the values, of `least` characters or more, of environment variables that are named like a key."""
-    values = {value.strip() for name, value in os.environ.items() if _SECRET_NAME.search(name)}
-    for value in sorted(values, key=len, reverse=True):
-        if len(value) >= least:
-            text = text.replace(value, "[redacted]")
-    return text
-
-
-def classify(error: BaseException, now: float) -> Failure:
-    """What an exception of litellm means. now: seconds since the epoch, for a Retry-After that is a date."""
+def classify(error: BaseException, now: float, secrets: Secrets = NO_SECRETS) -> Failure:
+    """What an exception of litellm means. now: seconds since the epoch, for a Retry-After that is a date. secrets: the
+    model's own, of which nothing is told."""
     chain = list(_chain(error))
     names = {each.__name__ for each in type(error).__mro__}
     response = next((_response(each) for each in reversed(chain) if _response(each) is not None), None)
     status = None if response is None else int(response.status_code)
     codes = {str(getattr(each, "code", None)) for each in chain}
-    text = _text(error)
+    text = _text(error, secrets)
     wait_s = None if response is None else retry_after_s(response.headers, now)
     kind = _kind(names, status, codes, text, chain)
     what = _what(kind, names, status, chain)
     if what in (NO_CONNECTION, LOST):  # litellm says no more than "Connection error.", what it wraps says why
-        text = _text(next((each for each in reversed(chain) if str(each)), error))
+        text = _text(next((each for each in reversed(chain) if str(each)), error), secrets)
     limit, length = lengths(text) if kind == "long" else (None, None)
     answered = status is not None or what in (LOST, UNREADABLE)
     return Failure(kind, what, text, wait_s, limit, length, answered, status)
@@ -243,10 +216,10 @@ def _response(error: BaseException) -> Any:
     return response if isinstance(getattr(response, "status_code", None), int) else None
 
 
-def _text(error: BaseException) -> str:
+def _text(error: BaseException, secrets: Secrets) -> str:
     """An exception's message as one short line, without what litellm puts around it and without secrets."""
     text = str(error)[: 100 * TEXT_MOST].split("Traceback (most recent call last)")[0]
-    text = redact(_PREFIX.sub("", " ".join(text.split())))
+    text = secrets.redact(_PREFIX.sub("", " ".join(text.split())))
     return text if len(text) <= TEXT_MOST else text[:TEXT_MOST] + " ..."
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from mtmc.agents.llm.errors import Failure, redact, redact_values
+from mtmc.agents.llm.errors import Failure
 from mtmc.chat import ChatReply, ChatRequest, Demand, Message, ModelSettings, Rate
 from mtmc.errors import ModelError
+from mtmc.redaction import REDACTED, redact, secrets_of
 
 TEXT_MOST = 1 << 20
 """Characters of a reply that are kept: a longer one is cut off there and counts as truncated."""
@@ -86,6 +88,9 @@ def find_target(litellm: Any, settings: ModelSettings) -> Target:
     """
     if not settings.name:
         raise ModelError("no model is set: set model.name, openai/gpt-5-mini for example")
+    if REDACTED in settings.api_base:
+        hint = "give it again, mtmc resume RUN model.api_base=..."
+        raise ModelError(f"model.api_base={settings.api_base} was recorded without its secrets: {hint}")
     if settings.api_base and not _is_address(settings.api_base):
         hint = "use one like http://127.0.0.1:8080/v1"
         raise ModelError(f"model.api_base={redact(settings.api_base)} is no address: {hint}")
@@ -167,6 +172,7 @@ def arguments(settings: ModelSettings, target: Target, request: ChatRequest, max
 
     What the provider does not take, a seed for example, litellm leaves out.
     """
+    api_base, headers = _without_user(settings.api_base)
     given: dict[str, Any] = {
         "model": target.model,
         "messages": [{"role": message.role, "content": message.content} for message in request.messages],
@@ -174,7 +180,8 @@ def arguments(settings: ModelSettings, target: Target, request: ChatRequest, max
         "temperature": settings.temperature,
         "seed": request.seed % 2**31,
         "timeout": settings.timeout_s,
-        "api_base": settings.api_base or None,
+        "api_base": api_base or None,
+        "extra_headers": headers or None,
         "custom_llm_provider": target.provider,
         "api_key": target.key,
     }
@@ -199,13 +206,24 @@ def read(
         tokens_out = tokens_out if tokens_out >= 1 else _tokens(litellm, settings.name, text)
         response.usage = litellm.Usage(tokens_in, tokens_out, tokens_in + tokens_out)
     reply = ChatReply(
-        text=redact_values(text[:TEXT_MOST]),
+        text=secrets_of(settings.name, settings.api_base).redact_reply(text[:TEXT_MOST]),
         tokens_in=tokens_in,
         tokens_out=tokens_out,
         usd=_price(litellm, response, settings, target),
         truncated=choice.finish_reason == "length" or len(text) > TEXT_MOST,
     )
     return reply, reported
+
+
+def _without_user(api_base: str) -> tuple[str, dict[str, str]]:
+    """An address without its user and password, and these as the header that says them: HTTP libraries refuse both."""
+    parts = urlsplit(api_base)
+    user, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return api_base, {}
+    name, _, password = user.partition(":")
+    said = base64.b64encode(f"{unquote(name)}:{unquote(password)}".encode()).decode()
+    return parts._replace(netloc=host).geturl(), {"Authorization": f"Basic {said}"}
 
 
 def _reported(usage: Any, name: str) -> int:
