@@ -6,9 +6,11 @@ import ast
 import random
 import textwrap
 import time
+from typing import Any
 
 import pytest
 
+from mtmc.agents.coders.editing import patches, reading
 from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH
 from mtmc.agents.coders.editing.reply import REPLY_LIMIT, Unusable, is_same, parse_reply, without_reasoning
 from tests.agents.versions import BLOCKS, CHILD, FENCED, PARENT
@@ -310,3 +312,48 @@ def test_whatever_a_reply_is_made_of_it_gives_a_file_or_a_reason() -> None:
         assert any(isinstance(node, ast.ClassDef) and node.name == "ModelNew" for node in ast.parse(source).body)
         assert not is_same(source, PARENT)
     assert 50 < given < 550
+
+
+LINE = "    y = tl.load(x_ptr + offs, mask=offs < n)\n"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "```python\ndef f():\n" + LINE * 5000 + "x = (\n```\n",
+        ("```python\ndef f():\n" + LINE * 250 + "x = (\n```\n") * 20,
+        ("```python\ndef f():\n" + LINE * 25 + "x = (\n") * 200,
+        "'''\n" + ("```\n" + LINE * 25) * 200 + "'''\nclass ModelNew:\n    pass x\n",
+        "<<<<<<< SEARCH\nclass ModelNew:\n" + "x = 1\n=======\n" * 2500 + ">>>>>>> REPLACE\n",
+        LINE * 5000,
+    ],
+    ids=["one block", "twenty blocks", "tags alone", "fences in a docstring", "dividers", "no fence"],
+)
+def test_the_work_of_reading_a_long_reply_grows_with_its_length(reply: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In characters parsed and in places searched, of which the time follows."""
+    parsed, searched, find = 0, 0, patches._replaced
+
+    def counted(text: str) -> ast.Module:
+        nonlocal parsed
+        parsed += len(text)
+        return ast.parse(text)
+
+    def counting(*arguments: Any) -> Any:
+        nonlocal searched
+        searched += 1
+        return find(*arguments)
+
+    monkeypatch.setattr(reading, "parse", counted)
+    monkeypatch.setattr(patches, "_replaced", counting)
+    with pytest.raises(Unusable):
+        parse_reply(reply, PARENT)
+    most = max(reading.PARSED_MOST * len(reply), reading.PARSED_LEAST)
+    assert parsed <= most + len(reply) + 2 * len(PARENT), "and once more to say why it is broken"
+    assert searched <= 2 * patches.DIVIDERS
+
+
+def test_trees_are_the_same_whatever_the_layout_and_differ_at_the_first_difference() -> None:
+    deep = "x = " + "(" * 80 + "1" + ")" * 80
+    assert is_same(deep + "  # a comment\n", deep) and is_same("x = 1\n\n\ny=2", "x=1\ny = 2\n")
+    for one, other in (("x = 1", "x = 1.0"), ("x = True", "x = 1"), ("x = 1", "x = 1; y = 2"), ("x = a", "x = 'a'")):
+        assert not is_same(one, other)

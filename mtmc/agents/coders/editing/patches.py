@@ -31,6 +31,8 @@ _CLOSE = re.compile(r"[ \t]*>{5,9} ?(REPLACE\b|$)", re.IGNORECASE)
 _FENCE = re.compile(r"[ \t]*(```|~~~)")
 _NUMBER = re.compile(r"(> *)?\d+ \|( |$)")
 _TAB = 4
+DIVIDERS = 8
+"""Lines of a block that may be its divider: the last ones and the first ones are tried, and none of those between them."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class Patch:
     def readings(self) -> Iterator[tuple[list[str], list[str]]]:
         """(lines to find, lines to put there) for each line that may be the divider, the last first: code can look like one,
         and what finds more lines is what was meant."""
-        for at, line in reversed([*enumerate(self.body)]):
-            if _DIVIDE.match(line):
-                yield _cleaned(self.body[:at]), _cleaned(self.body[at + 1 :])
+        dividers = [at for at, line in enumerate(self.body) if _DIVIDE.match(line)]
+        for at in dict.fromkeys((*reversed(dividers[-DIVIDERS:]), *reversed(dividers[:DIVIDERS]))):
+            yield _cleaned(self.body[:at]), _cleaned(self.body[at + 1 :])
 
 
 def find_patches(lines: Sequence[str]) -> tuple[list[Patch], list[str]]:
