@@ -1,4 +1,4 @@
-"""reading: texts of a reply as files of Python, each parsed once, and no more of them than some times the length of the reply.
+"""reading: texts of a reply as files of Python, each parsed once, and no more of them than some times its own length.
 
 Where a code block ends is tried out (`fences`), and a reply is up to a million characters long: without a limit each try
 would parse most of it again.
