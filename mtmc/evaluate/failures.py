@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
-from mtmc.evaluate.audit.diagnosis import Failure, excerpt, tail
+from mtmc.evaluate.audit.diagnosis import Failure, excerpt, tail, with_compiler_text
 from mtmc.evaluate.loading.clean_import import Imported
 from mtmc.evaluate.pool.job import OUTPUT_LIMIT, SCRATCH_LIMIT, JobResult, status_of_signal
 from mtmc.evaluate.pool.watch import TASK_LIMIT
@@ -46,6 +46,7 @@ def failed_gate(failure: Failure, result: JobResult[Any], source: str) -> Outcom
     status, diagnosis = failure.status, failure.diagnosis
     if status == "crash" and diagnosis.kind.startswith("SIG"):
         status = status_of_signal(diagnosis.kind, result.output)  # type: ignore[assignment]
+    diagnosis = with_compiler_text(diagnosis, result.output, source)
     text = excerpt(source, diagnosis.line) or diagnosis.excerpt or tail(result.output)
     return Outcome(status, diagnosis=dataclasses.replace(diagnosis, excerpt=text))
 

@@ -18,6 +18,10 @@ FRAMES = 6
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,}")
 _PATH = re.compile(r"(?<![\w./:-])/(?:[\w.+-]+/)+([\w.+-]+)")
 _REPRO = re.compile(r"\n+Repro command:.*\Z", re.DOTALL)
+_MLIR = re.compile(
+    r"^(?:loc\(\"?)?(?P<file>[^\s\":()]+):(?P<line>\d+):\d+\"?\)?(?: to \S+)?: error: (?P<text>.+)$", re.MULTILINE
+)
+"""An error as MLIR prints it, with the place in the file that the operation comes from."""
 _RANDOM = re.compile(r"\btmp\w{8}\b")
 
 
@@ -108,6 +112,21 @@ def _origin(error: BaseException, path: str) -> str:
         return ""
     calls = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames[-FRAMES:]]
     return f" (raised in {' < '.join(reversed(calls))})"
+
+
+def with_compiler_text(diagnosis: Diagnosis, output: str, source: str) -> Diagnosis:
+    """A failed build with what MLIR has printed of it: Triton's exception says no more than that a pass has failed.
+
+    output: the end of what the process has written. The first error in the candidate's own file gives the line: that of the
+    exception is where the kernel is launched.
+    """
+    found = [(Path(each["file"]), int(each["line"]), each["text"].strip()) for each in _MLIR.finditer(output)]
+    own = [line for file, line, _ in found if file.name.startswith("mtmc_candidate")]
+    new = [text for text in dict.fromkeys(text for _, _, text in found) if text not in diagnosis.message]
+    if diagnosis.stage != "build" or not new:
+        return diagnosis
+    message = "; ".join([diagnosis.message, *new])
+    return diagnose("build", diagnosis.kind, message, source, next(iter(own), diagnosis.line))
 
 
 def tail(output: str, lines: int = OUTPUT_LINES) -> str:
