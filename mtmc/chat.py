@@ -5,16 +5,39 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 from mtmc.errors import ConfigError
 from mtmc.outcome import Cost
+from mtmc.redaction import Secrets, given_secrets, secrets_of
 
 Role = Literal["system", "user", "assistant"]
 POLICY = "policy"
 """Purpose of a question about a version, and not for making one."""
+
+
+MAX_TOKENS, REASONING_MAX_TOKENS = 8192, 32768
+"""Of a reply where nothing else is set; reasoning counts, and takes most of it."""
+
+OWN_ARGUMENTS = {
+    "model": "model.name",
+    "messages": "the question",
+    "api_base": "model.api_base",
+    "api_key": "read from the environment",
+    "temperature": "model.temperature",
+    "max_tokens": "model.max_tokens",
+    "max_completion_tokens": "model.max_tokens",
+    "timeout": "model.timeout_s",
+    "stream": "model.stream",
+    "reasoning_effort": "model.reasoning_effort",
+    "seed": "the question's",
+    "num_retries": "model.retries",
+    "max_retries": "model.retries",
+    "n": "always 1",
+}
+"""Arguments of a request that have a setting of their own, or none."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +46,13 @@ class ModelSettings:
 
     name: as litellm spells it, "openai/gpt-5-mini" or "anthropic/claude-sonnet-4-5"; "" for none.
     api_base: address of a server that speaks OpenAI's protocol, "http://127.0.0.1:8080/v1"; "" for the provider's own.
-    temperature: None leaves it to the model. max_tokens: of a reply. timeout_s: of one request.
+    temperature: None leaves it to the model. max_tokens: of a reply, its reasoning included; None: 8192, and 32768 for a
+        model that reasons. reasoning_effort: "low", "medium", "high" say; "" leaves it to the model.
+    extra: further arguments of `litellm.acompletion` and of the server, {"top_p": 0.9, "extra_headers": {...}} say.
+    stream: whether a reply is taken piece by piece. timeout_s: of one request, or with `stream` until its next piece.
     retries: further tries of a request that failed in a way that may pass (429, 5xx, timeouts, lost connections).
     replay: folder of a run whose recorded replies are given instead of asking anybody; "" asks.
+    callbacks: litellm's callbacks that are told of each request and its reply, ("langfuse",) say; () tells nobody.
     patience_s: how long a search goes on asking a model that answers nothing, in seconds, before it ends.
     usd_per_million_in, usd_per_million_out: price of a million tokens of prompts and of replies, 0 for a server of one's
         own; None takes litellm's list price.
@@ -34,24 +61,34 @@ class ModelSettings:
     name: str = ""
     api_base: str = ""
     temperature: float | None = 0.7
-    max_tokens: int = 8192
+    max_tokens: int | None = None
     timeout_s: float = 120.0
     retries: int = 4
     replay: str = ""
     patience_s: float = 300.0
     usd_per_million_in: float | None = None
     usd_per_million_out: float | None = None
+    reasoning_effort: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    stream: bool = False
+    callbacks: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
         if self.temperature is not None and not 0 <= self.temperature <= 2:
             raise ConfigError(f"model.temperature cannot be {self.temperature}: use 0 to 2, or null")
-        if self.max_tokens < 1:
+        if self.max_tokens is not None and self.max_tokens < 1:
             raise ConfigError(f"model.max_tokens cannot be {self.max_tokens}: use 1 or more")
         if not self.timeout_s > 0:
             raise ConfigError(f"model.timeout_s cannot be {self.timeout_s}: use a number of seconds above 0")
         if self.retries < 0:
             raise ConfigError(f"model.retries cannot be {self.retries}: use 0 or more")
+        taken = sorted(set(self.extra) & set(OWN_ARGUMENTS))
+        if taken:
+            raise ConfigError(
+                f"model.extra cannot hold {taken[0]!r}, which is {OWN_ARGUMENTS[taken[0]]}: leave it out there"
+            )
+        object.__setattr__(self, "callbacks", tuple(self.callbacks))
         if not self.patience_s >= 0:
             raise ConfigError(f"model.patience_s cannot be {self.patience_s}: use a number of seconds, 0 or more")
         prices = {name: getattr(self, name) for name in ("usd_per_million_in", "usd_per_million_out")}
@@ -61,6 +98,11 @@ class ModelSettings:
         if None in prices.values() and any(usd is not None for usd in prices.values()):
             lacking = next(name for name, usd in prices.items() if usd is None)
             raise ConfigError(f"model.{lacking} cannot be null where the other price is set: set both, or none")
+
+    @property
+    def secrets(self) -> Secrets:
+        """What of this must not be written down: see `redaction`."""
+        return secrets_of(self.name, self.api_base, given_secrets(self.extra))
 
 
 @dataclass(frozen=True)
@@ -207,14 +249,15 @@ class ModelCall:
 
 def request_key(request: ChatRequest, settings: ModelSettings) -> str:
     """Content address of a question: equal for equal messages, model, sampling and seed, wherever the model is served."""
-    facts = [
+    facts: list[Any] = [
         settings.name,
         settings.temperature,
-        settings.max_tokens,
+        MAX_TOKENS if settings.max_tokens is None else settings.max_tokens,
         request.seed,
         [[message.role, message.content] for message in request.messages],
     ]
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+    facts += [[settings.reasoning_effort, dict(settings.extra)]] if settings.reasoning_effort or settings.extra else []
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def messages_to_json(messages: Sequence[Message]) -> str:

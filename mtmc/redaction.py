@@ -129,6 +129,19 @@ def secrets_of(name: str, api_base: str, given: Iterable[str] = ()) -> Secrets:
     return Secrets(tuple(sorted((form for form in forms if form), key=lambda each: (-len(each), each))))
 
 
+def given_secrets(extra: Any, named: bool = False) -> list[str]:
+    """Values in further arguments of requests that are named like a key, and all headers'. named: whether these are."""
+    if isinstance(extra, Mapping):
+        found = []
+        for name, value in extra.items():
+            secret = named or "headers" in str(name) or bool(_QUERY_NAME.search(str(name)))
+            found += given_secrets(value, secret)
+        return found
+    if isinstance(extra, str) and named:
+        return [extra, *(extra.split(" ", 1)[1:])]  # "Bearer ..."
+    return []
+
+
 def redact(text: str) -> str:
     """The text without secrets: values of environment variables that are named like a key, and what looks like a key."""
     return Secrets().redact(text)

@@ -17,7 +17,6 @@ from mtmc.cache.key import Key, mtmc_digest
 from mtmc.cache.winners import Entry, WinnerCache
 from mtmc.chat import ModelSettings
 from mtmc.protocols import Evaluator, EvaluatorSettings
-from mtmc.redaction import secrets_of
 from mtmc.search import Budget, components, search
 from mtmc.search.components import Kind
 from mtmc.search.run import versions
@@ -65,7 +64,7 @@ class Asked:
                 return f"the settings of the {kind} {given[kind]!r} are not known"
         model = given["model"]
         asked = model if isinstance(model, ModelSettings) else ModelSettings(name=model)
-        how["model"] = secrets_of(asked.name, asked.api_base).redact_data(asdict(asked))
+        how["model"] = asked.secrets.redact_data(asdict(asked))
         budget = given["budget"] if isinstance(given["budget"], Budget) else Budget(given["budget"])
         name = str(described.get("name", described.get("object")))
         return cls(known, name, json.dumps(how, sort_keys=True), budget)

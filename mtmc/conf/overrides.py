@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 PATHS = ("task", "out", "path", "score")
 """Settings that are paths: a value that Hydra's grammar cannot read is taken as it stands."""
 
+OPEN = ("model.extra",)
+"""Settings that take any entries: model.extra={top_p: 0.9}, or model.extra.top_p=0.9."""
+
 _HYDRA = "hydra"
 
 
@@ -33,8 +36,10 @@ def parse(texts: Sequence[str], sweep: bool = False) -> list[Override]:
 
 
 def text_of(override: Override) -> str:
-    """The override as Hydra reads it."""
-    return str(override.input_line)
+    """The override as Hydra reads it: an entry of a setting that takes any is added, in its words."""
+    text = str(override.input_line)
+    is_open = any(name_of(override) == each or name_of(override).startswith(f"{each}.") for each in OPEN)
+    return f"++{text}" if is_open and not text.startswith("+") else text
 
 
 def name_of(override: Override) -> str:
@@ -44,7 +49,7 @@ def name_of(override: Override) -> str:
 
 def typed_value(override: Override) -> str:
     """The value as it was typed."""
-    return text_of(override).partition("=")[2]
+    return str(override.input_line).partition("=")[2]
 
 
 def for_hydra(override: Override) -> bool:
@@ -81,6 +86,8 @@ def check_keys(overrides: Sequence[Override], types: Mapping[str, Any], owners: 
     """
     for name in (name for override in overrides for name in leaves(override)):
         if name in types or any(known.startswith(f"{name}.") for known in types):
+            continue
+        if any(name.startswith(f"{each}.") for each in OPEN):
             continue
         if name in owners:
             raise ConfigError(f"{name} is a setting of {owners[name]}, which was not chosen: leave one of the two out")

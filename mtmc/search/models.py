@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from mtmc.chat import Booking, ChatReply, ChatRequest, Meter, ModelCall, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, CoderError, ModelError, NoReply
-from mtmc.redaction import secrets_of
 from mtmc.search import breaker
 from mtmc.search.budget import Budget, ModelSpent, Need
 from mtmc.search.keyed_locks import KeyedLocks
@@ -51,7 +50,7 @@ class Models:
         self.settings = settings
         self._store = store
         self._budget = budget
-        store.protect(secrets_of(settings.name, settings.api_base))
+        store.protect(settings.secrets)
         bookings = store.bookings()
         self._ledger = Ledger(budget, spent_on(store.model_calls(texts=False), bookings), wall_left=wall_left)
         for each in bookings:

@@ -19,7 +19,7 @@ from mtmc.action import Action, action_from_json, action_to_json
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Trial
-from mtmc.redaction import Secrets, secrets_of
+from mtmc.redaction import Secrets, given_secrets, secrets_of
 from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect, user_version
 from mtmc.store.evaluations import EvaluationTable
 from mtmc.store.folder_lock import FolderLock
@@ -405,7 +405,8 @@ def coding_cost(total: Cost, attempt: Cost) -> Cost:
 def _secrets(settings: Mapping[str, Any]) -> Secrets:
     """The own secrets of a run's model, as far as its settings and the environment have them."""
     model = settings.get("model") or {}
-    return secrets_of(str(model.get("name", "")), str(model.get("api_base", "")))
+    given = given_secrets(model.get("extra") or {})
+    return secrets_of(str(model.get("name", "")), str(model.get("api_base", "")), given)
 
 
 def _checked_schema(folder: Path) -> int:

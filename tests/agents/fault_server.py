@@ -36,16 +36,18 @@ class Fault:
 
     body: sent as it is; None: a normal completion with `text`. headers: besides Content-Type and Content-Length.
     act: "answer" sends it whole; "hang" sends nothing and "hang_after_headers" no body, until the client goes away or the
-    server is closed; "trickle" sends blanks for ever, one every `TRICKLE_S`; "reset" resets the connection.
+    server is closed; "trickle" sends blanks for ever, one every `TRICKLE_S`; "reset" resets the connection; "stall" sends
+    half of a reply that is streamed, and no more. pause_s: between two pieces of such a reply.
     echo: whether the request's Authorization header is put into the body in place of "{authorization}".
     """
 
     status: int = 200
     body: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    act: Literal["answer", "hang", "hang_after_headers", "trickle", "reset"] = "answer"
+    act: Literal["answer", "hang", "hang_after_headers", "trickle", "reset", "stall"] = "answer"
     text: str = ""
     echo: bool = False
+    pause_s: float = 0.0
 
 
 Reply = str | Fault
@@ -193,6 +195,9 @@ def _send(handler: BaseHTTPRequestHandler, fault: Fault, body: Mapping[str, Any]
     if fault.act == "hang":
         closing.wait()
         return
+    if body.get("stream") and fault.body is None and fault.act in ("answer", "stall"):
+        _stream(handler, fault, body, closing)
+        return
     text = fault.body
     if text is None:
         words = sum(len(str(message["content"]).split()) for message in body["messages"])
@@ -212,6 +217,31 @@ def _send(handler: BaseHTTPRequestHandler, fault: Fault, body: Mapping[str, Any]
     while endless and not closing.wait(TRICKLE_S):
         if fault.act == "trickle":
             handler.wfile.write(b" ")
+
+
+def _stream(handler: BaseHTTPRequestHandler, fault: Fault, body: Mapping[str, Any], closing: threading.Event) -> None:
+    """A completion as server-sent events, a word a piece; usage comes last, where it is asked for."""
+    handler.send_response(200)
+    handler.send_header("Content-Type", "text/event-stream")
+    handler.end_headers()
+    words = fault.text.split(" ")
+    pieces = [word if at == 0 else f" {word}" for at, word in enumerate(words)]
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": body["model"]}
+    for at, piece in enumerate(pieces):
+        if fault.act == "stall" and at == len(pieces) // 2:
+            closing.wait()
+            return
+        closing.wait(fault.pause_s)
+        choice = {"index": 0, "delta": {"role": "assistant", "content": piece}, "finish_reason": None}
+        handler.wfile.write(f"data: {json.dumps({**head, 'choices': [choice]})}\n\n".encode())
+        handler.wfile.flush()
+    ends = [{**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}]
+    if (body.get("stream_options") or {}).get("include_usage"):
+        sent = sum(len(str(message["content"]).split()) for message in body["messages"])
+        usage = {"prompt_tokens": sent, "completion_tokens": len(words), "total_tokens": sent + len(words)}
+        ends.append({**head, "choices": [], "usage": usage})
+    text = "".join(f"data: {json.dumps(each)}\n\n" for each in ends)
+    handler.wfile.write(f"{text}data: [DONE]\n\n".encode())
 
 
 def _completion(

@@ -20,11 +20,22 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from mtmc.agents.llm.errors import LOST, NO_REPLY_IN_TIME, UNREADABLE, Failure, classify, to_error
-from mtmc.agents.llm.litellm_api import Target, arguments, demand_of, find_target, load_litellm, read, with_lengths
+from mtmc.agents.llm.litellm_api import (
+    Target,
+    arguments,
+    callback_of,
+    demand_of,
+    find_target,
+    left_out,
+    load_litellm,
+    read,
+    with_lengths,
+)
+from mtmc.agents.llm.streaming import Pieces, complete
 from mtmc.chat import ChatReply, ChatRequest, Message, Meter, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, NoReply
 from mtmc.outcome import Cost
-from mtmc.redaction import redact, secrets_of
+from mtmc.redaction import redact
 
 __all__ = ["Client", "check_model", "redact"]
 
@@ -53,7 +64,8 @@ class Client:
     ) -> None:
         """sleep: waits between tries, on the event loop. now: seconds since the epoch, for a Retry-After that is a date."""
         self._settings = settings
-        self._secrets = secrets_of(settings.name, settings.api_base)
+        self._secrets = settings.secrets
+        self._told = False  # of what the provider does not take
         self._sleep = sleep
         self._now = now
         self._reached = False  # whether any server ever answered: one that does not later may be back soon
@@ -72,6 +84,7 @@ class Client:
         meter = _FreeMeter() if meter is None else meter
         litellm = load_litellm()
         target = find_target(litellm, self._settings)
+        self._introduce(litellm, target)
         start = time.perf_counter()
         jitter = random.Random(request_key(request, self._settings))
         failures: list[Failure] = []
@@ -86,7 +99,7 @@ class Client:
                 break
             self._pause(failures, jitter, meter)
         if failures[-1].kind == "long":
-            failures[-1] = with_lengths(litellm, failures[-1], self._settings, request)
+            failures[-1] = with_lengths(litellm, failures[-1], self._settings, target, request)
         seconds = time.perf_counter() - start
         error = to_error(failures, self._settings, target.keys, target.keyless, seconds, self._reached)
         error.args = (self._secrets.redact(str(error)),)
@@ -135,6 +148,20 @@ class Client:
         meter.settle("answered" if reported else "unknown", reply.cost)
         return reply
 
+    def _introduce(self, litellm: Any, target: Target) -> None:
+        """Once: say which settings the provider does not take, and hand the callbacks to litellm."""
+        with self._lock:
+            if self._told:
+                return
+            self._told = True
+        for name in left_out(litellm, self._settings, target):
+            _log.warning("model %s takes no %s: it is left out of the requests", self._settings.name, name)
+        for name in self._settings.callbacks:
+            called = callback_of(name)
+            if called not in litellm.callbacks:
+                _log.warning("litellm's callback %s is told of every question and reply", name)
+                litellm.callbacks.append(called)
+
     def _pause(self, failures: list[Failure], jitter: random.Random, meter: Meter) -> None:
         """Wait before the next try, as long as the server asks for."""
         wait_s = min(BACKOFF_S * 2 ** (len(failures) - 1), BACKOFF_CAP_S) * jitter.uniform(0.5, 1.0)
@@ -150,10 +177,11 @@ class Client:
     async def _ask_once(self, litellm: Any, arguments: Mapping[str, Any], meter: Meter) -> Any:
         """litellm's response, or a Failure. The task is left behind when its time is up, whatever it does about that."""
         began = time.perf_counter()
-        task = asyncio.ensure_future(litellm.acompletion(**arguments))
+        pieces = Pieces()
+        task = asyncio.ensure_future(complete(litellm, arguments, pieces))
         try:
             while not task.done():
-                own = self._settings.timeout_s - (time.perf_counter() - began)
+                own = self._settings.timeout_s - (time.perf_counter() - max(began, pieces.last))
                 left = meter.seconds_left()
                 if min(own, left) <= 0:
                     return self._timeout(min(self._settings.timeout_s, time.perf_counter() - began))
@@ -184,7 +212,7 @@ def check_model(settings: ModelSettings) -> str:
 
     Raises: ModelError, CoderError as `Client.send`.
     """
-    client = Client(replace(settings, max_tokens=min(settings.max_tokens, CHECK_TOKENS)))
+    client = Client(replace(settings, max_tokens=min(settings.max_tokens or CHECK_TOKENS, CHECK_TOKENS)))
     try:
         reply = client.send(ChatRequest((Message("user", "Reply with the word ready"),), "check"))
     finally:
@@ -194,8 +222,7 @@ def check_model(settings: ModelSettings) -> str:
     price = "no known price" if reply.usd is None else f"{reply.usd:.6f} USD"
     where = f" at {settings.api_base}" if settings.api_base else ""
     tokens = f"{reply.tokens_in} + {reply.tokens_out} tokens"
-    secrets = secrets_of(settings.name, settings.api_base)
-    return secrets.redact(f"{settings.name}{where} replied {said}, {tokens}, {price}, {reply.seconds:.1f} s")
+    return settings.secrets.redact(f"{settings.name}{where} replied {said}, {tokens}, {price}, {reply.seconds:.1f} s")
 
 
 async def _done(waiting: Awaitable[object]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
-from mtmc.chat import ModelSettings
+from mtmc.chat import MAX_TOKENS, ModelSettings
 from mtmc.errors import ModelError, MtmcError, NoReply
 from mtmc.redaction import Secrets, redact
 
@@ -248,7 +248,9 @@ def _used_up(failures: Sequence[Failure], settings: ModelSettings, seconds: floa
 def _too_long(last: Failure, settings: ModelSettings) -> str:
     length = "more" if last.length is None else f"{last.length} tokens"
     limit = "unknown length" if last.limit is None else f"{last.limit} tokens"
-    hint = f"lower model.max_tokens ({settings.max_tokens}), or set model.name to one with a longer context"
+    hint = (
+        f"lower model.max_tokens ({settings.max_tokens or MAX_TOKENS}), or set model.name to one with a longer context"
+    )
     return redact(f"model {settings.name} has a context of {limit}, the request needs {length} ({last}): {hint}")
 
 

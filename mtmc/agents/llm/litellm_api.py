@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import logging
 import os
 import warnings
@@ -12,9 +13,18 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mtmc.agents.llm.errors import Failure
-from mtmc.chat import ChatReply, ChatRequest, Demand, Message, ModelSettings, Rate
-from mtmc.errors import ModelError
-from mtmc.redaction import REDACTED, redact, secrets_of
+from mtmc.chat import (
+    MAX_TOKENS,
+    REASONING_MAX_TOKENS,
+    ChatReply,
+    ChatRequest,
+    Demand,
+    Message,
+    ModelSettings,
+    Rate,
+)
+from mtmc.errors import ConfigError, ModelError
+from mtmc.redaction import REDACTED, redact
 
 TEXT_MOST = 1 << 20
 """Characters of a reply that are kept: a longer one is cut off there and counts as truncated."""
@@ -54,7 +64,8 @@ def load_litellm() -> Any:
     """litellm, quiet: no look-ups in the network, no retries, no log of its own. Raises: ModelError if it is missing.
 
     It is not to read a file `.env` either: what this process and its children find in the environment is the user's.
-    Callbacks are none unless the program around this one registers some; requests ask for no log by these, see `arguments`.
+    Callbacks are none unless the program around this one registers some; requests ask for no log by these, unless
+    `ModelSettings.callbacks` names some, see `arguments`.
     """
     os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
     os.environ["LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"] = "True"
@@ -139,7 +150,56 @@ def demand_of(litellm: Any, settings: ModelSettings, target: Target, request: Ch
     """What a request asks for at most, before it is sent."""
     size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
     rate = list_rate(litellm, settings, target, size)
-    return Demand(size, len(request.messages), settings.max_tokens, rate)
+    return Demand(size, len(request.messages), most_tokens(litellm, settings, target), rate)
+
+
+def most_tokens(litellm: Any, settings: ModelSettings, target: Target) -> int:
+    """Tokens that a reply may have at most, reasoning included: those that are set, or enough for the kind of model."""
+    if settings.max_tokens is not None:
+        return settings.max_tokens
+    try:
+        known = litellm.get_model_info(settings.name, target.provider)
+    except Exception:  # a bare Exception: a model that litellm does not know
+        known = {}
+    reasons = bool(settings.reasoning_effort) or bool(known.get("supports_reasoning"))
+    return min(REASONING_MAX_TOKENS if reasons else MAX_TOKENS, known.get("max_output_tokens") or REASONING_MAX_TOKENS)
+
+
+def callback_of(name: str) -> Any:
+    """What litellm calls by a name of its own, "langfuse", or an object of a module: "package.module:object".
+
+    Raises: ConfigError where there is no such object.
+    """
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        return name
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        hint = "use a name that litellm knows, or package.module:object"
+        raise ConfigError(f"model.callbacks cannot hold {name!r} ({error}): {hint}") from error
+
+
+def left_out(litellm: Any, settings: ModelSettings, target: Target) -> list[str]:
+    """Settings that litellm leaves out of this model's requests, because its provider does not take them."""
+    given = {"temperature": settings.temperature, "seed": 1, "reasoning_effort": settings.reasoning_effort or None}
+    given = {name: value for name, value in given.items() if value is not None}
+    try:
+        model, provider = litellm.get_llm_provider(settings.name, target.provider)[:2]
+        made = {
+            without: litellm.utils.get_optional_params(
+                model=model,
+                custom_llm_provider=provider,
+                drop_params=True,
+                max_tokens=4096,
+                **{name: value for name, value in given.items() if name != without},
+            )
+            for without in ("", *given)
+        }
+    except Exception as error:  # of every kind, from litellm's providers
+        _log.debug("what litellm leaves out for model %s is not known: %s", settings.name, redact(str(error)))
+        return []
+    return [name for name in given if made[name] == made[""]]
 
 
 def list_rate(litellm: Any, settings: ModelSettings, target: Target, tokens_in: int) -> Rate | None:
@@ -170,7 +230,7 @@ def _list_price(litellm: Any, settings: ModelSettings, target: Target, tokens_in
 def arguments(settings: ModelSettings, target: Target, request: ChatRequest, max_tokens: int) -> dict[str, Any]:
     """Arguments of `litellm.acompletion`. max_tokens: of the reply.
 
-    What the provider does not take, a seed for example, litellm leaves out.
+    What the provider does not take, a seed for example, litellm leaves out, see `left_out`.
     """
     api_base, headers = _without_user(settings.api_base)
     given: dict[str, Any] = {
@@ -184,9 +244,16 @@ def arguments(settings: ModelSettings, target: Target, request: ChatRequest, max
         "extra_headers": headers or None,
         "custom_llm_provider": target.provider,
         "api_key": target.key,
+        "reasoning_effort": settings.reasoning_effort or None,
+        "stream": settings.stream or None,
+        "stream_options": {"include_usage": True} if settings.stream else None,
     }
     given = {name: value for name, value in given.items() if value is not None}
-    return {**given, "drop_params": True, "num_retries": 0, "max_retries": 0, "no-log": True}
+    extra = dict(settings.extra)
+    if headers and "extra_headers" in extra:
+        extra["extra_headers"] = {**headers, **extra["extra_headers"]}
+    fixed: dict[str, Any] = {"drop_params": True, "num_retries": 0, "max_retries": 0}
+    return {**given, **extra, **fixed, **({} if settings.callbacks else {"no-log": True})}
 
 
 def read(
@@ -206,7 +273,7 @@ def read(
         tokens_out = tokens_out if tokens_out >= 1 else _tokens(litellm, settings.name, text)
         response.usage = litellm.Usage(tokens_in, tokens_out, tokens_in + tokens_out)
     reply = ChatReply(
-        text=secrets_of(settings.name, settings.api_base).redact_reply(text[:TEXT_MOST]),
+        text=settings.secrets.redact_reply(text[:TEXT_MOST]),
         tokens_in=tokens_in,
         tokens_out=tokens_out,
         usd=_price(litellm, response, settings, target),
@@ -279,7 +346,9 @@ def _price(litellm: Any, response: Any, settings: ModelSettings, target: Target)
     return float(usd) or None
 
 
-def with_lengths(litellm: Any, failure: Failure, settings: ModelSettings, request: ChatRequest) -> Failure:
+def with_lengths(
+    litellm: Any, failure: Failure, settings: ModelSettings, target: Target, request: ChatRequest
+) -> Failure:
     """A failure for length with what the provider did not say: the limit that litellm knows, the length as we count it."""
     limit, length = failure.limit, failure.length
     if limit is None:
@@ -288,7 +357,7 @@ def with_lengths(litellm: Any, failure: Failure, settings: ModelSettings, reques
         except Exception as error:  # a bare Exception: a model that litellm does not know
             _log.debug("no context length of model %s: %s", settings.name, redact(str(error)))
     if length is None:
-        length = _count(litellm, settings.name, request.messages) + settings.max_tokens
+        length = _count(litellm, settings.name, request.messages) + most_tokens(litellm, settings, target)
     return replace(failure, limit=limit, length=length)
 
 
