@@ -4,50 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mtmc import cli
-from mtmc.agents.coders.editing.unusable import Unusable
 from mtmc.chat import ChatRequest, Message, ModelSettings
 from mtmc.cli.console import one_line_summary, summary
 from mtmc.errors import ModelDown, ModelError, NoReply
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy
-from mtmc.protocols import Edit, EditRequest, Observation
+from mtmc.protocols import Observation
 from mtmc.search import Budget, SearchResult, breaker, load, resume, search
 from mtmc.search.breaker import Breaker
 from mtmc.search.canonical import canonical_json
 from mtmc.search.run import recorded_budget
 from mtmc.search.stagnation import Stagnation
 from mtmc.store import Store, TrialEnd
+from tests.agents.asking import AskingFake
 from tests.agents.fault_server import Fault, FaultServer, Reply, error_reply, server_error
-
-
-@dataclass(frozen=True)
-class AskingFake(FakeCoder):
-    """A fake coder whose edit is a model's: the reply "edit" makes the fake's own edit, any other is unusable."""
-
-    usd: float = 0.0
-    refuses: float = 0.0
-    calls: int = 1
-    deterministic: bool = False
-
-    @property
-    def asks_model(self) -> bool:
-        return True
-
-    def edit(self, request: EditRequest) -> Edit:
-        assert request.context is not None
-        for number in range(self.calls):
-            messages = (Message("user", f"{request.source} {request.action.key} {request.failed_source} {number}"),)
-            reply = request.context.complete(ChatRequest(messages, "edit", request.seed))
-        if reply.text != "edit":
-            request.context.judge(reply, "unusable: no code")
-            raise Unusable("no code", f"the reply has no code: {reply.text}")
-        return super().edit(request)
 
 
 class AskingPolicy(FakePolicy):

@@ -20,8 +20,8 @@ from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy
 from mtmc.redaction import REDACTED, redact, secrets_of
 from mtmc.search import Budget, SearchResult, resume, search
 from mtmc.store import Store
+from tests.agents.asking import AskingFake
 from tests.agents.fault_server import FaultServer, completion, error_reply
-from tests.test_dead_models import AskingFake
 
 KEYS = ("q7Zt", "k3y-9", "hunter2", "pass.w0rd", "a b!c", "sk-proj-0123456789abcdefghij", "Zx9" * 40)
 """Four characters and more."""
