@@ -20,17 +20,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from mtmc.agents.llm.errors import LOST, NO_REPLY_IN_TIME, UNREADABLE, Failure, classify, to_error
-from mtmc.agents.llm.litellm_api import (
-    Target,
-    arguments,
-    callback_of,
-    demand_of,
-    find_target,
-    left_out,
-    load_litellm,
-    read,
-    with_lengths,
-)
+from mtmc.agents.llm.litellm_api import arguments, callback_of, find_target, left_out, load_litellm, read, with_lengths
+from mtmc.agents.llm.prices import Target, demand_of
 from mtmc.agents.llm.streaming import Pieces, complete
 from mtmc.chat import ChatReply, ChatRequest, Message, Meter, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, NoReply

@@ -8,21 +8,13 @@ import logging
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mtmc.agents.llm.errors import Failure
-from mtmc.chat import (
-    MAX_TOKENS,
-    REASONING_MAX_TOKENS,
-    ChatReply,
-    ChatRequest,
-    Demand,
-    Message,
-    ModelSettings,
-    Rate,
-)
+from mtmc.agents.llm.prices import Target, count_tokens, most_tokens, price, tokens_of
+from mtmc.chat import ChatReply, ChatRequest, ModelSettings
 from mtmc.errors import ConfigError, ModelError
 from mtmc.redaction import REDACTED, redact
 
@@ -30,8 +22,6 @@ TEXT_MOST = 1 << 20
 """Characters of a reply that are kept: a longer one is cut off there and counts as truncated."""
 PLACEHOLDER_KEY = "none"
 """Key for a server at `api_base` where no key is set: most local servers want none, but litellm wants one to send."""
-COUNTED = 1 << 16
-"""Characters of a text whose tokens are counted where the provider reports none; the rest is taken to be like them."""
 
 _KEY_NAMES = {
     "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
@@ -43,21 +33,6 @@ _KEY_NAMES = {
 _QUIET = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy", "httpx", "httpcore", "openai")
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where requests go. model, provider: as litellm wants them, provider None where the model's name says it.
-
-    key: to be sent instead of the provider's variable; None leaves it to litellm. keys: variables that the provider wants.
-    keyless: whether they are not set.
-    """
-
-    model: str
-    provider: str | None
-    key: str | None
-    keys: tuple[str, ...]
-    keyless: bool
 
 
 def load_litellm() -> Any:
@@ -146,25 +121,6 @@ def _key_names(provider: str, missing: tuple[str, ...]) -> tuple[str, ...]:
     return next(((key,) for key in either if os.environ.get(key)), either[:1])
 
 
-def demand_of(litellm: Any, settings: ModelSettings, target: Target, request: ChatRequest) -> Demand:
-    """What a request asks for at most, before it is sent."""
-    size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
-    rate = list_rate(litellm, settings, target, size)
-    return Demand(size, len(request.messages), most_tokens(litellm, settings, target), rate)
-
-
-def most_tokens(litellm: Any, settings: ModelSettings, target: Target) -> int:
-    """Tokens that a reply may have at most, reasoning included: those that are set, or enough for the kind of model."""
-    if settings.max_tokens is not None:
-        return settings.max_tokens
-    try:
-        known = litellm.get_model_info(settings.name, target.provider)
-    except Exception:  # a bare Exception: a model that litellm does not know
-        known = {}
-    reasons = bool(settings.reasoning_effort) or bool(known.get("supports_reasoning"))
-    return min(REASONING_MAX_TOKENS if reasons else MAX_TOKENS, known.get("max_output_tokens") or REASONING_MAX_TOKENS)
-
-
 def callback_of(name: str) -> Any:
     """What litellm calls by a name of its own, "langfuse", or an object of a module: "package.module:object".
 
@@ -200,31 +156,6 @@ def left_out(litellm: Any, settings: ModelSettings, target: Target) -> list[str]
         _log.debug("what litellm leaves out for model %s is not known: %s", settings.name, redact(str(error)))
         return []
     return [name for name in given if made[name] == made[""]]
-
-
-def list_rate(litellm: Any, settings: ModelSettings, target: Target, tokens_in: int) -> Rate | None:
-    """USD a token at list price, for requests of at most so many tokens: some prices rise with the length of a prompt.
-
-    None where there is no price; litellm's price of nothing is none: it stands for many that nobody has entered.
-    """
-    if settings.usd_per_million_in is not None and settings.usd_per_million_out is not None:
-        return Rate(settings.usd_per_million_in / 1e6, settings.usd_per_million_out / 1e6)
-    try:
-        lengths = [_list_price(litellm, settings, target, tokens) for tokens in (1, max(1, tokens_in))]
-        thought = litellm.get_model_info(settings.name, target.provider).get("output_cost_per_reasoning_token") or 0.0
-    except Exception as error:  # litellm raises a bare Exception for a model that it has no price of
-        _log.debug("no price of model %s: %s", settings.name, redact(str(error)))
-        return None
-    usd_in, usd_out = max(each[0] for each in lengths), max(each[1] for each in lengths)
-    return Rate(usd_in, max(usd_out, thought)) if usd_in or usd_out else None
-
-
-def _list_price(litellm: Any, settings: ModelSettings, target: Target, tokens_in: int) -> tuple[float, float]:
-    """USD of a token of a prompt that has so many, and of one of its reply."""
-    parts = litellm.cost_per_token(
-        model=settings.name, custom_llm_provider=target.provider, prompt_tokens=tokens_in, completion_tokens=1
-    )
-    return parts[0] / tokens_in, parts[1]
 
 
 def arguments(settings: ModelSettings, target: Target, request: ChatRequest, max_tokens: int) -> dict[str, Any]:
@@ -269,14 +200,14 @@ def read(
     tokens_in, tokens_out = _reported(usage, "prompt_tokens"), _reported(usage, "completion_tokens")
     reported = tokens_in >= 1 and tokens_out >= (1 if text else 0)
     if not reported:
-        tokens_in = tokens_in if tokens_in >= 1 else _count(litellm, settings.name, request.messages)
-        tokens_out = tokens_out if tokens_out >= 1 else _tokens(litellm, settings.name, text)
+        tokens_in = tokens_in if tokens_in >= 1 else count_tokens(litellm, settings.name, request.messages)
+        tokens_out = tokens_out if tokens_out >= 1 else tokens_of(litellm, settings.name, text)
         response.usage = litellm.Usage(tokens_in, tokens_out, tokens_in + tokens_out)
     reply = ChatReply(
         text=settings.secrets.redact_reply(text[:TEXT_MOST]),
         tokens_in=tokens_in,
         tokens_out=tokens_out,
-        usd=_price(litellm, response, settings, target),
+        usd=price(litellm, response, settings, target),
         truncated=choice.finish_reason == "length" or len(text) > TEXT_MOST,
     )
     return reply, reported
@@ -316,36 +247,6 @@ def _native_calls(calls: Sequence[Any]) -> str:
     return f"(tool calls of the provider's own form, which are not read: {told})"
 
 
-def _price(litellm: Any, response: Any, settings: ModelSettings, target: Target) -> float | None:
-    """USD of a response: by the prices that are set, else by litellm's; None where it knows none, or the model as free.
-
-    A server at `api_base` may call its model what it likes: the price is that of the name that was asked for.
-    """
-    if settings.usd_per_million_in is not None and settings.usd_per_million_out is not None:
-        usage = response.usage
-        return (
-            usage.prompt_tokens * settings.usd_per_million_in + usage.completion_tokens * settings.usd_per_million_out
-        ) / 1e6
-    azure = settings.name.startswith("azure/")  # its deployments have names of their own, the model's is in the reply
-    try:
-        if settings.api_base and not azure:
-            usage = response.usage
-            parts = litellm.cost_per_token(
-                model=settings.name,
-                custom_llm_provider=target.provider,
-                prompt_tokens=usage.prompt_tokens,
-                completion_tokens=usage.completion_tokens,
-                usage_object=usage,
-            )
-            usd = sum(parts)
-        else:
-            usd = litellm.completion_cost(response, model=settings.name, custom_llm_provider=target.provider)
-    except Exception as error:  # litellm raises a bare Exception for a model that it has no price of
-        _log.debug("no price of model %s: %s", settings.name, redact(str(error)))
-        return None
-    return float(usd) or None
-
-
 def with_lengths(
     litellm: Any, failure: Failure, settings: ModelSettings, target: Target, request: ChatRequest
 ) -> Failure:
@@ -357,16 +258,5 @@ def with_lengths(
         except Exception as error:  # a bare Exception: a model that litellm does not know
             _log.debug("no context length of model %s: %s", settings.name, redact(str(error)))
     if length is None:
-        length = _count(litellm, settings.name, request.messages) + most_tokens(litellm, settings, target)
+        length = count_tokens(litellm, settings.name, request.messages) + most_tokens(litellm, settings, target)
     return replace(failure, limit=limit, length=length)
-
-
-def _count(litellm: Any, name: str, messages: Sequence[Message]) -> int:
-    return sum(_tokens(litellm, name, message.content) for message in messages)
-
-
-def _tokens(litellm: Any, name: str, text: str) -> int:
-    if not text:
-        return 0
-    counted = text[:COUNTED]
-    return round(litellm.token_counter(model=name, text=counted) * len(text) / len(counted))
