@@ -218,18 +218,16 @@ def _drive(
             on_progress(progress)
 
     run.on_progress = keep_best
-    drive(run)
-    notes = run.parts.strategy.annotations(run.state)
-    result = result_of(run.store, run.tree, notes, run.finished, temporary)
     try:
         drive(run)
     except ModelDown as down:
         if not run.store.has_root():
             raise
-        rebuild(run)  # what is not recorded is not told: the batch in flight is for a resumed run
+        rebuild(run)  # what is not recorded is not told: the trials in flight are for a resumed run
         run.finished, run.cut_short = str(down), True
         finish(run)
-    result = result_of(run.store, run.parts.strategy, run.tree, run.state, run.finished, temporary)
+    notes = run.parts.strategy.annotations(run.state)
+    result = result_of(run.store, run.tree, notes, run.finished, temporary)
     if dumps:
         write_outputs(result, directory)
     return result

@@ -21,9 +21,8 @@ from mtmc.search.budget import Budget, Spent
 from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.models import Models
 from mtmc.search.replay import replay, tell_node, tell_trial
-from mtmc.store import Attempt, Batch, Legal, Store, TrialRow
 from mtmc.search.stagnation import Stagnation, stagnation_of
-from mtmc.store import ROOT_TRIAL, Attempt, Batch, Store, TrialRow
+from mtmc.store import Attempt, Batch, Legal, Store, TrialRow
 from mtmc.task import Task
 from mtmc.tree import KernelNode, Tree, source_hash
 
@@ -120,12 +119,9 @@ class Run:
     state: the strategy's. failures: versions of ended batches that failed for lack of resources. next_batch: id of the next
     batch. ended: how many batches have ended; barren: how many had when the strategy last had no trial to give.
     in_flight: batches that have not ended, by id; trial_runs: their trials, by id. pending: batches that a killed process
-    has left in flight, to be started again. before: seconds spent before this process. finished: why the search has ended.
+    has left in flight, to be started again. before: seconds spent before this process. finished: why the search has ended;
+    cut_short: whether for want of a model that answers with something usable. stagnation: of its questions.
     action_statistics: of the tree's actions.
-    state: the strategy's. failures: versions of ended batches that failed for lack of resources. batch_id: of the batch
-    in flight, or of the next one. pending: a batch that a killed process has left in flight. before: seconds spent
-    before this process. finished: why the search has ended; cut_short: whether for want of a model that answers with
-    something usable. stagnation: of its questions. action_statistics: of the tree's actions.
     """
 
     store: Store
@@ -242,18 +238,11 @@ def rebuild(run: Run) -> None:
     replayed = replay(run.store, run.parts.strategy, run.tree, run.settings.seed, deterministic)
     run.state, run.next_batch, run.ended = replayed.state, replayed.next_batch, replayed.ended
     run.pending, run.barren = replayed.pending, replayed.barren
+    run.in_flight, run.trial_runs = {}, {}
+    ends = {row.trial.id: row.end for batch in run.store.batches() for row in batch.trials}
+    run.stagnation = stagnation_of([(at, ends[at]) for at in replayed.told], run.store.coder_questions())
     run.evaluations = run.store.evaluations() - sum(run.store.evaluations_of(batch.id) for batch in run.pending)
     places = {trial_id: place for place, trial_id in enumerate(replayed.told)}
     attempts = [each for each in run.store.evaluated_attempts() if each[0] in places]
     for _, source, plan, outcome in sorted(attempts, key=lambda each: places[each[0]]):
         run.note_failure(source_hash(source), plan, outcome)
-    run.state, run.batch_id, run.pending = replayed.state, replayed.next_batch, replayed.pending
-    run.stagnation = stagnation_of(run.store.batches(), run.store.coder_questions())
-    run.evaluations = run.store.evaluations()
-    last_trial = None
-    if run.pending is not None:
-        run.evaluations -= run.store.evaluations_of(run.pending.id)
-        last_trial = run.pending.trials[0].trial.id
-    for trial_id, source, plan, outcome in run.store.evaluated_attempts():
-        if trial_id != ROOT_TRIAL and (last_trial is None or trial_id < last_trial):
-            run.note_failure(source_hash(source), plan, outcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from mtmc.store import Batch, TrialEnd
+from mtmc.store import TrialEnd
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Stagnation:
         return f"{self.questions} questions in a row led to no evaluation; the last: {self.reason}"
 
 
-def stagnation_of(batches: Iterable[Batch], questions: Mapping[int, int]) -> Stagnation:
-    """Where the record of a run stands. questions: by trial id, see `Store.coder_questions`."""
+def stagnation_of(ends: Iterable[tuple[int, TrialEnd | None]], questions: Mapping[int, int]) -> Stagnation:
+    """Where the record of a run stands. ends: of trials by id, in the order in which they ended. questions: by trial id, see
+    `Store.coder_questions`."""
     found = Stagnation()
-    for batch in batches:
-        for row in batch.trials:
-            if row.end is not None:
-                found = found.after(row.end, questions.get(row.trial.id, 0))
+    for trial_id, end in ends:
+        if end is not None:
+            found = found.after(end, questions.get(trial_id, 0))
     return found

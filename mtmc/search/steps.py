@@ -51,27 +51,6 @@ def select(run: Run) -> list[Batch]:
     for batch in resumed:
         _take(run, batch, resumed=True)
     return [*resumed, *_asked(run)]
-    resumed = run.pending is not None
-    if run.pending is not None:
-        batch, run.pending = run.pending, None
-    else:
-        run.finished = run.tree.root.outcome.undecided or exhausted(run.settings.budget, run.spent)
-        if run.finished is None:
-            run.finished = run.stagnation.reached(run.settings.budget.stagnation)
-            run.cut_short = run.finished is not None
-        if run.finished is not None:
-            return []
-        asked = batch_size(run.settings.budget, run.spent, run.settings.batch)
-        trials, run.state = run.parts.strategy.ask(run.state, asked)
-        if not trials:
-            run.finished, run.cut_short = nothing_left(run)
-            return []
-        given = allowances(run.settings.budget, run.spent, len(trials), run.settings.repairs)
-        rows = tuple(TrialRow(trial, allowance) for trial, allowance in zip(trials, given, strict=True))
-        batch = Batch(run.batch_id, asked, rows)
-        run.store.begin_batch(batch)
-    run.trial_runs = {row.trial.id: _trial_run(run, row, resumed) for row in batch.trials}
-    return sorted(run.trial_runs)
 
 
 def _asked(run: Run) -> list[Batch]:
@@ -80,8 +59,10 @@ def _asked(run: Run) -> list[Batch]:
     if run.in_flight and (not settings.asynchronous or run.barren == run.ended):
         return []
     reason = run.tree.root.outcome.undecided or exhausted(settings.budget, run.spent)
-    if reason is not None:
-        run.finished = None if run.in_flight else reason
+    stagnant = None if reason is not None else run.stagnation.reached(settings.budget.stagnation)
+    if reason is not None or stagnant is not None:
+        run.finished = None if run.in_flight else reason or stagnant
+        run.cut_short = run.finished is not None and stagnant is not None
         return []
     free = batch_size(settings.budget, run.promised, settings.batch - len(run.trial_runs))
     batches: list[Batch] = []
@@ -92,7 +73,7 @@ def _asked(run: Run) -> list[Batch]:
         batches.append(batch)
         free -= batch.asked
     if not run.in_flight and not batches:
-        run.finished = NOTHING_LEFT
+        run.finished, run.cut_short = nothing_left(run)
     return batches
 
 
@@ -146,12 +127,11 @@ def backup(run: Run, batch_id: int) -> None:
             run.tell_node(node, legal)
         ends[trial_id] = _end(trial_run, node, charge)
         run.tell_trial(trial_id, ends[trial_id].child_id)
-    run.store.end_batch(batch_id, ends, new, run.seconds, run.ended)
     if run.parts.coder.asks_model:
         questions = run.store.coder_questions()
         for trial_id, end in ends.items():
             run.stagnation = run.stagnation.after(end, questions.get(trial_id, 0))
-    run.store.end_batch(run.batch_id, ends, new, run.seconds)
+    run.store.end_batch(batch_id, ends, new, run.seconds, run.ended)
     run.evaluations += sum(charges)
     run.ended += 1
     if run.tree.best.id != best:
@@ -163,11 +143,16 @@ def finish(run: Run) -> None:
     """Record that the search has ended, and why, with the search statistics: whoever looks at it needs no strategy."""
     assert run.finished is not None
     run.store.keep_annotations(run.parts.strategy.annotations(run.state))
-    run.store.log("finish", run.seconds, reason=run.finished, evaluations=run.evaluations, best=run.tree.best.id)
     facts = {"reason": run.finished, "evaluations": run.evaluations, "best": run.tree.best.id}
     run.store.log("finish", run.seconds, **facts, **({"cut_short": True} if run.cut_short else {}))
     _log.info("the search has ended: %s", run.finished)
     report(run)
+
+
+def report(run: Run) -> None:
+    """Tell the caller where the run stands."""
+    if run.on_progress is not None:
+        run.on_progress(run.progress)
 
 
 def nothing_left(run: Run) -> tuple[str, bool]:
@@ -176,12 +161,6 @@ def nothing_left(run: Run) -> tuple[str, bool]:
     if asked and run.stagnation.questions == asked:
         return f"{NOTHING_LEFT}: no question of {asked} led to an evaluation; the last: {run.stagnation.reason}", True
     return NOTHING_LEFT, False
-
-
-def report(run: Run) -> None:
-    """Tell the caller where the run stands."""
-    if run.on_progress is not None:
-        run.on_progress(run.progress)
 
 
 def _trial_run(run: Run, batch: Batch, row: TrialRow, resumed: bool) -> TrialRun:
