@@ -249,7 +249,7 @@ def test_what_cannot_be_loaded_is_said(tmp_path: Path, monkeypatch: pytest.Monke
         mtmc.load(run, Block(4))
     with pytest.raises(RunError, match=r"not of this ReLU \(.*no tensor at 'fc.weight'"):
         mtmc.load(run, nn.ReLU())
-    monkeypatch.setattr("mtmc.store.run_store.SCHEMA_VERSION", SCHEMA_VERSION + 1)
+    monkeypatch.setattr("mtmc.store.run_store.RESUMABLE", SCHEMA_VERSION + 1)
     with pytest.raises(RunError, match="older version of mtmc"):
         mtmc.load(run)
     monkeypatch.undo()
