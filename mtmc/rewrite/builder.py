@@ -183,11 +183,11 @@ class Builder:
         self.nodes[node.name] = node
         return node.name
 
-    def place(self, axis: int, shape: Shape, hint: str = "place") -> str:
+    def place(self, axis: int, shape: Shape, hint: str = "place", dtype: str = "int32") -> str:
         """Add the position along a dimension of a shape, counted from the last (1), as a tensor of size 1 in all others."""
         ones = (1,) * len(self.graph.variants)
         own = tuple(size if at == len(shape) - axis else ones for at, size in enumerate(shape))
-        node = Node(self._name(hint, None), "map", "tl.cast({0}, tl.int64)", (Index(axis),), own, "int", flops=0)
+        node = Node(self._name(hint, None), "map", f"tl.cast({{0}}, tl.{dtype})", (Index(axis),), own, "int", flops=0)
         self.nodes[node.name] = node
         return node.name
 

@@ -43,9 +43,6 @@ PIXELS = {
     "adaptive_backward": special(
         "torch.ops.aten._adaptive_avg_pool2d_backward(F.adaptive_avg_pool2d(x, (4, 3)), x)", IMAGE
     ),
-    "adaptive_backward_of_more": special(
-        "torch.ops.aten._adaptive_avg_pool2d_backward(F.adaptive_avg_pool2d(x, (14, 3)), x)", IMAGE
-    ),
     "largest_backward": special(_largest("[3, 2], [2, 1], [1, 0], [1, 1], False"), IMAGE),
     "largest_backward_dilated": special(_largest("[2, 2], [1, 2], [1, 1], [2, 1], True"), IMAGE),
     "largest_places": special(f"torch.ops.aten.max_pool2d_with_indices(x, {PLAIN})", IMAGE),

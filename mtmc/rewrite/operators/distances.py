@@ -33,7 +33,7 @@ def _pdist(builder: Builder, op: Op) -> None:
     x = tensor(op)
     floats(builder, op, x)
     shape, pairs = builder.shape(x), result_of(builder, op)
-    number = builder.place(1, pairs, "pair")
+    number = builder.place(1, pairs, "pair", "int64")
     count = builder.map("{0} * 0 + {1}", number, size_operand(shape[0]), compute="int", hint="count")
     first = _first_of_pair(builder, number, count)
     second = builder.map(f"{{0}} - {_BEGIN} + {{1}} + 1", number, first, count, compute="int", hint="second")

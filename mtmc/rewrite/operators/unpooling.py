@@ -116,6 +116,8 @@ def _adaptive_backward(builder: Builder, op: Op) -> None:
     """Window o of O is of the pixels from o I // O up to (o + 1) I / O, rounded up, of I."""
     grad, shape = tensor(op), result_of(builder, op)
     outputs = builder.shape(grad)
+    if any(o > i for axis in (2, 1) for o, i in zip(outputs[-axis], shape[-axis], strict=True)):
+        raise NotCovered(f"{op.target} of more windows than pixels")  # wrong as triton 3.6 compiled it for an H100
     most = [max(-(-o // i) for o, i in zip(outputs[-axis], shape[-axis], strict=True)) + 1 for axis in (2, 1)]
     if most[0] * most[1] > MOST:
         raise NotCovered(f"{op.target} with more than {MOST} windows over a pixel")
@@ -124,7 +126,8 @@ def _adaptive_backward(builder: Builder, op: Op) -> None:
         """One of the windows over a pixel, -1 where there are fewer, and how many pixels it has."""
         place = builder.place(axis, shape, "pixel")
         sizes = size_operand(outputs[-axis]), size_operand(shape[-axis])
-        window = builder.map(f"{{0}} * {{1}} // {{2}} + {number}", place, *sizes, compute="int", hint="window", flops=3)
+        text = f"{{0}} * {{1}} // {{2}} + {number}" if number else "{0} * {1} // {2}"
+        window = builder.map(text, place, *sizes, compute="int", hint="window", flops=3)
         inside = "{1} * {3} < ({0} + 1) * {2}"
         text = f"tl.where({inside}, {{1}}, -1)"
         found = builder.map(text, place, window, *sizes, compute="int", hint="own", flops=4)
