@@ -174,6 +174,9 @@ class _ForwardPrinter:
         self.taken = set(names) | {"self"}
         self.channels_last: set[str] = set()
         """Values that may lie channels last, where the reference's do not."""
+        self.in_order: set[str] = set()
+        """Values that kernels wrote in the order of their dimensions where the reference's have another one in memory, and
+        what torch makes of them."""
         self.copies = False
         """Whether a convolution's operand is copied channels last."""
 
@@ -210,6 +213,8 @@ class _ForwardPrinter:
         expressions = self._channels_last(op) if is_channels_last(stage) else self.expressions
         if self.channels_last & set(op.refs()):
             self.channels_last |= set(op.outputs)
+        if self.in_order & set(op.refs()):
+            self.in_order |= set(op.outputs)
         changed = self._left.in_place.get(op.name, ())
         try:
             text = call_text(op, expressions, self.scope(tuple(op.refs())), self.graph, changed)
@@ -246,8 +251,10 @@ class _ForwardPrinter:
         taken = []
         for value in printed.tensors:
             fits = value not in self.channels_last or value in printed.last
+            fits = fits and not (value in self.in_order and self.graph.values[value].contiguous)
             taken.append(self.expressions[value] + ("" if fits else ".contiguous()"))
         self.channels_last |= set(printed.last) & set(printed.results)
+        self.in_order |= {value for value in printed.results if not self.graph.values[value].contiguous}
         return taken
 
     def launch(self, stage: Stage, printed: Printed) -> None:

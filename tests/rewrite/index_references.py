@@ -11,6 +11,7 @@ ROWS = "self.w = nn.Parameter(torch.randn(4, 8))"
 
 INDEXING = {
     "permute": reference("torch.relu(x).permute(2, 0, 1) + 1.0", CUBE),
+    "permuted_then_selected": reference("torch.sin(torch.relu(x.permute(2, 0, 1)).select(2, -1).select(1, -1))", CUBE),
     "transpose": reference("torch.relu(x).transpose(0, 1) * y", "torch.randn(n, m), torch.randn(m, n)"),
     "movedim": reference("torch.movedim(torch.relu(x), 0, 2) + 1.0", CUBE),
     "slice": reference("torch.relu(x)[:, 1:-1] * 2.0"),

@@ -38,6 +38,10 @@ SCATTERS = {
     ),
     "index_add_scaled": special("x.index_add(1, z, y, alpha=0.5)", SMALL, SMALL, "places(m, below=m)"),
     "index_copy": special("x.index_copy(1, z, y)", "floats(3, n, k)", "floats(3, 2, k)", "torch.randperm(n)[:2]"),
+    "filled_then_selected": special(
+        "torch.sin(x.permute(2, 0, 1).index_fill(0, y, 1.0).select(2, -1).select(1, -1))",
+        *["torch.randn(n, k, m)", "places(2, below=m)"],
+    ),
     "index_fill": special("x.index_fill(1, y, 1.5)", ROWS, "places(3, below=m)"),
     "index_put": special(
         "torch.index_put(x, (y, z), w)", ROWS, "torch.randperm(n)", "places(n, below=m) - m", "floats(n)"
