@@ -77,10 +77,12 @@ class ModelSpent:
 
 @dataclass(frozen=True)
 class Need:
-    """The least that a question needs which was refused: tokens of its prompt and of a short reply, and their price."""
+    """The least that a question needs which was refused: tokens of its prompt and of a short reply, and their price; or
+    seconds of a wait before it is asked again."""
 
     tokens: int
     usd: float
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,11 @@ def exhausted(budget: Budget, spent: Spent) -> str | None:
         return f"{budget.evaluations} evaluations are spent"
     if budget.wall_seconds is not None and spent.seconds >= budget.wall_seconds:
         return f"{budget.wall_seconds:g} seconds are spent"
+    waits = max((need.seconds for need in spent.needs), default=0.0)
+    if budget.wall_seconds is not None and waits > 0 and spent.seconds + waits > budget.wall_seconds:
+        return (
+            f"the model is to be asked again in {waits:g} seconds, beyond budget.wall_seconds={budget.wall_seconds:g}"
+        )
     return models_exhausted(budget, spent.models, spent.needs)
 
 
@@ -116,8 +123,8 @@ def models_exhausted(budget: Budget, spent: ModelSpent, needs: Sequence[Need] = 
         if limit is not None and used >= limit:
             return f"{used:g} of budget.{name}={limit:g} are spent"
     for need in needs:
-        for name in ("usd", "tokens"):
-            limit, used, needed = getattr(budget, name), getattr(spent, name), getattr(need, name)
+        for name, part in (("usd", "usd"), ("tokens", "tokens"), ("model_seconds", "seconds")):
+            limit, used, needed = getattr(budget, name), getattr(spent, name), getattr(need, part)
             if limit is not None and used + needed > limit:
                 return f"{used:g} of budget.{name}={limit:g} are spent, and the next question may need {needed:g}"
     return None

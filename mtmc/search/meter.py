@@ -71,9 +71,13 @@ class QuestionMeter(Meter):
         self._request, self._last = None, (number, booked)
 
     def pause(self, seconds: float) -> None:
-        """See `Meter.pause`: the wait is booked with the request before it."""
+        """See `Meter.pause`: the wait is booked with the request before it. A refusal is recorded, it ends the search."""
         assert self._last is not None
-        self._ledger.pause(seconds)
+        try:
+            self._ledger.pause(seconds)
+        except BudgetSpent:
+            self._refuse(Booking(self._key, "refused", 0, seconds=seconds))
+            raise
         number, booked = self._last
         self._store.rebook(number, replace(booked, seconds=booked.seconds + seconds))
 

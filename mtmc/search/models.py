@@ -55,7 +55,7 @@ class Models:
         self._ledger = Ledger(budget, spent_on(store.model_calls(texts=False), bookings), wall_left=wall_left)
         for each in bookings:
             self._ledger.learn(each)
-        self._needs = [Need(each.tokens, each.usd) for each in bookings if each.state == "refused"]
+        self._needs = [Need(each.tokens, each.usd, each.seconds) for each in bookings if each.state == "refused"]
         self._record = Store.read(Path(settings.replay)) if settings.replay else None
         self._given = ask
         self._client: Client | None = None
@@ -172,7 +172,7 @@ class Models:
     def _refuse(self, refused: Booking) -> None:
         """Record that a question was refused, and what it needed at the least."""
         self._store.book(refused)
-        self._needs.append(Need(refused.tokens, refused.usd))
+        self._needs.append(Need(refused.tokens, refused.usd, refused.seconds))
 
     def _asker(self) -> Ask:
         if self._given is not None:

@@ -15,11 +15,12 @@ import pytest
 from mtmc.agents.llm import Client
 from mtmc.chat import ChatRequest, Message, ModelSettings
 from mtmc.errors import BudgetSpent, CoderError
-from mtmc.fakes import FAKE_TASK, FakeEvaluator
+from mtmc.fakes import FAKE_TASK, FakeEvaluator, FakePolicy
 from mtmc.outcome import Cost
 from mtmc.search import Budget, resume, search
 from mtmc.search.models import Models
 from mtmc.store import Attempt, Store
+from tests.agents.asking import AskingFake
 from tests.agents.fault_server import FaultServer, Reply, completion, hang, rate_limited, reset, server_error
 
 TASK = Path(__file__).parent / "attention" / "task.py"
@@ -130,6 +131,21 @@ def test_the_wall_clock_ends_a_search_whose_model_hangs(tmp_path: Path) -> None:
             out=tmp_path / "run",
         )
     assert result.finished == "3 seconds are spent"
+
+
+@pytest.mark.parametrize("limit", ["model_seconds", "wall_seconds"])
+def test_a_search_ends_where_its_model_asks_for_a_wait_beyond_the_limit(limit: str, tmp_path: Path) -> None:
+    with FaultServer(reply=lambda body: rate_limited(30)) as server:
+        parts = {"coder": AskingFake(width=40), "policy": FakePolicy(), "evaluator": FakeEvaluator()}
+        settings = ModelSettings("openai/scripted", server.url)
+        budget = Budget(64, **{limit: 20.0})  # type: ignore[arg-type]
+        result = search(FAKE_TASK, **parts, model=settings, budget=budget, out=tmp_path / "run", dumps=False)
+        assert len(server.requests) == 1
+        again = resume(tmp_path / "run", **parts, dumps=False)
+        assert len(server.requests) == 1
+    assert result.finished is not None and again.finished is not None
+    for finished in (result.finished, again.finished):
+        assert "30" in finished and f"budget.{limit}=20" in finished
 
 
 PROGRAM = """
