@@ -46,10 +46,10 @@ class Descriptors(ScheduleChange):
         body = version.body(stage)
         assert body is not None
         if dict(stage.schedule).get("operands") == "descriptors":
-            return [({"operands": "pointers"}, f"read the operands of the {stage.name} kernel through pointers again")]
+            return [({"operands": "pointers"}, f"read the operands of the {stage.title} kernel through pointers again")]
         transposed_copy = dict(stage.schedule).get("right") == "transposed"
         if not describable(version.graph, analyse(version.graph, body), transposed_copy):
             return []
         return [
-            ({"operands": "descriptors"}, f"read the operands of the {stage.name} kernel through tensor descriptors")
+            ({"operands": "descriptors"}, f"read the operands of the {stage.title} kernel through tensor descriptors")
         ]

@@ -52,7 +52,7 @@ class Lower(Optimization):
         for stage, others in version.isomorphic(calls):
             if version.as_kernel(stage.ops, {}) is None:
                 continue
-            sentence = f"lower {stage.name} to a Triton kernel{also(others)}"
+            sentence = f"lower {stage.title} to a Triton kernel{also(others)}"
             action = make_action(self.kind, version.region(stage), sentence)
             yield Move(action, partial(_lowered, version, (stage, *others)))
 

@@ -60,14 +60,14 @@ class Persist(ScheduleChange):
         for each in (1, 2):
             programs = each * version.hardware.sms
             if tiles > programs:
-                words = f"make the {stage.name} kernel persistent: {programs} programs, one tile after the other"
+                words = f"make the {stage.title} kernel persistent: {programs} programs, one tile after the other"
                 offers.append(({"persistent": programs, "stream_k": 0}, words))
             if tiles % programs * slices >= FEWEST_SLICES * programs:
-                words = f"share the {stage.name} kernel's last tiles among {programs} programs by slices (stream-K)"
+                words = f"share the {stage.title} kernel's last tiles among {programs} programs by slices (stream-K)"
                 offers.append(({"persistent": 0, "stream_k": programs}, words))
         if any(dict(stage.schedule).get(name) for name in ("persistent", "stream_k")):
             offers.append(
-                ({"persistent": 0, "stream_k": 0}, f"give each tile of the {stage.name} kernel a program again")
+                ({"persistent": 0, "stream_k": 0}, f"give each tile of the {stage.title} kernel a program again")
             )
         return offers
 

@@ -56,7 +56,7 @@ class Pipeline(ScheduleChange):
         if stage.template not in PRODUCTS:
             return []
         return [
-            ({"num_stages": count}, f"apply a pipeline of {count} stages to the {stage.name} kernel")
+            ({"num_stages": count}, f"apply a pipeline of {count} stages to the {stage.title} kernel")
             for count in STAGES
         ]
 

@@ -58,7 +58,7 @@ class Precision(ScheduleChange):
             "ieee": "in plain fp32",
         }
         return [
-            ({"precision": way}, f"compute the {stage.name} kernel's product {words[way]}")
+            ({"precision": way}, f"compute the {stage.title} kernel's product {words[way]}")
             for way in version.fp32_products(stage.template)
             if stage.setting("precision") != "tf32"  # the fastest there is
         ]

@@ -62,7 +62,7 @@ class Reorder(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
-        name = stage.name
+        name = stage.title
         if stage.template == "matmul":
             offers: list[tuple[Choice, str]] = [
                 ({"group_m": group}, f"reorder the {name} kernel's blocks in groups of {group}") for group in GROUPS
@@ -102,8 +102,8 @@ def _planes(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     if not any(node.operation == "weighted sum" for node in body.nodes):
         return []
     if stage.setting("loop") == "planes":
-        return [({"loop": "flat"}, f"let the programs of the {stage.name} kernel go on from plane to plane")]
-    return [({"loop": "planes"}, f"keep each program of the {stage.name} kernel in one plane")]
+        return [({"loop": "flat"}, f"let the programs of the {stage.title} kernel go on from plane to plane")]
+    return [({"loop": "planes"}, f"keep each program of the {stage.title} kernel in one plane")]
 
 
 def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
@@ -111,7 +111,7 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     assert body is not None
     layout = rows_of(version.graph, body, stage)
     if stage.setting("passes") == "registers":
-        loop = (looping(body, layout), f"loop over each row of the {stage.name} kernel in passes")
+        loop = (looping(body, layout), f"loop over each row of the {stage.title} kernel in passes")
         if not set(body.stores) & {name for name, place in layout.place.items() if place == "full"}:
             return [loop]
         gone = dict(stage.schedule).get("eviction_policy") == "evict_first"
@@ -120,9 +120,9 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
             if gone
             else "let the cache forget what the {} kernel has read"
         )
-        return [loop, ({"eviction_policy": "evict_normal" if gone else "evict_first"}, words.format(stage.name))]
+        return [loop, ({"eviction_policy": "evict_normal" if gone else "evict_first"}, words.format(stage.title))]
     elements = power_of_two_above(max(layout.cols, default=1)) * stage.number("block_rows")
     if stage.number("split") > 1 or elements > MAX_REGISTER_ELEMENTS:
         return []
     held: Choice = {"passes": "registers", "block_cols": 0, "num_warps": register_warps(elements)}
-    return [(held, f"hold each row of the {stage.name} kernel in registers")]
+    return [(held, f"hold each row of the {stage.title} kernel in registers")]

@@ -99,7 +99,7 @@ def blamed(graph: Graph, failures: Sequence[tuple[str | None, Outcome]]) -> tupl
             stage for stage in kernels if all(op in graph.by_name for op in stage.ops)
         ]  # the same simplifications
         text = f"{outcome.diagnosis.message} {outcome.diagnosis.excerpt}"
-        named = [stage for stage in kernels if f"{stage.name}_kernel" in text]
+        named = [stage for stage in kernels if any(f"{name}_kernel" in text for name in (stage.title, stage.name))]
         found += named or sorted(kernels, key=lambda stage: shared_bytes(graph, stage))[-1:]
     return tuple(dict.fromkeys(found))
 

@@ -65,13 +65,13 @@ class Split(ScheduleChange):
             body = version.body(stage)
             if body is not None and any(node.kind == "reduce" for node in body.nodes):
                 return [
-                    ({"split_n": count}, f"split the columns of the {stage.name} kernel among {count} programs")
+                    ({"split_n": count}, f"split the columns of the {stage.title} kernel among {count} programs")
                     for count in SPLITS_N
                 ]
             assert body is not None
             inner = max(analyse(version.graph, body).k)
             return [
-                ({"split_k": count}, f"split the inner dimension of the {stage.name} kernel among {count} programs")
+                ({"split_k": count}, f"split the inner dimension of the {stage.title} kernel among {count} programs")
                 for count in SPLITS_K
                 if count <= 8 or inner // count >= LEAST_INNER
             ]
@@ -84,7 +84,7 @@ class Split(ScheduleChange):
             return [
                 (
                     {**loop, "split": count, "passes": "loop"},
-                    f"split each row of the {stage.name} kernel among {count} programs",
+                    f"split each row of the {stage.title} kernel among {count} programs",
                 )
                 for count in SPLITS_ROW
                 if count != stage.number("split")

@@ -140,7 +140,7 @@ class Tile(ScheduleChange):
             return [
                 (
                     {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
-                    f"retile the {stage.name} kernel to {m}x{n} with {k} of the inner dimension at a time",
+                    f"retile the {stage.title} kernel to {m}x{n} with {k} of the inner dimension at a time",
                 )
                 for m, n, k, warps in MATMUL_TILES
             ]
@@ -148,7 +148,7 @@ class Tile(ScheduleChange):
             return [
                 (
                     {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
-                    f"retile the {stage.name} kernel to {m} channels of {n} positions, {k} summed at a time",
+                    f"retile the {stage.title} kernel to {m} channels of {n} positions, {k} summed at a time",
                 )
                 for m, n, k, warps in CONVOLUTION_TILES
             ]
@@ -156,7 +156,7 @@ class Tile(ScheduleChange):
             return [
                 (
                     {"block_m": m, "block_n": n, "block_k": k, "block_v": v, "num_warps": warps},
-                    f"retile the {stage.name} kernel to {m} queries, {n} keys and {v} columns of values at a time, {k} of "
+                    f"retile the {stage.title} kernel to {m} queries, {n} keys and {v} columns of values at a time, {k} of "
                     f"the heads' width at a time, {warps} warps",
                 )
                 for m, n, k, v, warps in WIDE_ATTENTION_TILES
@@ -165,7 +165,7 @@ class Tile(ScheduleChange):
             return [
                 (
                     {"block_m": m, "block_n": n, "num_warps": warps},
-                    f"retile the {stage.name} kernel to {m} queries, {n} keys at a time, {warps} warps",
+                    f"retile the {stage.title} kernel to {m} queries, {n} keys at a time, {warps} warps",
                 )
                 for m, n, warps in ATTENTION_TILES
             ]
@@ -187,7 +187,7 @@ class Tile(ScheduleChange):
 
 def _row_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     """Rows and columns that a program has at a time: of long rows one or two, of interleaved ones whole lines of memory."""
-    name, offers = stage.name, list[tuple[Choice, str]]()
+    name, offers = stage.title, list[tuple[Choice, str]]()
     loops = stage.template == "scan" or stage.setting("passes") == "loop"
     interleaved = _interleaved(version, stage)
     for rows in INTERLEAVED_ROWS if interleaved else ROW_BLOCKS:

@@ -72,11 +72,11 @@ class Vectorize(ScheduleChange):
         """See `ScheduleChange.offer`."""
         offers: list[tuple[Choice, str]] = []
         for block in BLOCKS.get(stage.template, ()):
-            offers.append(({"block": block}, f"vectorize the {stage.name} kernel: {block} elements a program"))
+            offers.append(({"block": block}, f"vectorize the {stage.title} kernel: {block} elements a program"))
         if stage.template == "matmul":
             offers += _right_operand(version, stage)
         for warps in WARPS.get(stage.template, ()):
-            offers.append(({"num_warps": warps}, f"vectorize the {stage.name} kernel: {warps} warps a program"))
+            offers.append(({"num_warps": warps}, f"vectorize the {stage.title} kernel: {warps} warps a program"))
         fewest, most = EACH.get(stage.template, (0, math.inf))
         return [
             (choice, sentence)
@@ -104,6 +104,6 @@ def _right_operand(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     if stage.setting("precision") not in ("tf32", "tf32x3") or not can_transpose(body, analyse(version.graph, body)):
         return []
     if dict(stage.schedule).get("right") == "transposed":
-        return [({"right": "as_is"}, f"read the right operand of the {stage.name} kernel without a transposed copy")]
-    words = f"transpose the right operand of the {stage.name} kernel, so that its inner dimension is contiguous"
+        return [({"right": "as_is"}, f"read the right operand of the {stage.title} kernel without a transposed copy")]
+    words = f"transpose the right operand of the {stage.title} kernel, so that its inner dimension is contiguous"
     return [({"right": "transposed"}, words)]

@@ -106,7 +106,7 @@ class Version:
     def prints(self, stage: Stage) -> bool:
         """Whether a stage can be written, for any shape."""
         try:
-            printed = print_stage(self.graph, stage, stage.name)
+            printed = print_stage(self.graph, stage, stage.title)
             scope = forward_scope(self.task, self.graph, printed.tensors)
             for _, number in printed.numbers:
                 scope.number(number)

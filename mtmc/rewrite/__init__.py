@@ -14,6 +14,7 @@ ops.py       the table of ops: elementwise.py (ATen name -> expression, flops, d
 body.py      the parts of the ops that one kernel covers, in order
 space.py     where in memory an element of a kernel's iteration space lies, for any operand
 plan.py      Plan: an ordered list of stages, each a torch call or a kernel of a template with its schedule
+titles.py    what a kernel is called, by what it does
 templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, attention: what each may cover and how it
              prints; channels_last.py: of tensors whose channels are innermost
 source.py    Plan -> the text of a kernel version

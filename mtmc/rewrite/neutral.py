@@ -36,7 +36,7 @@ def neutral_text(graph: Graph, stage: Stage, printed: Printed) -> tuple[str, fro
     Two stages with the same text are the same function of their tensors and numbers, taken and returned in the same order.
     """
     ops = [graph.by_name[name] for name in stage.ops]
-    names = [stage.name, *(op.name for op in ops), *(out for op in ops for out in op.outputs)]
+    names = [stage.title, *(op.name for op in ops), *(out for op in ops for out in op.outputs)]
     names += [*printed.tensors, *printed.results, *(ref for op in ops for ref in op.refs())]
     # What stands behind a dot is no name of the graph, though an op may be called so: tl.sin.
     places = {name: f"@{place}" for place, name in enumerate(dict.fromkeys(names))}

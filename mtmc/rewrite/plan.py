@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.titles import title
 
 TORCH = "torch"
 Setting = int | str
@@ -39,6 +40,11 @@ class Stage:
         """Short name: the ops that do work, e.g. "linear_gelu"."""
         names = self.ops if len(self.ops) <= 3 else (*self.ops[:2], self.ops[-1])
         return "_".join(names)
+
+    @property
+    def title(self) -> str:
+        """What its kernel is called: by what it does where that is known, see `titles`, else `name`."""
+        return title(self.ops) or self.name
 
     def setting(self, name: str) -> Setting:
         """One setting of the schedule. Raises: KeyError."""

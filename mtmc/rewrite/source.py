@@ -81,10 +81,10 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     for stage in plan.stages:
         if not stage.is_torch:
             try:
-                printed[stage] = print_stage(graph, stage, stage.name)
+                printed[stage] = print_stage(graph, stage, stage.title)
             except NotCovered as error:
                 raise CoderError(
-                    f"stage {stage.name} cannot be written as a {stage.template} kernel: {error}"
+                    f"stage {stage.title} cannot be written as a {stage.template} kernel: {error}"
                 ) from error
     needed = _needed(graph, plan, printed)
     like = printed_once(graph, printed)
