@@ -299,13 +299,9 @@ class Merger:
             if len({len(each) for each in column}) > 1:
                 raise _NotAlike("an argument list of another length")
             return tuple(self._convert(list(part)) for part in zip(*column, strict=True))
-        if (
-            isinstance(first, (bool, str))
-            or first is None
-            or all(each == first or (each != each and first != first) for each in column)
-        ):
+        if all(each == first or (each != each and first != first) for each in column):
             return first
-        if isinstance(first, (int, float)):
+        if all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in column):
             return Varying(tuple(column))
         raise _NotAlike(f"argument {first!r} differs")
 

@@ -13,6 +13,7 @@ from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, Variant, task_from_source
+from tests.rewrite.references import reference
 
 CELL = """
 import torch
@@ -157,3 +158,9 @@ def test_a_set_of_shapes_that_is_the_full_one_gives_way_to_one_that_says_more() 
     task = Task("same", text, Variant("full"), Variant("small"), odd)
     assert export_graph(task).variants == ("full", "odd3", "odd5", "odd7")
     assert export_graph(replace(task, held_out=odd[:2])).variants == ("full", "odd3", "odd5", "small")
+
+
+def test_a_variant_with_another_choice_among_its_arguments_takes_another_path() -> None:
+    source = reference("torch.topk(x, 1, 1, largest=x.shape[0] > 6)[0]")
+    graph = export_graph(task_from_source(source, "largest_or_smallest"))
+    assert graph.variants == ("full", "odd1") and graph.ops[0].args[3:4] in ((), (True,))

@@ -235,8 +235,8 @@ class _Merger:
             if len({len(each) for each in column}) > 1:
                 raise NoTrace("an argument list of another length")
             return tuple(self._convert(list(part)) for part in zip(*column, strict=True))
-        if isinstance(first, (bool, str)) or first is None or all(_alike(each, first) for each in column):
+        if all(_alike(each, first) for each in column):
             return first
-        if isinstance(first, (int, float)):
+        if all(isinstance(each, (int, float)) and not isinstance(each, bool) for each in column):
             return Varying(tuple(column))
         raise NoTrace(f"argument {first!r} differs")
