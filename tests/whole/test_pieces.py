@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from mtmc.whole.allocate import Prospect, expected_gain, expected_speedup, next_slice, slice_size
+from mtmc.whole.piece_search import PieceSearch
 from mtmc.whole.pieces import Limits, choose, pattern, rest_share
 from mtmc.whole.settle import EAGER, Keys, best_of, settle
 from mtmc.whole.site import Profile, Site
@@ -145,3 +149,27 @@ def test_the_fastest_is_handed_back_and_a_patched_one_only_if_it_is_surely_faste
     assert best_of({**times, "patched, torch.compile": 6.5}) == "torch.compile"
     assert best_of({**times, "patched, torch.compile": 5.98}) == "torch.compile"  # by a third of a percent
     assert best_of({EAGER: 10.0, "patched": 9.0}) == "patched" and best_of({EAGER: 10.0, "patched": 11.0}) == EAGER
+
+
+@pytest.mark.parametrize(
+    ("baselines_ms", "best_ms", "beats"),
+    [
+        ({}, 1.0, True),  # nothing was measured
+        ({"eager": 0.5}, 1.0, True),
+        ({"torch.compile": 1.1}, 1.0, True),
+        ({"torch.compile": 1.1, "torch.compile max-autotune": 0.9}, 1.0, False),  # the other mode is faster
+        ({"torch.compile": 1.1, "torch.compile max-autotune": None}, 1.0, True),
+        ({"torch.compile": 0.9}, 1.0, False),
+        ({"torch.compile": 0.9}, None, True),
+    ],
+)
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_piece_is_held_against_the_better_mode_of_the_compiler(
+    baselines_ms: dict[str, float | None], best_ms: float | None, beats: bool, cached: bool
+) -> None:
+    entry = SimpleNamespace(baselines_ms=baselines_ms, runtime_ms=best_ms)
+    outcomes = {name: SimpleNamespace(runtime_ms=ms) for name, ms in baselines_ms.items()}
+    result = SimpleNamespace(baselines=outcomes, best=SimpleNamespace(runtime_ms=best_ms))
+    known: Any = {"lookup": SimpleNamespace(entry=entry)} if cached else {"result": result}
+    nothing: Any = None
+    assert PieceSearch(nothing, nothing, Path(), {}, **known).beats_compiler is beats
