@@ -16,6 +16,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mtmc.search import steps, trial
@@ -163,11 +164,12 @@ def drive(run: Run) -> None:
 
 
 def _trial_work(run: Run) -> Callable[[int], None]:
-    """What the thread of a trial does, given its id."""
-    machine = trial_graph(run)
+    """What the thread of a trial does, given its id: with the caller's context, so that who is told of the machine's steps
+    there (LangChain's callbacks) is told of a trial's, too."""
+    machine, context = trial_graph(run), copy_context()
 
     def work(trial_id: int) -> None:
-        machine.invoke({"trial": trial_id})
+        context.copy().run(lambda: machine.invoke({"trial": trial_id}, {"run_name": "trial"}))
         if run.settings.asynchronous:
             verify_best(run, [run.trial_runs[trial_id]])
 

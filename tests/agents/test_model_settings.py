@@ -165,4 +165,4 @@ def test_langchain_is_told_of_the_steps_of_a_search_where_it_is_switched_on() ->
         search(FAKE_TASK, **parts, budget=3)
     finally:
         STEPS.reset(before)
-    assert {"prepare", "select", "trial", "code", "evaluate", "backup", "finish"} <= steps.names
+    assert {"prepare", "grow", "trial", "code", "evaluate", "finish"} <= steps.names

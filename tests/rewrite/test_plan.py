@@ -86,6 +86,8 @@ def test_schedules_beyond_shared_memory_are_not_legal(task: Task, graph: Graph) 
     plan = fused(task, graph)
     small = "MI300X"
     for action in actions_on(version(task, graph, plan, small))[:-1]:
+        if action.kind == "direct_launch":  # changes no schedule
+            continue
         child = child_of(version(task, graph, plan, small), action)
         assert child is not None and all(shared_bytes(graph, stage) <= 64 * 1024 for stage in child.stages)
 

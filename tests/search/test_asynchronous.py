@@ -249,8 +249,7 @@ def nursery(folder: Path) -> None:
     for number in range(MOMENTS):
         run = folder / f"run{number}"
         pid = fork(begin, run, logged(run))
-        wait_for_evaluation(run)
-        time.sleep(chance.uniform(0.0, 0.1))
+        wait_for_evaluation(run, chance.randint(1, EVALUATIONS // 2))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         before = [batch for batch in batches(run) if batch.seconds is not None]
