@@ -291,10 +291,10 @@ def fork(function: Any, *arguments: Any) -> int:
     return pid
 
 
-def wait_for_evaluation(run: Path, count: int = 1) -> None:
-    """Until so many evaluations of a run have begun, a minute at most."""
+def wait_for_evaluation(run: Path) -> None:
+    """Until the first evaluation of a run has begun, a minute at most."""
     end = time.monotonic() + 60.0
-    while len(evaluated(run)) < count and time.monotonic() < end:
+    while not evaluated(run) and time.monotonic() < end:
         time.sleep(0.001)
 
 

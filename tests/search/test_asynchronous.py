@@ -241,6 +241,13 @@ def test_kill_9_at_any_moment_and_resume(tmp_path: Path) -> None:
     assert sum(0 < kill["ended"] < EVALUATIONS - 1 for kill in kills) >= MOMENTS // 2, "most must hit a run under way"
 
 
+def wait_for_ends(run: Path, count: int) -> None:
+    """Until so many batches of a run are recorded to have ended, a minute at most."""
+    end = time.monotonic() + 60.0
+    while sum(batch.seconds is not None for batch in batches(run)) < count and time.monotonic() < end:
+        time.sleep(0.001)
+
+
 def nursery(folder: Path) -> None:
     """Kill and resume asynchronous runs in forks of this process; one line of JSON for each."""
     for name in ("langgraph.checkpoint.sqlite", "langgraph.graph", "omegaconf", "mtmc.evaluate", "mtmc.agents.coders"):
@@ -249,7 +256,8 @@ def nursery(folder: Path) -> None:
     for number in range(MOMENTS):
         run = folder / f"run{number}"
         pid = fork(begin, run, logged(run))
-        wait_for_evaluation(run, chance.randint(1, EVALUATIONS // 2))
+        wait_for_evaluation(run)
+        wait_for_ends(run, chance.randint(0, EVALUATIONS // 2))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         before = [batch for batch in batches(run) if batch.seconds is not None]
