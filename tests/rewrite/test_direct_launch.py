@@ -18,6 +18,7 @@ from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import plan_from_json, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, load_task
+from tests.breadth import share
 
 
 class Compiled:
@@ -132,7 +133,7 @@ def lab() -> Iterator[LabEvaluator]:
         yield opened
 
 
-@pytest.mark.parametrize("name", ["softmax_gelu", "layernorm", "linear_gelu"])
+@pytest.mark.parametrize("name", share(["softmax_gelu", "layernorm", "linear_gelu"], 3))
 def test_versions_of_tasks_are_right_and_cost_the_device_the_same(lab: LabEvaluator, name: str) -> None:
     version = version_of(load_task(name))
     plan = version.plan
