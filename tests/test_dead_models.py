@@ -18,7 +18,7 @@ from mtmc.protocols import Observation
 from mtmc.search import Budget, SearchResult, breaker, load, resume, search
 from mtmc.search.breaker import Breaker
 from mtmc.search.canonical import canonical_json
-from mtmc.search.run import recorded_budget
+from mtmc.search.opening import recorded_budget
 from mtmc.search.stagnation import Stagnation
 from mtmc.store import Store, TrialEnd
 from tests.agents.asking import AskingFake

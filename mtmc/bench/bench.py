@@ -29,7 +29,7 @@ from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.protocols import Evaluator, EvaluatorSettings
 from mtmc.search import Progress
 from mtmc.search.components import Kind, describe
-from mtmc.search.run import versions
+from mtmc.search.opening import versions
 from mtmc.task.dtypes import in_dtype
 
 _log = logging.getLogger(__name__)

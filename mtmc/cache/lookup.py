@@ -19,7 +19,7 @@ from mtmc.chat import ModelSettings
 from mtmc.protocols import Evaluator, EvaluatorSettings
 from mtmc.search import Budget, components, search
 from mtmc.search.components import Kind
-from mtmc.search.run import versions
+from mtmc.search.opening import versions
 
 if TYPE_CHECKING:
     import torch

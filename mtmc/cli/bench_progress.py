@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from mtmc.cli.console import best_text, terminal_bars
 from mtmc.export.text import factor, one_line
+from mtmc.search.display import best_text, terminal_bars
 
 if TYPE_CHECKING:
     from mtmc.bench import Problem, Row

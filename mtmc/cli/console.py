@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from mtmc.export.no_gain import why_no_gain
 from mtmc.export.record import speedup_kind
 from mtmc.export.text import factor, runtime
+from mtmc.search.display import bar, best_text, told
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,49 +34,15 @@ FILES = {
 
 
 @contextmanager
-def terminal_bars(told: str, remaining: bool = False) -> Iterator[Any]:
-    """A `rich.progress.Progress` on a terminal's stderr, gone at the end: what, bar, counts, words, time.
-
-    told: the words, as a format of the task. remaining: the time that is left instead of the time so far.
-    """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns: tuple[Any, ...] = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn(told),
-        TimeRemainingColumn() if remaining else TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        yield bars
-
-
-@contextmanager
-def progress_display(name: str, lines: bool = True) -> Iterator[Callable[[Progress], None] | None]:
+def progress_display(name: str, lines: bool = True) -> Iterator[Callable[[Progress], None] | Literal[False]]:
     """Something to hand to a search as `progress`: a bar on a terminal's stderr, else plain lines there.
 
     name: what is searched, in a word. lines: whether to print lines where there is no terminal.
     """
     if not sys.stderr.isatty():
-        yield PlainLines(name) if lines else None
+        yield PlainLines(name) if lines else False
         return
-    with terminal_bars("best {task.fields[best]}") as bar:
-        task = bar.add_task(name, total=None, best="not known yet")
-
-        def show(progress: Progress) -> None:
-            best = best_text(progress)
-            told = _told(name, progress)
-            bar.update(task, description=told, completed=progress.evaluations, total=progress.budget, best=best)
-
+    with bar(name) as show:
         yield show
 
 
@@ -97,22 +64,10 @@ class PlainLines:
         self._best[what] = progress.runtime_ms
         self._next[what] = progress.evaluations + max(1, progress.budget // LINES)
         counts = f"{progress.evaluations}/{progress.budget} evaluations, {progress.nodes} versions"
-        told = f"{_told(self._name, progress)}: {counts}, best {best_text(progress)}"
-        if told != self._last:
-            print(f"{told}, {progress.seconds:.0f} s", file=sys.stderr)
-        self._last = told
-
-
-def _told(name: str, progress: Progress) -> str:
-    return f"{name}, {progress.what}" if progress.what else name
-
-
-def best_text(progress: Progress) -> str:
-    """The best so far in few words: "1.52x (0.123 ms estimated)"."""
-    if progress.runtime_ms is None:
-        return "none"
-    gain = "" if progress.speedup is None else f"{factor(progress.speedup)} "
-    return f"{gain}({runtime(progress.runtime_ms)} {progress.runtime_kind})"
+        line = f"{told(self._name, progress)}: {counts}, best {best_text(progress)}"
+        if line != self._last:
+            print(f"{line}, {progress.seconds:.0f} s", file=sys.stderr)
+        self._last = line
 
 
 def summary(result: SearchResult) -> str:

@@ -39,7 +39,7 @@ def _resume(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     from mtmc.cli.console import progress_display, summary
     from mtmc.conf import change
     from mtmc.search import resume
-    from mtmc.search.run import recorded_budget
+    from mtmc.search.opening import recorded_budget
     from mtmc.store import Store
 
     folder = Path(arguments.run_folder).expanduser()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.cli.command import Command, Interrupted
-from mtmc.cli.console import terminal_bars
+from mtmc.search.display import terminal_bars
 
 if TYPE_CHECKING:
     from mtmc.rl.train.run import Trained

@@ -1,4 +1,4 @@
-"""The search: `search` a task, `resume` a run, `load` what a run has found.
+"""The search: `search` a task, `stream` its events, `resume` a run, `load` what a run has found.
 
 Importing this loads neither torch, triton nor LangGraph; they load on first use.
 """
@@ -6,8 +6,26 @@ Importing this loads neither torch, triton nor LangGraph; they load on first use
 from __future__ import annotations
 
 from mtmc.search.budget import Budget
+from mtmc.search.events import Event, Finished, NewBest, TrialAsked, TrialCoded, TrialEvaluated, TrialVerified
 from mtmc.search.result import SearchResult, Version
 from mtmc.search.run import load, resume, search
 from mtmc.search.run_state import Progress
+from mtmc.search.stream import stream
 
-__all__ = ["Budget", "Progress", "SearchResult", "Version", "load", "resume", "search"]
+__all__ = [
+    "Budget",
+    "Event",
+    "Finished",
+    "NewBest",
+    "Progress",
+    "SearchResult",
+    "TrialAsked",
+    "TrialCoded",
+    "TrialEvaluated",
+    "TrialVerified",
+    "Version",
+    "load",
+    "resume",
+    "search",
+    "stream",
+]

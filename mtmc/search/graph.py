@@ -129,8 +129,8 @@ def run_graph(
 
 
 def grow(run: Run, leg: Leg, flight: Flight) -> None:
-    """Begin trials and end those that have ended, until the search has ended or the leg is over."""
-    while not leg.over:
+    """Begin trials and end those that have ended, until the search has ended or is to stop, or the leg is over."""
+    while not leg.over and not run.watch.stopping.is_set():
         for batch in steps.select(run):
             flight.start(batch)
         if run.finished is not None:
@@ -141,7 +141,10 @@ def grow(run: Run, leg: Leg, flight: Flight) -> None:
 
 
 def drive(run: Run) -> None:
-    """Let the machine go until the search has ended, leg by leg, with checkpoints in the run's own SQLite file."""
+    """Let the machine go until the search has ended or is to stop, leg by leg, one at least, so that the root is recorded.
+
+    Its checkpoints are in the run's own SQLite file.
+    """
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     connection = sqlite3.connect(run.store.folder / STORE_NAME, timeout=30.0, check_same_thread=False)
@@ -153,7 +156,7 @@ def drive(run: Run) -> None:
         graph = run_graph(run, leg, flight, SqliteSaver(connection))
         config: Any = {"configurable": {"thread_id": THREAD}}
         number = 0
-        while run.finished is None:
+        while number == 0 or (run.finished is None and not run.watch.stopping.is_set()):
             number += 1
             leg.begin()
             graph.invoke({"leg": number}, config, durability=DURABILITY)

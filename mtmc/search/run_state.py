@@ -5,6 +5,7 @@ Everything in it is either a setting or rebuilt from the store, see `rebuild`.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import Coder, Depth, Evaluator, Policy, Step, Strategy
 from mtmc.search.action_statistics import ActionStatistics
 from mtmc.search.budget import Budget, Spent
+from mtmc.search.events import Event
 from mtmc.search.keyed_locks import KeyedLocks
 from mtmc.search.models import Models
 from mtmc.search.replay import replay, tell_node, tell_trial
@@ -48,6 +50,19 @@ class Progress:
     seconds: float
     finished: str | None = None
     what: str = ""
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Who is told of a search as it goes on.
+
+    progress: after the root, after each batch and at the end. event: of each trial, from several threads. stopping: set
+    where the search shall end after the trials under way; the run can be resumed.
+    """
+
+    progress: Callable[[Progress], None] | None = None
+    event: Callable[[Event], None] | None = None
+    stopping: threading.Event = field(default_factory=threading.Event)
 
 
 @dataclass(frozen=True)
@@ -131,7 +146,7 @@ class Run:
     models: Models
     tree: Tree
     state: Any
-    on_progress: Callable[[Progress], None] | None = None
+    watch: Watch = field(default_factory=Watch)
     failures: list[tuple[str | None, Outcome]] = field(default_factory=list)
     failed: set[str] = field(default_factory=set)
     trial_runs: dict[int, TrialRun] = field(default_factory=dict)
@@ -161,6 +176,11 @@ class Run:
         self._actions[node_id] = actions
         if len(self._actions) > ACTIONS_KEPT:
             del self._actions[next(iter(self._actions))]
+
+    def tell(self, event: Event) -> None:
+        """Tell whoever watches of an event."""
+        if self.watch.event is not None:
+            self.watch.event(event)
 
     @property
     def seconds(self) -> float:

@@ -8,6 +8,7 @@ from mtmc.errors import TaskError
 from mtmc.outcome import Cost, Outcome
 from mtmc.search.budget import allowances, batch_size, exhausted
 from mtmc.search.evaluation import outcome_of
+from mtmc.search.events import NewBest, TrialAsked
 from mtmc.search.legal import legal_actions
 from mtmc.search.run_state import Run, TrialRun
 from mtmc.search.verification import verify_best
@@ -100,7 +101,8 @@ def _take(run: Run, batch: Batch, resumed: bool) -> None:
     """Make the trials of a batch ready to start."""
     run.in_flight[batch.id] = batch
     for row in batch.trials:
-        run.trial_runs[row.trial.id] = _trial_run(run, batch, row, resumed)
+        trial_run = run.trial_runs[row.trial.id] = _trial_run(run, batch, row, resumed)
+        run.tell(TrialAsked(row.trial.id, row.trial.node_id, trial_run.action))
 
 
 def backup(run: Run, batch_id: int) -> None:
@@ -135,7 +137,9 @@ def backup(run: Run, batch_id: int) -> None:
     run.evaluations += sum(charges)
     run.ended += 1
     if run.tree.best.id != best:
-        _log.info("node %d is the best so far: %s times the root", run.tree.best.id, run.tree.speedup(run.tree.best.id))
+        node, gain = run.tree.best, run.tree.speedup(run.tree.best.id)
+        _log.info("node %d is the best so far: %s times the root", node.id, gain)
+        run.tell(NewBest(node.trial_id, node.id, gain, node.outcome.runtime_ms, node.outcome.runtime_kind))
     report(run)
 
 
@@ -151,8 +155,8 @@ def finish(run: Run) -> None:
 
 def report(run: Run) -> None:
     """Tell the caller where the run stands."""
-    if run.on_progress is not None:
-        run.on_progress(run.progress)
+    if run.watch.progress is not None:
+        run.watch.progress(run.progress)
 
 
 def nothing_left(run: Run) -> tuple[str, bool]:

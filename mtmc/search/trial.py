@@ -15,6 +15,7 @@ from typing import Literal
 from mtmc.errors import CoderError
 from mtmc.protocols import EditRequest
 from mtmc.search.evaluation import outcome_of
+from mtmc.search.events import TrialCoded, TrialEvaluated
 from mtmc.search.run_state import Run, TrialRun, history
 from mtmc.search.strategies.common import derive_seed
 from mtmc.search.trial_context import TrialContext
@@ -49,6 +50,7 @@ def evaluate(run: Run, trial_id: int) -> Next:
         trial_run.fresh.append(hash_)
     trial_run.evaluated.append((attempt, outcome))
     trial_run.outcome, trial_run.gate, trial_run.attempt = outcome, "screen", attempt.number
+    run.tell(TrialEvaluated(trial_id, attempt.number, outcome))
     return "repair" if may_repair(run, trial_run) else "done"
 
 
@@ -77,6 +79,7 @@ def _try(run: Run, trial_run: TrialRun, request: EditRequest) -> Next:
     attempt = _attempt(run, trial_run, request)
     earlier = [source_hash(each.source) for each in trial_run.attempts if each.source is not None]
     trial_run.attempts.append(attempt)
+    run.tell(TrialCoded(trial_run.row.trial.id, attempt.number, attempt.source, attempt.error or ""))
     if attempt.source is None:
         trial_run.reason = attempt.error or ""
         return "done"

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 from mtmc.outcome import Outcome
 from mtmc.search.evaluation import outcome_of
+from mtmc.search.events import TrialVerified
 from mtmc.search.folder import handed_out_text
 from mtmc.search.run_state import Run, TrialRun
 from mtmc.store import Attempt
@@ -31,6 +32,8 @@ def verify_best(run: Run, trial_runs: Sequence[TrialRun]) -> None:
     """
     for trial_run in contenders(trial_runs, run.tree.best.outcome.runtime_ms):
         failed = _failed(run, trial_run)
+        assert trial_run.outcome is not None
+        run.tell(TrialVerified(trial_run.row.trial.id, failed or trial_run.outcome))
         if failed is None:
             return
         trial_run.outcome, trial_run.gate = failed, "verify"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mtmc.cache import Entry, Lookup
 from mtmc.dropin.binding import bound
@@ -91,10 +91,10 @@ class PieceSearch:
         self._seconds += time.monotonic() - started
         self.spent = self._all_spent()
 
-    def _told_with_name(self) -> Callable[[Progress], None] | None:
+    def _told_with_name(self) -> Callable[[Progress], None] | Literal[False]:
         """What is told of progress, with the piece it is of."""
         tell = self.settings.get("progress")
-        return None if tell is None else lambda progress: tell(replace(progress, what=self.piece.name))
+        return (lambda progress: tell(replace(progress, what=self.piece.name))) if callable(tell) else False
 
     def _all_spent(self) -> Spent:
         store = Store.read(self.folder)
