@@ -685,7 +685,7 @@ def test_the_machine_is_the_one_that_the_design_draws() -> None:
         ("grow", "__end__"),
         ("finish", "__end__"),
     }
-    drawn = trial_graph(run).get_graph()
+    drawn = trial_graph(lambda: run).get_graph()
     assert {(edge.source, edge.target) for edge in drawn.edges} == {
         ("__start__", "code"),
         ("code", "evaluate"),

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from langgraph.checkpoint.sqlite import SqliteSaver
     from langgraph.graph.state import CompiledStateGraph
 
+    Machine = CompiledStateGraph[Any, Any, Any, Any]
+
 Durability = Literal["exit", "async"]
 
 DURABILITY: Durability = "exit"
@@ -79,14 +81,17 @@ class Leg:
         return self.rounds >= LEG_ROUNDS or time.monotonic() - self.began >= LEG_SECONDS
 
 
-def trial_graph(run: Run) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """The machine of one trial. It keeps no checkpoints: the store has every edit and every outcome."""
+def trial_graph(run: Callable[[], Run], checkpointer: Literal[False] | None = False) -> Machine:
+    """The machine of one trial, of the run that `run` gives in its steps.
+
+    It keeps no checkpoints: the store has every edit and every outcome.
+    """
     from langgraph.graph import END, START, StateGraph
     from langgraph.types import Command
 
     def node(step: Callable[[Run, int], trial.Next]) -> Any:
         def act(state: TrialState) -> Any:
-            following = step(run, state["trial"])
+            following = step(run(), state["trial"])
             return Command(goto=END if following == "done" else following)
 
         return act
@@ -96,12 +101,10 @@ def trial_graph(run: Run) -> CompiledStateGraph[Any, Any, Any, Any]:
     builder.add_node("evaluate", node(trial.evaluate), destinations=("repair", END))
     builder.add_node("repair", node(trial.repair), destinations=("evaluate", END))
     builder.add_edge(START, "code")
-    return builder.compile(checkpointer=False)
+    return builder.compile(checkpointer=checkpointer)
 
 
-def run_graph(
-    run: Run, leg: Leg, flight: Flight | None, saver: SqliteSaver | None
-) -> CompiledStateGraph[Any, Any, Any, Any]:
+def run_graph(run: Run, leg: Leg, flight: Flight | None, saver: SqliteSaver | None) -> Machine:
     """The machine of a whole run. flight: of its trials."""
     from langgraph.graph import END, START, StateGraph
 
@@ -148,7 +151,7 @@ def drive(run: Run) -> None:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     connection = sqlite3.connect(run.store.folder / STORE_NAME, timeout=30.0, check_same_thread=False)
-    flight = ThreadedFlight(run.settings.batch, _trial_work(run))
+    flight = ThreadedFlight(run.settings.batch, trial_work(run, trial_graph(lambda: run)))
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
@@ -166,13 +169,13 @@ def drive(run: Run) -> None:
         connection.close()
 
 
-def _trial_work(run: Run) -> Callable[[int], None]:
+def trial_work(run: Run, machine: Machine, config: Any = None) -> Callable[[int], None]:
     """What the thread of a trial does, given its id: with the caller's context, so that who is told of the machine's steps
-    there (LangChain's callbacks) is told of a trial's, too."""
-    machine, context = trial_graph(run), copy_context()
+    there (LangChain's callbacks) is told of a trial's, too. config: of the machine's calls."""
+    context = copy_context()
 
     def work(trial_id: int) -> None:
-        context.copy().run(lambda: machine.invoke({"trial": trial_id}, {"run_name": "trial"}))
+        context.copy().run(lambda: machine.invoke({"trial": trial_id}, {"run_name": "trial", **(config or {})}))
         if run.settings.asynchronous:
             verify_best(run, [run.trial_runs[trial_id]])
 

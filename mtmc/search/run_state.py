@@ -57,12 +57,14 @@ class Watch:
     """Who is told of a search as it goes on.
 
     progress: after the root, after each batch and at the end. event: of each trial, from several threads. stopping: set
-    where the search shall end after the trials under way; the run can be resumed.
+    where the search shall end after the trials under way; the run can be resumed. accept: asked whether a version that
+    passed verification may become the best.
     """
 
     progress: Callable[[Progress], None] | None = None
     event: Callable[[Event], None] | None = None
     stopping: threading.Event = field(default_factory=threading.Event)
+    accept: Callable[[TrialRun, Outcome], bool] | None = None
 
 
 @dataclass(frozen=True)

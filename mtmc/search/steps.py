@@ -48,10 +48,15 @@ def select(run: Run) -> list[Batch]:
 
     Those that a killed process has left in flight come first.
     """
+    return [*left(run), *_asked(run)]
+
+
+def left(run: Run) -> list[Batch]:
+    """The batches that a killed process has left in flight, their trials ready; none when they were taken already."""
     resumed, run.pending = run.pending, ()
     for batch in resumed:
         _take(run, batch, resumed=True)
-    return [*resumed, *_asked(run)]
+    return list(resumed)
 
 
 def _asked(run: Run) -> list[Batch]:

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from mtmc.outcome import Outcome
+from mtmc.outcome import Diagnosis, Outcome
 from mtmc.search.evaluation import outcome_of
 from mtmc.search.events import TrialVerified
 from mtmc.search.folder import handed_out_text
@@ -58,17 +58,26 @@ def _failed(run: Run, trial_run: TrialRun) -> Outcome | None:
     source = attempt.source
     assert source is not None
     if run.parts.evaluator.verifies:
-        _, outcome = outcome_of(run, source, "verify", trial_run.batch, lambda: _not_handed_out(run, attempt))
+        _, outcome = outcome_of(run, source, "verify", trial_run.batch, lambda: _refused(run, trial_run))
         return None if outcome.ok else outcome
     known = run.store.outcome(source_hash(source), "verify")  # of a process that was killed since
     if known is not None:
         return known[1]
     started = time.perf_counter()
-    failed = _not_handed_out(run, attempt)
+    failed = _refused(run, trial_run)
     if failed is not None:
         seconds = time.perf_counter() - started
         run.store.add_outcome(source_hash(source), "verify", trial_run.batch, failed, seconds)
     return failed
+
+
+def _refused(run: Run, trial_run: TrialRun) -> Outcome | None:
+    """Why a version that passed verification must not become the best: its file is of no use, or it was declined."""
+    failed = _not_handed_out(run, trial_run.attempts[trial_run.attempt])
+    assert trial_run.outcome is not None
+    if failed is not None or run.watch.accept is None or run.watch.accept(trial_run, trial_run.outcome):
+        return failed
+    return Outcome("rejected", diagnosis=Diagnosis("verify", "Declined", "it was declined by whoever was asked"))
 
 
 def _not_handed_out(run: Run, attempt: Attempt) -> Outcome | None:
