@@ -16,10 +16,10 @@ import sys
 import sysconfig
 import types
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from mtmc import __version__
-from mtmc.cli import bench, cache, collect, examine, look, optimize, search, train
+from mtmc.cli import bench, cache, collect, documents, examine, look, optimize, search, train
 from mtmc.cli.command import Command, Interrupted
 from mtmc.errors import ConfigError, MtmcError, TaskError
 
@@ -49,17 +49,17 @@ LEVELS = ("debug", "info", "warning", "error")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. argv: without the program's name; None: the process's own."""
+    given = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run(list(sys.argv[1:] if argv is None else argv))
+        if documents.FLAG in given:
+            return _as_json([text for text in given if text != documents.FLAG])
+        return _run(given)
     except SystemExit as done:  # --help and --version, when they have printed
         return int(done.code or 0)
     except MtmcError as error:
         return _fail(str(error), BAD_INPUT)
     except ModuleNotFoundError as error:
-        package = (error.name or "").split(".")[0]
-        if package not in PACKAGES:
-            raise
-        return _fail(f"the package {package} is not installed: mtmc doctor says what is missing", BAD_INPUT)
+        return _fail(_not_installed(error), BAD_INPUT)
     except Interrupted as stop:
         return _fail(f"interrupted; {stop.hint}", INTERRUPTED)
     except KeyboardInterrupt:
@@ -70,12 +70,47 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _run(argv: list[str]) -> int:
-    if not argv:
+def _as_json(argv: list[str]) -> int:
+    """Run one command, print its document alone, and return its exit status."""
+    answer: dict[str, Any] = {}
+    failed: BaseException | None = None
+    try:
+        with documents.stdout_kept():
+            status = _run(argv, answer)
+    except SystemExit as done:  # --help and --version
+        return int(done.code or 0)
+    except MtmcError as error:
+        failed, message, status = error, str(error), BAD_INPUT
+    except ModuleNotFoundError as error:
+        failed, message, status = error, _not_installed(error), BAD_INPUT
+    except KeyboardInterrupt as stop:
+        hint = f"; {stop.hint}" if isinstance(stop, Interrupted) else ""
+        failed, message, status = stop, f"interrupted{hint}", INTERRUPTED
+    if failed is not None:
+        answer = {"error": " ".join(message.split()), "kind": type(failed).__name__}
+    name = next((text for text in argv if text in COMMANDS), None)
+    print(documents.text_of({"command": name, "exit_status": status, **answer}))
+    return status
+
+
+def _not_installed(error: ModuleNotFoundError) -> str:
+    """What to do about a package that is not there. Raises: the error itself, where it is none that a command needs."""
+    package = (error.name or "").split(".")[0]
+    if package not in PACKAGES:
+        raise error
+    return f"the package {package} is not installed: mtmc doctor says what is missing"
+
+
+def _run(argv: list[str], answer: dict[str, Any] | None = None) -> int:
+    """Run one command and return its exit status. answer: where --json is given, what it says is put there."""
+    if not argv and answer is None:
         make_parser().print_help()
         return 0
     arguments, rest = make_parser(_command_name(argv)).parse_known_args(argv)
+    if arguments.command is None:
+        raise ConfigError("a command is missing: see mtmc --help")
     command = COMMANDS[arguments.command]
+    arguments.json, arguments.answer = answer is not None, {} if answer is None else answer
     for text in rest:
         if text.startswith("-") or not command.overrides:
             raise ConfigError(f"mtmc {arguments.command} does not know {text!r}: see mtmc {arguments.command} --help")
@@ -124,6 +159,7 @@ def make_parser(chosen: str | None = None) -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         each.add_argument("--level", choices=LEVELS, default="warning", help="how much to log to stderr (warning)")
+        each.add_argument(documents.FLAG, action="store_true", help="print one JSON document on stdout, nothing else")
         command.arguments(each)
     return parser
 

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtmc.cli.command import Command, Interrupted
 
@@ -27,10 +27,11 @@ def _bench(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     if arguments.dry_run:
         from omegaconf import OmegaConf
 
+        arguments.answer["settings"] = as_plain(settings, config)
         print(OmegaConf.to_yaml(OmegaConf.create(as_plain(settings, config))), end="")
         return 0
     if arguments.list:
-        return _list(settings, config.out, arguments.level)
+        return _list(settings, config.out, arguments.level, arguments.answer)
     from mtmc.bench import SearchOptions, run_bench
     from mtmc.cli.bench_progress import display
 
@@ -46,6 +47,7 @@ def _bench(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         kept = (out / "bench.json").exists()
         hint = f"go on with the same command and out={out}" if kept else "nothing was kept"
         raise Interrupted(hint) from stop
+    arguments.answer.update(folder=out, **json.loads((out / "bench.json").read_text(encoding="utf-8")))
     print(_summary(out))
     return 0
 
@@ -62,7 +64,7 @@ def _summary(out: Path) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _list(settings: BenchSettings, out: str | None, level: str) -> int:
+def _list(settings: BenchSettings, out: str | None, level: str, answer: dict[str, Any]) -> int:
     """Say which problems load."""
     from mtmc.bench import list_problems
     from mtmc.cli.bench_progress import display
@@ -71,6 +73,7 @@ def _list(settings: BenchSettings, out: str | None, level: str) -> int:
         folder = Path(out).expanduser() if out else Path(temporary)
         with display() as watcher:
             rows = list_problems(settings, folder, watcher=watcher, log_level=level.upper())
+    answer["problems"] = [{"id": row.id, "level": row.level, "failure": row.failure} for row in rows]
     for row in rows:
         if row.failure is not None:
             print(f"{row.id}: {row.failure.kind.replace('_', ' ')}: {row.failure.message}")

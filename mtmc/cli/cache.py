@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from mtmc.cli.command import Command
@@ -25,13 +26,18 @@ def _cache(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         raise ConfigError(
             f"mtmc cache {arguments.does} takes no task: mtmc cache clear {arguments.task} removes its winners"
         )
+    arguments.answer.update(does=arguments.does, folder=cache.folder.parent)
     if arguments.does == "path":
         print(cache.folder.parent)
     elif arguments.does == "list":
         listed = cache.entries()
+        arguments.answer["entries"] = [
+            {**asdict(each.entry), "digest": each.digest, "bytes": each.size} for each in listed
+        ]
         print("\n".join(_table(listed)) if listed else f"no winners are kept in {cache.folder}")
     else:
         cleared = cache.clear(arguments.task)
+        arguments.answer.update(removed=cleared.entries, bytes=cleared.size)
         count = f"{cleared.entries} {'entry' if cleared.entries == 1 else 'entries'}"
         print(f"removed {count}, {quantity('bytes', cleared.size)}, from {cache.folder}")
     return 0

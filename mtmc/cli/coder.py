@@ -14,8 +14,8 @@ SHOWN = ("loss", "accuracy", "rules", "execution", "asked", "kl", "length")
 """Numbers of a step that are shown while it goes on."""
 
 
-def train_coder(overrides: Sequence[str], dry_run: bool, trainings: Path) -> int:
-    """Run the command. trainings: where trainings go that nobody gives a folder."""
+def train_coder(overrides: Sequence[str], dry_run: bool, trainings: Path, answer: dict[str, Any]) -> int:
+    """Run the command. trainings: where trainings go that nobody gives a folder. answer: what --json says."""
     from mtmc.conf.coder import compose_coder
 
     plan = compose_coder(overrides)
@@ -26,6 +26,7 @@ def train_coder(overrides: Sequence[str], dry_run: bool, trainings: Path) -> int
 
         part = {"name": plan.evaluator.name, "settings": dict(plan.evaluator.settings)}
         plain = {"coder": plan.base, **dataclasses.asdict(plan.settings), "evaluator": part, "out": str(out)}
+        answer["settings"] = plain
         print(OmegaConf.to_yaml(OmegaConf.create(plain)), end="")
         return 0
     from mtmc.protocols import EvaluatorSettings
@@ -40,6 +41,7 @@ def train_coder(overrides: Sequence[str], dry_run: bool, trainings: Path) -> int
         raise Interrupted("what was learned is lost: give sft.minutes and grpo.minutes to end in time") from stop
     finally:
         evaluator.close()
+    answer.update(folder=out, scores=result.scores, files=result.files)
     print("samples   rules  execution  all rules kept  right  as asked")
     for stage, found in result.scores.items():
         print(

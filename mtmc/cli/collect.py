@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtmc.cli.command import Command, Interrupted
 from mtmc.errors import ConfigError
@@ -31,6 +31,7 @@ def _collect(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         from omegaconf import OmegaConf
 
         plain = {**dataclasses.asdict(settings), "out": given, "evaluator": recorded_as}
+        arguments.answer["settings"] = plain
         print(OmegaConf.to_yaml(OmegaConf.create(plain)), end="")
         return 0
     from mtmc.rl.collect import collect
@@ -41,6 +42,7 @@ def _collect(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         found = collect(settings, make("evaluator", part.name, part.settings), recorded_as, out, reporter)
     except KeyboardInterrupt as stop:
         raise Interrupted(f"go on with the same command and out={out}") from stop
+    arguments.answer.update(dataclasses.asdict(found), folder=out)
     size = sum(found.sizes.values()) / 2**20
     per = sum(found.sizes.values()) / max(1, found.transitions)
     print(f"{found.transitions} transitions of {found.nodes} versions of {found.tasks} tasks in {out}")
@@ -72,18 +74,19 @@ def _dataset(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     runs = [Path(run).expanduser() for run in arguments.runs]
     output = Path(arguments.output).expanduser()
     if arguments.format == "parquet":
-        return _parquet(runs, arguments.benchmark, output)
+        return _parquet(runs, arguments.benchmark, output, arguments.answer)
     if arguments.benchmark:
         raise ConfigError("--benchmark is for --format parquet: examples are made of all runs that are named")
     if arguments.format not in FORMATS:
         raise ConfigError(f"there is no format {arguments.format!r}: use --format with one of {', '.join(FORMATS)}")
     made = sft_examples if arguments.format == "sft" else preferences
     count = write_jsonl((example for run in runs for example in made(run)), output)
+    arguments.answer.update(format=arguments.format, path=output, examples=count)
     print(f"wrote {output} ({count} examples)")
     return 0
 
 
-def _parquet(folders: Sequence[Path], benchmark: str, output: Path) -> int:
+def _parquet(folders: Sequence[Path], benchmark: str, output: Path, answer: dict[str, Any]) -> int:
     """Runs, and whole data sets, as one data set without a benchmark's problems."""
     from mtmc.rl.dataset import concatenated, is_dataset, read_tables, tables_of, without_graphs, write_tables
     from mtmc.rl.record import merged, record_run
@@ -99,10 +102,14 @@ def _parquet(folders: Sequence[Path], benchmark: str, output: Path) -> int:
 
         keys = benchmark_keys(Path(benchmark).expanduser())
         tables, left_out = without_graphs(tables, keys)
+        answer["left_out"] = left_out
         for name, key in left_out.items():
             print(f"left out {name}: it is the benchmark's {keys[key]}")
         print(f"compared with {len(keys)} problems of the benchmark: {len(left_out)} of its graphs among the tasks")
-    for name, size in write_tables(tables, output).items():
+    sizes = write_tables(tables, output)
+    rows = {name: tables[name].num_rows for name in sizes}
+    answer.update(format="parquet", path=output, rows=rows, bytes=sizes)
+    for name, size in sizes.items():
         print(f"wrote {output / name}.parquet ({tables[name].num_rows} rows, {size} bytes)")
     return 0
 

@@ -14,7 +14,8 @@ CUT_SHORT = 3
 class Command:
     """One command.
 
-    run: does it; takes the parsed arguments and the overrides ("name=value"), returns the exit status.
+    run: does it; takes the parsed arguments and the overrides ("name=value"), returns the exit status. What it says with
+    --json it puts into `arguments.answer`, a dictionary that is there in any case.
     arguments: adds its own arguments to its parser. summary: one line for `mtmc --help`. usage: its arguments in short.
     description, epilog: what its own --help says before and after them. overrides: whether it takes overrides.
     """

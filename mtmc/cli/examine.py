@@ -25,6 +25,7 @@ def _doctor(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         print(f"{finding.what:<{width}}  {answer}  {finding.detail}", flush=True)
         if finding.fix:
             print(f"{'':<{width}}       to fix: {finding.fix}", flush=True)
+    arguments.answer.update(able=able(findings), findings=findings)
     print()
     if able(findings):
         print("Searches can run here: mtmc search task=softmax")

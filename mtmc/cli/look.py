@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtmc.cli.command import Command
+from mtmc.cli.documents import run_document, tree_document
 from mtmc.cli.sweep_report import report_sweep
 from mtmc.errors import ConfigError
 
@@ -29,6 +30,8 @@ def _show(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     if arguments.node is None:
         if arguments.source or arguments.diff:
             raise ConfigError("--source and --diff are about one version: mtmc show RUN VERSION --source")
+        if arguments.json:
+            arguments.answer.update(run_document(result), tree=tree_document(result))
         print(summary(result))
         print()
         print(tell.tree_text(result.tree, whole=arguments.all))
@@ -37,10 +40,14 @@ def _show(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
             print("\n" + "\n".join(prices))
         return 0
     node = result.tree[tell.node_id(result.tree, arguments.node)]
+    facts = result.tree.to_networkx().nodes[node.id] if arguments.json else {}
+    parent = None if node.parent_id < 0 else node.parent_id
+    difference = tell.diff_text(result.tree, node)
+    arguments.answer.update({"id": node.id, "parent_id": parent, **facts, "source": node.source, "diff": difference})
     if arguments.source:
         print(node.source, end="")
     elif arguments.diff:
-        print(tell.diff_text(result.tree, node), end="")
+        print(difference, end="")
     else:
         print(tell.node_text(result.record, node))
     return 0
@@ -60,8 +67,10 @@ def _export(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     if form == "png" and output is None:
         raise ConfigError("a picture needs a file: add -o FILE.png")
     content = exported(load(Path(arguments.run_folder).expanduser()).record, form)
+    arguments.answer.update(format=form, path=output)
     if output is None:
         assert isinstance(content, str)
+        arguments.answer["content"] = content
         print(content, end="" if content.endswith("\n") else "\n")
     else:
         print(f"wrote {write_whole(output, content)}")
@@ -92,8 +101,11 @@ def _report(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
 
     folder = Path(arguments.folder).expanduser()
     if not (folder / STORE_NAME).exists():
-        return report_sweep(folder)
-    print(export.run_report(load(folder).record), end="")
+        return report_sweep(folder, arguments.answer)
+    result = load(folder)
+    text = export.run_report(result.record)
+    arguments.answer.update(run_document(result), report=text)
+    print(text, end="")
     return 0
 
 

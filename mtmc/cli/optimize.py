@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.cli.command import Command
+from mtmc.cli.documents import run_document
 from mtmc.errors import ConfigError, MtmcError, TaskError
 from mtmc.files import write_whole
 
@@ -49,6 +50,7 @@ def _optimize(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
             out=folder,
             progress=show,
         )
+        arguments.answer.update(_document(found.mtmc, folder))
         print(_told(found, folder))
     return 0
 
@@ -130,6 +132,17 @@ def _told(found: Any, folder: Path) -> str:
     if record.result is None:
         return _of_cache(record, folder)
     return summary(record.result)
+
+
+def _document(record: Any, folder: Path) -> dict[str, Any]:
+    """What --json says of it: the run, or what the cache has, or the pieces of a whole model."""
+    from mtmc.whole.record import Record
+
+    if isinstance(record, Record):
+        return {"folder": folder, **record.plain()}
+    if record.result is not None:
+        return run_document(record.result)
+    return {"found": record.found, "reason": record.reason, "versions": list(record.versions), "folder": folder}
 
 
 def _of_cache(record: Any, folder: Path) -> str:

@@ -6,13 +6,10 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mtmc.cli.command import CUT_SHORT, Command
+from mtmc.cli.documents import run_document
 from mtmc.cli.single import resumable, run
-
-if TYPE_CHECKING:
-    pass
 
 
 def _search(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
@@ -22,14 +19,16 @@ def _search(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     if arguments.multirun:
         from mtmc.cli.sweep import run_sweep
 
-        return run_sweep(overrides)
+        return run_sweep(overrides, arguments.answer)
     config = conf.compose(overrides)
     if arguments.dry_run:
+        arguments.answer["settings"] = dataclasses.asdict(config)
         from omegaconf import OmegaConf
 
         print(OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(config))), end="")
         return 0
     result = run(config)
+    arguments.answer.update(run_document(result))
     print(summary(result))
     return CUT_SHORT if result.cut_short else 0
 
@@ -51,6 +50,7 @@ def _resume(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     budget, model = change(recorded_budget(recorded), ModelSettings(**recorded.get("model", {})), overrides)
     with resumable(folder), progress_display(name) as show:
         result = resume(folder, budget=budget, model=model, progress=show)
+    arguments.answer.update(run_document(result))
     print(summary(result))
     return CUT_SHORT if result.cut_short else 0
 

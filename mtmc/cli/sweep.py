@@ -27,8 +27,8 @@ _FOLDER_SETTING = "hydra.sweep.dir"
 """Hydra's name of a sweep's folder; mtmc calls it out."""
 
 
-def run_sweep(overrides: Sequence[str]) -> int:
-    """Run every combination of the settings' values, report on all, return the exit status.
+def run_sweep(overrides: Sequence[str], answer: dict[str, Any]) -> int:
+    """Run every combination of the settings' values, report on all, return the exit status. answer: what --json says.
 
     Raises: ConfigError, TaskError or EvaluatorError for any run that could not start, before one does; RunError for a
     folder that is already used.
@@ -42,7 +42,7 @@ def run_sweep(overrides: Sequence[str]) -> int:
         with run_folder(out, "sweep") as folder:
             print(f"{len(configs)} runs into {folder}", file=sys.stderr)
             _launch([text for text in texts if _name(text) not in ("out", _FOLDER_SETTING)], folder)
-            return report_sweep(folder, len(configs))
+            return report_sweep(folder, answer, len(configs))
 
 
 def _check_evaluators(configs: Sequence[SearchConfig], shared: SweepEvaluator) -> None:

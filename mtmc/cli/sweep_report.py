@@ -7,9 +7,10 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtmc.cli.command import CUT_SHORT
+from mtmc.cli.documents import run_document
 from mtmc.errors import MtmcError, RunError
 
 if TYPE_CHECKING:
@@ -20,11 +21,11 @@ ERROR_FILE = "error.txt"
 """In the folder of a run that failed: why."""
 
 
-def report_sweep(folder: Path, expected: int | None = None) -> int:
+def report_sweep(folder: Path, answer: dict[str, Any], expected: int | None = None) -> int:
     """Write and print the report of all runs below `folder`; returns the exit status: 2 where one has failed, 3 where one
     was cut short.
 
-    expected: how many runs there should be, None if that is not known.
+    answer: gets what --json says. expected: how many runs there should be, None if that is not known.
     Raises: RunError if there is none that can be read.
     """
     from mtmc import export
@@ -40,7 +41,16 @@ def report_sweep(folder: Path, expected: int | None = None) -> int:
     unfinished = [str(result.run_dir) for result in results if result.finished is None]
     if unfinished:
         print(f"mtmc: {len(unfinished)} runs have not ended: {', '.join(unfinished)}", file=sys.stderr)
-    paths = export.sweep_report(told_apart([result.record for result in results]), folder)
+    records = told_apart([result.record for result in results])
+    paths = export.sweep_report(records, folder)
+    answer.update(
+        folder=folder,
+        runs=[run_document(result) for result in results],
+        rows=export.sweep_rows(records),
+        failures=failures,
+        unfinished=unfinished,
+        files=paths,
+    )
     print(paths[0].read_text(encoding="utf-8"), end="")
     print()
     print(f"wrote {', '.join(str(path) for path in paths)}")

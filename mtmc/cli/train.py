@@ -29,12 +29,13 @@ def _train(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     if is_coder(overrides):
         from mtmc.cli.coder import train_coder
 
-        return train_coder(overrides, arguments.dry_run, TRAININGS)
+        return train_coder(overrides, arguments.dry_run, TRAININGS, arguments.answer)
     plan, given = compose_train(overrides)
     out = Path(given).expanduser() if given else TRAININGS / f"{plan.policy}-{plan.algorithm}-{plan.settings.seed}"
     if arguments.dry_run:
         from omegaconf import OmegaConf
 
+        arguments.answer["settings"] = {**plan.plain(), "out": out}
         print(OmegaConf.to_yaml(OmegaConf.create({**plan.plain(), "out": str(out)})), end="")
         return 0
     from mtmc.rl.train.run import train
@@ -44,6 +45,7 @@ def _train(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
             trained = train(plan, out, watch, lambda text: print(text, file=sys.stderr, flush=True))
     except KeyboardInterrupt as stop:
         raise Interrupted(f"go on with the same command and out={out}") from stop
+    arguments.answer.update(folder=out, scores=trained.scores, files=trained.files, finished=trained.result.finished)
     _print(trained, out)
     return 0
 
