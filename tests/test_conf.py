@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 import mtmc
 from mtmc import conf
 from mtmc.chat import ModelSettings
-from mtmc.conf import overrides, schema
+from mtmc.conf import composing, overrides, schema
 from mtmc.errors import ConfigError
 from mtmc.evaluate import EVALUATORS
 from mtmc.search import Budget
@@ -171,8 +171,8 @@ def test_an_option_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shutil.copy(CONF / "config.yaml", package)
     (package / "strategy" / "wide.yaml").write_text("defaults: [mcts, _self_]\nexploration: 3.0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(conf, "MODULE", "other_conf")
-    monkeypatch.setattr(conf, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(composing, "MODULE", "other_conf")
+    monkeypatch.setattr(composing, "__file__", str(package / "__init__.py"))
     config = conf.compose(["task=softmax", "strategy=wide", "strategy.expansions=2"])
     assert conf.make_parts(config)["strategy"] == Mcts(exploration=3.0, expansions=2)
 

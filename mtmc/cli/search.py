@@ -19,8 +19,16 @@ def _search(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     if arguments.multirun:
         from mtmc.cli.sweep import run_sweep
 
-        return run_sweep(overrides, arguments.answer)
-    config = conf.compose(overrides)
+        return run_sweep(overrides, arguments.answer, arguments.config_dir)
+    if arguments.cfg:
+        from omegaconf import OmegaConf
+
+        shown = conf.as_hydra_shows(overrides, arguments.cfg, arguments.config_dir)
+        if arguments.json:
+            arguments.answer["settings"] = OmegaConf.to_container(shown)
+        print(OmegaConf.to_yaml(shown), end="")
+        return 0
+    config = conf.compose(overrides, arguments.config_dir)
     if arguments.dry_run:
         arguments.answer["settings"] = dataclasses.asdict(config)
         from omegaconf import OmegaConf
@@ -58,6 +66,10 @@ def _resume(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
 def _search_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", "--multirun", action="store_true", help="a sweep: settings may have several values, a,b")
     parser.add_argument("--dry-run", action="store_true", help="print the settings and do nothing")
+    parser.add_argument("--cfg", choices=("job", "hydra", "all"), help="print what Hydra composes, do nothing")
+    parser.add_argument(
+        "--config-dir", metavar="FOLDER", default="", help="a folder with more config files, in its own groups too"
+    )
 
 
 def _resume_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +100,7 @@ SEARCH = Command(
     run=_search,
     arguments=_search_arguments,
     summary="grow a tree of kernel versions of a task",
-    usage="[-m] [--dry-run] task=NAME|FILE.py [SETTING=VALUE ...]",
+    usage="[-m] [--dry-run] [--cfg job] [--config-dir FOLDER] task=NAME|FILE.py [SETTING=VALUE ...]",
     description="Grow a tree of kernel versions of a task and keep the fastest that is right.\n\n"
     "  mtmc search task=softmax budget.evaluations=64 strategy=mcts\n"
     "  mtmc search -m task=softmax strategy=mcts,greedy seed=0,1,2      a sweep, six runs",

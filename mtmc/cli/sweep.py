@@ -7,6 +7,7 @@ the sweep: its folder says why in error.txt, and the sweep's exit status is that
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import sys
 import traceback
@@ -19,30 +20,36 @@ from mtmc.cli.single import run, run_folder
 from mtmc.cli.sweep_evaluator import SweepEvaluator, evaluator_of, renew_evaluator, sweep_evaluator
 from mtmc.cli.sweep_report import ERROR_FILE, report_sweep
 from mtmc.conf import SearchConfig
+from mtmc.conf.overrides import parse, sweeper_of
 from mtmc.errors import ConfigError, MtmcError, RunError
 from mtmc.files import write_whole
 from mtmc.redaction import redact
 
 _FOLDER_SETTING = "hydra.sweep.dir"
 """Hydra's name of a sweep's folder; mtmc calls it out."""
+_DIRECTION = "hydra.sweeper.direction"
 
 
-def run_sweep(overrides: Sequence[str], answer: dict[str, Any]) -> int:
-    """Run every combination of the settings' values, report on all, return the exit status. answer: what --json says.
+def run_sweep(overrides: Sequence[str], answer: dict[str, Any], config_dir: str = "") -> int:
+    """Run every combination of the settings' values, or what another sweeper of Hydra chooses; report on all, return the
+    exit status. answer: what --json says. config_dir: a folder with more config files.
 
     Raises: ConfigError, TaskError or EvaluatorError for any run that could not start, before one does; RunError for a
     folder that is already used.
     """
     from mtmc import conf
 
-    texts, configs = conf.check_sweep(overrides)
+    texts, configs = conf.check_sweep(overrides, config_dir)
+    sweeper = sweeper_of(parse(overrides, sweep=True, added=[_name(text) for text in overrides]))
     with sweep_evaluator() as shared:
         _check_evaluators(configs, shared)
         out = _out(configs, texts)
         with run_folder(out, "sweep") as folder:
-            print(f"{len(configs)} runs into {folder}", file=sys.stderr)
-            _launch([text for text in texts if _name(text) not in ("out", _FOLDER_SETTING)], folder)
-            return report_sweep(folder, answer, len(configs))
+            count = len(configs) if sweeper == "basic" else None
+            print(f"{count or 'several'} runs into {folder}", file=sys.stderr)
+            kept = [text for text in texts if _name(text) not in ("out", _FOLDER_SETTING)]
+            _launch([*kept, *_direction(sweeper, texts)], folder, config_dir)
+            return report_sweep(folder, answer, count)
 
 
 def _check_evaluators(configs: Sequence[SearchConfig], shared: SweepEvaluator) -> None:
@@ -57,8 +64,15 @@ def _check_evaluators(configs: Sequence[SearchConfig], shared: SweepEvaluator) -
         opened(shared.of(parts["evaluator"])).close()
 
 
-def sweep_job(composed: Any) -> None:
-    """One run of a sweep, as Hydra's launcher calls it, in this process or in another. composed: a `DictConfig`."""
+def _direction(sweeper: str, texts: Sequence[str]) -> list[str]:
+    """What tells Optuna that the objective, the speedup, is to be large; nothing where that is said already."""
+    said = any(_name(text) == _DIRECTION for text in texts)
+    return [f"{_DIRECTION}=maximize"] if sweeper == "optuna" and not said else []
+
+
+def sweep_job(composed: Any) -> float:
+    """One run of a sweep, as Hydra's launcher calls it, in this process or in another: the speedup of its best version over
+    the root, the objective of a sweeper that has one; not a number for a run that failed. composed: a `DictConfig`."""
     from hydra.core.hydra_config import HydraConfig
 
     from mtmc import conf
@@ -69,13 +83,16 @@ def sweep_job(composed: Any) -> None:
     name = f"run {hydra.job.num} ({', '.join(hydra.overrides.task)})"
     try:
         config = dataclasses.replace(conf.settings_of(composed), out=str(folder))
-        print(f"{name}: {one_line_summary(run(config, lines=False, evaluator=evaluator_of(config)))}")
+        result = run(config, lines=False, evaluator=evaluator_of(config))
+        print(f"{name}: {one_line_summary(result)}")
+        return math.nan if result.best.speedup is None else result.best.speedup
     except MtmcError as error:
         renew_evaluator()
         _record_failure(folder, name, str(error), str(error))
     except Exception as error:  # a bug is no reason to lose the other runs
         renew_evaluator()
         _record_failure(folder, name, f"{type(error).__name__}: {error}", traceback.format_exc())
+    return math.nan
 
 
 def _record_failure(folder: Path, name: str, reason: str, record: str) -> None:
@@ -88,8 +105,6 @@ def _out(configs: Sequence[SearchConfig], texts: Sequence[str]) -> str | None:
 
     Raises: ConfigError for several folders; RunError for one that is not empty.
     """
-    from mtmc.conf.overrides import parse
-
     folders = {config.out for config in configs if config.out is not None}
     folders |= {str(parse([text])[0].value()) for text in texts if _name(text) == _FOLDER_SETTING}
     if len(folders) > 1:
@@ -112,7 +127,7 @@ def _name(text: str) -> str:
     return text.lstrip("+").partition("=")[0]
 
 
-def _launch(texts: Sequence[str], folder: Path) -> None:
+def _launch(texts: Sequence[str], folder: Path, config_dir: str) -> None:
     import hydra
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -124,11 +139,13 @@ def _launch(texts: Sequence[str], folder: Path) -> None:
         version_base=conf.VERSION_BASE, config_path=f"pkg://{conf.MODULE}", config_name=conf.CONFIG_NAME
     )
     place = conf.quoted(str(folder.absolute()))
-    with _command_line(["mtmc", "--multirun", *texts, f"{_FOLDER_SETTING}={place}"]):
+    more = ["--config-dir", str(Path(config_dir).expanduser().absolute())] if config_dir else []
+    with _command_line(["mtmc", "--multirun", *more, *texts, f"{_FOLDER_SETTING}={place}"]):
         try:
             decorate(sweep_job)()
         except (HydraException, OmegaConfBaseException) as error:
-            raise ConfigError(f"Hydra cannot run this sweep: {error}") from error
+            plugins = "plug-ins for Optuna and joblib come with pip install 'mtmc[sweep]'"
+            raise ConfigError(f"Hydra cannot run this sweep ({plugins}): {error}") from error
         except OSError as error:
             raise RunError(f"the sweep in {folder} cannot be written ({error}): choose another folder") from error
     record = folder / "multirun.yaml"  # Hydra's, of all overrides

@@ -10,19 +10,26 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from mtmc.chat import ModelSettings
 from mtmc.conf import overrides as parsing
+from mtmc.conf.composing import (
+    composed_by_hydra,
+    explained,
+    first_line,
+    groups_of,
+    options,
+    register,
+    run_dir,
+    without_hydra,
+)
 from mtmc.conf.overrides import quoted
 from mtmc.conf.schema import MISSING, Part, allowed, in_words, setting_fields, structured, typed
+from mtmc.conf.search_config import CONFIG_NAME, GROUPS, MODULE, NAME, RUN_DIR, VERSION_BASE, SearchConfig
 from mtmc.errors import ConfigError
-from mtmc.renamed import refuse_old
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind, make, maker_of, registry
-from mtmc.search.outside import installed
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -34,6 +41,7 @@ __all__ = [
     "VERSION_BASE",
     "Part",
     "SearchConfig",
+    "as_hydra_shows",
     "change",
     "check_sweep",
     "compose",
@@ -46,55 +54,43 @@ __all__ = [
     "settings_of",
 ]
 
-GROUPS: tuple[Kind, ...] = ("strategy", "policy", "coder", "evaluator")
-MODULE = "mtmc.conf"
-CONFIG_NAME = "config"
-VERSION_BASE = "1.3"
-NAME = "name"
-"""Key under which a group's config keeps which of its options was chosen."""
 
+def compose(texts: Sequence[str], config_dir: str = "") -> SearchConfig:
+    """The settings of one search.
 
-@dataclass(frozen=True)
-class SearchConfig:
-    """All settings of one search, as `mtmc.search.search` takes them. The defaults are those of config.yaml.
-
-    task: a built-in name or a path. out: the run's folder; None: one is made under runs/. seed: of everything drawn.
-    batch: versions tried at once. asynchronous: whether the next begins as soon as one ends. repairs: rounds of repair of
-    one version at most. dumps: whether the tree's files and the report are written at the end. model: of a coder or a
-    policy that asks one.
-    """
-
-    task: str
-    strategy: Part
-    policy: Part
-    coder: Part
-    evaluator: Part
-    out: str | None = None
-    seed: int = 0
-    batch: int = 1
-    asynchronous: bool = False
-    repairs: int = 2
-    dumps: bool = True
-    budget: Budget = field(default_factory=Budget)
-    model: ModelSettings = field(default_factory=ModelSettings)
-
-
-def compose(texts: Sequence[str]) -> SearchConfig:
-    """The settings of one search. texts: overrides as they stand on the command line, "budget.evaluations=64".
+    texts: overrides as they stand on the command line, "budget.evaluations=64". config_dir: a folder with more options of
+    the groups, and with groups of its own, which are added by +group=option; "" for none.
 
     Raises: ConfigError naming the setting, its value and the fix.
     """
-    return _checked(parsing.parse(texts))
+    return _checked(parsing.parse(texts, added=groups_of(config_dir)), config_dir)
 
 
-def check_sweep(texts: Sequence[str]) -> tuple[list[str], list[SearchConfig]]:
-    """The overrides of a sweep as Hydra's sweeper takes them, and the settings of each of its runs.
+def check_sweep(texts: Sequence[str], config_dir: str = "") -> tuple[list[str], list[SearchConfig]]:
+    """The overrides of a sweep as Hydra's sweeper takes them, and the settings of each of its runs; for a sweeper that
+    draws values by itself, those of runs that have each of the values. config_dir: as `compose`.
 
     Raises: ConfigError as `compose`, for any run of the sweep.
     """
-    given = parsing.parse(texts, sweep=True)
-    configs = [_checked(parsing.parse(combination)) for combination in parsing.expand(given)]
+    added = groups_of(config_dir)
+    given = parsing.parse(texts, sweep=True, added=added)
+    configs = [_checked(parsing.parse(each, added=added), config_dir) for each in parsing.expand(given)]
     return [parsing.text_of(each) for each in given], configs
+
+
+def as_hydra_shows(texts: Sequence[str], what: str, config_dir: str = "") -> Any:
+    """The composed config as Hydra's own --cfg shows it (a `DictConfig`). what: "job", "hydra" or "all".
+
+    Raises: ConfigError as `compose`.
+    """
+    from omegaconf import OmegaConf
+
+    compose(texts, config_dir)
+    whole = composed_by_hydra(parsing.parse(texts, added=groups_of(config_dir)), {}, config_dir, with_hydra=True)
+    if what == "all":
+        return whole
+    names = ["hydra"] if what == "hydra" else [name for name in whole if name != "hydra"]
+    return OmegaConf.masked_copy(whole, names)
 
 
 def change(budget: Budget, model: ModelSettings, texts: Sequence[str]) -> tuple[Budget, ModelSettings]:
@@ -119,7 +115,7 @@ def change(budget: Budget, model: ModelSettings, texts: Sequence[str]) -> tuple[
         try:
             OmegaConf.update(values, name, value)
         except OmegaConfBaseException as error:
-            raise _explained(error, given, types) from error
+            raise explained(error, given, types) from error
     plain: Any = OmegaConf.to_container(values, resolve=True)
     return Budget(**plain["budget"]), ModelSettings(**plain["model"])
 
@@ -127,17 +123,6 @@ def change(budget: Budget, model: ModelSettings, texts: Sequence[str]) -> tuple[
 def make_parts(config: SearchConfig) -> dict[Kind, Any]:
     """The four parts of a search, made. Raises: ConfigError for a setting out of its range."""
     return {kind: make(kind, getattr(config, kind).name, getattr(config, kind).settings) for kind in GROUPS}
-
-
-def register() -> None:
-    """Hand the schema and every option of every group to Hydra. May be called again after a registry has changed."""
-    from hydra.core.config_store import ConfigStore
-
-    store = ConfigStore.instance()
-    store.store(name="schema", node=structured(SearchConfig))
-    for kind in GROUPS:
-        for name, maker in registry(kind).items():
-            store.store(group=kind, name=name, node=structured(maker, **{NAME: name}))
 
 
 def settings_of(config: Any) -> SearchConfig:
@@ -151,7 +136,7 @@ def settings_of(config: Any) -> SearchConfig:
     try:
         plain: Any = OmegaConf.to_container(config, resolve=True)
     except OmegaConfBaseException as error:
-        raise ConfigError(_first_line(error)) from error
+        raise ConfigError(first_line(error)) from error
     _check_values(plain, setting_types({kind: plain[kind][NAME] for kind in GROUPS}))
     parts: dict[str, Any] = {kind: _part(kind, plain[kind]) for kind in GROUPS}
     hints = setting_fields(SearchConfig)
@@ -172,88 +157,40 @@ def setting_types(chosen: Mapping[Kind, str]) -> dict[str, Any]:
     return types
 
 
-def options(kind: Kind) -> list[str]:
-    """What a group may be set to: the names of its registry, of the files that mtmc/conf has for it, and of what installed
-    packages bring; besides these any package.module:Class."""
-    files = sorted(path.stem for path in (Path(__file__).parent / kind).glob("*.yaml"))
-    return list(dict.fromkeys([*registry(kind), *files, *installed(kind)]))
-
-
-def _checked(given: Sequence[Override]) -> SearchConfig:
+def _checked(given: Sequence[Override], config_dir: str) -> SearchConfig:
     """Settings from overrides: first which option of each group, then the keys that these have, then the values."""
     for each in given:
-        if parsing.for_hydra(each):
+        if parsing.for_hydra(each) and parsing.name_of(each) != RUN_DIR:
             raise ConfigError(f"{parsing.text_of(each)!r} means nothing to a single run: add -m, or leave it out")
     groups = [each for each in given if parsing.name_of(each) in GROUPS and not isinstance(each.value(), dict)]
     for each in groups:
         kind = cast(Kind, parsing.name_of(each))
-        if each.value() not in options(kind) and ":" not in str(each.value()):
-            near = parsing.nearest(str(each.value()), options(kind))
+        if each.value() not in options(kind, config_dir) and ":" not in str(each.value()):
+            near = parsing.nearest(str(each.value()), options(kind, config_dir))
             raise ConfigError(f"there is no {kind} {parsing.typed_value(each)!r}: {near}")
-    chosen = dict(_chosen(tuple(parsing.text_of(each) for each in groups)))
+    added = [each for each in given if parsing.name_of(each) in groups_of(config_dir)]
+    chosen = dict(_chosen(tuple(parsing.text_of(each) for each in (*groups, *added)), config_dir))
     types = setting_types(chosen)
-    rest = [each for each in given if each not in groups]
+    rest = [each for each in given if each not in groups and each not in added and not parsing.for_hydra(each)]
     for kind, name, value in ((*name.split("."), value) for each in rest for name, value in _two_steps(each)):
         if kind in GROUPS and name == NAME:
             raise ConfigError(f"{kind}.{NAME} follows from the choice: write {kind}={value}")
     parsing.check_keys(rest, types, _owners(chosen))
-    return settings_of(_compose(given, types))
+    composed = composed_by_hydra(given, types, config_dir, with_hydra=True)
+    place = run_dir(given, composed)
+    config = settings_of(without_hydra(composed))
+    return config if place is None else dataclasses.replace(config, out=place)
 
 
 @functools.lru_cache(maxsize=256)
-def _chosen(texts: tuple[str, ...]) -> tuple[tuple[Kind, str], ...]:
+def _chosen(texts: tuple[str, ...], config_dir: str) -> tuple[tuple[Kind, str], ...]:
     """The name in its registry that each group stands for. texts: overrides of groups only."""
-    composed = _compose(parsing.parse(texts), {})
+    composed = composed_by_hydra(parsing.parse(texts, added=groups_of(config_dir)), {}, config_dir)
     return tuple((kind, str(composed[kind][NAME])) for kind in GROUPS)
 
 
 def _two_steps(override: Override) -> list[tuple[str, Any]]:
     return [(name, value) for name, value in parsing.leaves(override).items() if name.count(".") == 1]
-
-
-def _compose(given: Sequence[Override], types: Mapping[str, Any]) -> Any:
-    from hydra import compose, initialize_config_module
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
-
-    register()
-    _register_outside(given)
-    try:
-        with initialize_config_module(MODULE, version_base=VERSION_BASE):
-            return compose(CONFIG_NAME, [parsing.text_of(each) for each in given])
-    except (HydraException, OmegaConfBaseException) as error:
-        raise _explained(error, given, types) from error
-
-
-def _register_outside(given: Sequence[Override]) -> None:
-    """Hand Hydra the options that are not mtmc's own, those alone that were chosen: no other is imported."""
-    from hydra.core.config_store import ConfigStore
-
-    for each in given:
-        kind, name = cast(Kind, parsing.name_of(each)), each.value()
-        if kind not in GROUPS or not isinstance(name, str) or name in registry(kind):
-            continue
-        if ":" in name or name in installed(kind):
-            node = structured(maker_of(kind, name), **{NAME: name})
-            ConfigStore.instance().store(group=kind, name=name, node=node)
-
-
-def _explained(error: BaseException, given: Sequence[Override], types: Mapping[str, Any]) -> ConfigError:
-    """What Hydra or OmegaConf says, in words of the settings: name, value, what it may be."""
-    from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
-
-    inner = error if isinstance(error, OmegaConfBaseException) else error.__cause__ or error.__context__
-    name = str(getattr(inner, "full_key", None) or "")
-    if isinstance(inner, ConfigKeyError):  # in a file: those of the command line were looked at before
-        refuse_old(name)
-    for override in given:
-        whole, values = parsing.name_of(override), parsing.leaves(override)
-        if name in values:
-            value = parsing.typed_value(override) if name == whole else values[name]
-            inside = ", ".join(each for each in types if each.startswith(f"{name}."))
-            fix = f"use {in_words(types[name])}" if name in types else f"give its settings one by one: {inside}"
-            return ConfigError(f"{name} cannot be {value!r}: {fix}")
-    return ConfigError(_first_line(inner or error))
 
 
 def _check_values(plain: Mapping[str, Any], types: Mapping[str, Any]) -> None:
@@ -270,10 +207,6 @@ def _check_values(plain: Mapping[str, Any], types: Mapping[str, Any]) -> None:
             raise ConfigError(f"{name} is missing: give {name}=VALUE, {in_words(hint)}")
         if not allowed(value, hint):
             raise ConfigError(f"{name} cannot be {value!r}: use {in_words(hint)}")
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().splitlines()[0]
 
 
 def _maker(kind: Kind, name: str) -> Any:

@@ -27,19 +27,22 @@ OPEN = ("model.extra",)
 _HYDRA = "hydra"
 
 
-def parse(texts: Sequence[str], sweep: bool = False) -> list[Override]:
-    """Overrides from the command line. sweep: whether one may have several values.
+def parse(texts: Sequence[str], sweep: bool = False, added: Collection[str] = ()) -> list[Override]:
+    """Overrides from the command line. sweep: whether one may have several values. added: what may be added, +name=value.
 
     Raises: ConfigError for text that is no setting, and for what Hydra's grammar has and mtmc has no use for.
     """
-    return [_parse_one(text, sweep) for text in texts]
+    return [_parse_one(text, sweep, added) for text in texts]
 
 
 def text_of(override: Override) -> str:
     """The override as Hydra reads it: an entry of a setting that takes any is added, in its words."""
     text = str(override.input_line)
-    is_open = any(name_of(override) == each or name_of(override).startswith(f"{each}.") for each in OPEN)
-    return f"++{text}" if is_open and not text.startswith("+") else text
+    return f"++{text.lstrip('+')}" if _is_open(name_of(override)) else text
+
+
+def _is_open(name: str) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in OPEN)
 
 
 def name_of(override: Override) -> str:
@@ -95,11 +98,26 @@ def check_keys(overrides: Sequence[Override], types: Mapping[str, Any], owners: 
         raise ConfigError(f"there is no setting {name!r}: {nearest(name, types)}")
 
 
-def expand(overrides: Sequence[Override]) -> list[list[str]]:
-    """Every combination of a sweep's values, in the order in which Hydra's basic sweeper runs them.
+def sweeper_of(overrides: Sequence[Override]) -> str:
+    """Which of Hydra's sweepers runs a sweep: "basic", or what hydra/sweeper names."""
+    return next((str(each.value()) for each in overrides if name_of(each) == "hydra/sweeper"), "basic")
 
-    Settings of Hydra itself are left out. Raises: ConfigError for an interval, which has no list of values.
+
+def expand(overrides: Sequence[Override]) -> list[list[str]]:
+    """Every combination of a sweep's values, in the order in which Hydra's basic sweeper runs them; for another sweeper,
+    which chooses by itself, each value once, with the first of the others, and of an interval its two ends.
+
+    Settings of Hydra itself are left out. Raises: ConfigError for an interval, of which the basic sweeper has no values.
     """
+    choices = _choices(overrides, sweeper_of(overrides) == "basic")
+    if sweeper_of(overrides) == "basic":
+        return [list(combination) for combination in itertools.product(*choices.values())]
+    first = {name: values[0] for name, values in choices.items()}
+    others = [{**first, name: value} for name, values in choices.items() for value in values[1:]]
+    return [list(each.values()) for each in (first, *others)]
+
+
+def _choices(overrides: Sequence[Override], basic: bool) -> dict[str, list[str]]:
     choices: dict[str, list[str]] = {}
     for override in overrides:
         if for_hydra(override):
@@ -108,10 +126,15 @@ def expand(overrides: Sequence[Override]) -> list[list[str]]:
         if not override.is_sweep_override():
             choices[name] = [text_of(override)]
         elif override.is_discrete_sweep():
-            choices[name] = [f"{name}={value}" for value in override.sweep_string_iterator()]
+            sign = "+" if override.is_add() else ""
+            choices[name] = [f"{sign}{name}={value}" for value in override.sweep_string_iterator()]
+        elif basic:
+            hint = f"give a list of values, {name}=a,b,c, or a sweeper that draws from it, hydra/sweeper=optuna"
+            raise ConfigError(f"{text_of(override)!r} cannot be swept: {hint}")
         else:
-            raise ConfigError(f"{text_of(override)!r} cannot be swept: give a list of values, {name}=a,b,c")
-    return [list(combination) for combination in itertools.product(*choices.values())]
+            interval: Any = override.value()
+            choices[name] = [f"{name}={interval.start}", f"{name}={interval.end}"]
+    return choices
 
 
 def quoted(value: str) -> str:
@@ -122,12 +145,12 @@ def quoted(value: str) -> str:
     return f"'{escaped}'"
 
 
-def _parse_one(text: str, sweep: bool) -> Override:
+def _parse_one(text: str, sweep: bool, added: Collection[str]) -> Override:
     override = _read(text, sweep)
     name = name_of(override)
     if override.is_delete():
         raise ConfigError(f"{text!r} takes a setting away, which no search can do without: write {name}=value")
-    if override.is_add() and not override.is_force_add():
+    if override.is_add() and not override.is_force_add() and name not in (*OPEN, *added) and not _is_open(name):
         raise ConfigError(f"{text!r}: settings cannot be added, they are all there: write {text.lstrip('+')}")
     if override.package is not None:
         raise ConfigError(f"{text!r} moves a setting to another place: write {name}=value")
