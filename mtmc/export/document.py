@@ -16,7 +16,7 @@ from typing import Any
 
 from mtmc.action import Action, action_from_json, action_to_json
 from mtmc.errors import MtmcError, RunError
-from mtmc.export.graphs import METRIC_PREFIX, SCHEMA_VERSION, to_networkx
+from mtmc.export.graphs import CHILD, DUPLICATE, METRIC_PREFIX, SCHEMA_VERSION, to_networkx
 from mtmc.export.record import RunRecord, plain
 from mtmc.files import write_whole
 from mtmc.outcome import STATUSES, Cost, Diagnosis, Outcome, outcome_from_json, outcome_to_json
@@ -107,7 +107,7 @@ def _cost_to_json(cost: Cost) -> dict[str, float]:
 
 def _record(document: Mapping[str, Any]) -> RunRecord:
     tree = Tree(document["graph"]["task"])
-    edges = {edge["target"]: edge for edge in document["edges"]}
+    edges = {edge["target"]: edge for edge in document["edges"] if edge.get("relation", CHILD) == CHILD}
     for facts in document["nodes"]:
         tree.add(_node(facts, edges.get(facts["id"])))
     run = document["run"]
@@ -123,6 +123,11 @@ def _record(document: Mapping[str, Any]) -> RunRecord:
         evaluations=tuple(run["evaluations"]),
         spent=None if run["spent"] is None else Cost(**run["spent"]),
         baselines={name: outcome_from_json(data) for name, data in run.get("baselines", {}).items()},
+        duplicates=[
+            (edge["source"], edge["target"], _made(edge))
+            for edge in document["edges"]
+            if edge.get("relation") == DUPLICATE
+        ],
         tolerance=Tolerance(**run.get("tolerance", {})),
     )
 
@@ -144,8 +149,10 @@ def _node(facts: Mapping[str, Any], edge: Mapping[str, Any] | None) -> KernelNod
 
 
 def _action(edge: Mapping[str, Any]) -> Action | None:
-    if "kind" not in edge:
-        return None
+    return _made(edge) if "kind" in edge else None
+
+
+def _made(edge: Mapping[str, Any]) -> Action:
     region = {"name": edge.get("region", ""), "first_line": edge["first_line"], "last_line": edge["last_line"]}
     return action_from_json(
         {

@@ -1,12 +1,12 @@
 """A run's tree as text that other tools draw: DOT for Graphviz, Mermaid for Markdown.
 
-The best path is highlighted and every speedup says whether it is measured or estimated. Names and sentences come from
-generated code, so everything is escaped.
+The best path is highlighted, edits that gave a version again are dashed, and every speedup says whether it is measured or
+estimated. Names and sentences come from generated code, so everything is escaped.
 """
 
 from __future__ import annotations
 
-from mtmc.export.record import RunRecord, best_path
+from mtmc.export.record import RunRecord, best_path, second_parents
 from mtmc.export.text import BEST_COLOUR, clean, colour_of, kind_of, one_line, result_of
 from mtmc.tree import NO_PARENT, ROOT_ID, KernelNode, Tree
 
@@ -34,6 +34,7 @@ def to_dot(record: RunRecord) -> str:
         if node.parent_id != NO_PARENT:
             best = f' [color="{BEST_COLOUR}", penwidth=3]' if node.id in path else ""
             lines.append(f"  {node.parent_id} -> {node.id}{best};")
+    lines += [f"  {parent} -> {child} [style=dashed, constraint=false];" for parent, child in second_parents(record)]
     return "\n".join([*lines, "}"]) + "\n"
 
 
@@ -58,6 +59,7 @@ def to_mermaid(record: RunRecord, limit: int = MERMAID_LIMIT) -> str:
     best = [str(position) for position, (_, child) in enumerate(edges) if child in path]
     if best:
         lines.append(f"  linkStyle {','.join(best)} stroke:{BEST_COLOUR},stroke-width:4px")
+    lines += [f"  n{a} -.-> n{b}" for a, b in second_parents(record) if a in drawn and b in drawn]
     if len(drawn) < len(tree):
         lines.append(f'  more["{len(tree) - len(drawn)} more versions are not drawn"]')
     return "\n".join(lines) + "\n"

@@ -13,8 +13,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mtmc.action import Scalar
-from mtmc.export.record import RunRecord, best_path, depths, edge_prior, flat_settings, speedup_kind
+from mtmc.action import Action, Scalar
+from mtmc.export.record import (
+    RunRecord,
+    action_prior,
+    best_path,
+    depths,
+    edge_prior,
+    flat_settings,
+    second_parents,
+    speedup_kind,
+)
 from mtmc.export.text import clean, kind_of, result_of
 from mtmc.files import write_whole
 from mtmc.outcome import Outcome
@@ -23,21 +32,26 @@ from mtmc.tree import NO_PARENT, KernelNode
 if TYPE_CHECKING:
     import networkx as nx
 
-SCHEMA_VERSION = 1
+CHILD, DUPLICATE = "child", "duplicate"
+"""What an edge says: this version was made from that one; an edit of that one gave this version again."""
+
+SCHEMA_VERSION = 2
 """Of the graph's attributes and of tree.json. It grows when a reader of the old form would misread the new one."""
 
 METRIC_PREFIX = "metric_"
 
 
 def to_networkx(record: RunRecord) -> nx.DiGraph:
-    """The tree as a directed graph from parents to children, node ids as in the tree.
+    """The tree as a directed graph from parents to children, node ids as in the tree, and with second parents.
 
     Nodes: label, kind, sentence, region, status, runtime_ms, runtime_low_ms, runtime_high_ms, runtime_trials,
         runtime_kind, speedup, speedup_kind, depth, best, on_best_path, source, source_hash, plan, trial_id, repairs,
         usd, tokens, tokens_in, tokens_out, calls, metric_NAME for each metric, diagnosis_stage, diagnosis_kind,
         diagnosis_message, diagnosis_line, diagnosis_excerpt, visits (int), value, prior and whatever else the strategy
         notes (float, in the strategy's own words, "note_NAME").
-    Edges: key, kind, sentence, region, first_line, last_line, params (JSON text), prior, on_best_path.
+    Edges: relation, key, kind, sentence, region, first_line, last_line, params (JSON text), prior, visits (int), value,
+        on_best_path. The relation is "child" for the tree itself. It is "duplicate" where an edit of one version gave
+        another that was there already; such an edge has no visits and no value, and may lead back to an ancestor.
     Graph: task, schema_version, nodes, evaluations, best, best_speedup, and each setting by its dotted name (hardware,
         seed, strategy, ...).
 
@@ -55,6 +69,9 @@ def to_networkx(record: RunRecord) -> nx.DiGraph:
         if node.parent_id != NO_PARENT:
             facts = {**_edge_facts(record, node), "on_best_path": node.id in path}
             graph.add_edge(node.parent_id, node.id, **_known(facts))
+    for (parent, child), action in second_parents(record).items():
+        facts = {"relation": DUPLICATE, **_action_facts(action), "prior": action_prior(record, parent, action)}
+        graph.add_edge(parent, child, **_known({**facts, "on_best_path": False}))
     return graph
 
 
@@ -169,9 +186,14 @@ def _note_facts(notes: Mapping[str, float]) -> Iterator[tuple[str, Scalar]]:
 
 
 def _edge_facts(record: RunRecord, node: KernelNode) -> dict[str, Scalar | None]:
-    action = node.action
-    if action is None:
-        return {}
+    if node.action is None:
+        return {"relation": CHILD}
+    notes = dict(_note_facts(record.annotations.get(node.id, {})))
+    searched: dict[str, Scalar | None] = {name: notes[name] for name in ("visits", "value") if name in notes}
+    return {"relation": CHILD, **_action_facts(node.action), "prior": edge_prior(record, node), **searched}
+
+
+def _action_facts(action: Action) -> dict[str, Scalar | None]:
     return {
         "key": action.key,
         "kind": action.kind,
@@ -180,5 +202,4 @@ def _edge_facts(record: RunRecord, node: KernelNode) -> dict[str, Scalar | None]
         "first_line": action.region.first_line,
         "last_line": action.region.last_line,
         "params": json.dumps(dict(action.params), sort_keys=True),
-        "prior": edge_prior(record, node),
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mtmc.action import Action, Scalar
@@ -35,9 +35,11 @@ class RunRecord:
     calls: questions to language models, without their texts. bookings: what each request of theirs took.
     transcripts: per node id what was said between its coder and a model: turns with the texts "role" ("brief", "agent",
         "tool"), "tool", "arguments", "text" and "verdict".
+    duplicates: (id of the version that it started from, id of the version it led to, action) of each trial whose edit gave a
+        version that was in the tree already, in the trials' order.
     tolerance: what the versions' outputs were compared by. finished: why the search has ended, "" where that is not known.
 
-    Raises: RunError if annotations, legal or evaluations name a node that the tree does not have.
+    Raises: RunError if annotations, legal, evaluations or duplicates name a node that the tree does not have.
     """
 
     tree: Tree
@@ -50,13 +52,16 @@ class RunRecord:
     calls: Sequence[ModelCall] = ()
     bookings: Sequence[Booking] = ()
     transcripts: Mapping[int, Sequence[Mapping[str, str]]] = field(default_factory=dict)
+    duplicates: Sequence[tuple[int, int, Action]] = ()
     tolerance: Tolerance = DEFAULT
     finished: str = ""
 
     def __post_init__(self) -> None:
         if len(self.tree) == 0:
             raise RunError("a run without a single node cannot be dumped: evaluate the root first")
-        named = (("annotations", self.annotations), ("legal", self.legal), ("evaluations", self.evaluations))
+        led = [node_id for parent, child, _ in self.duplicates for node_id in (parent, child)]
+        lists = (("legal", self.legal), ("evaluations", self.evaluations), ("duplicates", led))
+        named: tuple[tuple[str, Iterable[int]], ...] = (("annotations", self.annotations), *lists)
         for name, ids in named:
             unknown = [node_id for node_id in ids if not 0 <= node_id < len(self.tree)]
             if unknown:
@@ -109,11 +114,23 @@ def edge_prior(record: RunRecord, node: KernelNode) -> float | None:
     """Prior probability that the policy gave to the action that made this node; None where it is not known."""
     if node.action is None:
         return None
-    key = node.action.key
-    for action, prior in record.legal.get(node.parent_id, ()):
-        if action.key == key:
-            return prior
-    return record.annotations.get(node.id, {}).get("prior")
+    prior = action_prior(record, node.parent_id, node.action)
+    return record.annotations.get(node.id, {}).get("prior") if prior is None else prior
+
+
+def action_prior(record: RunRecord, node_id: int, action: Action) -> float | None:
+    """Prior probability that the policy gave to an action of a version; None where it is not known."""
+    return next((prior for each, prior in record.legal.get(node_id, ()) if each.key == action.key), None)
+
+
+def second_parents(record: RunRecord) -> dict[tuple[int, int], Action]:
+    """(version, the version that was there already) -> the first action that led from one to the other; without what is an
+    edge of the tree itself, and without edits that changed nothing."""
+    found: dict[tuple[int, int], Action] = {}
+    for parent, child, action in record.duplicates:
+        if parent != child and record.tree[child].parent_id != parent:
+            found.setdefault((parent, child), action)
+    return found
 
 
 def speedup_kind(tree: Tree, node_id: int) -> str | None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtmc.action import Action
 from mtmc.chat import POLICY
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome
@@ -50,6 +51,12 @@ class RunTree(Tree):
         from mtmc import export
 
         return export.to_networkx(self._record())
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from mtmc.export.notebook import tree_html
+
+        return tree_html(self)
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,12 @@ class SearchResult:
     def root(self) -> Version:
         """The reference itself as ModelNew."""
         return _version(self.tree, self.tree.root)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from mtmc.export.notebook import result_html
+
+        return result_html(self.tree, self.evaluations, self.finished)
 
     def save(self, directory: Path | str) -> Path:
         """Write the run's whole folder (store, config.yaml, best.py, nodes, dumps) to `directory`.
@@ -176,9 +189,23 @@ def _record(result: SearchResult, store: Store) -> RunRecord:
         calls=store.model_calls(texts=False),
         bookings=store.bookings(),
         transcripts=transcripts(result.versions, store),
+        duplicates=_duplicates(result.versions, store),
         tolerance=result.tolerance,
         finished=result.finished or "",
     )
+
+
+def _duplicates(tree: Tree, store: Store) -> list[tuple[int, int, Action]]:
+    """See `RunRecord.duplicates`. Trials of a run that another process goes on with may name versions that `tree` lacks."""
+    rows = [
+        row for batch in store.batches() for row in batch.trials if row.end is not None and row.end.kind == "duplicate"
+    ]
+    found: list[tuple[int, int, Action]] = []
+    for row in sorted(rows, key=lambda row: row.trial.id):
+        child = None if row.end is None else row.end.child_id
+        if child is not None and child < len(tree) and row.trial.node_id < len(tree):
+            found.append((row.trial.node_id, child, store.legal(row.trial.node_id)[0][row.trial.action_index]))
+    return found
 
 
 def evaluation_order(store: Store) -> list[int]:

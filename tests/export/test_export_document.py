@@ -80,7 +80,7 @@ def test_a_newer_schema_is_refused(record: RunRecord, tmp_path: Path) -> None:
     document["graph"]["schema_version"] = SCHEMA_VERSION + 1
     path = tmp_path / "tree.json"
     path.write_text(json.dumps(document))
-    with pytest.raises(RunError, match=r"schema version 2, this mtmc reads up to 1: .* newer version; upgrade mtmc"):
+    with pytest.raises(RunError, match=r"schema version 3, this mtmc reads up to 2: .* newer version; upgrade mtmc"):
         from_json(path)
 
 

@@ -80,7 +80,7 @@ def test_edges_carry_the_action_and_its_prior(record: RunRecord) -> None:
 
 def test_graph_attributes(record: RunRecord) -> None:
     facts = to_networkx(record).graph
-    assert facts["task"] == "softmax_gelu" and facts["schema_version"] == 1
+    assert facts["task"] == "softmax_gelu" and facts["schema_version"] == 2
     assert facts["seed"] == 7 and facts["hardware"] == "H100" and facts["strategy.name"] == "mcts"
     assert facts["best"] == 7 and facts["nodes"] == 11 and facts["evaluations"] == 10
     assert facts["targets"] == '["sm_80", "sm_90"]' and "budget.seconds" not in facts
