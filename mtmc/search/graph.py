@@ -16,7 +16,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mtmc.search import steps, trial
@@ -151,7 +151,7 @@ def drive(run: Run) -> None:
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     connection = sqlite3.connect(run.store.folder / STORE_NAME, timeout=30.0, check_same_thread=False)
-    flight = ThreadedFlight(run.settings.batch, trial_work(run, trial_graph(lambda: run)))
+    flight = ThreadedFlight(run.settings.batch, trial_work(run, trial_graph(lambda: run), context=copy_context()))
     try:
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
@@ -169,13 +169,14 @@ def drive(run: Run) -> None:
         connection.close()
 
 
-def trial_work(run: Run, machine: Machine, config: Any = None) -> Callable[[int], None]:
-    """What the thread of a trial does, given its id: with the caller's context, so that who is told of the machine's steps
-    there (LangChain's callbacks) is told of a trial's, too. config: of the machine's calls."""
-    context = copy_context()
+def trial_work(run: Run, machine: Machine, config: Any = None, context: Context | None = None) -> Callable[[int], None]:
+    """What the thread of a trial does, given its id. config: of the machine's calls. context: that these have, so that who is
+    told of the machine's steps in it (LangChain's callbacks) is told of a trial's, too."""
 
     def work(trial_id: int) -> None:
-        context.copy().run(lambda: machine.invoke({"trial": trial_id}, {"run_name": "trial", **(config or {})}))
+        (context or Context()).copy().run(
+            lambda: machine.invoke({"trial": trial_id}, {"run_name": "trial", **(config or {})})
+        )
         if run.settings.asynchronous:
             verify_best(run, [run.trial_runs[trial_id]])
 
