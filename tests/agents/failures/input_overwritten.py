@@ -5,7 +5,7 @@ task: scaled_add
 status: wrong_result
 kind: InputMutated
 says: input
-rules: none
+rules: own_output
 """
 
 import torch

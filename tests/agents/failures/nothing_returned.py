@@ -5,7 +5,7 @@ task: scaled_add
 status: wrong_result
 kind: Type
 says: NoneType
-rules: none
+rules: returned
 """
 
 import torch

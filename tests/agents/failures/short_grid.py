@@ -5,7 +5,7 @@ task: scaled_add
 status: wrong_result
 kind: NaN
 says: never written
-rules: none
+rules: floored
 """
 
 import torch

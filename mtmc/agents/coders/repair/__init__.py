@@ -7,6 +7,7 @@ unless it is sure: what is left is for a model. To add one: a function in a file
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.outcome import Diagnosis
@@ -33,7 +34,7 @@ def fix(source: str, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
         fixed = rule(program, diagnosis, hardware)
         if fixed is not None and fixed.source != source and _parses(fixed.source):
             _log.debug("the rule %s fixes %s: %s", name, diagnosis.kind, fixed.what)
-            return fixed
+            return replace(fixed, rule=name)
     return None
 
 

@@ -7,47 +7,35 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from mtmc.agents.coders.repair.edits import imported, operand
+from mtmc.agents.coders.repair.edits import operand
 from mtmc.agents.coders.repair.fixed import Fixed
-from mtmc.agents.coders.repair.kernels import given, is_constexpr, kernel_at, launches
+from mtmc.agents.coders.repair.kernels import given, is_constexpr, kernel_at, kernel_named, launches
 from mtmc.agents.coders.repair.program import New, Program, parameters
 from mtmc.agents.coders.repair.spelling import near
+from mtmc.agents.coders.repair.steps import Change, innermost, repeated
+from mtmc.agents.coders.repair.vocabulary import (
+    ELEMENTWISE,
+    HOME,
+    LANGUAGE,
+    LIBRARY,
+    REDUCTIONS,
+    TYPES,
+    bounds,
+    positional,
+    reduced,
+    renamed_keywords,
+    written,
+)
 from mtmc.outcome import Diagnosis
 
-_MATH = "abs ceil cos erf exp exp2 fdiv floor fma log log2 maximum minimum rsqrt sigmoid sin sqrt sqrt_rn where"
-LANGUAGE = frozenset(
-    f"""
-    {_MATH} arange argmax argmin associative_scan atomic_add atomic_cas atomic_max atomic_min atomic_xchg broadcast
-    broadcast_to cast cat cdiv clamp cumprod cumsum debug_barrier div_rn dot expand_dims full histogram join load
-    make_block_ptr max max_contiguous min multiple_of num_programs permute program_id rand randn range ravel reduce
-    reshape softmax sort split static_assert static_print static_range store sum swizzle2d trans umulhi view xor_sum
-    zeros zeros_like float16 float32 float64 bfloat16 int8 int16 int32 int64 uint8 constexpr
-    """.split()
-)
-"""Names of triton.language that rules may name."""
-_LIBRARY = """
-    acos acosh asin asinh atan atan2 atanh cbrt copysign cosh erfc erfinv exp10 expm1 fmod hypot isinf isnan lgamma
-    log10 log1p nearbyint pow rint round sinh tan tanh tgamma trunc
-    """
-_LIBDEVICE = frozenset(_LIBRARY.split())
-_NAMES = {"max": "maximum", "min": "minimum", "fmax": "maximum", "fmin": "minimum", "matmul": "dot"}
-_EXPRESSIONS = {
-    "fabs": "{tl}.abs({x})",
-    "relu": "{tl}.maximum({x}, 0.0)",
-    "silu": "{x} * {tl}.sigmoid({x})",
-    "square": "{x} * {x}",
-}
-_LIBRARIES = {"power": "pow", "arctan": "atan", "arctan2": "atan2"}
-_HOME = "triton.language.extra.libdevice"
-_ELEMENTWISE = frozenset(_MATH.split())
-_TYPES = {
-    "float": "float32", "half": "float16", "double": "float64", "long": "int64", "int": "int32", "short": "int16",
-    **{name: name for name in ("float16", "float32", "float64", "bfloat16", "int8", "int16", "int32", "int64", "uint8")},
-}  # fmt: skip
-_REDUCTIONS = ("sum", "argmax", "argmin", "cumsum")
+_OTHERS = ("torch", "numpy", "torch.nn.functional")
+_MAKERS = ("zeros", "full", "arange")
+"""Makers of tiles that torch and Triton call alike."""
+_NO_IMPORT = re.compile(r"cannot import name '\w+' from 'triton\.language[\w.]*'|No module named 'triton\.[\w.]+'")
 _MISSING = re.compile(r"module 'triton\.language[\w.]*' has no attribute '(\w+)'")
 _NOT_TRITON = re.compile(
-    r"Unsupported function referenced|torch\.dtype|must be real number, not tensor|global variable (torch|math) "
+    r"Unsupported function referenced|torch\.dtype|must be real number, not tensor|global variable (torch|math|np|numpy|F) "
+    r"|type object 'numpy\."
 )
 
 
@@ -58,38 +46,46 @@ def function(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | N
     kernel = kernel_at(program, diagnosis.line)
     if found is None or kernel is None:
         return None
-    name = found[1]
-    calls = [
-        call
-        for call in program.find(cst.Call, kernel)
-        if (path := program.path(call.func)) and path.startswith("triton.language.") and path.endswith(f".{name}")
-    ]
-    return _exchanged(program, calls, name, elsewhere="module 'triton.language'" not in diagnosis.message)
+    missing, own = found[1], kernel.name.value
+
+    def step(current: Program) -> Change | None:
+        for call in innermost(current, kernel_named(current, own)):
+            path = current.path(call.func) or ""
+            if path.startswith("triton.language.") and missing in path.split(".")[2:]:
+                return _exchanged(current, call, path)
+        return None
+
+    return repeated(program, step, f"{{new}} instead of {{old}}, for there is no {missing}")
 
 
 def torch_in_kernel(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
-    """Types and functions of torch or math in a kernel: Triton's of the same meaning."""
+    """Types and functions of torch, numpy or math in a kernel: Triton's of the same meaning."""
     kernel = kernel_at(program, diagnosis.line)
     language = program.module_name("triton.language")
     if kernel is None or language is None or _NOT_TRITON.search(diagnosis.message) is None:
         return None
+
+    def step(current: Program) -> Change | None:
+        for call in innermost(current, kernel_named(current, kernel.name.value)):
+            module, _, name = (current.path(call.func) or "").rpartition(".")
+            of_math = module == "math" and call in current.at(cst.Call, diagnosis.line)  # ahead of time, math is right
+            if module in _OTHERS or of_math:
+                return _translated(current, call, name)
+        return None
+
     changes: dict[cst.CSTNode, New] = {}
-    here = set(program.at(cst.Attribute, diagnosis.line))  # of numbers known ahead, math is right
     for node in program.find(cst.Attribute, kernel):
         module, _, name = (program.path(node) or "").rpartition(".")
-        if module not in ("torch", "math") or (module == "math" and node not in here):
-            continue
         above = program.parent(node)
-        called = above if isinstance(above, cst.Call) and above.func is node else None
-        if called is None and module == "torch" and name in _TYPES:
-            changes[node] = cst.parse_expression(f"{language}.{_TYPES[name]}")
-        elif called is not None and (name in _ELEMENTWISE or name in _REDUCTIONS):
-            changes[node] = cst.parse_expression(f"{language}.{name}")
-            changes |= {a.keyword: cst.Name("axis") for a in called.args if a.keyword and a.keyword.value == "dim"}
+        called = isinstance(above, cst.Call) and above.func is node
+        if module in _OTHERS and name in TYPES and not called:
+            changes[node] = cst.parse_expression(f"{language}.{TYPES[name]}")
+    typed = Program.parse(program.changed(changes)) if changes else program
+    fixed = None if typed is None else repeated(typed, step, "{new} instead of {old} in a kernel")
+    if fixed is not None:
+        return fixed
     changes = changes or _handed_over(program, kernel, language)
-    if not changes:
-        return None
-    return Fixed(program.changed(changes), "triton.language instead of torch or math in a kernel")
+    return Fixed(program.changed(changes), "a type of triton.language instead of torch's") if changes else None
 
 
 def float_argument(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
@@ -105,7 +101,7 @@ def float_argument(program: Program, diagnosis: Diagnosis, hardware: str) -> Fix
     for call in program.at(cst.Call, diagnosis.line):
         path = program.path(call.func) or ""
         name = path.rpartition(".")[2]
-        if not path.startswith("triton.language.") or name not in _ELEMENTWISE | _LIBDEVICE or not call.args:
+        if not path.startswith("triton.language.") or name not in ELEMENTWISE | LIBRARY or not call.args:
             continue
         value = call.args[0].value
         code = program.code(value)
@@ -119,56 +115,58 @@ def float_argument(program: Program, diagnosis: Diagnosis, hardware: str) -> Fix
 
 
 def import_from(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
-    """`from triton.language.math import tanh` of what only libdevice has."""
-    found = re.search(r"cannot import name '(\w+)' from 'triton\.language[\w.]*'", diagnosis.message)
+    """`from triton.language.math import tanh` of what only libdevice has, and libdevice itself from elsewhere."""
+    found = _NO_IMPORT.search(diagnosis.message)
     statements = [node for node in program.at(cst.ImportFrom, diagnosis.line) if node.module is not None]
-    if found is None or found[1] not in _LIBDEVICE or len(statements) != 1:
+    names = statements[0].names if len(statements) == 1 else ()
+    if found is None or isinstance(names, cst.ImportStar) or len(names) != 1:
         return None
-    names = statements[0].names
-    if isinstance(names, cst.ImportStar) or len(names) != 1:
+    name = names[0].evaluated_name
+    home = HOME if name in LIBRARY else HOME.rpartition(".")[0] if name == "libdevice" else None
+    if home is None:
         return None
-    module = cst.parse_expression(f"{_HOME}")
-    source = program.changed({statements[0]: statements[0].with_changes(module=module)})
-    return Fixed(source, f"{found[1]} from {_HOME}, which has it")
+    source = program.changed({statements[0]: statements[0].with_changes(module=cst.parse_expression(home))})
+    return Fixed(source, f"{name} from {home}, which has it")
 
 
-def _exchanged(program: Program, calls: list[cst.Call], name: str, elsewhere: bool) -> Fixed | None:
-    """The calls of a function that is missing, exchanged for others. elsewhere: whether it was not triton.language's own."""
+def _exchanged(program: Program, call: cst.Call, path: str) -> Change | None:
+    """The change for a call of something below triton.language that is not there."""
+    language, name = program.module_name("triton.language"), path.rpartition(".")[2]
+    below = path.count(".") > 2  # of triton.language.math, say
+    if language is None or isinstance(program.parent(call), cst.Attribute):
+        return None
+    if below and name in LANGUAGE and name not in REDUCTIONS:
+        return {call.func: cst.parse_expression(f"{language}.{name}")}
+    change = _translated(program, call, name)
+    meant = near(name, LANGUAGE) if change is None and not below else None
+    return change if meant is None else {call.func: cst.parse_expression(f"{language}.{meant}")}
+
+
+def _translated(program: Program, call: cst.Call, name: str) -> Change | None:
+    """The change for a call of a function that torch, numpy, C or Python call `name`."""
     language = program.module_name("triton.language")
-    if language is None or not calls:
+    if language is None:
         return None
-    other = _NAMES.get(name, name if elsewhere and name in LANGUAGE else None)
-    if other is not None and name in _NAMES and any(len(call.args) != 2 for call in calls):
-        return None  # a reduction, perhaps
-    if other is not None:
-        return _renamed(program, calls, f"{language}.{other}", {})
-    library = _LIBRARIES.get(name, name)
-    if library in _LIBDEVICE and "libdevice" not in name:
-        known = program.module_name(_HOME)
-        extra = {} if known is not None else imported(program, "from triton.language.extra import libdevice")
-        return _renamed(program, calls, f"{known or 'libdevice'}.{library}", extra)
-    if name in _EXPRESSIONS:
-        return _expressed(program, calls, _EXPRESSIONS[name], language)
-    meant = near(name, LANGUAGE)
-    return None if meant is None else _renamed(program, calls, f"{language}.{meant}", {})
+    if name in REDUCTIONS:
+        other = reduced(program, name, call, own=False)
+        new_call = None if other is None else _called(call, f"{language}.{other}")
+        return None if new_call is None else {_with_values(program, call): new_call[call]}
+    if name in _MAKERS:
+        return _called(call, f"{language}.{name}")
+    values = bounds(call) if name in ("clamp", "clip") else positional(call)
+    new = None if values is None else written(program, name, values)
+    return None if new is None else {call: cst.parse_expression(new.text), **new.changes}
 
 
-def _renamed(program: Program, calls: list[cst.Call], text: str, extra: dict[cst.CSTNode, New]) -> Fixed:
-    changes: dict[cst.CSTNode, New] = {call.func: cst.parse_expression(text) for call in calls}
-    return Fixed(
-        program.changed(changes | extra), f"{text} instead of {program.code(calls[0].func)}, which there is not"
-    )
+def _with_values(program: Program, call: cst.Call) -> cst.CSTNode:
+    """A reduction of torch along an axis gives values and places: the call, or `.values` of it."""
+    above = program.parent(call)
+    named = isinstance(above, cst.Attribute) and above.value is call and above.attr.value == "values"
+    return above if named and above is not None else call
 
 
-def _expressed(program: Program, calls: list[cst.Call], pattern: str, language: str) -> Fixed | None:
-    changes: dict[cst.CSTNode, New] = {}
-    for call in calls:
-        value = call.args[0].value if len(call.args) == 1 else None
-        if value is None or (pattern.count("{x}") > 1 and not isinstance(value, cst.Name)):
-            return None
-        text = pattern.format(tl=language, x=program.code(value))
-        changes[call] = cst.parse_expression(f"({text})" if pattern.count("{x}") > 1 else text)
-    return Fixed(program.changed(changes), f"{program.code(calls[0].func)} written out, which there is not")
+def _called(call: cst.Call, function: str) -> Change:
+    return {call: renamed_keywords(call).with_changes(func=cst.parse_expression(function))}
 
 
 def _handed_over(program: Program, kernel: cst.FunctionDef, language: str) -> dict[cst.CSTNode, New]:
@@ -178,8 +176,8 @@ def _handed_over(program: Program, kernel: cst.FunctionDef, language: str) -> di
         for parameter in parameters(kernel):
             value = given(kernel, launch.call, parameter.name.value)
             module, _, name = (program.path(value) or "" if value is not None else "").rpartition(".")
-            if value is not None and is_constexpr(program, parameter) and module == "torch" and name in _TYPES:
-                changes[value] = cst.parse_expression(f"{language}.{_TYPES[name]}")
+            if value is not None and is_constexpr(program, parameter) and module == "torch" and name in TYPES:
+                changes[value] = cst.parse_expression(f"{language}.{TYPES[name]}")
     return changes
 
 

@@ -9,9 +9,15 @@ import libcst as cst
 from mtmc.agents.coders.repair.edits import argument, with_argument
 from mtmc.agents.coders.repair.fixed import Fixed
 from mtmc.agents.coders.repair.kernels import Launch, launches
+from mtmc.agents.coders.repair.modules import forward_of, made_by
 from mtmc.agents.coders.repair.program import New, Program, parameters
+from mtmc.agents.coders.repair.vocabulary import TYPES
 from mtmc.outcome import Diagnosis
 
+_NO_CUDA = re.compile(
+    r"not compiled with CUDA|torch\.cuda\.\w+Tensor not available|No CUDA GPUs|no NVIDIA driver"
+    r"|Expected all tensors to be on the same"
+)
 _MAKERS = ("empty", "zeros", "ones", "full", "arange", "tensor", "randn", "rand")
 _ALIKE = ("empty_like", "zeros_like", "ones_like", "full_like")
 _VIEWS = ("t", "transpose", "permute", "swapaxes", "movedim", "expand")
@@ -23,9 +29,12 @@ def grid(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
         return None
     here = [launch for launch in launches(program) if launch.call in program.at(cst.Call, diagnosis.line)]
     written, source = (here[0].grid_value, _grid_source(program, here[0])) if len(here) == 1 else (None, None)
+    number = re.search(r"'int' object is not iterable|object of type 'int' has no len", diagnosis.message)
+    if number is not None and source is None:
+        source = written  # of a name that is bound to more than can be read
     if written is None or source is None:
         return None
-    if re.search(r"'int' object is not iterable|object of type 'int' has no len", diagnosis.message):
+    if number is not None:
         if isinstance(source, cst.Tuple | cst.List):
             return None
         place = source if isinstance(program.parent(source), cst.Lambda) else written
@@ -35,7 +44,8 @@ def grid(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
         return None
     if isinstance(written, cst.Name) and not _only_grids(program, here[0], written.value):
         return None
-    divisions = [n for n in program.find(cst.BinaryOperation, source) if isinstance(n.operator, cst.Divide)]
+    places = [source, *_named_parts(program, here[0], source)]
+    divisions = [n for p in places for n in program.find(cst.BinaryOperation, p) if isinstance(n.operator, cst.Divide)]
     triton = program.module_name("triton")
     changes: dict[cst.CSTNode, New] = {}
     for division in divisions:
@@ -51,10 +61,7 @@ def grid(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
 
 def device(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A device that is written out, or none where the kernel needs a tensor on a GPU: the device of an input."""
-    written = re.search(
-        r"not compiled with CUDA|No CUDA GPUs|no NVIDIA driver|Expected all tensors to be on the same",
-        diagnosis.message,
-    )
+    written = _NO_CUDA.search(diagnosis.message)
     missing = re.search(r"argument (\w+) of (\w+) is a tensor on the cpu", diagnosis.message)
     function = program.function_at(diagnosis.line)
     owner = _tensor_parameter(program, function) if function is not None else None
@@ -67,6 +74,7 @@ def device(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | Non
                 wrapped = program.parent(program.parent(text) or text)
                 whole = isinstance(wrapped, cst.Call) and program.path(wrapped.func) == "torch.device"
                 changes[wrapped if whole and wrapped is not None else text] = cst.parse_expression(f"{owner}.device")
+        changes |= _old_makers(program, function, owner)
     elif missing is not None:
         for launch in launches(program, missing[2]):
             arg = argument(launch.call, missing[1], _position(program, missing[2], missing[1]))
@@ -77,16 +85,12 @@ def device(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | Non
 
 
 def output_type(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
-    """An output of a wrong type, where the forward returns one tensor that it makes itself."""
+    """An output of a wrong type, where it is known which call makes it."""
     found = re.search(r"has dtype \w+, the reference (\w+)", diagnosis.message)
-    forward = _forward(program)
-    if diagnosis.kind != "DType" or found is None or forward is None:
+    made, torch = made_by(program), program.module_name("torch")
+    if diagnosis.kind != "DType" or found is None:
         return None
-    returns = program.find(cst.Return, forward)
-    value = returns[0].value if len(returns) == 1 else None
-    made = program.value(value.value, forward) if isinstance(value, cst.Name) else None
-    torch = program.module_name("torch")
-    if not isinstance(made, cst.Call) or not _is_maker(program, made) or torch is None:
+    if made is None or torch is None:
         return None
     source = program.changed({made: with_argument(made, "dtype", f"{torch}.{found[1]}")})
     return Fixed(source, f"dtype={torch}.{found[1]} for the output, the type that the reference gives")
@@ -94,7 +98,7 @@ def output_type(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed 
 
 def contiguous(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A transposed or expanded view that goes to a kernel without a word of its strides: laid out anew."""
-    forward = _forward(program)
+    forward = forward_of(program)
     if diagnosis.kind != "WrongValues" or forward is None:
         return None
     changes: dict[cst.CSTNode, New] = {}
@@ -120,6 +124,28 @@ def _grid_source(program: Program, launch: Launch) -> cst.BaseExpression | None:
     return value.body if isinstance(value, cst.Lambda) else value
 
 
+def _old_makers(program: Program, function: cst.FunctionDef, owner: str) -> dict[cst.CSTNode, New]:
+    """`torch.cuda.FloatTensor(n)` as `torch.empty(n, ...)`."""
+    changes: dict[cst.CSTNode, New] = {}
+    for call in program.find(cst.Call, function):
+        found = re.fullmatch(r"torch\.cuda\.(\w+)Tensor", program.path(call.func) or "")
+        kind = TYPES.get(found[1].lower()) if found is not None else None
+        if kind is not None and call.args:
+            sizes = ", ".join(program.code(arg.value) for arg in call.args)
+            torch = program.module_name("torch")
+            changes[call] = cst.parse_expression(f"{torch}.empty({sizes}, dtype={torch}.{kind}, device={owner}.device)")
+    return changes
+
+
+def _named_parts(program: Program, launch: Launch, source: cst.BaseExpression) -> list[cst.BaseExpression]:
+    """What the names of a grid's axes stand for, where they stand for nothing else."""
+    elements = source.elements if isinstance(source, cst.Tuple | cst.List) else ()
+    names = [element.value for element in elements if isinstance(element.value, cst.Name)]
+    uses = [node.value for node in program.find(cst.Name, launch.function)]
+    values = [program.value(name.value, launch.function) for name in names if uses.count(name.value) == 2]
+    return [value for value in values if value is not None]
+
+
 def _only_grids(program: Program, launch: Launch, name: str) -> bool:
     """Whether a name stands for nothing but grids in the function of a launch."""
     grids = {id(one.grid_value) for one in launches(program)}
@@ -140,17 +166,6 @@ def _rounds_up(division: cst.BinaryOperation) -> bool:
         and isinstance(total.operator, cst.Add)
         and any(side.deep_equals(division.right) for side in (total.left, total.right))
     )
-
-
-def _forward(program: Program) -> cst.FunctionDef | None:
-    """The only `forward` of the class ModelNew."""
-    found = [f for f in program.functions if f.name.value == "forward" and _class_of(program, f) == "ModelNew"]
-    return found[0] if len(found) == 1 else None
-
-
-def _class_of(program: Program, function: cst.FunctionDef) -> str | None:
-    owner = program.around(function, cst.ClassDef)
-    return None if owner is None else owner.name.value
 
 
 def _tensor_parameter(program: Program, function: cst.FunctionDef) -> str | None:

@@ -48,7 +48,9 @@ def cleaned(program: Program, name: str) -> tuple[Program, list[str]]:
 
 def _fixed(program: Program, kernel: cst.FunctionDef, sink: Sink, found: list[Sink]) -> Fixed | None:
     neutral = _TEXTS[NEUTRAL[sink.kind]]
-    load = sink.rest.load
+    load, other = sink.rest.load, sink.rest.value
+    if other is not None and math.isinf(other) and other == -NEUTRAL[sink.kind]:
+        return None  # the neutral number of the opposite reduction: this one may be what is wrong
     if load is not None:
         kinds = {NEUTRAL[one.kind] for one in found if one.rest.load is load}
         bare = next(access for access in accesses(program, kernel) if access.call is load).other is None

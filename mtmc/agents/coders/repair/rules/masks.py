@@ -24,6 +24,7 @@ from mtmc.agents.coders.repair.program import New, Program, number
 from mtmc.agents.coders.repair.rules.masked_lanes import cleaned
 from mtmc.outcome import Diagnosis
 
+_LENGTH = re.compile(r"\.size\(|\.numel\(|^int\(|^len\(")
 _SHAPED = ("zeros", "full", "arange")
 
 
@@ -68,6 +69,11 @@ def arange(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | Non
     triton = program.module_name("triton")
     if not isinstance(end, cst.Name | cst.Integer) or (isinstance(end, cst.Name) and triton is None):
         return None
+    if any(
+        isinstance(value, cst.Call) and not _LENGTH.search(program.code(value))
+        for value in _sizes(program, kernel, end)
+    ):
+        return None  # not the number of elements, but what was computed from it
     size = program.code(end)
     wider = f"{triton}.next_power_of_2({size})" if isinstance(end, cst.Name) else str(1 << (int(size) - 1).bit_length())
     lanes = {n: v for n, v in lane_names(program, kernel).items() if _counts(program, v, size)}
@@ -85,6 +91,15 @@ def arange(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | Non
             whole = limits[0] if not own and len(limits) == 1 else " & ".join(f"({one})" for one in own + limits)
             changes[access.call] = _masked(access.name, whole)
     return _with_clean_lanes(program.changed(changes), kernel.name.value, f"{wider} lanes, of which {size} are used")
+
+
+def _sizes(program: Program, kernel: cst.FunctionDef, end: cst.BaseExpression) -> list[cst.BaseExpression | None]:
+    """What the launches of a kernel give for the end of a range."""
+    found = []
+    for launch in launches(program, kernel.name.value):
+        value = given(kernel, launch.call, program.code(end))
+        found.append(program.value(value.value, launch.function) if isinstance(value, cst.Name) else value)
+    return found
 
 
 def _with_clean_lanes(source: str, kernel: str, what: str) -> Fixed | None:

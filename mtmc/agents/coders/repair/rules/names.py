@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 
 import libcst as cst
@@ -43,8 +44,8 @@ def missing_import(program: Program, diagnosis: Diagnosis, hardware: str) -> Fix
 def misspelt(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
     """A name that nothing binds, where exactly one that is bound before differs from it by one letter."""
     name, function = _undefined(diagnosis), program.function_at(diagnosis.line)
-    if name is None or function is None or diagnosis.line is None:
-        return None
+    if name is None or function is None or diagnosis.line is None or hasattr(builtins, name):
+        return None  # a name of Python's is no slip of the pen
     own = {parameter.name.value for parameter in parameters(function)}
     for assign in program.find(cst.Assign, function):
         if program.lines(assign)[1] < diagnosis.line:
@@ -68,18 +69,6 @@ def keyword(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | No
     )
 
 
-def class_name(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None:
-    """No class ModelNew, but exactly one module, named Model."""
-    if diagnosis.kind != "MissingModelNew":
-        return None
-    modules = [node for node in program.find(cst.ClassDef) if any(_is_module(program, base) for base in node.bases)]
-    if len(modules) != 1 or modules[0].name.value != "Model":
-        return None
-    uses = [node for node in program.find(cst.Name) if node.value == "Model" and _is_use(program, node)]
-    changes: dict[cst.CSTNode, New] = {node: cst.Name("ModelNew") for node in [modules[0].name, *uses]}
-    return Fixed(program.changed(changes), "named the module ModelNew")
-
-
 def _undefined(diagnosis: Diagnosis) -> str | None:
     found = re.search(r"(?:name ')?\b(\w+)'? is not defined", diagnosis.message)
     named = diagnosis.kind == "NameError" or "NameError" in diagnosis.message
@@ -98,10 +87,6 @@ def _is_label(above: cst.CSTNode | None, node: cst.Name) -> bool:
     if isinstance(above, cst.Arg):
         return above.keyword is node
     return isinstance(above, cst.Param | cst.FunctionDef | cst.ClassDef) and above.name is node
-
-
-def _is_module(program: Program, base: cst.Arg) -> bool:
-    return program.path(base.value) in ("torch.nn.Module", "torch.nn.modules.module.Module")
 
 
 def _unknown_option(program: Program, diagnosis: Diagnosis) -> Fixed | None:

@@ -24,7 +24,7 @@ def constexpr(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | 
         kernel is None
         or language is None
         or "constexpr" not in diagnosis.message
-        or "global variable" in diagnosis.message
+        or re.search(r"global variable|has no attribute|is not defined", diagnosis.message)
     ):
         return None
     shaping: set[str] = set()
