@@ -170,8 +170,8 @@ def drive(run: Run) -> None:
 
 
 def trial_work(run: Run, machine: Machine, config: Any = None, context: Context | None = None) -> Callable[[int], None]:
-    """What the thread of a trial does, given its id. config: of the machine's calls. context: that these have, so that who is
-    told of the machine's steps in it (LangChain's callbacks) is told of a trial's, too."""
+    """What the thread of a trial does, given its id. config: of the machine's calls. context: that these have, so that who
+    is told of the machine's steps in it (LangChain's callbacks) is told of a trial's, too."""
 
     def work(trial_id: int) -> None:
         (context or Context()).copy().run(
