@@ -16,6 +16,7 @@ from mtmc.action import Action
 from mtmc.bench import BenchSettings
 from mtmc.chat import ModelSettings
 from mtmc.cli import main
+from mtmc.conf import composing
 from mtmc.conf.bench import compose_bench
 from mtmc.conf.coder import compose_coder
 from mtmc.conf.coder import flat_types as coder_types
@@ -155,8 +156,8 @@ def test_an_old_name_in_a_file_is_refused(whole: bool, tmp_path: Path, monkeypat
         text = (package / "config.yaml").read_text()
         (package / "config.yaml").write_text(text.replace("\nbatch:", "\nparallel:"))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(conf, "MODULE", package.name)
-    monkeypatch.setattr(conf, "__file__", str(package / "__init__.py"))
+    monkeypatch.setattr(composing, "MODULE", package.name)
+    monkeypatch.setattr(composing, "__file__", str(package / "__init__.py"))
     with pytest.raises(ConfigError) as caught:
         conf.compose(["task=softmax", *([] if whole else ["policy=wary"])])
     old, new = ("parallel", "batch") if whole else ("policy.fear", "policy.caution")
