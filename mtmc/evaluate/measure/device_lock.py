@@ -13,6 +13,7 @@ class DeviceLock:
     """The lock of a file, which all who use the device have open. A thread that has it may take it again."""
 
     def __init__(self, path: Path) -> None:
+        self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._here = threading.RLock()
         self._depth = 0

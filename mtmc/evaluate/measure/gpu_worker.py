@@ -120,7 +120,7 @@ class GpuWorker:
         mode: of torch.compile.
 
         Where that fails, so will the baseline, or it takes the device for longer: this raises nothing."""
-        lock = str(self._settings.cache / f"{TURNS}-{self._settings.index}")
+        lock = str(self._turns.path)
         arguments = {"task": task, "mode": mode, "backend": self._settings.backend, "lock": lock}
         try:
             result = self._pools[False].run(compile_first, arguments, limit_s)
