@@ -202,14 +202,16 @@ def test_inputs_that_a_reference_changes_are_taken_at_the_same_moment() -> None:
     expected = ExpectedOutputs([x], [], "()", changed_inputs=[0], left_inputs={0: want})
     said = Returned((), "()")
     [spot] = buffer.write(expected)
-    buffer.take(0)
+    buffer.prepare(0)
+    buffer.take()
     view(inputs, spot).add_(1)
     with pytest.raises(Failed) as caught:
         buffer.compare(said, expected, "time", "here", taken=True)
     assert caught.value.diagnosis.kind == "LateOutput"
     buffer.write(expected)
+    buffer.prepare(0)
     view(inputs, spot).add_(1)
-    buffer.take(0)
+    buffer.take()
     view(inputs, spot).zero_()
     assert buffer.compare(said, expected, "time", "here", taken=True) < 1e-6
 

@@ -1,11 +1,14 @@
 """Medians, intervals, stopping and the agreement of two clocks, by hand."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from mtmc.evaluate.measure.clock import (
     Overhead,
+    OverheadTable,
+    TaskOverhead,
     TimingBudget,
     disturbed_share,
     floor_ms,
@@ -115,3 +118,15 @@ def test_what_passes_is_the_time_of_the_fastest_eighth_of_the_calls_or_more():
 def test_floor_is_cold_inputs_and_what_the_cache_cannot_hold():
     # 300 MB in, 150 MB out with 50 MB of cache, at 4000 GB/s: 400e6 / 4000e6 ms
     assert floor_ms(300_000_000, 150_000_000, 50_000_000, 4000.0) == pytest.approx(0.1)
+
+
+def test_what_the_clock_shows_for_a_task_counts_where_it_is_more() -> None:
+    """By hand: usual at 100 bytes is 0.2, so 0.05 more at every size; everywhere 0.6 of which 0.25 are usual by then."""
+    table = OverheadTable(Overhead(((0, 0.1), (200, 0.3))), Overhead(((0, 0.5), (1, 0.5))), 0.06, everywhere_ms=0.2)
+    more = table.at_least(TaskOverhead(100, 1, 0.25, 0.6))
+    assert more.ahead.ms(100, 1) == pytest.approx(0.25)
+    assert more.ahead.ms(200, 1) == pytest.approx(0.35)
+    assert more.everywhere_ms == pytest.approx(0.35)
+    assert table.at_least(TaskOverhead(100, 1, 0.15, 0.3)) == table  # it is less: the table holds
+    assert table.at_least(None) is table
+    assert replace(table, everywhere_ms=None).at_least(TaskOverhead(100, 1, 0.25, 0.6)).everywhere_ms is None

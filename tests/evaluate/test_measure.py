@@ -17,13 +17,13 @@ from evaluate_sources import HONEST, TASK
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
-from mtmc.evaluate.measure.clock import Timing
+from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, Timing
 from mtmc.evaluate.measure.endings import exception_line
 from mtmc.evaluate.measure.gpu_worker import GpuWorker
 from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
 from mtmc.evaluate.measure.prefetcher import Prefetcher
-from mtmc.evaluate.measure.questions import ENDED, About, Answer, Measured
+from mtmc.evaluate.measure.questions import ENDED, About, Answer, Calibrate, Measured
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool
@@ -245,7 +245,7 @@ def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
 
     worker = evaluator._all[0]
     monkeypatch.setattr(worker, "_examined", examined)
-    answer, _ = worker.examine(limit_s=1.0)
+    answer, _ = worker.examine(limit_s=1.0, task=SMALL)
     assert ("ok" if isinstance(answer.found, Measured) else answer.found.diagnosis.kind) == kept
     assert next(left, None) is None
 
@@ -253,12 +253,14 @@ def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
 def test_the_overhead_is_measured_anew_between_two_doubtful_examinations(
     evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch
 ):
-    asked: list[str] = []
+    asked, measured = list[str](), list[Any]()
     ask = OracleProcess.ask
 
     def watched(process: OracleProcess, request: Any, limit_s: float) -> Answer:
         answer = ask(process, request, limit_s)
         asked.append(type(request).__name__)
+        if isinstance(request, Calibrate):
+            measured.append(answer.found.overhead)
         if asked == ["Examine"]:
             return dataclasses.replace(answer, found=Failure("rejected", Diagnosis("time", "HiddenTime", "hidden")))
         return answer
@@ -266,7 +268,12 @@ def test_the_overhead_is_measured_anew_between_two_doubtful_examinations(
     assert found(evaluator, HONEST).ok  # the first one calibrates
     monkeypatch.setattr(OracleProcess, "ask", watched)
     assert found(evaluator, HONEST).ok
-    assert asked == ["Examine", "Calibrate", "Examine"]
+    assert asked == ["Examine", "Calibrate", "Calibrate", "Examine"]
+    table, own = measured  # of all tasks, then among the draws of this one
+    assert isinstance(table, OverheadTable)
+    assert isinstance(own, TaskOverhead)
+    assert (own.outputs, own.ahead_ms > 0, own.everywhere_ms is not None) == (1, True, True)
+    assert own.output_bytes > 0
 
 
 def test_a_process_that_does_not_start_is_not_out_of_memory(evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch):

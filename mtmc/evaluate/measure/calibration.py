@@ -8,7 +8,8 @@ add does not make room for what a candidate hides.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,8 +18,9 @@ from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import COUNTED_MOST, SLOTS, LoopBudget, Slots
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
-from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TimingBudget, lower_eighth, median
+from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TaskOverhead, TimingBudget, lower_eighth, median
 from mtmc.evaluate.measure.conversation import Failed
+from mtmc.evaluate.measure.subject import FILLED
 from mtmc.evaluate.reference.compare import Expected
 from mtmc.evaluate.reference.reference import ExpectedOutputs
 
@@ -29,6 +31,7 @@ SIZES = (1 << 12, 1 << 20, 1 << 23, 1 << 25, 1 << 27, 1 << 28)
 """Bytes of output that are measured."""
 ROOM = (SIZES[-1], 2 * SIZES[-1])
 CALLS, ROUNDS = 15, 5
+TASK_CALLS = 24
 LAST = 3
 """Number of the last model."""
 _log = logging.getLogger(__name__)
@@ -54,6 +57,35 @@ def run(examination: Examination, backend: DeviceBackend) -> OverheadTable:
     ahead, waiting = (Overhead(tuple(found[gated])) for gated in (True, False))
     beside = lower_eighth(flushes), loop, host_ms, reveal, lower_eighth(lates)
     return OverheadTable(ahead, waiting, *beside, _everywhere_ms(examination, backend, sizes[0], found[True][0][1]))
+
+
+def of_task(examination: Examination, draw: Callable[[int], ExpectedOutputs], everywhere: bool) -> TaskOverhead:
+    """What it is for a task: a model of the evaluator's own that gives as many zeros is called as a candidate would be,
+    between the task's own draws. draw: see `Examination.time`. everywhere: whether all streams can be held.
+
+    Raises: Failed as `run`.
+    """
+
+    def zeros(seed: int) -> ExpectedOutputs:
+        return _zeros(draw(seed))
+
+    first = zeros(0)
+    sizes = [each.value.numel() for each in first.outputs if not isinstance(each, str)]
+    number = examination.load_own(FILLED + ",".join(map(str, sizes)), 0)
+    examination.ask_for(first, number, "calibration")
+    del first
+    budget = TimingBudget(TASK_CALLS, TASK_CALLS, 0.0, 0.0)
+    ahead = examination.time(zeros, number, budget, ahead=True)
+    held = examination.time(zeros, number, budget, ahead=True, everywhere=True) if everywhere else None
+    return TaskOverhead(ahead.output_bytes, ahead.outputs, _beyond(ahead), None if held is None else _beyond(held))
+
+
+def _zeros(expected: ExpectedOutputs) -> ExpectedOutputs:
+    """As expected, with zeros of as many bytes for outputs and for what is left in the model."""
+    given = [*expected.outputs, *expected.left_state.values()]
+    tensors = [each.value for each in given if not isinstance(each, str)]
+    zeros = [torch.zeros(-(-t.numel() * t.element_size() // 4), device=t.device) for t in tensors]
+    return replace(expected, outputs=[Expected(z, z, z, False) for z in zeros], left_state={}, untouched=())
 
 
 def _everywhere_ms(examination: Examination, backend: DeviceBackend, size: int, usual: float) -> float | None:

@@ -125,6 +125,7 @@ class CallsInARow:
             drawn = None  # two of them may be more than the device has
             self._pieces[slot].poison(self._slots.output_step)
             self._pieces[slot].watch(places, source.changes)
+            self._pieces[slot].prepare(self._slots.output_step)
         self._backend.synchronize()
         return row
 
@@ -138,7 +139,7 @@ class CallsInARow:
     def _taken(self, row: _Row, start: float) -> float:
         """Take the outputs of all calls. Returns: milliseconds from `start`."""
         for slot in dict.fromkeys(row.slots):
-            self._pieces[slot].take(self._slots.output_step, wait=False)
+            self._pieces[slot].take(wait=False)
         self._backend.synchronize()
         return (time.perf_counter() - start) * 1e3
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 SLACK_MS = 0.005
 COPIES_SHARE = 0.03
@@ -117,6 +117,19 @@ class Overhead:
 
 
 @dataclass(frozen=True)
+class TaskOverhead:
+    """What the oracle's clock shows beyond the stated time of the evaluator's own model among the draws and references of a
+    task, in milliseconds: a reference of 24 ms between two calls leaves caches and clocks of both sides otherwise than a
+    short one. output_bytes, outputs: of a call. ahead_ms: behind the gate. everywhere_ms: behind one for all streams; None
+    where these cannot be held."""
+
+    output_bytes: int
+    outputs: int
+    ahead_ms: float
+    everywhere_ms: float | None
+
+
+@dataclass(frozen=True)
 class OverheadTable:
     """ahead: of calls enqueued behind the gate. waiting: of calls whose host code runs after the gate has opened; medians,
     as are the runtimes of such calls.
@@ -134,6 +147,18 @@ class OverheadTable:
     reveal: Overhead = Overhead(((0, 0.0), (1, 0.0)))
     late_ms: float = 0.0
     everywhere_ms: float | None = 0.0
+
+    def at_least(self, own: TaskOverhead | None) -> OverheadTable:
+        """With what it is for a task, where that is more. own: None where it was not measured."""
+        if own is None:
+            return self
+        usual = self.ahead.ms(own.output_bytes, own.outputs)
+        beyond = max(0.0, own.ahead_ms - usual)
+        ahead = Overhead(tuple((size, ms + beyond) for size, ms in self.ahead.points))
+        everywhere = self.everywhere_ms
+        if everywhere is not None and own.everywhere_ms is not None:
+            everywhere = max(everywhere, own.everywhere_ms - usual - beyond)
+        return replace(self, ahead=ahead, everywhere_ms=everywhere)
 
     def of(self, ahead: bool) -> Overhead:
         """The one that holds for a call."""

@@ -212,6 +212,7 @@ class Examination:
         if not self._asked.enqueued(request.serial):
             return self._open_call(expected, number, where)
         self._buffer.hold_back(places, tensors, expected)
+        self._buffer.prepare(output_bytes(expected))
         self._backend.synchronize()
         start = time.perf_counter()
         before = self._backend.mark()
@@ -223,17 +224,17 @@ class Examination:
         flush = self._backend.elapsed_ms(before, after)
         start = time.perf_counter()
         self._asked.open_gate()
-        wall, said = self._taken(request, expected, start)
+        wall, said = self._taken(request, start)
         self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
         return _Times(max(said.ms, 0.0), wall, flush, max(said.behind_ms, 0.0), late)
 
-    def _taken(self, request: Call, expected: ExpectedOutputs, start: float) -> tuple[float, Returned]:
+    def _taken(self, request: Call, start: float) -> tuple[float, Returned]:
         """Milliseconds from `start` until the oracle has the outputs of a call, and what is said of them.
 
         The flag says only when it is worth looking: a candidate that raises it before its outputs are there has none.
         """
         self._asked.await_done(request.done)
-        self._buffer.take(output_bytes(expected))
+        self._buffer.take()
         wall = (time.perf_counter() - start) * 1e3
         return wall, self._asked.hear(Returned)
 
@@ -247,13 +248,14 @@ class Examination:
             self._asked.hear(Returned)
         places, tensors = self._buffer.places(expected)
         self._buffer.fill(places, tensors, expected)
+        self._buffer.prepare(output_bytes(expected))
         self._backend.flush()
         self._backend.synchronize()
         request = self._gated(expected, number, places)
         self._asked.open_gate()
         start = time.perf_counter()
         self._asked.send(request)
-        wall, said = self._taken(request, expected, start)
+        wall, said = self._taken(request, start)
         self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
         return _Times(wall, wall, None, max(said.behind_ms, 0.0))
 

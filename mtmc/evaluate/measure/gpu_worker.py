@@ -27,7 +27,17 @@ from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.endings import ended_result, exception_line, why_ended
 from mtmc.evaluate.measure.jobs import compile_first, serve, warm
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
-from mtmc.evaluate.measure.questions import DOUBTFUL, NO_START, STALE, About, Answer, Calibrate, Examine, Refused
+from mtmc.evaluate.measure.questions import (
+    DOUBTFUL,
+    NO_START,
+    STALE,
+    TASK_S,
+    About,
+    Answer,
+    Calibrate,
+    Examine,
+    Refused,
+)
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.hardware import Hardware
@@ -161,6 +171,7 @@ class GpuWorker:
                     _log.info("examined a second time: %s", failure.diagnosis.message)
                     ended_result(process)
                     self._calibrated = False  # the overhead may have changed since, see `clock`
+                    self._calibrate_for(fields["task"])
                 else:
                     # Nothing else may run on the device while the next one is timed; one that was right is idle.
                     ended = ended_result(process) if answer.taken else None
@@ -263,6 +274,18 @@ class GpuWorker:
         if not self._calibrated:
             raise EvaluatorError(f"GPU {self._settings.index} could not be calibrated in {ATTEMPTS} attempts: {why}")
         return oracle
+
+    def _calibrate_for(self, task: Task) -> None:
+        """Have the clock's overhead measured among the draws of a task, where a verdict on it is in doubt."""
+        oracle = self._running()
+        process = self._fresh(locked=True)
+        answer = oracle.ask(Calibrate(process.token, self._unsettled(), task), TASK_S + START_S)
+        _raise_error(answer)
+        said = str(answer.found)
+        if isinstance(answer.found, Failure):  # the table of all tasks holds then
+            said = why_ended(answer.found.diagnosis.message, process.end, answer.killed)
+        ended_result(process.end)
+        _log.info("the clock's overhead for task %s: %s", task.name, said)
 
     def _fill(self) -> None:
         self._filled = True

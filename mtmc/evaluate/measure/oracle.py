@@ -30,7 +30,7 @@ from mtmc.evaluate.measure.arena import Arena
 from mtmc.evaluate.measure.backend import open_backend
 from mtmc.evaluate.measure.call_time import LoopBudget, call_time, counted_calls
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
-from mtmc.evaluate.measure.clock import OverheadTable, TimingBudget
+from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.examination import FULL, Examination, Samples
 from mtmc.evaluate.measure.flags import Flags
@@ -41,6 +41,7 @@ from mtmc.evaluate.measure.questions import (
     ENDED,
     NO_START,
     STALE,
+    TASK_S,
     About,
     Answer,
     Calibrate,
@@ -69,6 +70,7 @@ _log = logging.getLogger(__name__)
 PROFILED_CALLS = 3
 SETTLE_S = 10.0
 """Seconds that other processes have for making their contexts, where the clock is to find nothing else at work."""
+
 HARD_ONCE_IN = 4
 """One timed call in so many, at random, has inputs that stand out: a candidate's host code cannot know which."""
 TIMING_BUDGETS: dict[Depth, TimingBudget] = {
@@ -196,6 +198,7 @@ class Oracle:
         ahead = eager.enqueues(expected)
         del expected  # gigabytes, and the calls that follow draw their own
         assert self._overhead is not None
+        overheads = self._overhead.at_least(state.overhead)
         judged = self._backend.asynchronous and not request.baseline
 
         def draw(seed: int) -> ExpectedOutputs:
@@ -205,12 +208,12 @@ class Oracle:
             return examination.time(draw, number, budget, ahead, everywhere)
 
         budget = TIMING_BUDGETS[request.depth]
-        samples = timed(take, budget, self._overhead) if judged else take(budget)
+        samples = timed(take, budget, overheads) if judged else take(budget)
         ended = time.perf_counter()
         state.gateable = eager.gateable
-        found = runtime(samples, eager.times, state.work, self._overhead, self._hardware)
+        found = runtime(samples, eager.times, state.work, overheads, self._hardware)
         if judged:
-            validate(samples, found, self._overhead, self._hardware, lambda: state.bytes_read)
+            validate(samples, found, overheads, self._hardware, lambda: state.bytes_read)
             if request.depth == "verify" and request.profile:
                 metrics |= profiler_check(examination.profile(reference, number, PROFILED_CALLS), samples)
         profiled = time.perf_counter()
@@ -296,14 +299,25 @@ class Oracle:
         found: Calibrated | Failure | None = None
         killed = False
         try:
-            self._make_room(calibration.ROOM, "calibration")
-            self._overhead = calibration.run(self._opened(line, CONNECT_S), self._backend)
-            found = Calibrated(self._overhead)
+            found = Calibrated(self._measured_overhead(line, request.task))
         except Failed as failed:
             found = failed.failure
         finally:
             killed = _dismissed(line, found)
         return Answer(found, killed=killed)
+
+    def _measured_overhead(self, line: Line, task: Task | None) -> OverheadTable | TaskOverhead:
+        if task is None:
+            self._make_room(calibration.ROOM, "calibration")
+            self._overhead = calibration.run(self._opened(line, CONNECT_S), self._backend)
+            return self._overhead
+        assert self._overhead is not None
+        state = self._state_of(task)
+        reference, _ = state.reference(FULL)
+        everywhere = self._overhead.everywhere_ms is not None
+        examination = self._opened(line, TASK_S, judged=False)
+        state.overhead = calibration.of_task(examination, lambda _: reference.timed(self._seed()), everywhere)
+        return state.overhead
 
     @staticmethod
     def _seed() -> int:

@@ -44,6 +44,7 @@ class OutputBuffer:
         # Inputs that the reference changes, and room for them; a piece of the inputs, and what is to lie there.
         self._left: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._late = inputs[:0], inputs[:0]
+        self._pairs: list[tuple[torch.Tensor, torch.Tensor]] = []  # what is taken, and where it goes
 
     def places(self, expected: ExpectedOutputs) -> tuple[Any, list[torch.Tensor]]:
         tensors = tensors_of(expected.inputs)
@@ -88,16 +89,22 @@ class OutputBuffer:
         self.fill(places, tensors, expected)
         return places
 
-    def take(self, size: int, wait: bool = True) -> None:
-        """Take what there is now of outputs and changed inputs out of the candidate's reach, and wait until that is done (or
-        leave it to the caller). size: bytes of the outputs, see `output_bytes`.
+    def prepare(self, size: int) -> None:
+        """Say what `take` is to take, and rehearse it: what a host does for the first time after a while takes it longer,
+        which would count as time of the call. size: bytes of the outputs, see `output_bytes`."""
+        pairs = [(self.outputs[:size].view(torch.int64), self.kept[:size].view(torch.int64)), *self._left.values()]
+        self._pairs = [(_in_words(source), _in_words(target)) for source, target in pairs]
+        self.take(wait=False)
+
+    def take(self, wait: bool = True) -> None:
+        """Take what there is now of outputs and changed inputs, as prepared, out of the candidate's reach, and wait until
+        that is done (or leave it to the caller).
 
         Kernels of two processes do not run at the same time, and these are kernels (a copy would be left to another engine
         of the device): when they are done, nothing that the candidate does can be in what they took.
         """
-        _take(self.outputs[:size].view(torch.int64), self.kept[:size].view(torch.int64))
-        for memory, room in self._left.values():
-            _take(memory, room)
+        for source, target in self._pairs:
+            torch.bitwise_or(source, source, out=target)
         if wait:
             self._backend.synchronize()
 
@@ -172,10 +179,9 @@ def write(memory: torch.Tensor, places: Any, tensors: list[torch.Tensor]) -> Non
         stretch(memory, spot).copy_(memory_of(tensor))
 
 
-def _take(source: torch.Tensor, target: torch.Tensor) -> None:
-    """Copy elements by a kernel."""
-    source, target = source.view(_WORDS[source.element_size()]), target.view(_WORDS[target.element_size()])
-    torch.bitwise_or(source, source, out=target)
+def _in_words(tensor: torch.Tensor) -> torch.Tensor:
+    """Its memory as integers."""
+    return tensor.view(_WORDS[tensor.element_size()])
 
 
 def _stand_in(item: Output | Text) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtmc.evaluate.audit.diagnosis import Failure
-from mtmc.evaluate.measure.clock import OverheadTable, Timing
+from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, Timing
 from mtmc.protocols import Depth
 from mtmc.task import Task
 
@@ -17,6 +17,8 @@ ENDED = "ProcessExit"
 """Kind of the diagnosis where a candidate's process has ended under it: how it ended says why."""
 STALE = "Stale"
 """Kind of the diagnosis where a process that stayed for the next candidate has memory that is no longer used."""
+TASK_S = 120.0
+"""Seconds that measuring the clock's overhead among the draws of one task may take."""
 DOUBTFUL = ("HiddenTime", "WorksAhead", "WorkLeftBehind")
 """Kinds of verdict that rest on clocks alone, which a busy machine can disturb: a second process confirms
 them, beside which the clock's overhead is measured anew."""
@@ -50,10 +52,12 @@ class Examine:
 class Calibrate:
     """Measure what the oracle's clock shows beyond the stated time, on models of the evaluator's own.
 
-    settle: see `Examine`."""
+    settle: see `Examine`. task: among whose draws that is to be measured, see `TaskOverhead`; None for the table of all.
+    """
 
     token: str
     settle: tuple[str, ...] = ()
+    task: Task | None = None
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ class Measured:
 class Calibrated:
     """What the oracle's clock shows beyond the stated time."""
 
-    overhead: OverheadTable
+    overhead: OverheadTable | TaskOverhead
 
 
 @dataclass(frozen=True)

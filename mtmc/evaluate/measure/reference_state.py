@@ -16,6 +16,7 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.check.layout import aligned, dense_places, place
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import Slots
+from mtmc.evaluate.measure.clock import TaskOverhead
 from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
 from mtmc.evaluate.measure.reference_cache import memory_of as device_memory
 from mtmc.evaluate.reference.admission import Admission, admit
@@ -68,7 +69,8 @@ SPARE_OUTPUT = 1 << 20
 class ReferenceState:
     """One task on one device. Raises (constructor): TaskError if the task is not admitted.
 
-    gateable: see `ReferenceClock.gateable`. slots: for calls in a row. needed: bytes of inputs and outputs in the arena.
+    gateable: see `ReferenceClock.gateable`. overhead: measured where a verdict was in doubt. slots: for calls in a row.
+    needed: bytes of inputs and outputs in the arena.
     """
 
     def __init__(self, task: Task, backend: DeviceBackend, folder: Path, draw_seed: Callable[[], int]) -> None:
@@ -78,6 +80,7 @@ class ReferenceState:
         self._draw_seed = draw_seed
         self.admission: Admission = admit(task, str(backend.device), folder)
         self.gateable: bool | None = None
+        self.overhead: TaskOverhead | None = None
         self._references: dict[tuple[int, bool], tuple[Reference, int]] = {}
         self._calibrations: dict[tuple[int, bool], Calibration] = {}
         self._hard: dict[tuple[int, bool], list[Calibration | None]] = {}

@@ -60,6 +60,8 @@ from mtmc.task.seeding import seed_torch
 
 _copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
 OWN_MODELS: dict[str, Callable[..., Any]] = {"clone": torch.clone, "identity": lambda x: x, "first": lambda x: x[:1]}
+FILLED = "filled:"
+"""Name, with numbers of elements behind it, of the evaluator's own model that gives zeros, whatever its inputs are."""
 BEGIN_S = 10.0
 """Seconds until calls in a row must have been let begin: the oracle is gone otherwise."""
 
@@ -140,10 +142,16 @@ class Subject:
     def _load(self, request: Load) -> Ready:
         if request.baseline in OWN_MODELS:
             self._models[request.model] = OWN_MODELS[request.baseline]
+        elif request.baseline.startswith(FILLED):
+            self._models[request.model] = self._filled(request.baseline.removeprefix(FILLED))
         else:
             self._models[request.model] = self._construct(request)
         self._remembered[request.model] = Remembered(self._models[request.model])
         return READY
+
+    def _filled(self, counts: str) -> Callable[..., Any]:
+        device = self._backend.device
+        return lambda *inputs: tuple(torch.zeros(int(count), device=device) for count in counts.split(","))
 
     def _construct(self, request: Load) -> Callable[..., Any]:
         module = self._module(request)
