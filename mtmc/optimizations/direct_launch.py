@@ -20,13 +20,14 @@ A launch with arguments of a kind that was there before goes straight to what wa
 
 ## What it does
 At each launch Triton finds out anew for what a kernel has to be compiled: types of arguments, whether addresses and
-numbers are multiples of 16, options, settings of the process. That takes the host most of the 40 us of a launch.
+numbers are multiples of 16, options, settings of the process.
 Here each kernel is wrapped: the wrapper remembers what was compiled by the arguments' types, alignments and numbers,
 and launches it by `compiled[grid](*arguments)`. The kernels stay what they are.
 
 ## When it pays
-Where `call_ms` is above `device_ms`: small batches, decoding, many short kernels. Unlike a CUDA graph it copies
-nothing, holds for every shape, and works while somebody else captures.
+Where `call_ms` is above `device_ms`: small batches, decoding, many short kernels. It pays little: with Triton 3.6 on the
+host of an H100 a module of one launch took 20.0 us a call, and 18.7 us launched directly. Fewer launches pay more.
+Unlike a CUDA graph it copies nothing, holds for every shape, and works while somebody else captures.
 
 ## When it harms
 Nowhere much. Where the device is the limit nothing is gained, and the file is longer. Sizes that differ at each call
@@ -58,4 +59,4 @@ class DirectLaunch(Optimization):
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Where the device waits for the host."""
         metrics = observation.outcome.metrics
-        return 5.0 if launch_bound(metrics.get("device_ms"), metrics.get("call_ms")) else -3.0
+        return 1.0 if launch_bound(metrics.get("device_ms"), metrics.get("call_ms")) else -3.0

@@ -79,7 +79,7 @@ def lower_eighth(samples: Sequence[float]) -> float:
 @dataclass(frozen=True)
 class TimingBudget:
     """When to stop timing. least, most: samples. precision: half the interval over the median that is enough; so is half
-    an interval of `TICKS_MS`.
+    an interval of `enough_ms`.
 
     seconds: after which no more than `least` samples are taken.
     """
@@ -88,6 +88,7 @@ class TimingBudget:
     most: int
     precision: float
     seconds: float
+    enough_ms: float = TICKS_MS
 
     def enough(self, samples: Sequence[float], spent_s: float) -> bool:
         """Whether no further sample is needed."""
@@ -97,7 +98,7 @@ class TimingBudget:
         if n >= self.most or spent_s >= self.seconds:
             return True
         timing = summarize(samples)
-        return (timing.high_ms - timing.low_ms) / 2 <= max(self.precision * timing.median_ms, TICKS_MS)
+        return (timing.high_ms - timing.low_ms) / 2 <= max(self.precision * timing.median_ms, self.enough_ms)
 
 
 @dataclass(frozen=True)
