@@ -187,7 +187,8 @@ class Run:
 
     def _one(self, part: Part, left: float) -> None:
         words = [_filled(word, self.out, part.name) for word in part.words]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         print(f"\n=== {part.name}: {_shown(words)}\n    expected: {part.expected}", flush=True)
         started = time.monotonic()
         with (self.out / f"{part.name}.log").open("ab") as log:

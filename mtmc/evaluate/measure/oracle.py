@@ -79,7 +79,7 @@ TIMING_BUDGETS: dict[Depth, TimingBudget] = {
     "verify": TimingBudget(least=20, most=100, precision=0.003, seconds=0.5),
 }
 LOOP_BUDGETS: dict[Depth, LoopBudget] = {
-    "screen": LoopBudget(least=4, most=6, seconds=0.008, long_seconds=0.03),
+    "screen": LoopBudget(least=3, most=6, seconds=0.008, long_seconds=0.03),
     "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1),
 }
 
