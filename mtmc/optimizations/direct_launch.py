@@ -25,8 +25,8 @@ Here each kernel is wrapped: the wrapper remembers what was compiled by the argu
 and launches it by `compiled[grid](*arguments)`. The kernels stay what they are.
 
 ## When it pays
-Where `call_ms` is above `device_ms`: small batches, decoding, many short kernels. It pays little: with Triton 3.6 on the
-host of an H100 a module of one launch took 20.0 us a call, and 18.7 us launched directly. Fewer launches pay more.
+Where `call_ms` is above `device_ms`: small batches, decoding, many short kernels. It pays little: with Triton 3.6 on
+the host of an H100 a module of one launch took 20.0 us a call, and 18.7 us launched directly. Fewer launches pay more.
 Unlike a CUDA graph it copies nothing, holds for every shape, and works while somebody else captures.
 
 ## When it harms

@@ -131,6 +131,29 @@ class Body:
         return next((node for node in self.nodes if node.name == name), None)
 
 
+def less_own_maximum(body: Body) -> bool:
+    """Whether a product is taken less the largest of such products, as in the softmax of scaled numbers.
+
+    A compiler may multiply and subtract in one step, without rounding in between. For numbers of 1e9 what is left of the
+    largest is then not 0 but what rounding took from it, some 30 either way, and its exponential anything.
+    """
+    if any(node.kind == "dot" for node in body.nodes):
+        return False  # beside a product of matrices the two steps would be felt
+    largest = {node.name: node.operands[0] for node in body.nodes if node.kind == "reduce" and node.operation == "max"}
+    for node in body.nodes:
+        if (
+            node.kind == "map"
+            and "{0} - {1}" in node.operation
+            and largest.get(str(node.operands[1])) == node.operands[0]
+        ):
+            made = body.node(str(node.operands[0]))
+            while made is not None and made.kind == "map" and made.operation == "{0}":
+                made = body.node(str(made.operands[0]))
+            if made is not None and made.kind == "map" and {"*", "/"} & set(made.operation):
+                return True
+    return False
+
+
 def maps_into(body: Body, value: str, what: str) -> tuple[Node, ...]:
     """The nodes that make a value, in order. what: they come before. Raises: NotCovered where one is not elementwise."""
     needed, found = {value}, []

@@ -1,8 +1,8 @@
 """direct_launch: the text of launches that go straight to a compiled kernel.
 
 Triton finds out at each launch for which kinds of arguments a kernel has to be compiled, which takes the host one to five
-microseconds (results/launch_cost.md). A kernel is wrapped so that a launch with arguments of a kind that it has seen goes to what was
-compiled for it, by Triton's own `compiled[grid](*arguments)`.
+microseconds (results/launch_cost.md). A kernel is wrapped so that a launch with arguments of a kind that it has seen goes
+to what was compiled for it, by Triton's own `compiled[grid](*arguments)`.
 """
 
 from __future__ import annotations

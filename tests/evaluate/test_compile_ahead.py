@@ -64,6 +64,14 @@ print(dict(torch._dynamo.utils.counters["inductor"]))
 """
 
 
+def test_a_lock_that_was_closed_meanwhile_is_given_up_without_complaint(tmp_path: Path) -> None:
+    mine, other = DeviceLock(tmp_path / "turns"), DeviceLock(tmp_path / "turns")
+    with mine:
+        mine.close()
+        with other:  # it is free
+            pass
+
+
 def test_what_was_compiled_ahead_is_found_by_the_process_that_is_measured(tmp_path: Path) -> None:
     environment = {
         **os.environ,

@@ -27,7 +27,7 @@ class DeviceLock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._depth -= 1
-        if not self._depth:
+        if not self._depth and self._fd >= 0:  # whoever closes it while a thread has it gives the lock up
             fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._here.release()
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Trailing
+from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Trailing, less_own_maximum
 from mtmc.rewrite.folding import INDENT, docstring, folded
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one, product
 from mtmc.rewrite.sizes import NoExpression, Scope
@@ -271,6 +271,8 @@ def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> lis
     arguments.append(f"num_warps={launch.num_warps}")
     if launch.num_stages is not None:
         arguments.append(f"num_stages={launch.num_stages}")
+    if less_own_maximum(writer.body):
+        arguments.append("enable_fp_fusion=False")
     grid = ", ".join(launch.grid) + ("," if len(launch.grid) == 1 else "")
     *before, start = folded(f"{INDENT}{launch.kernel}[({grid})]")
     return [*before, *_wrapped(f"{start}(", arguments, ")")]
