@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.builder import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import table
-from mtmc.rewrite.plan import Plan, root_plan
+from mtmc.rewrite.plan import Plan, merged_ops, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates.softmax_product import analyse
 from mtmc.task import Task, load_task, task_from_source
@@ -90,6 +91,70 @@ def source(name: str) -> str:
 
 def task_of(body: str, inputs: str = QKV) -> Task:
     return task_from_source(REFERENCE.format(body=body, inputs=inputs, more=""), "attention")
+
+
+TILE: dict[str, int | str] = {"block_m": 16, "block_n": 16}
+SPECIAL: dict[str, int | str] = {"operands": "own_descriptors", "masks": "all", "specialized": 1}
+WAYS: dict[str, tuple[str, dict[str, int | str]]] = {
+    "described_full": ("plain", {"operands": "descriptors"}),
+    "described_causal": ("causal", {"operands": "descriptors", "block_n": 32}),
+    "described_bias": ("bias_of_batch", {"operands": "descriptors"}),
+    "described_grouped": ("grouped", {"operands": "descriptors", "masks": "all"}),
+    "described_views": ("views", {"operands": "descriptors"}),
+    "described_written_out": ("written_out_masked", {"operands": "descriptors"}),
+    "own_one_batch_dimension": ("one_batch_dimension", {"operands": "own_descriptors", "maxnreg": 168}),
+    "special_full": ("scaled", SPECIAL),
+    "special_causal": ("causal", {**SPECIAL, "order": "forward"}),
+    "special_written_out": ("written_out", SPECIAL),
+    "plain_order_and_masks": ("two_regions_grouped", {"masks": "all", "order": "forward"}),
+}
+
+
+def smaller(name: str) -> str:
+    """The case at two small shapes, of which the second has no rows at multiples of 16 bytes."""
+    kept = [line for line in source(name).splitlines() if "odd2" not in line]
+    odd = '    "odd1": {"B": 1, "H": 2, "S": 18, "T": 21, "D": 7, "E": 5},'
+    return "\n".join(odd if "odd1" in line else line for line in kept)
+
+
+def scheduled(name: str, settings: dict[str, int | str]) -> str:
+    """The case as one kernel with some settings."""
+    task = task_from_source(smaller(name), "attention")
+    graph = export_graph(task)
+    root = version(task, graph, root_plan(graph))
+    parts = [stage for stage in root.plan.stages if not root.is_free(stage)]
+    kernel = root.as_kernel(merged_ops(graph, parts), {})
+    assert kernel is not None
+    plan = root.plan.with_merged(graph, parts, kernel.scheduled({**TILE, **settings}))
+    return print_plan(task, graph, plan).source
+
+
+def test_other_schedules_match_torch() -> None:
+    cases = [
+        {"name": way, "source": smaller(name), "candidate": scheduled(name, settings)}
+        for way, (name, settings) in WAYS.items()
+    ]
+    assert interpret(cases) == dict.fromkeys(WAYS)
+
+
+def test_masks_are_left_out_where_no_column_is_behind() -> None:
+    """Of causal attention in blocks of 16 the loop over whole blocks has no mask, the other has both."""
+    before, after = scheduled("causal", {"masks": "edges"}).split("for start in range(whole, last, BLOCK_N):")
+    assert "tl.where(" not in before and after.count("tl.where(") == 2
+    with pytest.raises(CoderError, match="warps of their own"):
+        scheduled("causal", {"specialized": 1, "operands": "descriptors"})
+
+
+@pytest.mark.parametrize(
+    ("scale", "factor"),
+    [("0.5", "0.7213475204444817"), ("-0.5", "1.4426950408889634"), ("None", "1.4426950408889634 / tl.sqrt(")],
+)
+def test_a_positive_scale_is_part_of_the_exponent(scale: str, factor: str) -> None:
+    """0.5 * log2(e) = 0.72134752...; a negative one would turn the largest score into the least."""
+    task = task_of(f"return scaled_dot_product_attention(q, k, v, scale={scale})")
+    text = print_plan(task, export_graph(task), apply(task, ["lower"])).source
+    assert f"factor = {factor}" in text
+    assert ("_scaled = " in text) == (scale == "-0.5")
 
 
 @pytest.fixture(scope="module")

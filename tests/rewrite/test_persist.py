@@ -57,6 +57,7 @@ TASKS = {
     "batched": TEMPLATE.format(work="torch.bmm(x, x)", shape="3, rows // 2, rows // 2"),
 }
 TILE = {"block_m": 16, "block_n": 16, "block_k": 16}
+OWN = {"operands": "own_descriptors", "results": "descriptors"}
 WAYS: dict[str, tuple[str, dict[str, int | str]]] = {
     "persistent": ("linear", {"persistent": 4}),
     "persistent_batched": ("batched", {"persistent": 5}),
@@ -67,6 +68,12 @@ WAYS: dict[str, tuple[str, dict[str, int | str]]] = {
     "descriptors_across": ("matmul", {"operands": "descriptors", "stream_k": 7}),
     "descriptors_folded": ("folded", {"operands": "descriptors", "persistent": 6}),
     "descriptors_of_columns": ("maximum", {"operands": "descriptors"}),
+    "stored": ("linear", {"operands": "descriptors", "results": "descriptors", "block_n": 32, "epilogue": 2}),
+    "stored_folded": ("folded", {"operands": "descriptors", "results": "descriptors", "persistent": 6}),
+    "parts_of_pointers": ("linear", {"block_n": 64, "epilogue": 4, "persistent": 3}),
+    "own": ("matmul", {"operands": "own_descriptors", "results": "descriptors", "maxnreg": 128}),
+    "specialized": ("linear", {"operands": "own_descriptors", "specialized": 1}),
+    "own_turns": ("folded", {**OWN, "specialized": 1, "persistent": 5}),
 }
 
 

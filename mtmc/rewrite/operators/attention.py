@@ -14,6 +14,9 @@ from mtmc.rewrite.operators.steps import argument, floats, softmax_of, tensor
 CAUSAL = "tl.where({rows} >= {cols}, {0}, float('-inf'))"
 """The map that leaves each row the columns up to its own, as torch's `is_causal` does also where it is no square."""
 
+SCALED_BY_WIDTH = "{0} * (1.0 / tl.sqrt({1} + 0.0))"
+"""The map that scales scores as torch does where it is given no number."""
+
 
 def _attention(builder: Builder, op: Op) -> None:
     query, key, value = tensor(op), tensor(op, 1), tensor(op, 2)
@@ -27,7 +30,7 @@ def _attention(builder: Builder, op: Op) -> None:
         raise NotCovered("attention over tensors of different ranks")
     scores = builder.dot(query, key, True, (*q[:-1], k[-2]))
     if scale is None:
-        scores = builder.map("{0} * (1.0 / tl.sqrt({1} + 0.0))", scores, Count(q[-1]), hint="scaled")
+        scores = builder.map(SCALED_BY_WIDTH, scores, Count(q[-1]), hint="scaled")
     else:
         scores = builder.map("{0} * {1}", scores, operand(scale), hint="scaled")
     if causal:

@@ -10,10 +10,13 @@ from __future__ import annotations
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.graph import Graph, Varying, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_kernel import Kernel
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import analyse, is_softmax_product
 from mtmc.rewrite.templates.writer import (
+    INDENT,
+    OPTIONS,
     Launch,
     Printed,
     allocation,
@@ -46,6 +49,8 @@ class Attention:
             "num_warps": 4,
             "precision": "ieee" if graph.values[found.query].dtype == "float32" else "input",
         }
+        if not found.wide:
+            settings |= {"masks": "edges", **({"order": "heavy"} if found.causal else {})}
         if found.wide:
             settings |= {"block_n": 64, "block_k": 32, "block_v": 256, "num_stages": 3, "num_warps": 8}
         return settings
@@ -70,18 +75,27 @@ class _Assembler:
         lines = contiguous_lines(kernel.writer)
         lines += [allocation(self.graph, body, value, self.scope, self.spare) for value in body.stores]
         constants = self._constants()
+        if kernel.even:
+            constants = (*constants, ("EVEN", self._even()))
+        tables: tuple[str, ...] = ()
+        if kernel.described:
+            blocks = [value for name, value in constants if name in ("BLOCK_K", "BLOCK_V")]
+            lines += [INDENT + line for line in tiles.launcher_lines(found, stage, body.stores[0], *blocks)]
+            constants = (*constants, ("DESCRIBED", "described"))
+            tables = tiles.TABLES if kernel.way == tiles.BY_LAUNCHER else ()
         doc = f"{', '.join(stage.ops)}: BLOCK_M rows of one head a program, the scores are never written."
         grid = (self._blocks(), size_expression(product(found.batch), "n_batch", self.scope, self.spare))
-        text = kernel_text(kernel.writer, body.stores, (), [key for key, _ in constants], doc)
+        text = kernel_text(kernel.writer, body.stores, tables, [key for key, _ in constants], doc)
         launch = Launch(
             f"{self.name}_kernel",
             kernel.writer,
             body.stores,
-            (),
+            tables,
             grid[::-1] if crowded(found.batch) else grid,
             constants,
             stage.number("num_warps"),
             stage.number("num_stages"),
+            options=tuple((key, int(value)) for key, value in stage.schedule if key in OPTIONS and value),
         )
         lines += launch_lines(launch, self.scope, self.spare)
         return printed(body, self.name, [text], lines, self.spare)
@@ -102,6 +116,15 @@ class _Assembler:
             ("BLOCK_K", inner),
             ("BLOCK_V", outer),
         )
+
+    def _even(self) -> str:
+        """Whether no column needs a mask of its own, see `Kernel.even`."""
+        found, block = self.kernel.found, self.stage.number("block_n")
+        columns = [size_expression(region.columns, "n_cols", self.scope, self.spare) for region in found.regions]
+        if found.causal:
+            rows = size_expression(found.rows, "n_rows", self.scope, self.spare)
+            return f"{rows} <= {columns[0]}" if len(columns) == 1 else "False"
+        return " and ".join(f"({size}) % {block} == 0" for size in columns)
 
     def _blocks(self) -> str:
         """How many programs one head has."""

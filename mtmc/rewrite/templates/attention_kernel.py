@@ -13,18 +13,40 @@ scores again.
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Body, Node
+from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
+from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import Region, SoftmaxProduct, analyse
 from mtmc.rewrite.templates.writer import Writer
 
+LOG2_E = 1.4426950408889634
+"""Powers of two are what the hardware computes."""
 _LOCALS: Variables = {
     ("local", name): name
-    for name in ("q", "k", "v", "queries", "keys", "values", "top", "total", "weights", "scale", "shift", "logits")
+    for name in (
+        "q",
+        "k",
+        "v",
+        "queries",
+        "keys",
+        "values",
+        "top",
+        "total",
+        "weights",
+        "scale",
+        "shift",
+        "logits",
+        "factor",
+        "block",
+        "whole",
+        "larger",
+    )
 }
 """The kernel's own variables: what is loaded for work on the tiles gets other names."""
 
@@ -39,7 +61,15 @@ class Kernel:
         precision = stage.setting("precision")
         self.exact = f', input_precision="{precision}"' if precision != "input" else ""
         self.program = f"tl.program_id({int(crowded(self.found.batch))})"
-        self.block = "block" if self.found.wide else self.program
+        self.way = tiles.way_of(stage)
+        schedule = dict(stage.schedule)
+        self.edges, self.heavy = schedule.get("masks") == "edges", schedule.get("order") == "heavy"
+        self.specialized = bool(schedule.get("specialized", 0))
+        self.block = "block" if self.found.wide or self.heavy else self.program
+        self.factor, self.scaling = self.found.factor()
+        if self.edges and self.found.wide:
+            raise NotCovered("blocks without masks of heads that are taken in slices")
+        tiles.check(graph, self.found, stage, body.stores)
 
     def write(self) -> None:
         """Write all of it."""
@@ -57,12 +87,33 @@ class Kernel:
             limits = [*(f"tl.minimum({end}, last)" for end in ends[:-1]), "last"]
         for region, begin, end, limit in zip(found.regions, ("0", *ends), ends, limits, strict=False):
             self._operands(region, begin)
-            writer.line(f"for start in range({begin}, {limit}, BLOCK_N):")
-            writer.level += 1
-            self._scores(end)
-            self._update(region, end)
-            writer.level -= 1
+            if not self.edges:
+                self._loop(region, begin, end, limit)
+                continue
+            seen = f"tl.minimum({limit}, {self.block} * BLOCK_M)" if found.causal else end
+            first = f" - ({begin})" if begin != "0" else ""
+            inside = f"tl.maximum({seen}{first}, 0)" if found.causal and first else f"({seen}{first})"
+            writer.comment("whole blocks, of which no column is masked for any row, then the others")
+            blocks = f"{inside} // BLOCK_N * BLOCK_N"
+            writer.line(f"whole = {begin} + {blocks}" if first else f"whole = {blocks}")
+            self._loop(region, begin, "", "whole")
+            self._loop(region, "whole", end, limit)
         self._result()
+
+    def _loop(self, region: Region, begin: str, end: str, limit: str) -> None:
+        """Columns from one on to another. end: of the region, for the mask; "" where none is masked."""
+        writer = self.writer
+        over = f"range({begin}, {limit}, BLOCK_N)"
+        if self.specialized:
+            over = f"tl.{over[:-1]}, warp_specialize=True)"
+        if self._alone(end):
+            writer.line("if not EVEN:")
+            writer.level += 1
+        writer.line(f"for start in {over}:")
+        writer.level += 1
+        self._scores(region, end)
+        self._update(region, end)
+        writer.level -= 1 + int(self._alone(end))
 
     def _ends(self) -> list[str]:
         """Where each region of columns ends, counted through all of them."""
@@ -83,6 +134,9 @@ class Kernel:
             writer.line("parts = tl.cdiv(OUT_WIDTH, BLOCK_V)")
             writer.line(f"block = {self.program} // parts")
             outer = f"{self.program} % parts * BLOCK_V + {outer}"
+        elif self.heavy:
+            writer.comment("blocks with the most columns come first")
+            writer.line(f"block = tl.cdiv({self.n_rows}, BLOCK_M) - 1 - {self.program}")
         writer.line(f"rows = {self.block} * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
         writer.line(f"row_mask = rows < {self.n_rows}")
         if not self.found.wide:
@@ -92,13 +146,33 @@ class Kernel:
     def _start(self) -> None:
         """The queries' tile, and what is kept of the columns seen so far."""
         writer, found = self.writer, self.found
-        base, *self.query_strides = self._parts(found.query, -2, -1)
+        base, *self.query_strides = self.parts(found.query, -2, -1)
         writer.line(f"queries = {base}")
+        if self.way == BY_KERNEL:
+            tiles.make_descriptors(self)
         if not found.wide:
+            if self.described:
+                writer.line("if DESCRIBED:")
+                block = tiles.load(
+                    "query", self.digits(found.query), self.way, f"{self.block} * BLOCK_M", "BLOCK_M, BLOCK_K"
+                )
+                writer.line(f"    q = {block}")
+                writer.line("else:")
+            writer.level += int(self.described)
             writer.line(self._query_load("inner < WIDTH"))
+            writer.level -= int(self.described)
+        if self.factor is None:
+            writer.line(f"factor = {LOG2_E} / tl.sqrt({writer.size(found.width)} + 0.0)")
+        else:
+            writer.line(f"factor = {LOG2_E * self.factor!r}")
         writer.line('top = tl.full([BLOCK_M, 1], float("-inf"), tl.float32)')
         writer.line("total = tl.zeros([BLOCK_M, 1], tl.float32)")
         writer.line(f"{found.result.name} = tl.zeros([BLOCK_M, BLOCK_V], tl.float32)")
+
+    @property
+    def described(self) -> bool:
+        """Whether tiles come and go through descriptors where they can."""
+        return self.way in (BY_LAUNCHER, BY_KERNEL)
 
     def _query_load(self, inside: str) -> str:
         down, across = self.query_strides
@@ -108,9 +182,9 @@ class Kernel:
     def _operands(self, region: Region, begin: str) -> None:
         """Pointers to a region's keys and values, such that its columns bear their numbers among all."""
         writer = self.writer
-        keys, down, across = self._parts(region.key, -2, -1)
+        keys, down, across = self.parts(region.key, -2, -1)
         self.key_down, self.key_across = (down, across) if self.found.transposed else (across, down)
-        values, self.value_down, self.value_across = self._parts(region.value, -2, -1)
+        values, self.value_down, self.value_across = self.parts(region.value, -2, -1)
         before = f"({begin})" if " " in begin else begin
         shift_keys = f" - {before}{self.key_down}" if region.own_keys and begin != "0" else ""
         shift_values = f" - {before}{self.value_down}" if region.own_values and begin != "0" else ""
@@ -119,23 +193,12 @@ class Kernel:
         writer.line(f"keys = {keys}{shift_keys}")
         writer.line(f"values = {values}{shift_values}")
 
-    def _parts(self, value: str, first: int, second: int) -> tuple[str, str, str]:
+    def parts(self, value: str, first: int, second: int) -> tuple[str, str, str]:
         """Pointer to a tensor's matrix of this program, and " * stride" along its last two axes."""
-        tensor, batch = self.graph.values[value], self.found.batch
-        index, base = "batch", self.writer.pointer(value)
-        for axis in range(len(batch)):
-            below = product(batch[axis + 1 :])
-            digit = index if not below or is_one(below) else f"{index} // {self.writer.size(below)}"
-            if axis > 0:
-                digit = f"{index} % {self.writer.size(batch[axis])}"
-            own = tensor.shape[axis]
-            if is_one(own):
-                continue
-            if not same(own, batch[axis]):
-                heads = f"{self.found.query}.shape[{axis}] // {value}.shape[{axis}]"
-                shared = self.writer.argument(f"{value}_share", heads)
-                digit = f"{digit} // {shared}"
-            base += f" + {f'({digit})' if ' ' in digit else digit} * {self.writer.stride(value, axis)}"
+        tensor, base = self.graph.values[value], self.writer.pointer(value)
+        for axis, digit in enumerate(self.digits(value)):
+            if digit != "0":
+                base += f" + {f'({digit})' if ' ' in digit else digit} * {self.writer.stride(value, axis)}"
         rank = len(tensor.shape)
         strides = []
         for axis in (rank + first, rank + second):
@@ -145,26 +208,65 @@ class Kernel:
             strides.append("" if unit else f" * {self.writer.stride(value, axis)}")
         return base, strides[0], strides[1]
 
-    def _scores(self, end: str) -> None:
-        """The scores of this block of columns, as the softmax takes them. end: of the region's columns."""
+    def digits(self, value: str) -> list[str]:
+        """Which of a tensor's matrices a program reads: its number along each dimension of the batch."""
+        tensor, batch, digits = self.graph.values[value], self.found.batch, list[str]()
+        for axis in range(len(batch)):
+            below, own = product(batch[axis + 1 :]), tensor.shape[axis]
+            if is_one(own):
+                digits.append("0")
+                continue
+            digit = "batch" if not below or is_one(below) else f"batch // {self.writer.size(below)}"
+            if axis > 0:
+                digit = f"batch % {self.writer.size(batch[axis])}"
+            if not same(own, batch[axis]):
+                heads = f"{self.found.query}.shape[{axis}] // {value}.shape[{axis}]"
+                digit = f"{digit} // {self.writer.argument(f'{value}_share', heads)}"
+            digits.append(digit)
+        return digits
+
+    def _scores(self, region: Region, end: str) -> None:
+        """The scores of this block of columns, as the softmax takes them. end: of the region's columns, "" where none of
+        the block's is behind it."""
         writer, found = self.writer, self.found
         writer.line("columns = start + tl.arange(0, BLOCK_N)")
         writer.line("cols = columns[None, :]")
-        writer.line(f"col_mask = cols < {end}")
+        if end:
+            writer.line(f"col_mask = cols < {end}")
         if found.wide:
             self._sliced_product()
         else:
-            writer.line(self._key_load("(inner < WIDTH)"))
+            tiles.read(self, "key", self._key_load("(inner < WIDTH)", end), self._key_load("", end))
             writer.line(f"{found.scores.name} = tl.dot(q, k{self.exact})")
         variables: Variables = {found.scores.name: found.scores.name, **_LOCALS}
         for node in found.between:
-            self._map(node, ("cols", found.columns, "col_mask"), variables)
+            if node.name in self.scaling or (not end and node.operation == CAUSAL):
+                variables[node.name] = variables[node.reads()[0]]
+            else:
+                self._map(node, ("cols", found.columns, "col_mask" if end else ""), variables)
         logits = variables[found.logits]
-        writer.line(f'logits = tl.where(col_mask, {logits}, float("-inf"))')
+        covered = self.even and not self._alone(end)
+        if not end or covered:
+            writer.line(f"logits = {logits}")
+        if end:
+            line = f'logits = tl.where(col_mask, {"logits" if covered else logits}, float("-inf"))'
+            for each in ["if not EVEN:", f"    {line}"] if covered else [line]:
+                writer.line(each)
 
-    def _key_load(self, inside: str) -> str:
-        mask, place = f"col_mask & {inside}[:, None]", f"cols{self.key_down} + inner[:, None]{self.key_across}"
-        return f"k = tl.load(keys + {place}, mask={mask}, other=0.0)"
+    @property
+    def even(self) -> bool:
+        """Whether it matters at which shapes no column needs a mask of its own, EVEN: where blocks end with the columns, or
+        no row is behind the last column whose columns are masked anyway."""
+        return not self.found.wide and (self.edges or self.specialized)
+
+    def _alone(self, end: str) -> bool:
+        """Whether a loop stands where columns are left that fill no block."""
+        return bool(end) and self.edges and not self.found.causal
+
+    def _key_load(self, inside: str, end: str) -> str:
+        place = f"cols{self.key_down} + inner[:, None]{self.key_across}"
+        masks = [*(["col_mask"] if end else []), *([f"{inside}[:, None]"] if inside else [])]
+        return f"k = tl.load(keys + {place}{_masked(masks)})"
 
     def _sliced_product(self) -> None:
         """Queries times keys, a slice of the heads' width at a time."""
@@ -175,7 +277,7 @@ class Kernel:
         writer.line("inner = first + tl.arange(0, BLOCK_K)")
         writer.line("inside = inner < WIDTH")
         writer.line(self._query_load("inside"))
-        writer.line(self._key_load("inside"))
+        writer.line(self._key_load("inside", "n_cols"))
         writer.line(f"{name} = tl.dot(q, k, {name}{self.exact})")
         writer.level -= 1
 
@@ -189,17 +291,26 @@ class Kernel:
     def _update(self, region: Region, end: str) -> None:
         writer, found = self.writer, self.found
         cast = "" if self.graph.values[region.value].dtype == "float32" else ".to(v.dtype)"
-        writer.line("larger = tl.maximum(top, tl.max(logits, axis=1, keep_dims=True))")
-        writer.comment("a row of which all columns are masked so far has no largest score")
-        writer.line('shift = tl.where(larger == float("-inf"), 0.0, larger)')
-        writer.line("weights = tl.exp(logits - shift)")
-        writer.line("scale = tl.exp(top - shift)")
+        writer.line("larger = tl.maximum(top, tl.max(logits, axis=1, keep_dims=True) * factor)")
+        shift = "larger"
+        if found.masked:
+            writer.comment("a row of which all columns are masked so far has no largest score")
+            writer.line('shift = tl.where(larger == float("-inf"), 0.0, larger)')
+            shift = "shift"
+        writer.line(f"weights = tl.exp2(logits * factor - {shift})")
+        writer.line(f"scale = tl.exp2(top - {shift})")
         writer.line("total = total * scale + tl.sum(weights, axis=1, keep_dims=True)")
-        mask, place = "there & (outer < OUT_WIDTH)", f"columns[:, None]{self.value_down} + outer{self.value_across}"
-        writer.line(f"there = (columns < {end})[:, None]")
-        writer.line(f"v = tl.load(values + {place}, mask={mask}, other=0.0)")
+        place = f"values + columns[:, None]{self.value_down} + outer{self.value_across}"
+        there = []
+        if end:
+            writer.line(f"there = (columns < {end})[:, None]")
+            there = ["there"]
+        loads = [f"v = tl.load({place}{_masked(masks)})" for masks in ([*there, "(outer < OUT_WIDTH)"], there)]
+        if found.wide:
+            loads[1] = loads[0]
+        tiles.read(self, "value", *loads)
         name = found.result.name
-        writer.line(f"{name} = {name} * scale + tl.dot(weights{cast}, v{self.exact})")
+        writer.line(f"{name} = tl.dot(weights{cast}, v, {name} * scale{self.exact})")
         writer.line("top = larger")
 
     def _result(self) -> None:
@@ -212,4 +323,18 @@ class Kernel:
             self._map(node, ("outer", found.out_width, "out_mask"), variables)
         for value in self.body.stores:
             offset = f"(batch * {self.n_rows} + rows) * OUT_WIDTH + outer"
+            if self.described:
+                writer.line("if DESCRIBED:")
+                stored = tiles.store(
+                    value, self.digits(found.query), self.way, f"{self.block} * BLOCK_M", variables[value]
+                )
+                writer.line(f"    {stored}")
+                writer.line("else:")
+            writer.level += int(self.described)
             writer.store(value, variables[value], offset, "row_mask & out_mask")
+            writer.level -= int(self.described)
+
+
+def _masked(masks: list[str]) -> str:
+    """The further arguments of a load with these masks."""
+    return f", mask={' & '.join(masks)}, other=0.0" if masks else ""

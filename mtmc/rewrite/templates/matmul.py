@@ -18,9 +18,11 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.product import Product, analyse, can_transpose
 from mtmc.rewrite.templates.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.templates.product_kernel import ProductKernel
+from mtmc.rewrite.templates.product_tiles import Sizes, launcher_lines
 from mtmc.rewrite.templates.shares import crowded, shares
 from mtmc.rewrite.templates.writer import (
     INDENT,
+    OPTIONS,
     Launch,
     Printed,
     allocation,
@@ -124,14 +126,18 @@ class _Assembler:
         if kernel.transposed_copy:
             right, instead = kernel.found.right, ((kernel.found.right, "transposed"),)
             lines.append(f"{INDENT}transposed = {right}.transpose(-2, -1).contiguous()  # n, then k")
-        if kernel.described:
-            lines += self._descriptors()
+        if kernel.way.described:
+            sizes = Sizes(self.m, self.n, self.k)
+            lines += [INDENT + line for line in launcher_lines(kernel, stage, sizes)]
             constants.append(("DESCRIBED", "described"))
         extra = (*kernel.tables, *shares)
         texts = [kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], self._doc())]
         warps, stages = stage.number("num_warps"), stage.number("num_stages")
         name = f"{self.name}_kernel"
-        launch = Launch(name, kernel.writer, stores, extra, self._grid(), tuple(constants), warps, stages, instead)
+        more = tuple((key, int(value)) for key, value in stage.schedule if key in OPTIONS and value)
+        launch = Launch(
+            name, kernel.writer, stores, extra, self._grid(), tuple(constants), warps, stages, instead, more
+        )
         lines += launch_lines(launch, self.scope, self.spare)
         if shares:
             texts.append(self._second(lines))
@@ -148,28 +154,6 @@ class _Assembler:
         shape = split_k if self.kernel.split_k > 1 else f"({rows}, {self.stage.number('split_n')})"
         like = f"device={self.kernel.found.left}.device, dtype=torch.float32"
         return [f"{INDENT}{share} = torch.empty({shape}, {like})" for share in self.kernel.shares]
-
-    def _descriptors(self) -> list[str]:
-        """Lines that make the operands' descriptors, where there can be any."""
-        kernel, found, stage = self.kernel, self.kernel.found, self.stage
-        m, n, k = (stage.number(f"block_{axis}") for axis in "mnk")
-        left, (left_tiles, *right_tiles) = found.left, kernel.tables
-        rights = ("transposed",) if kernel.transposed_copy else kernel.rights
-        last = kernel.inner_last
-        sizes, block = (f"{self.n}, {self.k}", f"{n}, {k}") if last else (f"{self.k}, {self.n}", f"{k}, {n}")
-        lines = [
-            "# rows of matrices must begin at multiples of 16 bytes",
-            f"described = {left}.data_ptr() % 16 == 0 and ({self.k}) * {left}.element_size() % 16 == 0",
-        ]
-        for right in rights:
-            lines.append(f"described = described and {right}.data_ptr() % 16 == 0")
-            lines.append(f"described = described and {right}.stride(0) * {right}.element_size() % 16 == 0")
-        lines.append(f"{', '.join((left_tiles, *right_tiles))} = {', '.join((left, *rights))}")
-        lines.append("if described:")
-        lines.append(f"    {left_tiles} = TensorDescriptor({left}, [{self.m}, {self.k}], [{self.k}, 1], [{m}, {k}])")
-        for right, tiles in zip(rights, right_tiles, strict=True):
-            lines.append(f"    {tiles} = TensorDescriptor({right}, [{sizes}], [{right}.stride(0), 1], [{block}])")
-        return [INDENT + line for line in lines]
 
     def _doc(self) -> str:
         ops = ", ".join(self.stage.ops)

@@ -10,7 +10,8 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpose, triangle
-from mtmc.rewrite.templates.product_programs import described, own_slices, own_tiles, store_part
+from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
+from mtmc.rewrite.templates.product_tiles import Tiles, make_descriptors, read_tiles, store_results
 from mtmc.rewrite.templates.row_extremes import IDENTITY, combined, reduced
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.writer import Writer
@@ -25,7 +26,7 @@ class ProductKernel:
         self.split_k, self.split_n = stage.number("split_k"), stage.number("split_n")
         schedule = dict(stage.schedule)
         self.persistent, self.streaming = int(schedule.get("persistent", 0)), int(schedule.get("stream_k", 0))
-        self.described = schedule.get("operands") == "descriptors"
+        self.way, self.specialized = Tiles.of(stage), bool(schedule.get("specialized", 0))
         self.transposed_copy = schedule.get("right") == "transposed"
         self._check()
         self.writer = Writer(graph, body, f"{name}_kernel")
@@ -53,16 +54,18 @@ class ProductKernel:
             raise NotCovered("several products that are split among programs")
         if self.transposed_copy and not can_transpose(self.body, found):
             raise NotCovered("a right operand that is transposed already, or is needed elsewhere as it is")
-        if self.described:
-            tensors = [self.graph.values[value] for value in (found.left, *self.rights)]
-            if found.batch or not all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors):
-                raise NotCovered("descriptors of operands that are no contiguous matrices")
+        whole = not (found.reduces or self.split_k > 1 or self.streaming)
+        self.way.check(self.graph, self.body, found, whole)
+        if self.specialized and (not (whole and self.way.own) or found.before or len(found.factors) > 1):
+            raise NotCovered("warps of their own for loads of anything but a plain product with its own descriptors")
 
     def write(self) -> Writer:
         """Write the whole kernel. Raises: NotCovered where body and schedule do not go together."""
         writer, found = self.writer, self.found
         self.n_batch, self.n_m, self.n_n = preset_sizes(writer, found)
         self.n_k = writer.preset(found.k, "n_k")
+        if self.way.own:
+            make_descriptors(self)
         self._rows_and_columns()
         if found.reduces:
             self._reduce_columns()
@@ -73,8 +76,7 @@ class ProductKernel:
             elif self.streaming:
                 store_part(self)
             else:
-                self.after(found.after, self.groups(), self.variables, writer)
-                self.store_wide(writer, self.variables)
+                store_results(self)
         return writer
 
     @property
@@ -169,12 +171,16 @@ class ProductKernel:
         if needed and not (self.persistent or self.streaming):
             writer.line(f"last = tl.where({needed}, {last}, 0)  # nothing to add up where the whole tile is cut off")
             last = "last"
-        writer.line(f"for start in range({first}, {last}, BLOCK_K):")
+        alone = self.specialized and not self.persistent
+        over = (
+            f"tl.range({first}, {last}, BLOCK_K, warp_specialize=True)" if alone else f"range({first}, {last}, BLOCK_K)"
+        )
+        writer.line(f"for start in {over}:")
         writer.level += 1
         writer.line("ks = start + tl.arange(0, BLOCK_K)")
         writer.line(f"k_mask = ks < {last}")
-        if self.described:
-            described(self)
+        if self.way.described:
+            read_tiles(self, "program" if found.reduces else "block_m")
             writer.line("else:")
             writer.level += 1
         writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other=0.0)")
@@ -182,7 +188,7 @@ class ProductKernel:
             tile, right = self.tile_name("b", factor), self.tile_name("right", factor)
             address = f"{right} + ks[:, None]{down[factor.right]}"
             writer.line(f"{tile} = tl.load({address}, mask=k_mask[:, None] & col_mask, other=0.0)")
-        writer.level -= int(self.described)
+        writer.level -= int(self.way.described)
         self._before()
         precision = self.stage.setting("precision")
         exact = f', input_precision="{precision}"' if precision != "input" else ""
@@ -199,8 +205,11 @@ class ProductKernel:
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The operands' descriptors, which the kernel takes besides their pointers."""
-        return tuple(f"{value}_tiles" for value in (self.found.left, *self.rights)) if self.described else ()
+        """The descriptors that the kernel takes besides pointers."""
+        if not self.way.described or self.way.own:
+            return ()
+        stored = self.body.stores if self.way.stored else ()
+        return tuple(f"{value}_tiles" for value in (self.found.left, *self.rights, *stored))
 
     def _before(self) -> None:
         """Elementwise work on the left operand's tile, in fp32, then back to its dtype for the product."""

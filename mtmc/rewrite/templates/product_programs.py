@@ -1,4 +1,4 @@
-"""product_programs: which tiles of a product a program makes, where it makes more than one, and how it reads them."""
+"""product_programs: which tiles of a product a program makes, where it makes more than one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from mtmc.rewrite.body import Node
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables
-from mtmc.rewrite.templates.product import Factor, Product
+from mtmc.rewrite.templates.product import Product
 from mtmc.rewrite.templates.writer import Writer
 
 
@@ -20,13 +20,9 @@ class TiledProduct(Protocol):
     variables: Variables
     n_batch: str
     n_k: str
+    specialized: bool
 
-    @property
-    def tables(self) -> tuple[str, ...]: ...
-    @property
-    def inner_last(self) -> bool: ...
     def tiles(self) -> str: ...
-    def tile_name(self, word: str, factor: Factor) -> str: ...
     def groups(self) -> tuple[Group, ...]: ...
     def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None: ...
     def store_wide(self, writer: Writer, variables: Variables) -> None: ...
@@ -42,7 +38,9 @@ def own_tiles(kernel: TiledProduct) -> None:
     writer.line(f"tiles = {kernel.tiles()}")
     last = f"tiles * {kernel.n_batch}" if kernel.found.batch else "tiles"
     name = "tile" if kernel.found.batch else "program"
-    writer.line(f"for {name} in tl.range(tl.program_id(0), {last}, tl.num_programs(0), flatten=True):")
+    # Loads of the next tile begin before this one is stored: in one loop, or in warps of their own.
+    way = "warp_specialize" if kernel.specialized else "flatten"
+    writer.line(f"for {name} in tl.range(tl.program_id(0), {last}, tl.num_programs(0), {way}=True):")
     writer.level += 1
     if kernel.found.batch:
         writer.line("program = tile % tiles")
@@ -84,20 +82,4 @@ def store_part(kernel: TiledProduct) -> None:
     writer.line("place = tl.program_id(0) * 2 + turn - whole")
     writer.line(f"part = shares + place * BLOCK_M * BLOCK_N + {INSIDE_TILE}")
     writer.line(f"tl.store(part, {kernel.found.dot.name})")
-    writer.level -= 1
-
-
-def described(kernel: TiledProduct) -> None:
-    """Read the tiles through descriptors: what lies outside of a matrix is 0."""
-    writer, (left, *rights) = kernel.writer, kernel.tables
-    writer.line("if DESCRIBED:")
-    writer.level += 1
-    rows = "program" if kernel.found.reduces else "block_m"
-    writer.line(f"a = {left}.load([{rows} * BLOCK_M, start])")
-    for right, factor in zip(rights, kernel.found.factors, strict=True):
-        b = kernel.tile_name("b", factor)
-        if kernel.inner_last:
-            writer.line(f"{b} = tl.trans({right}.load([block_n * BLOCK_N, start]))")
-        else:
-            writer.line(f"{b} = {right}.load([start, block_n * BLOCK_N])")
     writer.level -= 1

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.body import Body, Count, Node, NotCovered, Number
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
-from mtmc.rewrite.operators.attention import CAUSAL
+from mtmc.rewrite.operators.attention import CAUSAL, SCALED_BY_WIDTH
 
 MAX_BATCH_DIMS = 2
 MAX_REGIONS = 4
@@ -57,6 +57,35 @@ class SoftmaxProduct:
     def causal(self) -> bool:
         """Whether columns behind a row's own are masked, so that programs need not look at them."""
         return any(node.operation == CAUSAL for node in self.between)
+
+    @property
+    def masked(self) -> bool:
+        """Whether all columns of a row may be masked, or its first ones: by anything but what leaves each row the first."""
+        return any(node.operation != CAUSAL and node.name not in self.factor()[1] for node in self.between)
+
+    def factor(self) -> tuple[float | None, tuple[str, ...]]:
+        """A positive number that all scores are multiplied by before the softmax, and the names of the maps that do it.
+
+        None for one over the root of the width. (1.0, ()) where there is anything but such maps and masks of columns.
+        """
+        last, number, root, maps = self.scores.name, 1.0, False, list[str]()
+        for node in self.between:
+            other = node.operands[1] if len(node.operands) > 1 else None
+            if node.operands[0] != last or len(node.reads()) > 1:
+                return 1.0, ()
+            last = node.name
+            if node.operation == CAUSAL:
+                continue
+            maps.append(node.name)
+            if node.operation == SCALED_BY_WIDTH and other == Count(self.width) and not root:
+                root = True
+            elif node.operation in ("{0} * {1}", "{0} / {1}") and isinstance(other, Number) and other.value > 0:
+                number = number * other.value if "*" in node.operation else number / other.value
+            elif node.operation != "{0}":
+                return 1.0, ()
+        if root and number != 1.0:
+            return 1.0, ()
+        return None if root else number, tuple(maps)
 
     @property
     def wide(self) -> bool:

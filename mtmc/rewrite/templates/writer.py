@@ -34,6 +34,10 @@ class Printed:
     last: tuple[str, ...] = ()
 
 
+OPTIONS = ("maxnreg",)
+"""Settings that go to the compiler as they are, 0 for none: most registers of a thread."""
+
+
 class Writer:
     """One kernel in the making.
 
@@ -210,7 +214,8 @@ def _literal(value: float) -> str:
 class Launch:
     """How the launcher starts one kernel: its grid as a list of expressions, compile-time arguments, warps and stages.
 
-    instead: inputs for which the kernel gets something else that the launcher has made of them.
+    instead: inputs for which the kernel gets something else that the launcher has made of them. options: further ones of
+    the compiler.
     """
 
     kernel: str
@@ -222,6 +227,7 @@ class Launch:
     num_warps: int
     num_stages: int | None = None
     instead: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, int], ...] = ()
 
 
 def kernel_text(
@@ -273,6 +279,7 @@ def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> lis
         arguments.append(f"num_stages={launch.num_stages}")
     if less_own_maximum(writer.body):
         arguments.append("enable_fp_fusion=False")
+    arguments += [f"{name}={value}" for name, value in launch.options]
     grid = ", ".join(launch.grid) + ("," if len(launch.grid) == 1 else "")
     *before, start = folded(f"{INDENT}{launch.kernel}[({grid})]")
     return [*before, *_wrapped(f"{start}(", arguments, ")")]

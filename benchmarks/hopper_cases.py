@@ -1,0 +1,184 @@
+"""hopper_cases: what `hopper.py` measures, and with which schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from benchmarks.hopper_build import Case, Settings
+
+PRODUCT = """
+import torch
+from torch import nn
+
+rows, inner, cols = {m}, {k}, {n}
+VARIANTS = {{
+    "small": {{"rows": 64, "inner": 96, "cols": 32}},
+    "odd1": {{"rows": 33, "inner": 40, "cols": 48}},
+}}
+
+
+class Model(nn.Module):
+    def forward(self, {names}):
+        return {work}
+
+
+def get_inputs():
+    return [{inputs}]
+
+
+def get_init_inputs():
+    return []
+"""
+ROWS = "torch.randn(rows, inner, dtype=torch.{dtype})"
+ACROSS = "torch.randn(inner, cols, dtype=torch.{dtype}) / inner**0.5"
+WEIGHT = "torch.randn(cols, inner, dtype=torch.{dtype}) / inner**0.5"
+BIAS = "torch.randn(cols, dtype=torch.{dtype})"
+
+
+def product(
+    name: str, m: int, k: int, n: int, settings: Mapping[str, Settings], work: str = "nn.functional.linear(x, weight)",
+    names: str = "x, weight", dtype: str = "bfloat16", group: str = "products",
+) -> Case:  # fmt: skip
+    """A product of m x k by k x n, in one of the spellings."""
+    kinds = {"x": ROWS, "weight": WEIGHT, "b": ACROSS, "bias": BIAS, "other": WEIGHT}
+    inputs = ", ".join(kinds[each].format(dtype=dtype) for each in names.split(", "))
+    text = PRODUCT.format(m=m, k=k, n=n, names=names, work=work, inputs=inputs)
+    products = 2 if "other" in names else 1
+    moved = 2.0 * (m * k + products * n * k + m * n)
+    part = "nn.functional.linear(x, weight)" if work != "nn.functional.linear(x, weight)" and "weight" in names else ""
+    return Case(name, group, text, settings, 2.0 * products * m * n * k, moved, ("eager", "product"), part)
+
+
+def tile(m: int, n: int, k: int, warps: int, stages: int, **more: int | str) -> dict[str, int | str]:
+    """Settings of a product's tile."""
+    return {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps, "num_stages": stages, **more}
+
+
+HOST = {"operands": "descriptors", "results": "descriptors"}
+OWN = {"operands": "own_descriptors", "results": "descriptors"}
+TURNS = {"persistent": 132}
+
+
+def large(*groups: int) -> dict[str, Settings]:
+    """Schedules of large products."""
+    found: dict[str, Settings] = {
+        "start": {},
+        "before": tile(128, 256, 64, 8, 3, operands="descriptors"),
+        "before_turns": tile(128, 256, 64, 8, 3, operands="descriptors", **TURNS),
+        "turns_s3": tile(128, 256, 64, 8, 3, **HOST, **TURNS),
+        "turns_s3_e2": tile(128, 256, 64, 8, 3, epilogue=2, **HOST, **TURNS),
+        "turns_s4_e2": tile(128, 256, 64, 8, 4, epilogue=2, **HOST, **TURNS),
+        "turns_s4_e4": tile(128, 256, 64, 8, 4, epilogue=4, **HOST, **TURNS),
+        "once_s3": tile(128, 256, 64, 8, 3, **HOST),
+        "once_s4_e2": tile(128, 256, 64, 8, 4, epilogue=2, **HOST),
+        "tall_turns_s3": tile(256, 128, 64, 8, 3, **HOST, **TURNS),
+        "tall_once_s4_e2": tile(256, 128, 64, 8, 4, epilogue=2, **HOST),
+        "own_turns_s3": tile(128, 256, 64, 8, 3, **OWN, **TURNS),
+        "special_s3": tile(128, 256, 64, 4, 3, specialized=1, **OWN),
+        "special_turns_s3": tile(128, 256, 64, 4, 3, specialized=1, **OWN, **TURNS),
+        "special_turns_s4_ptr": tile(128, 256, 64, 4, 4, specialized=1, operands="own_descriptors", **TURNS),
+        "special_k128_s2": tile(128, 128, 128, 4, 3, specialized=1, **OWN, **TURNS),
+        "special_small_s4": tile(128, 128, 64, 4, 4, specialized=1, **OWN, **TURNS),
+        "middle_turns_s4": tile(128, 128, 64, 8, 4, **HOST, **TURNS),
+        "middle_once_s4": tile(128, 128, 64, 4, 4, **HOST),
+        "middle_once_s3_w8": tile(128, 128, 128, 8, 3, **HOST),
+    }
+    for group in groups:
+        found[f"turns_s4_e2_g{group}"] = tile(128, 256, 64, 8, 4, epilogue=2, group_m=group, **HOST, **TURNS)
+        found[f"special_turns_s3_g{group}"] = tile(128, 256, 64, 4, 3, specialized=1, group_m=group, **OWN, **TURNS)
+    return found
+
+
+def products() -> Iterator[Case]:
+    """Products with and without work after them."""
+    yield product("square_8192", 8192, 8192, 8192, large(4, 16), "x @ b", "x, b")
+    yield product("mlp_up_4096", 4096, 4096, 14336, large(4, 16))
+    yield product("mlp_down_4096", 4096, 14336, 4096, large())
+    yield product("square_4096", 4096, 4096, 4096, large(), "x @ b", "x, b")
+    yield product("gelu_8192", 8192, 8192, 8192, large(), "nn.functional.gelu(nn.functional.linear(x, weight, bias))",
+                  "x, weight, bias")  # fmt: skip
+
+
+ATTENTION = """
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+batch, rows, cols = {b}, {s}, {t}
+VARIANTS = {{
+    "small": {{"batch": 1, "rows": 64, "cols": 64}},
+    "odd1": {{"batch": 2, "rows": 33, "cols": 49}},
+}}
+
+
+class Model(nn.Module):
+    def forward(self, q, k, v):
+        return {work}
+
+
+def get_inputs():
+    return [
+        torch.randn(batch, {h}, rows, {d}, dtype=torch.bfloat16),
+        torch.randn(batch, {g}, cols, {d}, dtype=torch.bfloat16),
+        torch.randn(batch, {g}, cols, {d}, dtype=torch.bfloat16),
+    ]
+
+
+def get_init_inputs():
+    return []
+"""
+PLAIN = "scaled_dot_product_attention(q, k, v)"
+CAUSAL = "scaled_dot_product_attention(q, k, v, is_causal=True)"
+WRITTEN = "torch.softmax((q @ k.transpose(-2, -1)) * {d}**-0.5, dim=-1) @ v"
+GROUPED = "scaled_dot_product_attention(q, k, v, enable_gqa=True)"
+
+
+def attention_case(
+    name: str, b: int, h: int, s: int, d: int, settings: Mapping[str, Settings], work: str = PLAIN, g: int = 0, t: int = 0,
+    group: str = "attention",
+) -> Case:  # fmt: skip
+    """Attention of b batches, h heads of queries and g of keys, s queries, t keys, heads of d."""
+    g, t = g or h, t or s
+    text = ATTENTION.format(b=b, h=h, s=s, t=t, d=d, g=g, work=work.format(d=d))
+    fused = PLAIN if work == WRITTEN else work
+    flops = 4.0 * b * h * s * t * d / (2 if "causal" in work else 1)
+    return Case(name, group, text, settings, flops, 2.0 * b * d * (2 * h * s + 2 * g * t), ("eager", "cudnn", "flash"),
+                fused)  # fmt: skip
+
+
+def heads(m: int, n: int, warps: int, stages: int, **more: int | str) -> dict[str, int | str]:
+    """Settings of attention's tiles."""
+    return {"block_m": m, "block_n": n, "num_warps": warps, "num_stages": stages, **more}
+
+
+def attentions() -> dict[str, Settings]:
+    """Schedules of attention over many queries."""
+    own = {"operands": "own_descriptors"}
+    special = {**own, "masks": "all", "specialized": 1}
+    return {
+        "start": {},
+        "before": heads(128, 64, 8, 3, masks="all", order="forward"),
+        "ptr_128x64_w8_s3": heads(128, 64, 8, 3),
+        "ptr_128x128_w8_s2": heads(128, 128, 8, 2),
+        "ptr_64x64_w4_s3": heads(64, 64, 4, 3),
+        **{
+            f"tma_{m}x{n}_w{w}_s{s}": heads(m, n, w, s, operands="descriptors")
+            for m, n, w, s in ((128, 128, 8, 2), (128, 128, 8, 3), (128, 64, 8, 3), (128, 64, 8, 4), (128, 64, 4, 3),
+                               (64, 128, 4, 2), (64, 64, 4, 3), (256, 64, 8, 2), (128, 256, 8, 2))
+        },
+        **{
+            f"special_{m}x{n}_s{s}": heads(m, n, 4, s, **special)
+            for m, n, s in ((128, 128, 2), (128, 64, 2), (128, 64, 3), (128, 64, 4), (64, 128, 2))
+        },
+        "own_128x128_w8_s2": heads(128, 128, 8, 2, **own),
+    }  # fmt: skip
+
+
+def attention() -> Iterator[Case]:
+    """Attention over many queries."""
+    yield attention_case("full_4096_d128", 4, 16, 4096, 128, attentions())
+    yield attention_case("causal_4096_d128", 4, 16, 4096, 128, attentions(), CAUSAL)
+    yield attention_case("full_4096_d64", 4, 32, 4096, 64, attentions())
+    yield attention_case("causal_16384_d128", 1, 16, 16384, 128, attentions(), CAUSAL)
+    yield attention_case("grouped_4096_d128", 4, 32, 4096, 128, attentions(), GROUPED, g=8)
+    yield attention_case("written_2048_d128", 4, 16, 2048, 128, attentions(), WRITTEN)

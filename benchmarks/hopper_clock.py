@@ -1,0 +1,182 @@
+"""hopper_clock: runs versions and libraries on the GPU, right first and then timed in turns. Used by `hopper.py`.
+
+It lives in a process of its own, since a kernel that hangs or breaks the context would end the run: the parent kills it,
+leaves that candidate out and goes on in another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import statistics
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.hopper_build import Case
+
+FLUSHED = 256 << 20
+"""Bytes that are written between two calls, so that no operand is left in the L2 cache."""
+ROUND_MS = 6.0
+"""Time of one candidate in one round."""
+KEPT = 6
+"""Candidates that are timed in all rounds; the others in the first two."""
+
+
+def serve(pipe: Any) -> None:
+    """Take ("case", case, files by label, rounds, seed, compiled) and answer with ("trying", label), ("row", data) and
+    ("done",) until None comes."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    flush = torch.empty(FLUSHED, dtype=torch.int8, device="cuda")
+    pipe.send(("ready", torch.cuda.get_device_name(), torch.__version__))
+    while (given := pipe.recv()) is not None:
+        with torch.no_grad():
+            for answer in _measured(given, flush):
+                pipe.send(answer)
+        pipe.send(("done",))
+        torch.cuda.empty_cache()
+
+
+def _measured(given: Any, flush: Any) -> Iterator[tuple[Any, ...]]:
+    """All answers for one case."""
+    import torch
+
+    _, case, files, rounds, seed, compiled = given
+    torch.manual_seed(seed)
+    module = _module(case.text, f"reference_{case.name}")
+    inputs = [each.cuda() if isinstance(each, torch.Tensor) else each for each in module.get_inputs()]
+    model = module.Model(*module.get_init_inputs()).cuda()
+    expected = _exact(model, inputs)
+    ways: dict[str, Callable[[], Any]] = dict(_library(case, module, model, inputs, compiled))
+    running: dict[str, Callable[[], None]] = {}
+    for label in (*ways, *files):
+        yield ("trying", label)
+        try:
+            call = ways[label] if label in ways else _version(files[label], case, label, model, inputs)
+            error = _difference(call(), expected)
+            running[label] = _captured(call)
+            yield ("row", {"case": case.name, "label": label, "error": error})
+        except Exception as failure:
+            yield (
+                "row",
+                {"case": case.name, "label": label, "failure": f"{type(failure).__name__}: {str(failure)[:300]}"},
+            )
+    yield ("trying", "")
+    times = _rounds(running, set(ways), flush, rounds, seed)
+    for label, found in times.items():
+        yield ("row", {"case": case.name, "label": label, "ms": statistics.median(found), "rounds": found})
+
+
+def _exact(model: Any, inputs: list[Any]) -> Any:
+    """What the reference gives for the same numbers in fp32."""
+    import copy
+
+    import torch
+
+    wide = [x.float() if isinstance(x, torch.Tensor) and x.is_floating_point() else x for x in inputs]
+    return copy.deepcopy(model).float()(*wide)
+
+
+def _difference(found: Any, expected: Any) -> float:
+    """Norm-wise."""
+    return float((found.float() - expected.float()).norm() / expected.float().norm())
+
+
+def _module(text: str, name: str) -> Any:
+    import types
+
+    module = types.ModuleType(name)
+    exec(compile(text, name, "exec"), module.__dict__)  # of our own cases
+    return module
+
+
+def _version(file: str, case: Case, label: str, model: Any, inputs: list[Any]) -> Callable[[], Any]:
+    from mtmc.evaluate.loading.modules import load_module
+
+    new = load_module(Path(file).read_text(encoding="utf-8"), Path(file)).ModelNew(
+        *_module(case.text, "arguments").get_init_inputs()
+    )
+    new.cuda().load_state_dict(model.state_dict())
+    return lambda: new(*inputs)
+
+
+def _library(case: Case, module: Any, model: Any, inputs: list[Any], compiled: bool) -> Iterator[tuple[str, Any]]:
+    """What the candidates are compared with."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    names = dict(zip(module.Model.forward.__code__.co_varnames[1 : len(inputs) + 1], inputs, strict=True))
+    for name in case.library:
+        if name == "eager":
+            yield name, lambda: model(*inputs)
+        elif name in ("cudnn", "flash"):
+            backend = SDPBackend.CUDNN_ATTENTION if name == "cudnn" else SDPBackend.FLASH_ATTENTION
+
+            def fused(backend: Any = backend) -> Any:
+                with sdpa_kernel(backend):
+                    return eval(case.fused, {**module.__dict__, **names})
+
+            yield name, fused
+        elif name == "product" and case.fused:
+            yield name, lambda: eval(case.fused, {**module.__dict__, **names})
+    if compiled:
+        whole = torch.compile(model)
+        yield "compile", lambda: whole(*inputs)
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], None]:
+    """One call as a CUDA graph, which leaves the host out of the time; the call itself where it cannot be one."""
+    import torch
+
+    for _ in range(2):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.Stream()
+    with contextlib.suppress(RuntimeError):
+        with torch.cuda.stream(stream):
+            call()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(graph, stream=stream):
+            kept = call()
+        graph.kept = kept
+        graph.replay()
+        torch.cuda.synchronize()
+        return graph.replay
+    torch.cuda.synchronize()
+    return call
+
+
+def _rounds(
+    running: dict[str, Callable[[], None]], library: set[str], flush: Any, rounds: int, seed: int
+) -> dict[str, list[float]]:
+    """Times in milliseconds, a median a round: all candidates by turns, in another order each time."""
+    found: dict[str, list[float]] = {label: [] for label in running}
+    counts = dict.fromkeys(running, 3)
+    draw = random.Random(seed)
+    for turn in range(rounds):
+        if turn == 2:
+            best = sorted((label for label in running if label not in library), key=lambda label: min(found[label]))
+            running = {label: call for label, call in running.items() if label in library or label in best[:KEPT]}
+        order = list(running)
+        draw.shuffle(order)
+        for label in order:
+            times = _timed(running[label], counts[label], flush)
+            counts[label] = max(3, min(40, round(ROUND_MS / max(statistics.median(times), 1e-3))))
+            found[label].append(statistics.median(times))
+    return found
+
+
+def _timed(call: Callable[[], None], count: int, flush: Any) -> list[float]:
+    import torch
+
+    events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
+    for start, end in events:
+        flush.zero_()
+        start.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) for start, end in events]
