@@ -11,6 +11,7 @@ from mtmc.rewrite.graph import power_of_two_above
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping, register_warps
+from mtmc.rewrite.templates.softmax_product import analyse
 from mtmc.source.sites import Sites
 
 PAGE = """\
@@ -35,6 +36,9 @@ maximum grows), and mean and deviations together. Where a row is looped over twi
 keep it (evict_last), the second to let it go (evict_first); for rows of 64 to 256 KiB a program then has 32 warps, so
 that few rows are in flight and the second loop still finds them: 1056 programs of 8 warps with 128 KiB each do not fit
 the 50 MiB. Rows in registers can be read as what the cache forgets first, which leaves it to the results.
+
+Attention: a loop over whole blocks of keys that works out no mask, then one over the keys at the edges. Of causal
+attention the last queries have the most keys: programs that take those first leave the short ones to fill the gaps.
 
 ## When it harms
 Rows of 16384 elements and more in registers, 64 a thread: one program of 16 warps fills a multiprocessor, which then
@@ -81,6 +85,8 @@ class Reorder(ScheduleChange):
             return offers
         if stage.template == "windows":
             return _planes(version, stage)
+        if stage.template == "attention":
+            return _keys(version, stage)
         if stage.template == "rowwise":
             return _loops(version, stage)
         return []
@@ -93,6 +99,24 @@ class Reorder(ScheduleChange):
                 yield make_action(self.kind, kernel.region, f"reorder the {name} kernel's blocks for the cache")
             elif kernel.loop or kernel.reduction:
                 yield make_action(self.kind, kernel.region, f"reorder the {name} kernel's loops")
+
+
+def _keys(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+    """Which blocks of keys are masked, and which blocks of queries come first."""
+    body = version.body(stage)
+    assert body is not None
+    found, name, schedule = analyse(version.graph, body), stage.title, dict(stage.schedule)
+    offers: list[tuple[Choice, str]] = []
+    if not found.wide and not schedule.get("specialized"):
+        for masks, words in (
+            ("edges", "whole blocks of keys without masks, then the others"),
+            ("all", "all keys in one"),
+        ):
+            offers.append(({"masks": masks}, f"reorder the loops of the {name} kernel: {words}"))
+    if found.causal and not found.wide:
+        for order, words in (("heavy", "those with the most keys first"), ("forward", "from the first query on")):
+            offers.append(({"order": order}, f"reorder the {name} kernel's blocks: {words}"))
+    return offers
 
 
 def _planes(version: Version, stage: Stage) -> list[tuple[Choice, str]]:

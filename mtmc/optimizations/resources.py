@@ -26,21 +26,26 @@ MAX_ELEMENTS_A_THREAD = 128
 def shared_bytes(graph: Graph, stage: Stage) -> int:
     """Shared memory of a stage with a product in bytes: `num_stages` copies of one tile of each operand.
 
-    num_stages * (block_m * block_k + products * block_k * block_n) * bytes an element; for attention (block_m * width +
-    num_stages * block_n * (width + out_width)) * bytes, widths rounded up to powers of two, or where heads are taken in
-    slices (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes; 0 for other templates.
+    num_stages * (block_m * block_k + products * block_k * block_n) * bytes an element, and block_m * block_n / parts * bytes
+    for a result that persistent programs write through a descriptor while the next tile is read; for attention (block_m *
+    width + num_stages * block_n * (width + out_width)) * bytes, widths rounded up to powers of two, or where heads are taken
+    in slices (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes; 0 for other templates.
     """
     if stage.template not in PRODUCTS:
         return 0
     if stage.template == "attention" and "block_v" in dict(stage.schedule):
         m, n, k, v = (stage.number(name) for name in ("block_m", "block_n", "block_k", "block_v"))
-        return (stage.number("num_stages") * (m + n) * k + n * v) * _element_bytes(graph, stage)
+        return (stage.number("num_stages") * (m + n) * k + n * v) * element_bytes(graph, stage)
     if stage.template == "attention":
         width, out_width = _widths(graph, stage)
         tiles = stage.number("num_stages") * stage.number("block_n") * (width + out_width)
-        return (stage.number("block_m") * width + tiles) * _element_bytes(graph, stage)
+        return (stage.number("block_m") * width + tiles) * element_bytes(graph, stage)
     m, n, k = (stage.number(name) for name in ("block_m", "block_n", "block_k"))
-    return stage.number("num_stages") * (m * k + products_of(graph, stage) * k * n) * _element_bytes(graph, stage)
+    schedule = dict(stage.schedule)
+    kept = schedule.get("results") == "descriptors" and (schedule.get("persistent") or schedule.get("specialized"))
+    stored = m * n // int(schedule.get("epilogue", 1)) if kept else 0
+    tiles = stage.number("num_stages") * (m * k + products_of(graph, stage) * k * n)
+    return (tiles + stored) * element_bytes(graph, stage)
 
 
 def products_of(graph: Graph, stage: Stage) -> int:
@@ -55,9 +60,9 @@ def elements_a_thread(graph: Graph, stage: Stage) -> float:
 
     products * block_m * block_n / threads for products, and block_m * out_width / threads more for attention (block_v in
     place of out_width where that is less); block_rows * block_cols / threads for rows (the whole row, rounded up to a power
-    of two, where it is held in registers).
+    of two, where it is held in registers). Where loads have warps of their own, twice the others make the product.
     """
-    threads = 32 * stage.number("num_warps")
+    threads = 32 * stage.number("num_warps") * (2 if dict(stage.schedule).get("specialized") else 1)
     if stage.template in PRODUCTS:
         more = _widths(graph, stage)[1] if stage.template == "attention" else 0
         more = min(more, int(dict(stage.schedule).get("block_v", more)))
@@ -80,7 +85,8 @@ def _widths(graph: Graph, stage: Stage) -> tuple[int, int]:
     return max(16, power_of_two_above(found.width[0])), max(16, power_of_two_above(found.out_width[0]))
 
 
-def _element_bytes(graph: Graph, stage: Stage) -> int:
+def element_bytes(graph: Graph, stage: Stage) -> int:
+    """Of an element of a product's operands: 4 where one of them is fp32, else 2."""
     dtypes = {graph.values[ref].dtype for op in stage.ops for ref in graph.by_name[op].refs() if ref in graph.values}
     return 4 if "float32" in dtypes else 2
 

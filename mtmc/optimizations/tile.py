@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from mtmc.action import Action, make_action
+from mtmc.optimizations.pipeline import OWN_ROWS
 from mtmc.optimizations.resources import elements_a_thread
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.graph import is_one, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.product_tiles import OWN_WARPS
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.source.sites import Sites
 
@@ -61,6 +63,8 @@ MATMUL_TILES = (
     (128, 128, 64, 8),
     (128, 256, 32, 8),
     (256, 128, 32, 8),
+    (128, 256, 64, 8),
+    (256, 128, 64, 8),
     (16, 64, 64, 4),
 )
 """Rows and columns of a product's tile, its slice of the inner dimension, and the warps that suit it."""
@@ -93,6 +97,7 @@ ATTENTION_TILES = (
     (128, 32, 4),
     (128, 64, 4),
     (128, 64, 8),
+    (128, 128, 4),
     (128, 128, 8),
 )
 """Queries a program of attention has, keys it looks at at a time, and the warps that suit them."""
@@ -136,13 +141,15 @@ class Tile(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
+        special = bool(dict(stage.schedule).get("specialized"))
         if stage.template == "matmul":
             return [
                 (
-                    {"block_m": m, "block_n": n, "block_k": k, "num_warps": warps},
+                    {"block_m": m, "block_n": n, "block_k": k, "num_warps": OWN_WARPS if special else warps},
                     f"retile the {stage.title} kernel to {m}x{n} with {k} of the inner dimension at a time",
                 )
                 for m, n, k, warps in MATMUL_TILES
+                if not special or m == OWN_ROWS
             ]
         if stage.template == "convolution":
             return [
@@ -168,6 +175,7 @@ class Tile(ScheduleChange):
                     f"retile the {stage.title} kernel to {m} queries, {n} keys at a time, {warps} warps",
                 )
                 for m, n, warps in ATTENTION_TILES
+                if not special or (m, warps) == (OWN_ROWS, OWN_WARPS)
             ]
         if stage.template in ("rowwise", "scan"):
             return _row_offers(version, stage)

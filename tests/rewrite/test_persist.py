@@ -9,6 +9,7 @@ import pytest
 
 from mtmc.evaluate.compiling.build import Built, build, warm
 from mtmc.evaluate.pool.worker import PoolSettings
+from mtmc.optimizations import legal_moves
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Plan
 from mtmc.rewrite.source import print_plan
@@ -72,8 +73,8 @@ WAYS: dict[str, tuple[str, dict[str, int | str]]] = {
     "stored_folded": ("folded", {"operands": "descriptors", "results": "descriptors", "persistent": 6}),
     "parts_of_pointers": ("linear", {"block_n": 64, "epilogue": 4, "persistent": 3}),
     "own": ("matmul", {"operands": "own_descriptors", "results": "descriptors", "maxnreg": 128}),
-    "specialized": ("linear", {"operands": "own_descriptors", "specialized": 1}),
-    "own_turns": ("folded", {**OWN, "specialized": 1, "persistent": 5}),
+    "specialized": ("linear", {"operands": "own_descriptors", "specialized": 1, "num_warps": 4}),
+    "own_turns": ("folded", {**OWN, "specialized": 1, "num_warps": 4, "persistent": 5}),
 }
 
 
@@ -135,6 +136,9 @@ def test_what_is_offered_by_hand() -> None:
         f"share the {kernel} kernel's last tiles among 132 programs by slices (stream-K)",
         f"share the {kernel} kernel's last tiles among 264 programs by slices (stream-K)",
         f"read the operands of the {kernel} kernel through tensor descriptors",
+        f"read the operands of the {kernel} kernel and write its result through tensor descriptors",
+        f"store the tiles of the {kernel} kernel in 2 parts one after the other",
+        f"store the tiles of the {kernel} kernel in 4 parts one after the other",
     ]
     small = sentences("linear", block_m=64, block_n=64)
     assert sum("persistent" in each for each in small) == 2
@@ -146,6 +150,40 @@ def test_what_is_offered_by_hand() -> None:
     maximum = sentences("maximum", operands="pointers")
     assert maximum == [each for each in maximum if "descriptors" in each] != []
     assert not any("descriptors" in each or "stream" in each for each in sentences("batched"))
+    written = sentences("linear", operands="descriptors", results="descriptors", epilogue=2, block_n=128)
+    assert any("result through pointers again" in each for each in written)
+    assert [each.partition(",")[0] for each in written if "store the tiles" in each] == [
+        f"store the tiles of the {kernel} kernel in one part"
+    ]
+    shared = sentences("linear", stream_k=132, block_n=256, block_m=128, num_warps=8)
+    assert not any("store the tiles" in each for each in shared)
+
+
+def test_loads_have_warps_of_their_own_where_the_compiler_can_give_them_some() -> None:
+    """bf16 on Hopper; tiles get the 128 rows that two groups of warps multiply. 128 x 256 / 256 threads is 128 elements."""
+    text = LINEAR.replace("torch.randn(rows, inner)", "torch.randn(rows, inner).bfloat16()").replace(
+        "nn.Linear(inner, cols)", "nn.Linear(inner, cols).bfloat16()"
+    )
+    task = task_from_source(text, "halves")
+    graph = export_graph(task)
+    stage = version(task).as_kernel(tuple(op.name for op in graph.ops), {})
+    assert stage is not None
+    settings: dict[str, int | str] = {"block_m": 64, "block_n": 256, "block_k": 64, "num_warps": 8, "num_stages": 3}
+    plain = Plan((stage.scheduled({**settings, "operands": "descriptors"}),))
+
+    def offered(plan: Plan, gpu: str = "H100") -> list[dict[str, object]]:
+        return [
+            dict(move.action.params)
+            for move in legal_moves(version(task, plan, gpu))
+            if "warps of their own" in move.action.sentence or "all warps of" in move.action.sentence
+        ]
+
+    [choice] = offered(plain)
+    assert (choice["block_m"], choice["num_warps"], choice["operands"]) == (128, 4, "own_descriptors")
+    [back] = offered(Plan((plain.stages[0].scheduled(choice),)))  # type: ignore[arg-type]
+    assert (back["specialized"], back["operands"]) == (0, "descriptors")
+    assert offered(plain, "A100") == [] == offered(plain, "B200")
+    assert not any("warps of their own" in each for each in sentences("linear"))
 
 
 @pytest.mark.parametrize("tiles", [1, 5, 12, 13])

@@ -12,7 +12,7 @@ from typing import Protocol
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER, STORED
+from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER, OWN_WARPS, STORED
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
 from mtmc.rewrite.templates.writer import Writer
 
@@ -45,6 +45,8 @@ def check(graph: Graph, found: SoftmaxProduct, stage: Stage, stores: tuple[str, 
             raise NotCovered("a descriptor of several results, or of one that is not floating")
     if schedule.get("specialized") and (way != BY_KERNEL or schedule.get("masks") == "edges"):
         raise NotCovered("warps of their own for loads without descriptors of the kernel's own, or in two loops")
+    if schedule.get("specialized") and stage.number("num_warps") != OWN_WARPS:
+        raise NotCovered(f"warps of their own for loads of a kernel with other than {OWN_WARPS} warps")
 
 
 class TiledAttention(Protocol):

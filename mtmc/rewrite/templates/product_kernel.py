@@ -11,7 +11,7 @@ from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpose, triangle
 from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
-from mtmc.rewrite.templates.product_tiles import Tiles, make_descriptors, read_tiles, store_results
+from mtmc.rewrite.templates.product_tiles import OWN_WARPS, Tiles, make_descriptors, read_tiles, store_results
 from mtmc.rewrite.templates.row_extremes import IDENTITY, combined, reduced
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.writer import Writer
@@ -58,6 +58,8 @@ class ProductKernel:
         self.way.check(self.graph, self.body, found, whole)
         if self.specialized and (not (whole and self.way.own) or found.before or len(found.factors) > 1):
             raise NotCovered("warps of their own for loads of anything but a plain product with its own descriptors")
+        if self.specialized and self.stage.number("num_warps") != OWN_WARPS:
+            raise NotCovered(f"warps of their own for loads of a kernel with other than {OWN_WARPS} warps")
 
     def write(self) -> Writer:
         """Write the whole kernel. Raises: NotCovered where body and schedule do not go together."""

@@ -21,6 +21,8 @@ from mtmc.rewrite.templates.writer import Writer
 BY_LAUNCHER, BY_KERNEL = "descriptors", "own_descriptors"
 STORED = ("float16", "bfloat16", "float32")
 """Types of results that are written through descriptors."""
+OWN_WARPS = 4
+"""Of a kernel whose loads get warps of their own: the compiler adds a group of eight that multiply."""
 MAX_PARTS = 4
 """In which a tile is stored."""
 
