@@ -182,3 +182,45 @@ def attention() -> Iterator[Case]:
     yield attention_case("causal_16384_d128", 1, 16, 16384, 128, attentions(), CAUSAL)
     yield attention_case("grouped_4096_d128", 4, 32, 4096, 128, attentions(), GROUPED, g=8)
     yield attention_case("written_2048_d128", 4, 16, 2048, 128, attentions(), WRITTEN)
+
+
+def few_rows() -> dict[str, Settings]:
+    """Schedules of products of at most 16 rows, which wait for memory."""
+    found: dict[str, Settings] = {"start": {}, "before": tile(16, 64, 64, 4, 3, split_k=4)}
+    for n, k, warps, stages in (
+        (32, 128, 4, 4), (32, 256, 4, 3), (64, 128, 4, 4), (64, 64, 4, 6), (64, 256, 4, 3), (128, 64, 4, 5),
+        (128, 128, 8, 4), (16, 256, 4, 4), (16, 512, 4, 3),
+    ):  # fmt: skip
+        name = f"{n}x{k}_s{stages}"
+        found[f"tma_{name}"] = tile(16, n, k, warps, stages, operands="descriptors", split_k=1)
+        found[f"ptr_{name}"] = tile(16, n, k, warps, stages, operands="pointers", split_k=1)
+    for n, k, stages in ((64, 128, 4), (64, 256, 3), (128, 64, 5), (128, 128, 4)):
+        for split in (2, 4, 8):
+            found[f"tma_{n}x{k}_s{stages}_split{split}"] = tile(
+                16, n, k, 4, stages, operands="descriptors", split_k=split
+            )
+        for programs in (132, 264, 396):
+            found[f"tma_{n}x{k}_s{stages}_stream{programs}"] = tile(
+                16, n, k, 4, stages, operands="descriptors", split_k=1, stream_k=programs
+            )
+    return found
+
+
+def one_query() -> dict[str, Settings]:
+    """Schedules of attention of one query over many keys."""
+    found: dict[str, Settings] = {"start": {}, "before": heads(64, 32, 4, 2, masks="all", packed=0, split_keys=1)}
+    for n, warps, stages in ((64, 4, 3), (128, 4, 2), (128, 4, 3), (32, 4, 4), (64, 2, 3), (128, 8, 3)):
+        for split in (1, 4, 8, 16, 32):
+            found[f"packed_{n}_w{warps}_s{stages}_split{split}"] = heads(
+                16, n, warps, stages, packed=1, split_keys=split
+            )
+    return found
+
+
+def decode() -> Iterator[Case]:
+    """Steps of decoding: few rows, which wait for memory."""
+    yield product("rows16_4096x14336", 16, 4096, 14336, few_rows(), group="decode")
+    yield product("rows16_14336x4096", 16, 14336, 4096, few_rows(), group="decode")
+    yield product("rows1_4096x4096", 1, 4096, 4096, few_rows(), group="decode")
+    yield attention_case("query_b16_t4096", 16, 32, 1, 128, one_query(), GROUPED, g=8, t=4096, group="decode")
+    yield attention_case("query_b1_t32768", 1, 32, 1, 128, one_query(), GROUPED, g=8, t=32768, group="decode")

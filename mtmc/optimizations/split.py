@@ -9,9 +9,11 @@ from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.attention_shares import can_pack
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping
+from mtmc.rewrite.templates.softmax_product import analyse as attention
 from mtmc.source.sites import Sites
 
 PAGE = """\
@@ -24,6 +26,10 @@ Cuts the inner dimension of a product (split-K), the columns of a product that i
 of a reduction. Each program writes its share, a second kernel adds the shares up in a fixed order, so results are the
 same every time (atomics would not give that). It costs the bytes of the shares, twice, and a launch (some 3.5 us).
 Where each element needs what its row was reduced to (a norm, softmax), the second kernel goes over the rows once more.
+
+Attention of few queries over many keys: programs share the keys, each keeps its largest scores and sums, and the second
+kernel weighs them against each other. Heads of queries that share keys may stand in the rows of one program, which
+reads the keys once for all of them and fills the tensor cores' 16 rows.
 
 ## When it pays
 When there are fewer programs than multiprocessors. Sums of 64 rows of 2097152 fp32 numbers, H100 (132 SMs), blocks of
@@ -42,6 +48,11 @@ loses a sixth to the second launch alone.
 SPLITS_K = (1, 2, 4, 8, 16, 32, 64)
 LEAST_INNER = 2048
 """Of a product for each program that shares it, where there are many."""
+SPLITS_KEYS = (1, 2, 4, 8, 16, 32, 64)
+LEAST_KEYS = 128
+"""Of an attention for each program that shares them."""
+MOST_QUERIES = 128
+"""Of an attention whose keys are worth sharing: with more of them there are programs enough."""
 SPLITS_N = (1, 4, 8, 16, 32)
 SPLITS_ROW = (1, 4, 16, 64, 256, 1024)
 LEAST_COLUMNS = 512
@@ -75,6 +86,8 @@ class Split(ScheduleChange):
                 for count in SPLITS_K
                 if count <= 8 or inner // count >= LEAST_INNER
             ]
+        if stage.template == "attention":
+            return _keys(version, stage)
         if stage.template == "rowwise":
             body = version.body(stage)
             assert body is not None
@@ -105,3 +118,22 @@ class Split(ScheduleChange):
         """Only where there are too few programs."""
         programs = observation.outcome.metrics.get("programs")
         return 2.0 if programs is not None and programs < FEW_PROGRAMS else -1.5
+
+
+def _keys(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+    """Among how many programs the keys of a block of queries are shared, and whether heads that share keys share one."""
+    body, schedule = version.body(stage), dict(stage.schedule)
+    assert body is not None
+    found, name = attention(version.graph, body), stage.title
+    offers: list[tuple[Choice, str]] = []
+    if found.rows[0] <= MOST_QUERIES and not found.causal:
+        for count in SPLITS_KEYS:
+            if count == 1 or found.columns[0] // count >= LEAST_KEYS:
+                choice: Choice = {"split_keys": count, "masks": "edges"}
+                offers.append((choice, f"split the keys of the {name} kernel among {count} programs"))
+    if schedule.get("packed"):
+        offers.append(({"packed": 0}, f"give each head of the {name} kernel's queries programs of its own again"))
+    elif can_pack(version.graph, found):
+        words = f"pack the heads of the {name} kernel that share keys into the rows of one program"
+        offers.append(({"packed": 1, "operands": "pointers", "specialized": 0}, words))
+    return offers

@@ -106,6 +106,11 @@ WAYS: dict[str, tuple[str, dict[str, int | str]]] = {
     "special_full": ("scaled", SPECIAL),
     "special_causal": ("causal", {**SPECIAL, "order": "forward"}),
     "special_written_out": ("written_out", SPECIAL),
+    "split": ("plain", {"split_keys": 4}),
+    "split_with_work": ("work_after", {"split_keys": 2}),
+    "split_bias": ("bias_of_batch", {"split_keys": 2}),
+    "packed": ("grouped", {"packed": 1}),
+    "packed_split": ("grouped", {"packed": 1, "split_keys": 2, "block_m": 32}),
     "plain_order_and_masks": ("two_regions_grouped", {"masks": "all", "order": "forward"}),
 }
 
@@ -143,6 +148,24 @@ def test_masks_are_left_out_where_no_column_is_behind() -> None:
     assert "tl.where(" not in before and after.count("tl.where(") == 2
     with pytest.raises(CoderError, match="warps of their own"):
         scheduled("causal", {"specialized": 1, "operands": "descriptors"})
+
+
+def test_few_queries_share_programs_and_programs_share_keys() -> None:
+    """Of 2 x 4 heads in two groups: 4 programs of 2 rows; 16384 keys in 64 shares, which leave 256 each."""
+    few = source("grouped").replace("B, H, S, T, D, E = 2, 4, 128, 96", "B, H, S, T, D, E = 2, 4, 1, 16384")
+    task = task_from_source(few, "attention")
+    plan = apply(task, ["lower"])
+    [kernel] = plan.stages
+    settings = dict(kernel.schedule)
+    assert [settings[name] for name in ("block_m", "packed", "split_keys")] == [16, 1, 64]
+    found = [action for action in actions_on(version(task, export_graph(task), plan)) if action.kind == "split"]
+    offered = [dict(action.params) for action in found]
+    assert {"split_keys": 1, "masks": "edges"} in offered and {"packed": 0} in offered
+    text = print_plan(task, export_graph(task), plan).source
+    assert text.count("parts = torch.empty(") == 1
+    for refused in ({"split_keys": 2, "masks": "all"}, {"packed": 1, "operands": "descriptors"}):
+        with pytest.raises(CoderError, match="shared among programs|heads packed"):
+            scheduled("grouped", refused)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ than MAX_WIDTH are taken in slices, with two more settings: block_k (of queries 
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import Graph, Varying, product
+from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_kernel import Kernel
 from mtmc.rewrite.templates.shares import crowded
-from mtmc.rewrite.templates.softmax_product import analyse, is_softmax_product
+from mtmc.rewrite.templates.shares import shares as programs_sharing
+from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse, is_softmax_product
 from mtmc.rewrite.templates.writer import (
     INDENT,
     OPTIONS,
@@ -27,6 +29,11 @@ from mtmc.rewrite.templates.writer import (
     scope_of,
     size_expression,
 )
+
+FEW_ROWS = 16
+"""Of the tensor cores' smallest tile."""
+MAX_SPLIT, LEAST_KEYS = 64, 256
+"""Programs that share keys by default, and least keys of each: fewer are not worth the second kernel."""
 
 
 class Attention:
@@ -51,6 +58,7 @@ class Attention:
         }
         if not found.wide:
             settings |= {"masks": "edges", **({"order": "heavy"} if found.causal else {})}
+            settings |= _few_queries(graph, found)
         if found.wide:
             settings |= {"block_n": 64, "block_k": 32, "block_v": 256, "num_stages": 3, "num_warps": 8}
         return settings
@@ -58,6 +66,20 @@ class Attention:
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where the body is more than attention with elementwise work."""
         return _Assembler(graph, body, stage, name).emit()
+
+
+def _few_queries(graph: Graph, found: SoftmaxProduct) -> dict[str, int | str]:
+    """Settings for fewer queries than the tensor cores' tiles have rows: heads that share keys packed, keys shared."""
+    packed = shares.can_pack(graph, found)
+    heads, rows = product(found.batch)[0], found.rows[0]
+    if packed:
+        each = found.batch[1][0] // graph.values[found.regions[0].key].shape[1][0]
+        heads, rows = heads // each, rows * each
+    if found.rows[0] > FEW_ROWS or rows > 4 * FEW_ROWS or len(found.regions) > 1 or found.causal:
+        return {}
+    split = programs_sharing(heads, 2, lambda count: count <= MAX_SPLIT and found.columns[0] // count >= LEAST_KEYS)
+    block = max(FEW_ROWS, power_of_two_above(rows))
+    return {"block_m": block, "packed": int(packed), "split_keys": split, "block_n": 64}
 
 
 class _Assembler:
@@ -84,21 +106,66 @@ class _Assembler:
             constants = (*constants, ("DESCRIBED", "described"))
             tables = tiles.TABLES if kernel.way == tiles.BY_LAUNCHER else ()
         doc = f"{', '.join(stage.ops)}: BLOCK_M rows of one head a program, the scores are never written."
-        grid = (self._blocks(), size_expression(product(found.batch), "n_batch", self.scope, self.spare))
-        text = kernel_text(kernel.writer, body.stores, tables, [key for key, _ in constants], doc)
+        if kernel.packed:
+            doc = f"{', '.join(stage.ops)}: BLOCK_M rows of heads that share keys a program, the scores are never written."
+        heads = size_expression(product(found.batch), "n_batch", self.scope, self.spare)
+        grid = (self._blocks(), heads)
+        split = kernel.split > 1
+        extra, stores = (shares.SHARES, ()) if split else (tables, body.stores)
+        if split:
+            lines += self._workspaces(heads)
+        texts = [kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], doc)]
         launch = Launch(
             f"{self.name}_kernel",
             kernel.writer,
-            body.stores,
-            tables,
-            grid[::-1] if crowded(found.batch) else grid,
+            stores,
+            extra,
+            (*(grid[::-1] if crowded(found.batch) else grid), *([str(kernel.split)] if split else [])),
             constants,
             stage.number("num_warps"),
             stage.number("num_stages"),
             options=tuple((key, int(value)) for key, value in stage.schedule if key in OPTIONS and value),
         )
         lines += launch_lines(launch, self.scope, self.spare)
-        return printed(body, self.name, [text], lines, self.spare)
+        if split:
+            texts.append(self._second(lines, heads))
+        return printed(body, self.name, texts, lines, self.spare)
+
+    def _workspaces(self, heads: str) -> list[str]:
+        """Lines that allocate what programs that share keys write."""
+        found, like = self.kernel.found, f"device={self.kernel.found.query}.device, dtype=torch.float32"
+        size = f"{self.kernel.split}, {heads}, {self._rows()}"
+        shapes = (f"({size}, {found.regions[0].value}.shape[-1])", f"({size})", f"({size})")
+        return [
+            f"{INDENT}{share} = torch.empty({shape}, {like})"
+            for share, shape in zip(shares.SHARES, shapes, strict=True)
+        ]
+
+    def _second(self, lines: list[str], heads: str) -> str:
+        """Print the second kernel and add its launch to the launcher's lines."""
+        kernel, stores = self.kernel, self.body.stores
+        writer = shares.combine(kernel, self.name)
+        width = f"{kernel.found.regions[0].value}.shape[-1]"
+        constants = (
+            ("WIDE", "parts.numel() >= 2**31"),
+            ("OUT_WIDTH", width),
+            ("BLOCK_V", f"max(16, triton.next_power_of_2({width}))"),
+            ("SPLIT", str(kernel.split)),
+        )
+        doc = "Put together what the programs found that shared the keys."
+        text = kernel_text(writer, stores, shares.SHARES, [key for key, _ in constants], doc)
+        grid = (f"{heads} * {self._rows()}",)
+        lines += launch_lines(
+            Launch(writer.name, writer, stores, shares.SHARES, grid, constants, 4), self.scope, self.spare
+        )
+        return text
+
+    def _rows(self) -> str:
+        """How many rows a head of keys has."""
+        found = self.kernel.found
+        rows = size_expression(found.rows, "n_rows", self.scope, self.spare)
+        key = found.regions[0].key
+        return f"({found.query}.shape[1] // {key}.shape[1] * {rows})" if self.kernel.packed else rows
 
     def _constants(self) -> tuple[tuple[str, str], ...]:
         stage, found = self.stage, self.kernel.found
@@ -129,7 +196,6 @@ class _Assembler:
     def _blocks(self) -> str:
         """How many programs one head has."""
         found, stage = self.kernel.found, self.stage
-        rows = size_expression(found.rows, "n_rows", self.scope, self.spare)
-        blocks = f"triton.cdiv({rows}, {stage.number('block_m')})"
+        blocks = f"triton.cdiv({self._rows()}, {stage.number('block_m')})"
         parts = f"triton.cdiv({found.regions[0].value}.shape[-1], {stage.number('block_v')})" if found.wide else ""
         return f"{blocks} * {parts}" if parts else blocks

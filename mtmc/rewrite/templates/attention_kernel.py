@@ -18,6 +18,7 @@ from mtmc.rewrite.graph import Graph, Size, is_one, product, same
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER
@@ -70,11 +71,18 @@ class Kernel:
         if self.edges and self.found.wide:
             raise NotCovered("blocks without masks of heads that are taken in slices")
         tiles.check(graph, self.found, stage, body.stores)
+        shares.check(graph, self.found, stage, not self.described)
+        self.split, self.packed = shares.split_of(stage), shares.is_packed(stage)
+        if self.packed:
+            self.found = shares.packed(graph, self.found)
 
     def write(self) -> None:
         """Write all of it."""
         writer, found = self.writer, self.found
         self.n_rows, ends = writer.preset(found.rows, "n_rows"), self._ends()
+        self.n_queries = self.n_rows
+        if self.packed:
+            self.n_rows = shares.packed_rows(self, self.n_rows)
         self._rows()
         self._start()
         if len(found.regions) > 1:
@@ -85,7 +93,11 @@ class Kernel:
             writer.comment("columns behind the block's last row are masked for all of its rows")
             writer.line(f"last = tl.minimum({ends[-1]}, ({self.block} + 1) * BLOCK_M)")
             limits = [*(f"tl.minimum({end}, last)" for end in ends[:-1]), "last"]
-        for region, begin, end, limit in zip(found.regions, ("0", *ends), ends, limits, strict=False):
+        begins = ["0", *ends]
+        if self.split > 1:
+            shares.own_share(self)
+            begins, ends, limits = ["first"], ["last"], ["last"]
+        for region, begin, end, limit in zip(found.regions, begins, ends, limits, strict=False):
             self._operands(region, begin)
             if not self.edges:
                 self._loop(region, begin, end, limit)
@@ -147,6 +159,10 @@ class Kernel:
         """The queries' tile, and what is kept of the columns seen so far."""
         writer, found = self.writer, self.found
         base, *self.query_strides = self.parts(found.query, -2, -1)
+        place = f"rows{self.query_strides[0]}"
+        if self.packed:
+            base, place = shares.packed_queries(self, self.n_queries)
+        self.query_place = place
         writer.line(f"queries = {base}")
         if self.way == BY_KERNEL:
             tiles.make_descriptors(self)
@@ -175,9 +191,9 @@ class Kernel:
         return self.way in (BY_LAUNCHER, BY_KERNEL)
 
     def _query_load(self, inside: str) -> str:
-        down, across = self.query_strides
+        across = self.query_strides[1]
         mask = f"row_mask & ({inside})[None, :]" if " " in inside else f"row_mask & {inside}[None, :]"
-        return f"q = tl.load(queries + rows{down} + inner[None, :]{across}, mask={mask}, other=0.0)"
+        return f"q = tl.load(queries + {self.query_place} + inner[None, :]{across}, mask={mask}, other=0.0)"
 
     def _operands(self, region: Region, begin: str) -> None:
         """Pointers to a region's keys and values, such that its columns bear their numbers among all."""
@@ -315,6 +331,9 @@ class Kernel:
 
     def _result(self) -> None:
         writer, found = self.writer, self.found
+        if self.split > 1:
+            shares.store_share(self, f"tl.num_programs({int(not crowded(found.batch))})")
+            return
         name = found.result.name
         writer.line(f"{name} = {name} / total")
         variables: Variables = {name: name, **_LOCALS}

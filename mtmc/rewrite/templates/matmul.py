@@ -120,6 +120,11 @@ class _Assembler:
         largest = ", ".join(f"{value}.numel()" for value in (kernel.found.left, *kernel.rights, *made))
         constants = [("WIDE", f"max({largest}) >= 2**31")]
         constants += [(key.upper(), str(stage.number(key))) for key in ("block_m", "block_n", "block_k")]
+        # Where tiles end with the matrices the compiler drops their masks.
+        sizes_of = {"m": self.m, "n": self.n, "k": self.k}
+        constants += [
+            (f"EVEN_{x.upper()}", f"({size}) % {stage.number(f'block_{x}')} == 0") for x, size in sizes_of.items()
+        ]
         if not kernel.found.reduces:
             constants.append(("GROUP_M", str(stage.number("group_m"))))
         instead: tuple[tuple[str, str], ...] = ()

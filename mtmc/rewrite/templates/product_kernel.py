@@ -107,10 +107,10 @@ class ProductKernel:
             self.block_order(writer)
             writer.line("rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
             writer.line("cols = block_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
-            writer.line(f"col_mask = cols < {self.n_n}")
+            writer.line(f"col_mask = (cols < {self.n_n}) | EVEN_N")
         writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
         writer.line("    rows = rows.to(tl.int64)")
-        writer.line(f"row_mask = rows < {self.n_m}")
+        writer.line(f"row_mask = (rows < {self.n_m}) | EVEN_M")
         if self.found.batch:
             if not self.persistent:
                 writer.line(f"batch = tl.program_id({int(not crowded(self.found.batch))})")
@@ -180,7 +180,7 @@ class ProductKernel:
         writer.line(f"for start in {over}:")
         writer.level += 1
         writer.line("ks = start + tl.arange(0, BLOCK_K)")
-        writer.line(f"k_mask = ks < {last}")
+        writer.line(f"k_mask = (ks < {last}) | EVEN_K")
         if self.way.described:
             read_tiles(self, "program" if found.reduces else "block_m")
             writer.line("else:")
@@ -311,7 +311,7 @@ class ProductKernel:
             writer.line(f"for block_n in range(0, {blocks}):")
         writer.level += 1
         writer.line("cols = block_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
-        writer.line(f"col_mask = cols < {self.n_n}")
+        writer.line(f"col_mask = (cols < {self.n_n}) | EVEN_N")
         self._product()
         self.after([n for n in found.after if n.name not in self.narrow], self.groups(), self.variables, writer)
         for node in self.reductions:

@@ -153,7 +153,7 @@ def store_results(kernel: TiledProduct) -> None:
     for part in range(parts):
         before = f" + BLOCK_N // {parts} * {part}" if part else ""
         writer.line(f"cols = block_n * BLOCK_N{before} + tl.arange(0, BLOCK_N // {parts})[None, :]")
-        writer.line(f"col_mask = cols < {kernel.n_n}")
+        writer.line(f"col_mask = (cols < {kernel.n_n}) | EVEN_N")
         variables: Variables = {name: pieces[name][part] for name in names}
         kernel.after(kernel.found.after, kernel.groups(), variables, writer)
         _store(kernel, variables, before)

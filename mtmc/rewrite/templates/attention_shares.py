@@ -1,0 +1,138 @@
+"""attention_shares: attention of few queries over many keys, as in decoding: who shares the keys, and who shares a program.
+
+"split_keys" > 1: so many programs share the keys of a block of queries, each writes what it found, and a second kernel
+puts it together (flash-decoding, Dao et al. 2023). "packed": the heads of queries that share a head of keys stand in the
+rows of one program, which reads the keys once for all of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.graph import Graph, is_one, product, same
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
+from mtmc.rewrite.templates.writer import Writer
+
+SHARES = ("parts", "tops", "totals")
+"""What programs that share keys write: weighted sums of values, largest scores, sums of weights."""
+
+
+class SharedAttention(Protocol):
+    """What is asked of the attention that is being written, see `attention_kernel.Kernel`."""
+
+    graph: Graph
+    body: Body
+    writer: Writer
+    found: SoftmaxProduct
+    split: int
+    n_rows: str
+
+
+def split_of(stage: Stage) -> int:
+    """Programs that share the keys of a block of queries."""
+    return int(dict(stage.schedule).get("split_keys", 1))
+
+
+def is_packed(stage: Stage) -> bool:
+    """Whether a program has the rows of all heads that share its keys."""
+    return bool(dict(stage.schedule).get("packed", 0))
+
+
+def can_pack(graph: Graph, found: SoftmaxProduct) -> bool:
+    """Whether neighbouring heads of queries share keys and values, and nothing else is read for a head or depends on the
+    number of a query."""
+    region = found.regions[0]
+    if len(found.regions) > 1 or len(found.batch) != 2 or found.causal or found.after or found.wide:
+        return False
+    if any(node.name not in found.factor()[1] for node in found.between):
+        return False
+    key, value = (graph.values[name].shape[1] for name in (region.key, region.value))
+    return same(key, value) and not is_one(key) and not same(key, found.batch[1])
+
+
+def check(graph: Graph, found: SoftmaxProduct, stage: Stage, pointers: bool) -> None:
+    """Raises: NotCovered where heads cannot be packed, or keys not be shared."""
+    if is_packed(stage) and not (can_pack(graph, found) and pointers):
+        raise NotCovered("heads packed that share no keys, or that masks or descriptors tell apart")
+    if split_of(stage) > 1 and (len(found.regions) > 1 or found.causal or found.wide or not pointers):
+        raise NotCovered("keys shared among programs where they are masked by rows, in several tensors, or wide")
+    if split_of(stage) > 1 and dict(stage.schedule).get("masks") != "edges":
+        raise NotCovered("keys shared among programs in a loop that masks all of them")
+
+
+def packed(graph: Graph, found: SoftmaxProduct) -> SoftmaxProduct:
+    """The same attention with as many heads as there are of keys."""
+    return replace(found, batch=(found.batch[0], graph.values[found.regions[0].key].shape[1]))
+
+
+def packed_rows(kernel: SharedAttention, rows: str) -> str:
+    """Lines that count a program's rows through the heads that it has. Returns: the name of their number."""
+    query, key = kernel.found.query, kernel.found.regions[0].key
+    heads = kernel.writer.argument("heads_each", f"{query}.shape[1] // {key}.shape[1]")
+    kernel.writer.comment("the heads that share their keys stand one below the other")
+    kernel.writer.line(f"n_packed = {heads} * {rows}")
+    return "n_packed"
+
+
+def packed_queries(kernel: SharedAttention, rows: str) -> tuple[str, str]:
+    """Pointer to the first of a program's heads, and where its rows lie from there."""
+    query, writer = kernel.found.query, kernel.writer
+    groups = writer.size(kernel.found.batch[1])
+    first, second, third = (writer.stride(query, axis) for axis in range(3))
+    base = f"{writer.pointer(query)} + (batch // {groups}) * {first} + (batch % {groups} * heads_each) * {second}"
+    return base, f"(rows // {rows}) * {second} + (rows % {rows}) * {third}"
+
+
+def own_share(kernel: SharedAttention) -> None:
+    """The columns of a program that shares them: from `first` to `last`, whole blocks but for the last one's."""
+    writer, columns = kernel.writer, kernel.writer.size(kernel.found.columns)
+    writer.line(f"share = tl.cdiv(tl.cdiv({columns}, BLOCK_N), {kernel.split}) * BLOCK_N")
+    writer.line("first = tl.minimum(tl.program_id(2) * share, n_cols)")
+    writer.line("last = tl.minimum(first + share, n_cols)")
+
+
+def store_share(kernel: SharedAttention, batches: str) -> None:
+    """What a program found in its columns. batches: how many there are."""
+    writer, name = kernel.writer, kernel.found.result.name
+    writer.line(f"place = (tl.program_id(2) * {batches} + batch) * {kernel.n_rows} + rows")
+    writer.line(f"tl.store(parts + place * OUT_WIDTH + outer, {name}, mask=row_mask & (outer < OUT_WIDTH))")
+    writer.line("tl.store(tops + place, top, mask=row_mask)")
+    writer.line("tl.store(totals + place, total, mask=row_mask)")
+
+
+def combine(kernel: SharedAttention, name: str) -> Writer:
+    """The second kernel: a program puts one row together and does what comes after the product."""
+    graph, found = kernel.graph, kernel.found
+    writer = Writer(graph, kernel.body, f"{name}_combine_kernel")
+    writer.line("row = tl.program_id(0)")
+    writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
+    writer.line("    row = row.to(tl.int64)")
+    writer.line("place = tl.arange(0, SPLIT)[:, None] * tl.num_programs(0) + row")
+    writer.line("outer = tl.arange(0, BLOCK_V)[None, :]")
+    writer.line("out_mask = outer < OUT_WIDTH")
+    writer.line("top = tl.load(tops + place)")
+    writer.line("largest = tl.max(top, axis=0, keep_dims=True)")
+    writer.comment("a row of which all columns are masked has no largest score")
+    writer.line('scale = tl.exp2(top - tl.where(largest == float("-inf"), 0.0, largest))')
+    writer.line("total = tl.sum(tl.load(totals + place) * scale, axis=0, keep_dims=True)")
+    writer.line("part = tl.load(parts + place * OUT_WIDTH + outer, mask=out_mask, other=0.0)")
+    result = found.result.name
+    writer.line(f"{result} = tl.sum(part * scale, axis=0, keep_dims=True) / total")
+    variables: Variables = {result: result}
+    if found.after:
+        rows = writer.preset(found.rows, "n_rows")
+        writer.line(f"batch = row // {rows}")
+        writer.line(f"rows = row % {rows}")
+    groups = (Group("rows", found.rows, ""), Group("outer", found.out_width, "out_mask"))
+    for node in found.after:
+        alone = len(node.shape) <= 2 or same(product(node.shape[:-2]), ())
+        own = groups if alone else (Group("batch", product(found.batch), ""), *groups)
+        write_maps(writer, [node.name], own, variables)
+    for value in kernel.body.stores:
+        writer.store(value, variables[value], "row * OUT_WIDTH + outer", "out_mask")
+    return writer
