@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-Status = Literal["ok", "build_error", "wrong_result", "crash", "timeout", "out_of_memory", "rejected"]
+Status = Literal["ok", "build_error", "wrong_result", "crash", "timeout", "out_of_memory", "rejected", "not_run"]
 RuntimeKind = Literal["measured", "estimated"]
 STATUSES: tuple[Status, ...] = get_args(Status)
 
@@ -43,6 +43,7 @@ class Diagnosis:
 class Outcome:
     """What evaluation found.
 
+    status: "not_run" is a version that was compiled where there is nothing to run it on: neither right nor wrong.
     runtime_ms: median time of one forward at the full shapes in milliseconds; None unless status is "ok".
     runtime_low_ms, runtime_high_ms: 95% confidence interval of that median (measured), or None (estimated).
     trials: how many timed calls stand behind the median (0 for an estimate).

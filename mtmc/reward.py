@@ -30,10 +30,13 @@ def shaped_reward(outcome: Outcome, previous: Outcome, step: int, decay: float =
 
     outcome: of the version this step made. previous: of the version before it. step: 1 for the first action.
     A version that crashes, hangs, runs out of memory or is rejected did compile and ran wrong.
+    One that was only compiled ("not_run") earns what compiling does.
     """
     penalty = decay * step
     if outcome.status == "build_error":
         return COMPILE_FAILS - penalty
+    if outcome.status == "not_run":
+        return COMPILES - penalty
     if not outcome.ok:
         return COMPILES + RUNS_WRONG - penalty
     gain = speedup(outcome, previous)

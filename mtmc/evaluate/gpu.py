@@ -202,7 +202,7 @@ class GpuEvaluator(Evaluator):
                 if kernel.hash not in self._resources:
                     binary = Path(kernel.files["cubin"]).read_bytes()
                     self._resources[kernel.hash] = read_resources(
-                        binary, self._hardware.target, kernel.shared, mix=False
+                        binary, self._hardware.target, kernel.shared, mix=False, function=kernel.function
                     )
         except (EvaluatorError, OSError, KeyError) as error:
             _log.warning("nothing is known of a version's kernels: %s", error)

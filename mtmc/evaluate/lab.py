@@ -38,6 +38,7 @@ from mtmc.evaluate.counting.refusals import other_launches, too_long
 from mtmc.evaluate.counting.upstream import short_of
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.resources import Resources, read_resources
+from mtmc.evaluate.estimates.static import not_run
 from mtmc.evaluate.failures import refused_import, taken
 from mtmc.evaluate.loading.clean_import import import_alone
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
@@ -166,6 +167,8 @@ class LabEvaluator(Evaluator):
         built = self._job(self._build, "build", build, request, {"target_name": self._settings.target})
         if isinstance(built, Outcome):
             return built
+        if built.cuda:  # nothing here interprets CUDA C++
+            return not_run(built, [self._resources(kernel, product=True) for kernel in built.kernels], self._hardware)
         arguments = {"seed": request.seed, "depth": request.depth, "check_variants": self._settings.check_variants}
         pinned = {"autotuned": built.autotuned}
         checked = self._job(self._check, "check", check, request, {**arguments, **pinned})
@@ -306,7 +309,7 @@ class LabEvaluator(Evaluator):
             # Disassembling takes longer than all the rest, and tells only of products and asynchronous copies.
             text = Path(files["ptx"]).read_text() if "ptx" in files else ""
             mix = not text or product or any(word in text for word in ("mma", "cp.async", "tcgen05"))
-            self._read[key] = read_resources(binary, self._settings.target, kernel.shared, mix)
+            self._read[key] = read_resources(binary, self._settings.target, kernel.shared, mix, kernel.function)
         return self._read[key]
 
     def _job(

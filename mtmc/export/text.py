@@ -16,6 +16,7 @@ STATUS_COLOURS: dict[Status, str] = {
     "timeout": "#8e4ec6",
     "out_of_memory": "#a1764d",
     "rejected": "#5f6672",
+    "not_run": "#7c93b8",
 }
 BEST_COLOUR = "#e0a100"
 SLOW_COLOUR, EVEN_COLOUR, FAST_COLOUR = "#c58a3a", "#8b97a8", "#0fa47f"

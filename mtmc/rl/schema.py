@@ -80,7 +80,7 @@ COLUMNS: dict[str, dict[str, Column]] = {
             "text",
             "stages with their schedules as JSON, see mtmc.rewrite.plan; null where a model wrote the text",
         ),
-        "status": ("word", "ok, build_error, wrong_result, crash, timeout, out_of_memory or rejected"),
+        "status": ("word", "ok, build_error, wrong_result, crash, timeout, out_of_memory, rejected or not_run"),
         "runtime_ms": ("float", "median time of one forward in milliseconds; null unless ok"),
         "runtime_low_ms": ("float", "lower end of its 95% interval; null for an estimate"),
         "runtime_high_ms": ("float", "upper end of its 95% interval; null for an estimate"),

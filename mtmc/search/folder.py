@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtmc.cuda import standalone
 from mtmc.errors import RunError
 from mtmc.files import write_whole
 from mtmc.store import STORE_NAME
@@ -41,13 +42,14 @@ def handed_out(node: KernelNode, guards: str | None, tolerance: Tolerance) -> st
 
 
 def handed_out_text(source: str, planned: bool, guards: str | None) -> str:
-    """The text that was audited and run, with its guards, where they are known.
+    """The text that was audited and run, with its guards, where they are known, and with what it needs of `mtmc.cuda`.
 
     planned: whether the version has a plan. One without may keep the module's tensors in a way of its own, so its guards
     are those of the inputs alone.
     """
     try:
         text = canonical_text(source)
+        text = standalone(text)
     except (SyntaxError, ValueError):  # accepted by an evaluator that reads no Python, one for tests say
         text = source
     if guards is None:

@@ -7,7 +7,8 @@ Refuses outright what no kernel needs: processes, network, files, ctypes, frames
     operator, abc, copy, warnings, numpy
 
 (numpy for its constants and shape arithmetic: references of KernelBench use it; its file and ctypes doors are shut),
-and whatever else the task's own reference imports, unless it is one of the doors above.
+and whatever else the task's own reference imports, unless it is one of the doors above; and `RawKernel` of `mtmc.cuda`, for
+kernels in CUDA C++, whose texts are read by `.cuda_text`.
 
 What is read is `mtmc.syntax.canonical_text`, all of it, and that is what runs. A text that others would read in another
 way, and names that the file does not define, are refused too (`.reading`).
@@ -35,6 +36,8 @@ from mtmc.evaluate.audit.allowlist import (
     INHERITED,
     WRITABLE,
 )
+from mtmc.evaluate.audit.cuda_text import PATH as CUDA_KERNEL
+from mtmc.evaluate.audit.cuda_text import cuda_texts
 from mtmc.evaluate.audit.denylist import (
     BY_NAME,
     FORBIDDEN_BUILTINS,
@@ -90,7 +93,7 @@ def audit(source: str, reference: str = "") -> Outcome | None:
         message = "the file defines no class ModelNew at its top level; add `class ModelNew(torch.nn.Module)`"
         return Outcome("build_error", diagnosis=Diagnosis("audit", "MissingModelNew", message))
     refused = _Refusals(ALLOWED_MODULES | _imported_roots(reference)).find(tree)
-    for line, what in sorted([*refused, *doubtful_beginnings(text, tree)]):
+    for line, what in sorted([*refused, *doubtful_beginnings(text, tree), *cuda_texts(tree, text)[1]]):
         message = f"{what}: no kernel needs it, so the version is refused without being run"
         return Outcome("rejected", diagnosis=diagnose("audit", "Forbidden", message, source, line))
     for line, name in missing:
@@ -148,6 +151,8 @@ class _Refusals:
     def _import(self, node: ast.AST, paths: dict[str, str]) -> Iterator[str]:
         for path, name in imports(node):
             root = path.split(".")[0]
+            if path == CUDA_KERNEL and isinstance(node, ast.ImportFrom) and name == path.rpartition(".")[2]:
+                continue  # how it may be used is read by `cuda_texts`
             if root in FORBIDDEN_MODULES or root not in self._allowed:
                 yield f"import of {path.rstrip('.')}"
             elif name == "*" and path not in [f"{module}.*" for module in STARRED]:

@@ -192,6 +192,9 @@ FORBIDDEN_ATTRIBUTES = REACHED | _words(
     register_module_backward_hook register_module_full_backward_hook register_module_full_backward_pre_hook
     register_module_buffer_registration_hook register_module_module_registration_hook
     register_module_parameter_registration_hook
+    raw_numbers raw_dtypes raw_headers raw_nvrtc_library raw_driver_library raw_code raw_name raw_options raw_declared
+    raw_values raw_array raw_functions raw_shared raw_lock raw_taken raw_sizes raw_parameters raw_bytes raw_load
+    raw_function raw_compiled raw_folders raw_includes raw_nvrtc raw_driver raw_checked
     """
 )
 OF_KERNELS = _words("src fn base_fn hash params arg_names run configs pre_run_hooks signature kernel cache_key")

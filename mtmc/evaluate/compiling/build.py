@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.evaluate.audit.audit import audit
+from mtmc.evaluate.audit.cuda_text import CudaText, texts_of
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose, diagnose_exception
 from mtmc.evaluate.compiling.compiler import Compiler, launchers
+from mtmc.evaluate.compiling.cuda_kernels import CudaBinary, compile_texts
 from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.compiling.prebuilt import fingerprint
 from mtmc.evaluate.compiling.target import install_driver, target
@@ -63,13 +65,15 @@ class Prebuilt:
 
 @dataclass(frozen=True)
 class Built:
-    """What a version launches at the full shapes, see `Trace` for the fields. prebuilt: of a build for a GPU."""
+    """What a version launches at the full shapes, see `Trace` for the fields. prebuilt: of a build for a GPU. cuda: how many
+    kernels in CUDA C++ its text has."""
 
     launches: tuple[Launch, ...]
     kernels: tuple[Kernel, ...]
     autotuned: Mapping[str, int]
     prebuilt: Prebuilt | None = None
     calls: tuple[TorchCall, ...] = ()
+    cuda: int = 0
 
 
 def warm(
@@ -152,7 +156,10 @@ def compiled(
 
     device = _prepare_for_gpu(target_name) if for_gpu else "cpu"
     compiler = Compiler(COMPILE_THREADS) if for_gpu else None
-    trace = Trace(target(target_name), compiler, device)
+    cuda = _cuda(source, target_name)
+    if isinstance(cuda, Failure):
+        return cuda
+    trace = Trace(target(target_name), compiler, device, cuda)
     trace.install()
     shapes = (task.full, *(variant for variant in variants if variant != task.full))
     with FakeMode(), torch.no_grad():
@@ -166,7 +173,16 @@ def compiled(
     prebuilt = None
     if compiler is not None:
         prebuilt = Prebuilt(device, compiler.kernels, launchers().note, fingerprint(target_name))
-    return Built(tuple(trace.launches), tuple(trace.kernels), trace.autotuned, prebuilt, tuple(trace.calls))
+    calls = tuple(trace.calls)
+    return Built(tuple(trace.launches), tuple(trace.kernels), trace.autotuned, prebuilt, calls, len(cuda))
+
+
+def _cuda(source: str, target_name: str) -> Mapping[CudaText, CudaBinary] | Failure:
+    """The version's kernels in CUDA C++, compiled before any of it runs. Raises: EvaluatorError where they cannot be."""
+    from triton import knobs
+
+    texts = texts_of(source)
+    return compile_texts(texts, target(target_name), source, Path(knobs.cache.dir)) if texts else {}
 
 
 def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: str) -> Diagnosis | None:

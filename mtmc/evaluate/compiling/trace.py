@@ -12,9 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mtmc.cuda import RawKernel
+from mtmc.evaluate.audit.cuda_text import CudaText
 from mtmc.evaluate.compiling import stand_in
 from mtmc.evaluate.compiling.autotune import pin_autotuners, try_all
 from mtmc.evaluate.compiling.compiler import Compiler, Pending, tunable_failures
+from mtmc.evaluate.compiling.cuda_kernels import CudaBinary, launched
 from mtmc.evaluate.compiling.launched import Launch, described
 from mtmc.evaluate.compiling.prebuilt import know
 from mtmc.evaluate.compiling.target import Target
@@ -31,7 +34,7 @@ _BASE_ADDRESS = 1 << 40
 @dataclass(frozen=True)
 class Kernel:
     """One distinct compiled kernel. line: of its `def` in the candidate. files: path by extension ("cubin", "ptx", ...).
-    shared: bytes of shared memory of a program."""
+    shared: bytes of shared memory of a program. function: of CUDA C++, its name in the cubin; "": a kernel in Triton."""
 
     name: str
     hash: str
@@ -42,6 +45,7 @@ class Kernel:
     num_stages: int
     num_ctas: int
     warp_size: int
+    function: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,10 +84,16 @@ class Trace:
 
     With a compiler, kernels compile in its threads and launches are recorded by `finish`; every configuration of an
     autotuned kernel is compiled. Without, each is compiled where it is launched.
-    device: where a launch's tensors must be, "cpu" or "cuda:0".
+    device: where a launch's tensors must be, "cpu" or "cuda:0". cuda: the version's kernels in CUDA C++.
     """
 
-    def __init__(self, target: Target, compiler: Compiler | None = None, device: str = "cpu") -> None:
+    def __init__(
+        self,
+        target: Target,
+        compiler: Compiler | None = None,
+        device: str = "cpu",
+        cuda: Mapping[CudaText, CudaBinary] | None = None,
+    ) -> None:
         self.launches: list[Launch] = []
         self.calls: list[TorchCall] = []
         self.kernels: list[Kernel] = []
@@ -92,6 +102,7 @@ class Trace:
         self.failed: dict[str, tuple[Exception, tuple[str, int | None]]] = {}
         self.label = "full"
         self._target = target
+        self._cuda = cuda or {}
         self._compiler = compiler
         self._device = device.partition(":")[0]
         self._choices: list[_Choice] = []
@@ -146,12 +157,34 @@ class Trace:
             return _BASE_ADDRESS + int(tensor.storage_offset()) * int(tensor.element_size())
 
         JITFunction.run = run
+        if self._cuda:
+            self._install_cuda()
         FakeTensor.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
         if self._compiler is None:
             pin_autotuners(self.autotuned, skip=tunable_failures())
         else:
             self._compiler.install()
             try_all(self._one_of)
+
+    def _install_cuda(self) -> None:
+        """Catch the launches of kernels in CUDA C++, too."""
+        binaries = {text.key: binary for text, binary in self._cuda.items()}
+        lines = {text.key: text.line for text in self._cuda}
+
+        def call(kernel: RawKernel, grid: Any, block: Any, args: Any, shared_mem: int = 0) -> None:
+            key = (kernel.raw_code, kernel.raw_name, kernel.raw_options)
+            self.launching = (kernel.raw_name, lines.get(key))
+            try:
+                launch, compiled = launched(kernel, grid, block, args, shared_mem, binaries, self._target)
+                self._check_devices(dict(zip((name for _, _, name in kernel.raw_declared), args, strict=True)))
+                _check_grid([*launch.grid])
+                self._ask(_Asked(compiled, self.launching, launch))
+            except Exception as error:
+                self.failed[kernel.raw_name] = (error, self.launching)
+                raise
+            self.failed.pop(kernel.raw_name, None)
+
+        RawKernel.__call__ = call  # type: ignore[assignment,method-assign]
 
     def _rehearsed(self) -> None:
         """What was launched before a capture is launched by the graph, too: it is not recorded twice."""
@@ -272,6 +305,7 @@ class Trace:
                     num_stages=int(getattr(metadata, "num_stages", 1)),
                     num_ctas=int(getattr(metadata, "num_ctas", 1)),
                     warp_size=self._target.warp_size,
+                    function=getattr(metadata, "function", ""),
                 )
             )
         return self._indices[compiled.hash]

@@ -29,26 +29,27 @@ def built_metrics(built: Built, resources: Sequence[Resources], gpu: Hardware) -
     """
     metrics = {
         "kernels": float(len(built.launches) + len(built.calls)),
-        "bytes_moved": float(sum(map(_launch_bytes, built.launches)) + sum(call.bytes_moved for call in built.calls)),
+        "bytes_moved": float(sum(map(launch_bytes, built.launches)) + sum(call.bytes_moved for call in built.calls)),
     }
     if not built.launches:
         return metrics
     launched = [(launch, built.kernels[launch.compiled], resources[launch.compiled]) for launch in built.launches]
     used = [each for _, _, each in launched]
-    threads = [max(1, _programs(launch) * kernel.num_warps * kernel.warp_size) for launch, kernel, _ in launched]
+    threads = [max(1, programs(launch) * kernel.num_warps * kernel.warp_size) for launch, kernel, _ in launched]
     held = [_occupancy(kernel, each, gpu) for _, kernel, each in launched]
     most = max(range(len(threads)), key=threads.__getitem__)
     metrics |= {
         "registers": float(max(each.registers for each in used)),
         "spills": float(max(each.spill_bytes for each in used)),
         "shared_memory": float(max(each.shared_bytes for each in used)),
-        "programs": float(_programs(launched[most][0])),
+        "programs": float(programs(launched[most][0])),
         "occupancy": sum(share * count for share, count in zip(held, threads, strict=True)) / sum(threads),
     }
     return metrics
 
 
-def _programs(launch: Launch) -> int:
+def programs(launch: Launch) -> int:
+    """Programs of a launch, which CUDA calls blocks."""
     x, y, z = launch.grid
     return x * y * z
 
@@ -59,7 +60,8 @@ def _occupancy(kernel: Kernel, resources: Resources, gpu: Hardware) -> float:
     return blocks * kernel.num_warps * gpu.warp_size / gpu.max_threads_per_sm
 
 
-def _launch_bytes(launch: Launch) -> int:
+def launch_bytes(launch: Launch) -> int:
+    """Bytes of the tensors that a launch is given, each once."""
     given = [each for each in launch.arguments.values() if isinstance(each, Layout)]
     return sum(tensor_bytes(each.shape, each.strides, _itemsize(each.dtype)) for each in given)
 

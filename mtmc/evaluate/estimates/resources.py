@@ -6,9 +6,7 @@ metadata in its assembly text (`amdgcn`) or object (`hsaco`). Needs no GPU, no C
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Mapping
@@ -16,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.compiling.cuobjdump import disassembled, usage_of
 from mtmc.evaluate.estimates.machine_code import LocalWords, Loop, local_words, product_loop
 from mtmc.hardware import Hardware
-
-_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -50,7 +47,9 @@ def tensor_kind(resources: Resources, gpu: Hardware) -> str:
     return "mma on wgmma hardware" if mix.get("HMMA", 0) and not mix.get("HGMMA", 0) else "wgmma"
 
 
-def read_resources(binary: bytes, target: str, shared_bytes: int | None = None, mix: bool = True) -> Resources:
+def read_resources(
+    binary: bytes, target: str, shared_bytes: int | None = None, mix: bool = True, function: str = ""
+) -> Resources:
     """Resources of a compiled kernel.
 
     binary: a cubin for targets "sm_*"; assembly text or a code object for "gfx*".
@@ -58,10 +57,11 @@ def read_resources(binary: bytes, target: str, shared_bytes: int | None = None, 
         shared memory. None: the static part, which the binary states.
     mix: whether to disassemble too (a cubin: 0.3 s; the rest takes milliseconds). A cubin whose registers ran out is
         disassembled in any case; a code object never is.
+    function: of a cubin that has several; "": its only one.
     Raises: EvaluatorError for an unknown target, a binary that is not a kernel, or a missing or failing cuobjdump.
     """
     if target.startswith("sm_"):
-        return _read_cubin(binary, shared_bytes, mix)
+        return _read_cubin(binary, shared_bytes, mix, function)
     if target.startswith("gfx"):
         return _read_amd(binary, shared_bytes, mix)
     raise EvaluatorError(f"no way to read resources of target {target!r}; targets are sm_* and gfx*")
@@ -69,22 +69,17 @@ def read_resources(binary: bytes, target: str, shared_bytes: int | None = None, 
 
 # --- NVIDIA ----------------------------------------------------------------------------------------------------------
 
-_USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 _SASS = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z][A-Z0-9_]*)((?:\.[A-Z0-9_]+)*)", re.MULTILINE)
 _MEMORY = ("LDG", "STG", "LDS", "STS", "LDL", "STL", "LDGSTS", "ATOMG", "ATOM", "RED", "REDG")
-_SYSTEM_SHARED = 1024  # bytes of each block that the driver keeps, from compute capability 8.0 on
 
 
-def _read_cubin(cubin: bytes, shared_bytes: int | None, mix: bool) -> Resources:
+def _read_cubin(cubin: bytes, shared_bytes: int | None, mix: bool, function: str) -> Resources:
     with tempfile.TemporaryDirectory(prefix="mtmc-") as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        usage = _USAGE.search(_cuobjdump(path, "-res-usage"))
-        if usage is None:
-            raise EvaluatorError(f"cuobjdump found no kernel in {len(cubin)} bytes; a cubin is needed")
-        registers, stack, static = (int(number) for number in usage.groups())
-        code = _cuobjdump(path, "-sass") if mix or stack else ""
-    held = max(0, static - _SYSTEM_SHARED) if shared_bytes is None else shared_bytes
+        registers, stack, static = usage_of(path, function)
+        code = disassembled(path, function) if mix or stack else ""
+    held = static if shared_bytes is None else shared_bytes
     local = local_words(code) if stack else None
     return Resources(registers, stack, held, count_sass(code), product_loop(code) if code else None, local)
 
@@ -99,25 +94,6 @@ def count_sass(code: str) -> dict[str, int]:
         counts[opcode] += 1
     counts.pop("NOP", None)
     return dict(sorted(counts.items()))
-
-
-def _cuobjdump(path: Path, option: str) -> str:
-    spec = importlib.util.find_spec("triton")
-    folders = list(spec.submodule_search_locations or []) if spec is not None else []
-    tool = next((t for f in folders if (t := Path(f) / "backends/nvidia/bin/cuobjdump").is_file()), None)
-    if tool is None:
-        raise EvaluatorError("this triton carries no cuobjdump; install triton from PyPI (3.6 to 3.9)")
-    # nvdisasm, which cuobjdump -sass calls, lies beside it.
-    environment = {"PATH": str(tool.parent)}
-    try:
-        done = subprocess.run(
-            [str(tool), option, str(path)], capture_output=True, text=True, timeout=_TIMEOUT_S, env=environment
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise EvaluatorError(f"cuobjdump {option} did not run: {error}") from error
-    if done.returncode != 0:
-        raise EvaluatorError(f"cuobjdump {option} failed: {(done.stderr or done.stdout).strip()[:300]}")
-    return done.stdout
 
 
 # --- AMD -------------------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from unittest import mock
 import torch
 
 from mtmc.evaluate.check.candidate import poisoned_memory
+from mtmc.evaluate.compiling import cuda_kernels
 from mtmc.evaluate.compiling.prebuilt import install, prime
+from mtmc.evaluate.compiling.target import target
 from mtmc.evaluate.measure.backend import open_backend
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.flags import Flags
@@ -65,7 +67,7 @@ def load_compiler() -> None:
 def _interpret(target_name: str) -> None:
     """Let kernels run on CPU tensors."""
     from mtmc.evaluate.compiling.autotune import pin_autotuners
-    from mtmc.evaluate.compiling.target import install_driver, target
+    from mtmc.evaluate.compiling.target import install_driver
     from mtmc.evaluate.interpreter.interpreter import prepare
 
     install_driver(target(target_name), 1)
@@ -73,11 +75,12 @@ def _interpret(target_name: str) -> None:
     pin_autotuners({})
 
 
-def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> None:
+def serve(oracle: str, token: str, backend: str, locked: bool, cache: str, target_name: str) -> None:
     """Job function of the candidates' pool: until the oracle hangs up, after one candidate as a rule.
 
     oracle: path of its socket. token: see `TOKEN`. locked: whether to lock this process down before a candidate runs;
     not for the evaluator's own models, which need a compiler. cache: folder of compiled kernels, to be read.
+    target_name: what they were compiled for.
     """
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(oracle)
@@ -88,6 +91,8 @@ def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> No
     device = open_backend(backend)
     device.warm_up()
     refusals = _ready_triton() if backend == "cuda" and locked else []
+    if backend == "cuda" and locked:
+        cuda_kernels.install(Path(cache), target(target_name), refusals)
     request, [fd] = line.asked(fds=1)
     assert isinstance(request, Hello)
     flags = Flags(fd)

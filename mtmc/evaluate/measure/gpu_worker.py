@@ -309,7 +309,7 @@ class GpuWorker:
     def _spawn(self, locked: bool) -> _Process:
         token = secrets.token_hex(16)
         arguments = {"oracle": self._address, "token": token, "backend": self._settings.backend, "locked": locked}
-        arguments["cache"] = str(self._settings.cache)
+        arguments |= {"cache": str(self._settings.cache), "target_name": self._settings.hardware.target}
         return _Process(token, self._threads.submit(self._pools[locked].run, serve, arguments, IDLE_S))
 
     def _pool(self, locked: bool) -> Pool:

@@ -12,11 +12,11 @@ def warm(backend: str, target_name: str, compiles: bool = False) -> None:
     candidate_process.warm(backend, target_name, compiles)
 
 
-def serve(oracle: str, token: str, backend: str, locked: bool, cache: str) -> None:
+def serve(oracle: str, token: str, backend: str, locked: bool, cache: str, target_name: str) -> None:
     """See `candidate_process.serve`."""
     from mtmc.evaluate.measure import candidate_process
 
-    candidate_process.serve(oracle, token, backend, locked, cache)
+    candidate_process.serve(oracle, token, backend, locked, cache, target_name)
 
 
 def compile_first(task: Task, mode: str, backend: str, lock: str) -> None:
