@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.action import Action
+from mtmc.agents.coders.cuda_page import check_language
 from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.chat import ChatReply, ChatRequest
 from mtmc.errors import CoderError, ConfigError, TaskError
@@ -65,16 +66,19 @@ class ModelCoder(AskingCoder):
 
     examples: of the kind of optimization in the prompt, 0 or 1. retries: how often a reply that gives no file is answered
     with the reason, so that the model tries again. steps: of the parent's history in the prompt.
+    language: that the model writes kernels in: "triton" or "cuda" (CUDA C++).
     """
 
     examples: int = 1
     retries: int = 1
     steps: int = 4
+    language: str = "triton"
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
         if self.examples not in (0, 1):
             raise ConfigError(f"examples cannot be {self.examples}: use 0 or 1, a page of the playbook has one")
+        check_language(self.language)
         for name in ("retries", "steps"):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} cannot be {getattr(self, name)}: use 0 or more")
@@ -104,7 +108,7 @@ class ModelCoder(AskingCoder):
         from mtmc.agents.coders.editing.prompt import edit_messages, feedback_messages
         from mtmc.agents.coders.editing.unusable import Unusable
 
-        messages = edit_messages(request, self.examples, self.steps)
+        messages = edit_messages(request, self.examples, self.steps, self.language)
         problem = Unusable("empty", "no reply came")
         cost, failed = Cost(), list[ChatReply]()
         for _ in range(self.retries + 1):

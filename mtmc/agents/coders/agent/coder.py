@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mtmc.agents.coders.cuda_page import check_language
 from mtmc.agents.coders.model import AskingCoder
 from mtmc.errors import ConfigError, ModelError
 from mtmc.protocols import Edit, EditRequest
@@ -19,13 +20,16 @@ class AgentCoder(AskingCoder):
 
     turns: replies of one edit at most. tokens: of one edit, in and out, of all its replies together; it ends after the
     reply that reaches them. A turn sends the whole conversation again, so 16 turns need some 60,000.
+    language: that it writes kernels in: "triton" or "cuda" (CUDA C++).
     """
 
     turns: int = 16
     tokens: int = 60_000
+    language: str = "triton"
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting and its value."""
+        check_language(self.language)
         for name, value in (("turns", self.turns), ("tokens", self.tokens)):
             if value < 1:
                 raise ConfigError(f"coder.{name} cannot be {value}: use 1 or more")
@@ -40,4 +44,4 @@ class AgentCoder(AskingCoder):
 
         if request.context is None:
             raise ModelError("coder=agent needs a language model: set model.name, for example openai/gpt-5-mini")
-        return run(request, request.context, Limits(self.turns, self.tokens))
+        return run(request, request.context, Limits(self.turns, self.tokens, self.language))

@@ -37,10 +37,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one edit may use. turns: replies. tokens: in and out, of all replies together."""
+    """What one edit may use. turns: replies. tokens: in and out, of all replies together. language: of its kernels."""
 
     turns: int
     tokens: int
+    language: str = "triton"
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Progress:
 
 def begin(request: EditRequest, limits: Limits) -> Progress:
     """The start: on a repair the failed source is the first draft."""
-    return Progress(opened(request), first_messages(request, limits.turns, limits.tokens))
+    return Progress(opened(request), first_messages(request, limits.turns, limits.tokens, limits.language))
 
 
 def think(progress: Progress, context: AgentContext) -> Progress:

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from mtmc.agents.coders.agent.calls import ToolCall, render_call
 from mtmc.agents.coders.agent.reports import action_text, cut, diagnosis_text, numbered, outcome_text
 from mtmc.agents.coders.agent.tools import TOOLS, Tool
+from mtmc.agents.coders.cuda_page import cuda_parts
 from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.task_text import task_text
 from mtmc.chat import Message
@@ -47,10 +48,10 @@ def system_text(tools: Iterable[Tool] = tuple(TOOLS.values())) -> str:
     return _RULES + "\n\n".join(pages)
 
 
-def first_messages(request: EditRequest, turns: int, tokens: int) -> tuple[Message, ...]:
+def first_messages(request: EditRequest, turns: int, tokens: int, language: str = "triton") -> tuple[Message, ...]:
     """How a conversation begins: the rules; then the action, the parent, and on a repair the failure.
 
-    turns, tokens: what the agent may use up.
+    turns, tokens: what the agent may use up. language: of the kernels that it writes.
     """
     parts = [
         f"Task: {request.task.name}, on {request.hardware}. You have {turns} turns and {tokens:,} tokens in all.",
@@ -65,6 +66,11 @@ def first_messages(request: EditRequest, turns: int, tokens: int) -> tuple[Messa
             f"An attempt has been made already and failed. It is your draft d1: fix it, or write another.\n"
             f"{diagnosis_text(request.feedback)}\n\n{fenced(request.failed_source)}"
         )
+    if language == "cuda":
+        parts += [
+            "Kernels of this version are written in CUDA C++, which replaces what the rules say of Triton.",
+            *cuda_parts(),
+        ]
     parts.append("Begin.")
     return (Message("system", system_text()), Message("user", "\n\n".join(parts)))
 

@@ -16,6 +16,7 @@ from typing import Any
 from mtmc.agents.coders.agent import reports
 from mtmc.agents.coders.agent.calls import ToolCall
 from mtmc.agents.coders.agent.session import End, Refused, Session, checked, version, with_change, with_draft
+from mtmc.agents.coders.cuda_page import cuda_parts
 from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.reply import parse_reply
 from mtmc.agents.coders.editing.unusable import Unusable
@@ -77,14 +78,16 @@ def _playbook(session: Session, call: ToolCall, context: AgentContext) -> Answer
     kind = _arguments(call, kind=(str,)).get("kind")
     names = tuple(playbook.kinds())
     if kind is None:
-        return session, f"pages: {', '.join(names)}, hardware"
+        return session, f"pages: {', '.join(names)}, hardware, cuda"
+    if kind == "cuda":
+        return session, "\n\n".join(cuda_parts())
     if kind == "hardware":
         try:
             return session, playbook.hardware_page(session.request.hardware)
         except MtmcError as error:
             raise Refused(str(error)) from error
     if kind not in names:
-        raise Refused(f"there is no page {kind[:40]!r}: there are {', '.join(names)}, hardware")
+        raise Refused(f"there is no page {kind[:40]!r}: there are {', '.join(names)}, hardware, cuda")
     page = playbook.page(kind)
     if not page.before:
         return session, page.text.strip()

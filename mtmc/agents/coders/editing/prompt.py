@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from mtmc.action import Action
+from mtmc.agents.coders.cuda_page import cuda_parts, in_cuda
 from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH
 from mtmc.agents.coders.editing.reply import without_reasoning
@@ -70,10 +71,13 @@ _TF32 = 'Products of fp32 numbers need `tl.dot(..., input_precision="tf32x3")` o
 _IEEE = 'Products of fp32 numbers need `tl.dot(..., input_precision="ieee")`.'
 
 
-def edit_messages(request: EditRequest, examples: int = 1, steps: int = 4) -> tuple[Message, ...]:
+def edit_messages(
+    request: EditRequest, examples: int = 1, steps: int = 4, language: str = "triton"
+) -> tuple[Message, ...]:
     """The conversation that asks for an edit; for a repair where the request has a failed source.
 
-    examples: of the kind of optimization, 0 or 1. steps: of the parent's history, the last ones.
+    examples: of the kind of optimization, 0 or 1. steps: of the parent's history, the last ones. language: that the kernels
+    are to be written in, of `cuda_page.LANGUAGES`.
 
     Raises: ConfigError where the hardware is not in the table.
     """
@@ -83,7 +87,8 @@ def edit_messages(request: EditRequest, examples: int = 1, steps: int = 4) -> tu
     parts = [
         f"# Task\n{task_text(request.task)}",
         _hardware(request.hardware),
-        *_guide(request.action.kind, examples if request.failed_source is None else 0),
+        *_guide(request.action.kind, examples if request.failed_source is None and language == "triton" else 0),
+        *(cuda_parts() if language == "cuda" else []),
         *_history(request.history, steps),
         f"# Previous Code\n{_facts(request.outcome, request.history)}\n{fenced(request.source)}",
         _order(request.action, request.source),
@@ -93,6 +98,7 @@ def edit_messages(request: EditRequest, examples: int = 1, steps: int = 4) -> tu
     elif request.feedback is not None:
         parts.append(_diagnosis(request.feedback, ""))
     system = _SYSTEM.format(products=products, formats=FORMATS)
+    system = in_cuda(system) if language == "cuda" else system
     return Message("system", system), Message("user", "\n\n".join(parts))
 
 

@@ -14,6 +14,7 @@ from mtmc.agents.coders.repair.rules import (
     builtins,
     classes,
     constants,
+    cuda,
     decorators,
     dots,
     functions,
@@ -99,4 +100,10 @@ RULES: dict[str, Rule] = {
     "precision": dots.precision,
     "contiguous": host.contiguous,
     "masked_lanes": masked_lanes.masked_lanes,
+    "cuda_header": cuda.header,
+    "cuda_name": cuda.other_name,
+    "cuda_index": cuda.index,
+    "cuda_constant": cuda.constant,
+    "cuda_entry": cuda.entry,
+    "cuda_arguments": cuda.arguments,
 }
