@@ -26,7 +26,7 @@ from mtmc.files import write_whole
 from mtmc.outcome import Outcome
 from mtmc.tree import NO_PARENT, KernelNode
 
-SCRIPTS = ("model.js", "code.js", "tree.js", "progress.js", "panel.js", "app.js")
+SCRIPTS = ("elements.js", "model.js", "code.js", "layout.js", "tree.js", "map.js", "progress.js", "panel.js", "app.js")
 
 
 class _Table:

@@ -6,8 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -16,10 +14,7 @@ import pytest
 
 from mtmc.export import RunRecord, to_html, write_html
 from mtmc.export.page import page_data
-
-CHROMIUM = next(
-    (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
-)
+from tests.browser import asked, browse, needs_chromium
 
 
 class Page(HTMLParser):
@@ -106,25 +101,9 @@ def test_equal_runs_give_equal_pages(record: RunRecord) -> None:
     assert to_html(record) == to_html(record)
 
 
-def browse(path: Path, address: str = "") -> str:
-    """What a browser makes of a page, as text of its elements, without any network."""
-    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-    profile = f"--user-data-dir={path.parent / 'profile'}"
-    command = [
-        str(CHROMIUM),
-        *flags,
-        "--disable-background-networking",
-        profile,
-        "--virtual-time-budget=2000",
-        "--dump-dom",
-        f"file://{path}{address}",
-    ]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium to look at the page with")
+@needs_chromium
 def test_a_browser_draws_the_page(record: RunRecord, tmp_path: Path) -> None:
-    drawn = browse(write_html(record, tmp_path / "tree.html"), "#3")
+    drawn = browse(f"file://{write_html(record, tmp_path / 'tree.html')}#3")
     cards = re.findall(r'<div class="card ([^"]*)" id="n(\d+)"', drawn)
     assert sorted(int(number) for _, number in cards) == list(range(11))
     assert {int(number) for classes, number in cards if "onpath" in classes} == {0, 1, 4, 7}
@@ -133,8 +112,57 @@ def test_a_browser_draws_the_page(record: RunRecord, tmp_path: Path) -> None:
     assert drawn.count('<g class="mark') == 10 and '<path class="curve"' in drawn
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs a Chromium to look at the page with")
+@needs_chromium
 def test_a_browser_runs_nothing_of_a_hostile_run(hostile: RunRecord, tmp_path: Path) -> None:
-    drawn = browse(write_html(hostile, tmp_path / "tree.html"), "#2")
+    drawn = browse(f"file://{write_html(hostile, tmp_path / 'tree.html')}#2")
     assert "<title>PWNED" not in drawn and "<img" not in drawn
     assert drawn.count("<script") == 2 and drawn.count('class="card ') == 3
+
+
+LOOK = """
+  const box = (element) => element.getBoundingClientRect();
+  const within = (id) => { const inner = box(view.cards.get(id)), outer = box(canvas);
+    const across = inner.left >= outer.left && inner.right <= outer.right;
+    return across && inner.top >= outer.top && inner.bottom <= outer.bottom; };
+"""
+
+WHOLE = """
+  const first = { root: within(0), text: view.scale, map: map.hidden };
+  for (let click = 0; closed.size || !click; click++) document.querySelector("[data-do=expand]").click();
+  const cards = [...view.cards.values()].map(box);
+  const size = (low, high) => Math.max(...cards.map((card) => card[high])) - Math.min(...cards.map((card) => card[low]));
+  const spots = [...view.places.values()].sort((a, b) => a.x - b.x);
+  const apart = spots.every((one, at) => { for (let next = at + 1; next < spots.length; next++) {
+    if (spots[next].x - one.x >= CARD.width) return true;
+    if (Math.abs(spots[next].y - one.y) < CARD.height) return false; } return true; });
+  answer = { first, drawn: cards.length, sight: NODES.every((node) => within(node.id)), apart, map: map.hidden,
+    wide: size("left", "right") / canvas.clientWidth, high: size("top", "bottom") / canvas.clientHeight };
+"""
+
+
+@needs_chromium
+def test_two_thousand_versions_use_the_canvas(big_record: Callable[[int], RunRecord], tmp_path: Path) -> None:
+    found = asked(write_html(big_record(2000), tmp_path / "tree.html"), LOOK + WHOLE)
+    assert found["first"]["root"] and found["first"]["text"] > 0.6 and not found["first"]["map"]
+    assert found["drawn"] == 2000 and found["sight"] and found["apart"] and found["map"]
+    assert found["wide"] > 0.8 and found["high"] > 0.7
+
+
+COMPARE = """
+  const lines = (kind) => [...panel.querySelectorAll(`.diff .row.${kind} code`)].map((code) => code.textContent);
+  const field = () => panel.querySelector(".versus input");
+  const parent = panel.querySelector(".versus span").textContent;
+  field().value = 2; field().dispatchEvent(new Event("change"));
+  const marked = [...view.cards].filter(([, card]) => card.matches(".compared")).map(([id]) => id);
+  const other = { out: lines("out").length, in: lines("in").length, marked };
+  select(0);
+  answer = { parent, other, root: panel.querySelector(".versus span").textContent, back: lines("in") };
+"""
+
+
+@needs_chromium
+def test_any_two_versions_can_be_compared(record: RunRecord, tmp_path: Path) -> None:
+    found = asked(write_html(record, tmp_path / "tree.html"), COMPARE)
+    assert found["parent"] == "What changes from #4 to #7" and found["root"] == "What changes from #2 to #0"
+    assert found["other"]["marked"] == [2] and found["other"]["out"] > 5 and found["other"]["in"] > 5
+    assert '        y = torch.nn.functional.gelu(y, approximate="tanh")' in found["back"]

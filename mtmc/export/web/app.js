@@ -52,7 +52,6 @@ function drawLegend() {
     onclick: () => {
       if (!hiddenStatuses.delete(status)) hiddenStatuses.add(status);
       drawLegend();
-      drawTree();
       fit();
     },
   }, words(status), el("small", {}, counts.get(status))));
@@ -109,7 +108,7 @@ const HELP = [
   ["\u2190 \u2192", "parent, first child"], ["\u2191 \u2193", "version above, below"], ["Space", "expand or collapse"],
   ["b", "best version"], ["r", "root"], ["f", "fit the tree"], ["+ \u2212", "zoom"], ["e", "expand or collapse all"],
   ["1 2 3 4", "diff, source, metrics, actions"], ["s", "side by side"], ["/", "search"],
-  ["Enter", "next hit, with Shift the one before"], ["t", "light or dark"], ["Esc", "end the search"],
+  ["Enter", "next hit, with Shift the one before"], ["Shift click", "compare the selected version with this one"], ["t", "light or dark"], ["Esc", "end the search"],
 ];
 const SEARCHES = [
   ["fuse softmax", "all words occur in kind, region, sentence, status or diagnosis"],
@@ -125,7 +124,8 @@ function fillHelp() {
 
 function neighbour(step) {
   const here = view.places.get(selected);
-  const column = [...view.places].filter(([, place]) => place.x === here.x).sort((a, b) => a[1].y - b[1].y);
+  const near = ([, place]) => Math.abs(place.x - here.x) < (view.packed ? CARD.width / 2 : 1);
+  const column = [...view.places].filter(near).sort((a, b) => a[1].y - b[1].y || a[1].x - b[1].x);
   const next = column[column.findIndex(([id]) => id === selected) + step];
   if (next) select(next[0]);
 }
@@ -191,7 +191,12 @@ function listenToSplitter() {
       const width = Math.max(320, Math.min(main.clientWidth - 280, main.getBoundingClientRect().right - now.clientX));
       main.style.setProperty("--panel", width + "px");
     };
-    const stop = () => { removeEventListener("pointermove", move); removeEventListener("pointerup", stop); drawProgress(); };
+    const stop = () => {
+      removeEventListener("pointermove", move);
+      removeEventListener("pointerup", stop);
+      drawProgress();
+      if (view.fitted) fit(); else moveMap();
+    };
     addEventListener("pointermove", move);
     addEventListener("pointerup", stop);
   });
@@ -204,12 +209,12 @@ function start() {
   drawHeader();
   drawLegend();
   reveal(selected);
-  drawTree();
   drawPanel();
   drawProgress();
   firstSight();
   fillHelp();
   listenToPointer();
+  listenToMap();
   listenToSplitter();
   search.addEventListener("input", runSearch);
   document.getElementById("theme").addEventListener("click", switchTheme);
@@ -220,7 +225,7 @@ function start() {
     if (action) action();
   });
   addEventListener("keydown", onKey);
-  addEventListener("resize", drawProgress);
+  addEventListener("resize", () => { drawProgress(); if (view.fitted) fit(); else moveMap(); });
   addEventListener("hashchange", () => { const id = fromAddress(); if (id !== null && id !== selected) select(id); });
 }
 

@@ -162,12 +162,11 @@ function sourceView(node, marked) {
   }));
 }
 
-function diffView(node, side) {
-  const parent = NODES[node.parent];
-  const sides = { old: linesOf(parent), now: linesOf(node), oldTokens: tokensOf(parent), nowTokens: tokensOf(node) };
-  const parts = blocks(difference(parent.source, node.source));
+function diffView(before, node, side) {
+  const sides = { old: linesOf(before), now: linesOf(node), oldTokens: tokensOf(before), nowTokens: tokensOf(node) };
+  const parts = blocks(difference(before.source, node.source));
   const view = el("div", { class: "code diff" + (side ? " side" : "") });
-  if (parts.every((part) => part.same)) view.append(el("p", { class: "empty" }, "The same text as its parent."));
+  if (parts.every((part) => part.same)) view.append(el("p", { class: "empty" }, "The same text."));
   parts.forEach((part, index) => {
     if (part.same) view.append(...folded(part.same, index === 0, index === parts.length - 1, side, sides));
     else view.append(...(side ? sideRows(part, sides) : unifiedRows(part, sides)));

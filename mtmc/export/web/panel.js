@@ -1,7 +1,8 @@
 // All about the selected version.
 
 const panel = document.getElementById("panel");
-const shownTab = { name: "diff", side: false, marked: null };
+// against: what the diff compares with, "parent", "root", "best" or a version's number.
+const shownTab = { name: "diff", side: false, marked: null, against: "parent" };
 const TABS = [["diff", "Diff"], ["source", "Source"], ["metrics", "Metrics"], ["actions", "Actions"],
   ["model", "Model"]];
 
@@ -74,7 +75,7 @@ function trouble(node) {
 // ---- tabs ----
 
 function tabOf(node) {
-  if (shownTab.name === "diff" && node.parent === undefined) return "source";
+  if (shownTab.name === "diff" && comparedId(node) === undefined) return "source";
   return shownTab.name === "model" && !node.turns ? "diff" : shownTab.name;
 }
 
@@ -90,7 +91,7 @@ function tabBar(node) {
   const now = tabOf(node);
   const counts = { metrics: Object.keys(node.metrics).length, actions: node.legal.length, model: (node.turns || []).length };
   const buttons = TABS.filter(([name]) => name !== "model" || node.turns).map(([name, label], index) => el("button", {
-    type: "button", role: "tab", "aria-selected": String(name === now), disabled: name === "diff" && node.parent === undefined,
+    type: "button", role: "tab", "aria-selected": String(name === now), disabled: name === "diff" && comparedId(node) === undefined,
     title: `${label} (${index + 1})`, onclick: () => openTab(name),
   }, label, counts[name] === undefined ? null : el("small", {}, counts[name])));
   const tools = [];
@@ -117,12 +118,51 @@ function copySource(event, node) {
 function tabBody(node) {
   const now = tabOf(node);
   const body = el("div", { class: "body " + now, role: "tabpanel" });
-  if (now === "diff") body.append(el("p", { class: "versus" }, `What changed from #${node.parent} to #${node.id}`), diffView(node, shownTab.side));
+  if (now === "diff") body.append(versus(node), diffView(NODES[comparedId(node)], node, shownTab.side));
   if (now === "source") body.append(sourceView(node, shownTab.marked));
   if (now === "metrics") body.append(metricsTable(node));
   if (now === "actions") body.append(actionsList(node));
   if (now === "model") body.append(transcript(node));
   return body;
+}
+
+// ---- a diff of any two versions ----
+
+function comparedId(node) {
+  const named = { parent: node.parent, root: 0, best: RUN.best };
+  return shownTab.against in named ? named[shownTab.against] : shownTab.against;
+}
+
+function compareWith(against) {
+  shownTab.against = against;
+  shownTab.name = "diff";
+  drawPanel();
+  markCompared();
+}
+
+// The version that the diff compares with, where it is another than the parent.
+function markCompared() {
+  const other = shownTab.against === "parent" ? null : comparedId(NODES[selected]);
+  for (const [id, element] of view.cards) element.classList.toggle("compared", id === other && id !== selected);
+}
+
+function versus(node) {
+  const other = comparedId(node);
+  const names = node.parent === undefined ? ["root", "best"] : ["parent", "root", "best"];
+  const chosen = Number.isInteger(shownTab.against);
+  const choices = names.map((name) => el("button", {
+    type: "button", class: "tool", "aria-pressed": String(shownTab.against === name), onclick: () => compareWith(name),
+  }, name));
+  const field = el("input", {
+    type: "number", min: 0, max: NODES.length - 1, value: chosen ? other : null, placeholder: "#", "aria-label": "compare with version",
+    title: "Any version: its number, or Shift and a click on it in the tree",
+    onchange: (event) => {
+      const id = event.target.valueAsNumber;
+      if (Number.isInteger(id) && id >= 0 && id < NODES.length) compareWith(id);
+    },
+  });
+  return el("div", { class: "versus" }, el("span", {}, `What changes from #${other} to #${node.id}`), el("span", { class: "space" }),
+    "compare with", choices, field);
 }
 
 function metricsTable(node) {

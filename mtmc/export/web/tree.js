@@ -1,13 +1,13 @@
-// The tree: which versions are drawn, where they stand, and the canvas that pans and zooms.
+// The tree: which versions are drawn, and the canvas that pans and zooms.
 
-const CARD = { width: 158, height: 42, columnGap: 46, rowGap: 12 };
 const OPEN_LIMIT = 160; // a larger tree starts with only its most telling part open
 
 const canvas = document.getElementById("canvas");
 const world = document.getElementById("world");
 const expandButton = document.querySelector("#zoom [data-do=expand]");
 
-const view = { x: 0, y: 0, scale: 1, places: new Map(), width: 0, height: 0, cards: new Map() };
+// fitted: whether all is to be in sight, also when the tree or the window changes.
+const view = { x: 0, y: 0, scale: 1, places: new Map(), width: 0, height: 0, packed: false, fitted: false, cards: new Map() };
 const closed = new Set(); // ids whose children are folded away
 const hiddenStatuses = new Set();
 let matches = null; // ids that the search found, or null where there is no search
@@ -39,28 +39,20 @@ function shown() {
 
 const childrenShown = (node, keep) => (closed.has(node.id) ? [] : node.children.filter((id) => keep[id]));
 
-// Leaves take a row each, in the order of their creation; a parent stands in the middle of its children.
 function layOut() {
   const keep = shown();
-  const places = new Map();
-  let row = 0;
-  const stack = [[0, false]];
-  while (stack.length) {
-    const [id, done] = stack.pop();
-    const children = childrenShown(NODES[id], keep);
-    if (children.length && !done) {
-      stack.push([id, true]);
-      for (let i = children.length - 1; i >= 0; i--) stack.push([children[i], false]);
-      continue;
-    }
-    const y = children.length ? (places.get(children[0]).y + places.get(children[children.length - 1]).y) / 2
-      : row++ * (CARD.height + CARD.rowGap);
-    places.set(id, { x: NODES[id].depth * (CARD.width + CARD.columnGap), y });
+  const open = new Map([[0, childrenShown(ROOT, keep)]]); // a version's children come after it: one pass
+  for (let id = 1; id < NODES.length; id++) {
+    if (open.get(NODES[id].parent)?.includes(id)) open.set(id, childrenShown(NODES[id], keep));
   }
-  view.places = places;
-  view.width = Math.max(...Array.from(places.values(), (place) => place.x)) + CARD.width;
-  view.height = Math.max(1, row) * (CARD.height + CARD.rowGap) - CARD.rowGap;
+  const found = arrange([...open.keys()], (id) => open.get(id), roomOf(canvas));
+  Object.assign(view, { packed: false }, found);
 }
+
+const MARGIN = { side: 28, foot: 44 };
+const roomOf = (area) => ({
+  width: Math.max(100, area.clientWidth - 2 * MARGIN.side), height: Math.max(100, area.clientHeight - 2 * MARGIN.side - MARGIN.foot),
+});
 
 function drawTree() {
   layOut();
@@ -68,7 +60,7 @@ function drawTree() {
   const best = [];
   for (const [id, place] of view.places) {
     if (id === 0) continue;
-    const path = edge(view.places.get(NODES[id].parent), place, id);
+    const path = edge(place, id);
     if (BEST_PATH.has(id)) best.push(path); else lines.append(path);
   }
   lines.append(...best); // over the others
@@ -77,16 +69,15 @@ function drawTree() {
   expandButton.textContent = closed.size ? "Expand" : "Collapse";
   markSelected();
   markMatches();
+  drawMap();
 }
 
-function edge(from, to, id) {
-  const x0 = from.x + CARD.width, y0 = from.y + CARD.height / 2, x1 = to.x, y1 = to.y + CARD.height / 2;
-  const bend = (x0 + x1) / 2;
+function edge(place, id) {
   const visits = Math.max(0, NODES[id].notes.visits || 0);
   return svg("path", {
-    d: `M${x0} ${y0}C${bend} ${y0} ${bend} ${y1} ${x1} ${y1}`,
+    d: place.path,
     class: BEST_PATH.has(id) ? "edge best" : "edge",
-    style: { "stroke-width": BEST_PATH.has(id) ? "3.5px" : (1 + Math.min(2, Math.log2(1 + visits) / 3)).toFixed(2) + "px" },
+    style: { "--wide": (BEST_PATH.has(id) ? 3.5 : 1 + Math.min(2, Math.log2(1 + visits) / 3)).toFixed(2) },
   });
 }
 
@@ -101,7 +92,7 @@ function card(id) {
     "aria-label": `version ${id}, ${kindOf(node)}, ${resultOf(node)} ${node.speedup_kind || ""}`,
     "aria-expanded": node.children.length ? String(!closed.has(id)) : null, "aria-level": node.depth + 1,
     style: { left: place.x + "px", top: place.y + "px", width: CARD.width + "px", height: CARD.height + "px" },
-    onclick: () => { if (!view.dragged) select(id); },
+    onclick: (event) => { if (!view.dragged) { if (event.shiftKey) compareWith(id); else select(id); } },
     ondblclick: () => toggle(id),
   },
   el("div", { class: "line" }, el("b", {}, kindOf(node)), el("span", { class: "region" }, name)),
@@ -124,7 +115,12 @@ function toggle(id) {
   const before = view.places.get(id);
   if (!closed.delete(id)) closed.add(id);
   drawTree();
-  const after = view.places.get(id); // keep the version that was clicked where it is on the screen
+  stay(id, before);
+}
+
+// Keep a version where it is on the screen. before: its place before the tree was drawn again.
+function stay(id, before) {
+  const after = view.places.get(id);
   view.x += (before.x - after.x) * view.scale;
   view.y += (before.y - after.y) * view.scale;
   moveWorld();
@@ -133,7 +129,6 @@ function toggle(id) {
 function toggleAll() {
   if (closed.size) closed.clear();
   else for (const node of NODES) if (node.id !== 0 && node.children.length) closed.add(node.id);
-  drawTree();
   fit();
 }
 
@@ -149,6 +144,7 @@ function markSelected() {
   for (const element of world.querySelectorAll(".card.selected")) element.classList.remove("selected");
   const element = view.cards.get(selected);
   if (element) element.classList.add("selected");
+  markCompared();
   canvas.setAttribute("aria-activedescendant", "n" + selected);
 }
 
@@ -161,27 +157,37 @@ function markMatches() {
 
 function moveWorld() {
   world.style.transform = `translate(${view.x}px,${view.y}px) scale(${view.scale})`;
+  world.style.setProperty("--pixel", (1 / view.scale).toFixed(3));
   canvas.classList.toggle("far", view.scale < 0.42);
+  moveMap();
 }
 
+// All in sight. A tree that was laid out for another room is laid out again.
 function fit() {
-  const pad = 28, foot = 44;
-  const wide = (canvas.clientWidth - 2 * pad) / view.width;
-  const high = (canvas.clientHeight - pad - foot - pad) / view.height;
-  view.scale = Math.max(0.06, Math.min(1.15, wide, high));
-  view.x = Math.max(pad, (canvas.clientWidth - view.width * view.scale) / 2);
-  view.y = pad + Math.max(0, (canvas.clientHeight - pad - foot - view.height * view.scale) / 2 - pad / 2);
+  drawTree();
+  const { side, foot } = MARGIN;
+  view.scale = Math.max(0.02, Math.min(1.15, scaleTo(view, roomOf(canvas))));
+  view.x = Math.max(side, (canvas.clientWidth - view.width * view.scale) / 2);
+  view.y = side + Math.max(0, (canvas.clientHeight - side - foot - view.height * view.scale) / 2 - side / 2);
+  view.fitted = true;
   moveWorld();
 }
 
-// The first sight: all of it where that can be read, else the way to the best version at a readable size.
+// The first sight: all of it where that can be read, else a readable size with the root in view, at the left, and as much
+// of the way to the best version as there is room for.
 function firstSight() {
   fit();
-  if (view.scale >= 0.5) return;
+  if (view.scale >= READABLE) return;
   view.scale = 0.72;
-  centre(selected);
-  // The way to a version lies to its left: give it the space, and leave none before the root.
-  view.x = Math.min(24, view.x + canvas.clientWidth * 0.24);
+  view.fitted = false;
+  const root = view.places.get(0);
+  const high = CARD.height * view.scale;
+  view.x = MARGIN.side - root.x * view.scale;
+  view.y = Math.min(MARGIN.side, canvas.clientHeight / 2 - (root.y + CARD.height / 2) * view.scale);
+  const best = RUN.path.map((id) => view.places.get(id)).filter((place) => place && view.x + place.x * view.scale < canvas.clientWidth);
+  const lowest = Math.max(...best.map((place) => place.y)) * view.scale + view.y + high;
+  const spare = root.y * view.scale + view.y - MARGIN.side; // how far the root may go up
+  view.y -= Math.max(0, Math.min(spare, lowest + MARGIN.foot - canvas.clientHeight));
   moveWorld();
 }
 
@@ -189,6 +195,7 @@ function centre(id) {
   const place = view.places.get(id);
   view.x = canvas.clientWidth / 2 - (place.x + CARD.width / 2) * view.scale;
   view.y = canvas.clientHeight / 2 - (place.y + CARD.height / 2) * view.scale;
+  view.fitted = false;
   moveWorld();
 }
 
@@ -200,7 +207,8 @@ function bringIntoSight(id) {
 }
 
 function zoom(by, x = canvas.clientWidth / 2, y = canvas.clientHeight / 2) {
-  const scale = Math.max(0.05, Math.min(2.5, view.scale * by));
+  const scale = Math.max(0.02, Math.min(2.5, view.scale * by));
+  view.fitted = false;
   view.x = x - (x - view.x) * scale / view.scale;
   view.y = y - (y - view.y) * scale / view.scale;
   view.scale = scale;
@@ -219,7 +227,7 @@ function listenToPointer() {
     zoom(Math.exp(-event.deltaY * (event.deltaMode ? 0.05 : 0.0015)), event.clientX - box.left, event.clientY - box.top);
   }, { passive: false });
   canvas.addEventListener("pointerdown", (event) => {
-    if (event.target.closest("#zoom, .fold")) return;
+    if (event.target.closest("#zoom, #map, .fold")) return;
     fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
     view.dragged = false;
   });
@@ -230,6 +238,7 @@ function listenToPointer() {
     const dx = event.clientX - last.x, dy = event.clientY - last.y;
     if (!view.dragged && !before && Math.hypot(dx, dy) < 4) return; // a click with an unsteady hand
     view.dragged = true;
+    view.fitted = false;
     fingers.set(event.pointerId, { x: event.clientX, y: event.clientY });
     if (!before) { view.x += dx; view.y += dy; moveWorld(); return; }
     const now = spread(), box = canvas.getBoundingClientRect();
