@@ -18,7 +18,7 @@ from typing import Any
 
 from mtmc.cli.single import run, run_folder
 from mtmc.cli.sweep_evaluator import SweepEvaluator, evaluator_of, renew_evaluator, sweep_evaluator
-from mtmc.cli.sweep_report import ERROR_FILE, report_sweep
+from mtmc.cli.sweep_report import report_sweep
 from mtmc.conf import SearchConfig
 from mtmc.conf.overrides import parse, sweeper_of
 from mtmc.errors import ConfigError, MtmcError, RunError
@@ -96,6 +96,8 @@ def sweep_job(composed: Any) -> float:
 
 
 def _record_failure(folder: Path, name: str, reason: str, record: str) -> None:
+    from mtmc.export.sweep import ERROR_FILE
+
     (folder / ERROR_FILE).write_text(f"{record.strip()}\n", encoding="utf-8")
     print(f"mtmc: {name} failed: {reason}", file=sys.stderr)
 

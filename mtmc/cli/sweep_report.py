@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +11,7 @@ from mtmc.cli.documents import run_document
 from mtmc.errors import MtmcError, RunError
 
 if TYPE_CHECKING:
-    from mtmc.export import RunRecord
     from mtmc.search import SearchResult
-
-ERROR_FILE = "error.txt"
-"""In the folder of a run that failed: why."""
 
 
 def report_sweep(folder: Path, answer: dict[str, Any], expected: int | None = None) -> int:
@@ -41,7 +34,7 @@ def report_sweep(folder: Path, answer: dict[str, Any], expected: int | None = No
     unfinished = [str(result.run_dir) for result in results if result.finished is None]
     if unfinished:
         print(f"mtmc: {len(unfinished)} runs have not ended: {', '.join(unfinished)}", file=sys.stderr)
-    records = told_apart([result.record for result in results])
+    records = export.sweep.told_apart([result.record for result in results])
     paths = export.sweep_report(records, folder)
     answer.update(
         folder=folder,
@@ -61,37 +54,9 @@ def report_sweep(folder: Path, answer: dict[str, Any], expected: int | None = No
     return 2 if lacking else CUT_SHORT if any(result.cut_short for result in results) else 0
 
 
-def told_apart(records: Sequence[RunRecord]) -> list[RunRecord]:
-    """The records of a sweep with settings that tell them apart in few words: "strategy" is its name, and a setting of
-    it is there only if it differs between runs with the same name."""
-    values: dict[tuple[str, str, str], set[str]] = {}
-    for record in records:
-        for kind, name, settings in _parts(record):
-            for setting, value in settings.items():
-                values.setdefault((kind, name, setting), set()).add(repr(value))
-    return [dataclasses.replace(record, settings=_in_few_words(record, values)) for record in records]
-
-
-def _in_few_words(record: RunRecord, values: Mapping[tuple[str, str, str], set[str]]) -> dict[str, object]:
-    settings = dict(record.settings)
-    for kind, name, inner in _parts(record):
-        settings[kind] = name
-        for setting, value in inner.items():
-            if len(values[kind, name, setting]) > 1:
-                settings[f"{kind}.{setting}"] = value
-    return settings
-
-
-def _parts(record: RunRecord) -> Iterator[tuple[str, str, Mapping[str, object]]]:
-    """(kind, name, settings) of the parts of a run."""
-    for kind in ("strategy", "policy", "coder", "evaluator"):
-        part = record.settings.get(kind)
-        if isinstance(part, dict):
-            yield kind, str(part.get("name", part.get("object"))), part.get("settings", {})
-
-
 def read_runs(folder: Path) -> tuple[list[SearchResult], list[str]]:
     """All runs below `folder` in the order of their names, and what is to be said of those that cannot be read."""
+    from mtmc.export.sweep import ERROR_FILE, in_order
     from mtmc.search import load
     from mtmc.store import STORE_NAME
 
@@ -99,7 +64,7 @@ def read_runs(folder: Path) -> tuple[list[SearchResult], list[str]]:
         raise RunError(f"there is no folder {folder}: name a run's folder, or one that holds runs")
     results: list[SearchResult] = []
     failures: list[str] = []
-    for path in sorted({path.parent for name in (STORE_NAME, ERROR_FILE) for path in folder.rglob(name)}, key=_order):
+    for path in sorted({path.parent for name in (STORE_NAME, ERROR_FILE) for path in folder.rglob(name)}, key=in_order):
         if (path / ERROR_FILE).exists() and not (path / STORE_NAME).exists():
             failures.append(f"{path} failed: {(path / ERROR_FILE).read_text(encoding='utf-8').strip()}")
             continue
@@ -108,9 +73,3 @@ def read_runs(folder: Path) -> tuple[list[SearchResult], list[str]]:
         except MtmcError as error:
             failures.append(f"{path} is left out: {error}")
     return results, failures
-
-
-def _order(path: Path) -> list[tuple[int, int, str]]:
-    """Sorts run 10 after run 9."""
-    parts = re.findall(r"\d+|\D+", str(path))
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]

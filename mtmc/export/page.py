@@ -16,6 +16,7 @@ import math
 import re
 from collections.abc import Mapping
 from importlib.resources import files
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,14 @@ from mtmc.files import write_whole
 from mtmc.outcome import Outcome
 from mtmc.tree import NO_PARENT, KernelNode
 
-SCRIPTS = ("elements.js", "model.js", "code.js", "layout.js", "tree.js", "map.js", "progress.js", "panel.js", "app.js")
+SCRIPTS = {
+    "page.html": (
+        *("elements.js", "model.js", "code.js", "layout.js", "tree.js", "map.js", "axis.js", "progress.js", "panel.js"),
+        *("live.js", "app.js"),
+    ),
+    "runs.html": ("elements.js", "axis.js", "curves.js", "runs.js"),
+}
+"""The scripts of each page, in order."""
 
 
 class _Table:
@@ -40,6 +48,21 @@ class _Table:
         return self.numbers.setdefault(thing, len(self.numbers))
 
 
+class PageTables:
+    """The tables of one page: of a run that goes on they grow, and nothing in them changes its place."""
+
+    def __init__(self) -> None:
+        self.lines = _Table()
+        self.actions = _Table()
+
+    def data(self, lines: int = 0, actions: int = 0) -> dict[str, Any]:
+        """What is in the tables from these places on."""
+        return {
+            "lines": list(islice(self.lines.numbers, lines, None)),
+            "actions": [_action(action) for action in islice(self.actions.numbers, actions, None)],
+        }
+
+
 def page_data(record: RunRecord) -> dict[str, Any]:
     """All that the page shows, as plain JSON without wall times.
 
@@ -47,18 +70,25 @@ def page_data(record: RunRecord) -> dict[str, Any]:
 
     Raises: RunError where a setting is not plain data.
     """
-    tree, lines, actions = record.tree, _Table(), _Table()
-    nodes = [_node(record, node, lines, actions) for node in tree]
+    tables = PageTables()
+    nodes = page_nodes(record, tables)
+    return {**page_facts(record), "evaluations": list(record.evaluations), "nodes": nodes, **tables.data()}
+
+
+def page_nodes(record: RunRecord, tables: PageTables, first: int = 0) -> list[dict[str, Any]]:
+    """The versions from `first` on. tables: what they point into is added."""
+    return [_node(record, record.tree[node_id], tables) for node_id in range(first, len(record.tree))]
+
+
+def page_facts(record: RunRecord) -> dict[str, Any]:
+    """What the page shows of the run as a whole. Raises: as `page_data`."""
+    tree = record.tree
     return {
         "task": tree.task_name,
         "best": tree.best.id,
         "path": list(best_path(tree)),
         "settings": [[name, str(value)] for name, value in flat_settings(record.settings).items()],
-        "evaluations": list(record.evaluations),
         "statuses": list(STATUS_COLOURS),
-        "nodes": nodes,
-        "lines": list(lines.numbers),
-        "actions": [_action(action) for action in actions.numbers],
     }
 
 
@@ -67,23 +97,33 @@ def to_html(record: RunRecord) -> str:
 
     Raises: RunError where a setting is not plain data.
     """
+    return page_html(record.tree.task_name, page_data(record))
+
+
+def page_html(title: str, data: Mapping[str, Any], page: str = "page.html", connect: bool = False) -> str:
+    """A page of its data as one HTML text. page: its frame in web/, a name in `SCRIPTS`. connect: whether it may ask whoever
+    has served it for more."""
     web = files("mtmc.export") / "web"
-    texts = {name: (web / name).read_text(encoding="utf-8") for name in ("page.html", "style.css", *SCRIPTS)}
-    script = '"use strict";\n' + "\n".join(texts[name] for name in SCRIPTS)
-    data = json.dumps(page_data(record), sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    # Half a surrogate pair, which a crashed kernel's output may hold, is no text that a file or a browser can show.
-    data = data.encode("utf-8", "replace").decode()
+    texts = {name: (web / name).read_text(encoding="utf-8") for name in (page, "style.css", *SCRIPTS[page])}
+    script = '"use strict";\n' + "\n".join(texts[name] for name in SCRIPTS[page])
     policy = f"default-src 'none'; script-src '{_sha256(script)}'; style-src '{_sha256(texts['style.css'])}'"
     parts = {
-        "title": html.escape(f"{one_line(record.tree.task_name, 80)} - mtmc"),
-        "policy": html.escape(policy),
+        "title": html.escape(f"{one_line(title, 80)} - mtmc"),
+        "policy": html.escape(policy + ("; connect-src 'self'" if connect else "")),
         "style": texts["style.css"],
         # JSON text may spell these signs as escapes, and without them no text can end the script element.
-        "data": data.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),
+        "data": json_text(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),
         "script": script,
     }
     # One pass, so that a placeholder's name within the data stays what it is.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], texts["page.html"])
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], texts[page])
+
+
+def json_text(data: Mapping[str, Any]) -> str:
+    """JSON in one line. Half a surrogate pair, which a crashed kernel's output may hold, is no text that a file or a browser
+    can show, and is replaced."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode()
 
 
 def write_html(record: RunRecord, path: Path) -> Path:
@@ -108,8 +148,8 @@ def _action(action: Action) -> dict[str, Any]:
     }
 
 
-def _node(record: RunRecord, node: KernelNode, lines: _Table, actions: _Table) -> dict[str, Any]:
-    cost = node.cost
+def _node(record: RunRecord, node: KernelNode, tables: PageTables) -> dict[str, Any]:
+    cost, lines, actions = node.cost, tables.lines, tables.actions
     facts = {
         "id": node.id,
         "parent": node.parent_id if node.parent_id != NO_PARENT else None,
@@ -124,7 +164,7 @@ def _node(record: RunRecord, node: KernelNode, lines: _Table, actions: _Table) -
         "tokens_in": cost.tokens_in,
         "tokens_out": cost.tokens_out,
         "calls": cost.calls,
-        "notes": _finite(record.annotations.get(node.id, {})),
+        "notes": finite(record.annotations.get(node.id, {})),
         "legal": [[actions(action), prior] for action, prior in record.legal.get(node.id, ())],
         "turns": [_turn(turn, lines) for turn in record.transcripts.get(node.id, ())] or None,
         **_outcome(node.outcome),
@@ -146,7 +186,7 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
         "runtime_high_ms": outcome.runtime_high_ms,
         "runtime_trials": outcome.trials,
         "runtime_kind": outcome.runtime_kind,
-        "metrics": _finite(outcome.metrics),
+        "metrics": finite(outcome.metrics),
         "diagnosis": None
         if diagnosis is None
         else {
@@ -159,5 +199,6 @@ def _outcome(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
+def finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Those numbers that JSON knows, by name."""
     return {name: float(numbers[name]) for name in sorted(numbers) if math.isfinite(numbers[name])}

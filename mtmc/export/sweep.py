@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
-from collections.abc import Collection, Iterable, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +19,9 @@ from mtmc.export.text import factor, number
 from mtmc.files import write_whole
 
 SEED = "seed"
+ERROR_FILE = "error.txt"
+"""In the folder of a run of a sweep that failed: why."""
+PARTS = ("strategy", "policy", "coder", "evaluator")
 PLACES = frozenset({"folder", "run", "run_dir", "run_folder", "out"})
 """Settings that say where a run lives: they differ in every run of a sweep and choose nothing."""
 
@@ -58,9 +63,57 @@ def varying_settings(records: Sequence[RunRecord], ignore: Collection[str] = PLA
 
     A setting that some runs lack differs, too. Raises: RunError where a setting is not plain data.
     """
-    settings = [flat_settings(record.settings) for record in records]
+    return varying([record.settings for record in records], ignore)
+
+
+def varying(given: Sequence[Mapping[str, object]], ignore: Collection[str] = PLACES) -> list[str]:
+    """See `varying_settings`. given: the settings of each run."""
+    settings = [flat_settings(each) for each in given]
     names = sorted({name for one in settings for name in one} - {SEED, "task"} - set(ignore))
     return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
+
+
+def told_apart(records: Sequence[RunRecord]) -> list[RunRecord]:
+    """The records of a sweep with settings that tell them apart in few words, see `in_few_words`."""
+    settings = in_few_words([record.settings for record in records])
+    return [dataclasses.replace(record, settings=each) for record, each in zip(records, settings, strict=True)]
+
+
+def in_few_words(given: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """The settings of each run of a sweep, in few words: "strategy" is its name, and a setting of it is there only if it
+    differs between runs with the same name."""
+    values: dict[tuple[str, str, str], set[str]] = {}
+    for each in given:
+        for kind, name, inner in _parts(each):
+            for setting, value in inner.items():
+                values.setdefault((kind, name, setting), set()).add(repr(value))
+    return [_shortened(each, values) for each in given]
+
+
+def _shortened(
+    given: Mapping[str, object], values: Mapping[tuple[str, str, str], Collection[str]]
+) -> dict[str, object]:
+    settings = dict(given)
+    for kind, name, inner in _parts(given):
+        settings[kind] = name
+        for setting, value in inner.items():
+            if len(values[kind, name, setting]) > 1:
+                settings[f"{kind}.{setting}"] = value
+    return settings
+
+
+def _parts(given: Mapping[str, object]) -> Iterator[tuple[str, str, Mapping[str, object]]]:
+    """(kind, name, settings) of the parts of a run."""
+    for kind in PARTS:
+        part = given.get(kind)
+        if isinstance(part, Mapping):
+            yield kind, str(part.get("name", part.get("object"))), part.get("settings", {})
+
+
+def in_order(path: Path) -> list[tuple[int, int, str]]:
+    """A key that sorts run 10 after run 9."""
+    parts = re.findall(r"\d+|\D+", str(path))
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 
 
 def sweep_rows(records: Iterable[RunRecord], ignore: Collection[str] = PLACES) -> list[SweepRow]:

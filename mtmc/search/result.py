@@ -14,6 +14,7 @@ from mtmc.chat import POLICY
 from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome
 from mtmc.search import folder
+from mtmc.search.course import course
 from mtmc.store import Store, check_unused
 from mtmc.task.tolerance import DEFAULT, Tolerance
 from mtmc.tree import KernelNode, Tree
@@ -189,13 +190,13 @@ def _record(result: SearchResult, store: Store) -> RunRecord:
         calls=store.model_calls(texts=False),
         bookings=store.bookings(),
         transcripts=transcripts(result.versions, store),
-        duplicates=_duplicates(result.versions, store),
+        duplicates=duplicates(result.versions, store),
         tolerance=result.tolerance,
         finished=result.finished or "",
     )
 
 
-def _duplicates(tree: Tree, store: Store) -> list[tuple[int, int, Action]]:
+def duplicates(tree: Tree, store: Store) -> list[tuple[int, int, Action]]:
     """See `RunRecord.duplicates`. Trials of a run that another process goes on with may name versions that `tree` lacks."""
     rows = [
         row for batch in store.batches() for row in batch.trials if row.end is not None and row.end.kind == "duplicate"
@@ -209,26 +210,14 @@ def _duplicates(tree: Tree, store: Store) -> list[tuple[int, int, Action]]:
 
 
 def evaluation_order(store: Store) -> list[int]:
-    """Node ids, one an evaluation, in the order in which trials ended.
-
-    An evaluation that made no node (of an attempt that was then repaired, say) has the id of the node that its trial
-    started from, which changes nothing about the best so far.
-    """
-    order = [0]
-    ended = [batch for batch in store.batches() if batch.ended is not None]
-    for batch in sorted(ended, key=lambda batch: batch.ended or 0):
-        for row in batch.trials:
-            if row.end is not None:
-                made = [row.end.child_id] if row.end.kind == "node" and row.end.child_id is not None else []
-                count = row.end.evaluations
-                order += ([row.trial.node_id] * count + made)[-count:] if count else []
-    return order
+    """Node ids, one an evaluation, in the order in which trials ended, see `Evaluated`."""
+    return [each.node_id for each in course(store)]
 
 
 def spent_cost(store: Store) -> Cost:
     """What the whole run has cost: every call of the coder, a policy's questions, and the wall time."""
     total = Cost()
-    for cost in store.costs():
+    for _, cost in store.costs():
         total = total + cost
     for call in store.model_calls(texts=False):
         if call.purpose == POLICY and call.reply is not None:

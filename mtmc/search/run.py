@@ -130,13 +130,14 @@ def load(run_dir: Path | str, *, strategy: Strategy | None = None) -> SearchResu
         tree = store.tree()
         if len(tree) == 0:
             raise RunError(f"the run {store.folder} has no root yet: resume it first")
-        return result_of(store, tree, _annotations(store, tree, strategy), store.finished())
+        return result_of(store, tree, search_statistics(store, tree, strategy), store.finished())
     finally:
         store.close()
 
 
-def _annotations(store: Store, tree: Tree, strategy: Strategy | None) -> Mapping[int, Mapping[str, float]]:
-    """The search statistics of a run: those that it ended with, else as its strategy says when it is told all again."""
+def search_statistics(store: Store, tree: Tree, strategy: Strategy | None = None) -> Mapping[int, Mapping[str, float]]:
+    """The search statistics of a run: those that it ended with, else as its strategy says when it is told all again; without
+    any, and with a warning, where that cannot be had. strategy, raises: see `load`."""
     known = store.annotations() if store.finished() is not None and strategy is None else None
     if known is not None:
         return known

@@ -13,15 +13,18 @@ Said = Mapping[str, str]
 """One turn: "role" ("brief", "agent" or "tool"), "tool", "arguments", "text", "verdict"; see `agents.agent.transcript`."""
 
 
-def transcripts(tree: Tree, store: Store) -> dict[int, tuple[Said, ...]]:
-    """By node id, the turns of the trial that made it; nothing for versions that no model had a part in."""
+def transcripts(tree: Tree, store: Store, first: int = 0) -> dict[int, tuple[Said, ...]]:
+    """By node id, the turns of the trial that made it; nothing for versions that no model had a part in.
+
+    first: the version from which on they are asked for.
+    """
     from mtmc.agents.coders.agent.loop import PURPOSE
     from mtmc.agents.coders.agent.transcript import turns_of
 
     trials = {call.trial_id for call in store.model_calls(texts=False) if call.purpose != POLICY}
     found: dict[int, tuple[Said, ...]] = {}
     for node in tree:
-        if node.trial_id in trials:
+        if node.id >= first and node.trial_id in trials:
             calls = [call for call in store.model_calls(node.trial_id) if call.purpose != POLICY]
             agents = [call for call in calls if call.purpose == PURPOSE]
             turns = [asdict(turn) for turn in turns_of(agents)] if agents else []

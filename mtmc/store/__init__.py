@@ -12,13 +12,15 @@ for a whole batch in one transaction. So a run that was killed finds its batch i
     model_requests.py the table of what each request to a language model has taken, or may have
     rows.py           what is recorded of a batch, as frozen data
     database.py       the SQLite file: connection, transactions, errors
+    in_flight.py      which trials are under way, and how far each has come
     folder_lock.py    one process at a time works on a run
 """
 
 from __future__ import annotations
 
 from mtmc.store.database import STORE_NAME, WAL_PAGES
-from mtmc.store.folder_lock import LOCK_NAME, FolderLock
+from mtmc.store.folder_lock import LOCK_NAME, FolderLock, holder_since
+from mtmc.store.in_flight import InFlight
 from mtmc.store.rows import Attempt, Batch, Legal, NewNode, TrialEnd, TrialRow
 from mtmc.store.run_store import ROOT_TRIAL, SCHEMA_VERSION, Store, check_unused, coding_cost
 
@@ -31,6 +33,7 @@ __all__ = [
     "Attempt",
     "Batch",
     "FolderLock",
+    "InFlight",
     "Legal",
     "NewNode",
     "Store",
@@ -38,4 +41,5 @@ __all__ = [
     "TrialRow",
     "check_unused",
     "coding_cost",
+    "holder_since",
 ]

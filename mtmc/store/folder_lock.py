@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import struct
 from pathlib import Path
 
 from mtmc.errors import RunError
 
 LOCK_NAME = ".lock"
+
+_FLOCK = "hhqqi4x"
+"""Linux' `struct flock`: type, whence, start, length, process."""
 
 _held: set[tuple[int, int]] = set()
 """Lock files that this process holds, by device and inode: POSIX locks never keep a process out of its own files."""
@@ -53,6 +57,27 @@ class FolderLock:
             os.close(self._descriptor)
             self._descriptor = None
             _held.discard(self._identity)
+
+
+def holder_since(folder: Path) -> float | None:
+    """Since when a process of this machine has a run open, in seconds of `time.time`; None where none has. It takes no lock,
+    so it keeps no process from beginning."""
+    import fcntl
+
+    path = folder / LOCK_NAME
+    try:
+        status = os.stat(path)
+        if _identity(status) in _held:  # to close any handle of it would drop the own lock
+            return status.st_mtime
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, *_ = struct.unpack(_FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))
+        return None if kind == fcntl.F_UNLCK else status.st_mtime
+    finally:
+        os.close(descriptor)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from mtmc.redaction import Secrets, given_secrets, secrets_of
 from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect, user_version
 from mtmc.store.evaluations import EvaluationTable
 from mtmc.store.folder_lock import FolderLock
+from mtmc.store.in_flight import InFlightTable
 from mtmc.store.model_calls import CallTable, add_table
 from mtmc.store.model_requests import RequestTable, add_request_table
 from mtmc.store.rows import Attempt, Batch, Legal, NewNode, TrialEnd, TrialRow
@@ -95,7 +97,7 @@ END;
 """
 
 
-class Store(CallTable, RequestTable, EvaluationTable):
+class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
     """The open store of one run: use `create`, `open` or `read`. Its methods may be called from several threads."""
 
     @classmethod
@@ -247,10 +249,10 @@ class Store(CallTable, RequestTable, EvaluationTable):
             Attempt(id_, n, text, plan, Cost(**json.loads(cost)), error) for id_, n, text, plan, cost, error in rows
         ]
 
-    def costs(self) -> list[Cost]:
-        """What each call of a coder took, by trial and number."""
-        rows = self._all("SELECT cost FROM attempts ORDER BY trial_id, number")
-        return [Cost(**json.loads(cost)) for (cost,) in rows]
+    def costs(self) -> list[tuple[int, Cost]]:
+        """What each call of a coder took, with its trial, by trial and number."""
+        rows = self._all("SELECT trial_id, cost FROM attempts ORDER BY trial_id, number")
+        return [(trial_id, Cost(**json.loads(cost))) for trial_id, cost in rows]
 
     def hardware(self) -> str | None:
         """Name in the hardware table of the GPU that runtimes are for; None before the root is recorded."""
@@ -357,23 +359,36 @@ class Store(CallTable, RequestTable, EvaluationTable):
             None if gains is None else tuple(gains),
         )
 
-    def tree(self) -> Tree:
-        """All recorded versions, rebuilt."""
-        tree = Tree(json.loads(self._meta("task"))["name"])
-        for node in self._nodes():
+    def tree(self, known: Tree | None = None) -> Tree:
+        """All recorded versions, rebuilt. known: the tree as it was, to which those that were recorded since are added."""
+        tree = Tree(json.loads(self._meta("task"))["name"]) if known is None else known
+        for node in self._nodes(len(tree)):
             tree.add(node)
         return tree
 
-    def _nodes(self) -> Iterator[KernelNode]:
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """What is read meanwhile is the run at one moment, also while it goes on. For readers."""
+        with self._reading() as connection:
+            connection.execute("BEGIN")
+            try:
+                yield
+            finally:
+                connection.execute("ROLLBACK")
+
+    def _nodes(self, first: int) -> Iterator[KernelNode]:
         costs: dict[int, Cost] = {}
-        for trial_id, _, cost in self._all("SELECT trial_id, number, cost FROM attempts ORDER BY trial_id, number"):
+        made = (
+            "SELECT trial_id, number, cost FROM attempts WHERE trial_id IN (SELECT trial_id FROM nodes WHERE id >= ?)"
+        )
+        for trial_id, _, cost in self._all(f"{made} ORDER BY trial_id, number", first):
             costs[trial_id] = coding_cost(costs.get(trial_id, Cost()), Cost(**json.loads(cost)))
         query = """
             SELECT n.id, n.parent_id, n.trial_id, n.attempt, e.source, e.plan, o.outcome, t.action_index
             FROM nodes n JOIN edits e ON e.trial_id = n.trial_id AND e.number = n.attempt
             JOIN outcomes o ON o.hash = n.hash AND o.gate = n.gate
-            LEFT JOIN trials t ON t.id = n.trial_id ORDER BY n.id"""
-        for id_, parent_id, trial_id, attempt, source, plan, outcome, index in self._all(query):
+            LEFT JOIN trials t ON t.id = n.trial_id WHERE n.id >= ? ORDER BY n.id"""
+        for id_, parent_id, trial_id, attempt, source, plan, outcome, index in self._all(query, first):
             action = None if id_ == ROOT_ID else self.legal(parent_id)[0][index]
             found = outcome_from_json(json.loads(outcome))
             yield KernelNode(id_, parent_id, action, source, plan, found, trial_id, attempt, costs[trial_id])

@@ -6,6 +6,7 @@ const keys = document.getElementById("keys");
 
 function select(id, centred = false) {
   selected = id;
+  live.followed = id === RUN.best && centred; // who goes to the best version goes on with whatever will be the best
   shownTab.marked = null;
   reveal(id);
   markSelected();
@@ -24,7 +25,6 @@ function fromAddress() {
 // ---- header and legend ----
 
 function drawHeader() {
-  document.getElementById("task").textContent = RUN.task;
   const best = NODES[RUN.best];
   const settings = new Map(RUN.settings);
   const facts = [];
@@ -38,8 +38,9 @@ function drawHeader() {
     const value = settings.get(name) ?? settings.get(name + ".name");
     if (value !== undefined) facts.push([label, value]);
   }
+  const places = document.getElementById("facts");
   const all = RUN.settings.map(([name, value]) => `${name} = ${value}`).join("\n");
-  document.getElementById("facts").append(...facts.map(([name, value, tag]) =>
+  places.replaceChildren(...facts.map(([name, value, tag]) =>
     el("div", { title: all }, el("dt", {}, name), el("dd", {}, value, " ", tag))));
 }
 
@@ -204,8 +205,12 @@ function listenToSplitter() {
 
 function start() {
   restoreTheme();
+  document.getElementById("task").textContent = RUN.task;
+  if (!NODES.length) { startLive(); return; } // the root is on its way
+  if (RUN.notes) takeNotes(RUN.notes);
   foldForStart();
   selected = fromAddress() ?? RUN.best;
+  live.followed = selected === RUN.best;
   drawHeader();
   drawLegend();
   reveal(selected);
@@ -215,6 +220,7 @@ function start() {
   fillHelp();
   listenToPointer();
   listenToMap();
+  startLive();
   listenToSplitter();
   search.addEventListener("input", runSearch);
   document.getElementById("theme").addEventListener("click", switchTheme);

@@ -69,6 +69,7 @@ function drawTree() {
   expandButton.textContent = closed.size ? "Expand" : "Collapse";
   markSelected();
   markMatches();
+  if (RUN.live) markBusy();
   drawMap();
 }
 
