@@ -33,6 +33,7 @@ SCRIPTS = {
         *("live.js", "app.js"),
     ),
     "runs.html": ("elements.js", "axis.js", "curves.js", "runs.js"),
+    "experiment.html": ("elements.js", "axis.js", "curves.js", "experiment.js"),
 }
 """The scripts of each page, in order."""
 

@@ -31,11 +31,12 @@ REACHED = 0.95
 class Curve:
     """Best log2 speedup over the root after each evaluation: values[0] after the root's own, which is 0.
 
-    best: the best known value of the tree.
+    best: the best known value of the tree. nodes: of the tree, the version that each evaluation was of.
     """
 
     values: tuple[float, ...]
     best: float
+    nodes: tuple[int, ...] = ()
 
     def at(self, evaluations: int) -> float:
         """The best value after so many evaluations (1: the root's); the last one where the search ended before."""
@@ -109,7 +110,7 @@ class _Replay:
             if child not in self._ids:
                 values.append(max(values[-1], self._meet(child, trial.node_id)))
             self._state = self._strategy.tell(self._state, trial.id, self._ids[child], self._tree.values[child])
-        return Curve(tuple(values), self._tree.best_value)
+        return Curve(tuple(values), self._tree.best_value, tuple(node for node, _ in self._met))
 
     def _meet(self, node: int, parent_id: int) -> float:
         """Make a version known to the strategy; returns its value."""

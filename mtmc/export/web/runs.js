@@ -29,6 +29,9 @@ function columns() {
   ];
 }
 
+// Rows [evaluations, seconds, USD, speedup] as points of each axis.
+const pointsOf = (curve) => Object.fromEntries(AXIS_NAMES.map((name, at) => [name, curve.map((row) => [row[at], row[3]])]));
+
 function inOrder(list) {
   const column = columns().find(([name]) => name === view.sorted);
   if (!column) return list;
@@ -46,11 +49,11 @@ function draw() {
   const colourOf = (run) => groups.indexOf(groupOf(run));
   const nameOf = (run) => [run.name, ...DATA.names.map((name, at) => `${name}=${told(run.choices[at])}`)].join(", ");
   drawCurves(document.getElementById("curves"), DATA.runs.filter((run) => !view.hidden.has(run.name)).map((run) => (
-    { name: nameOf(run), colour: colourOf(run), curve: run.curve, id: run.name })), view.axis, (name) => { view.axis = name; draw(); });
+    { name: nameOf(run), colour: colourOf(run), id: run.name, points: pointsOf(run.curve) })), view.axis, (name) => { view.axis = name; draw(); });
   const heads = columns();
   const sortBy = (name) => { view.down = view.sorted === name ? !view.down : true; view.sorted = name; draw(); };
   const body = inOrder(DATA.runs).map((run) => el("tr", {
-    class: view.hidden.has(run.name) ? "hidden" : "", onpointerenter: () => mark(run.name), onpointerleave: () => mark(null),
+    class: view.hidden.has(run.name) ? "hidden" : "", onpointerenter: () => markCurve(run.name), onpointerleave: () => markCurve(null),
   }, el("td", {}, el("button", { type: "button", class: `swatch c${colourOf(run) % COLOURS}`, title: "Show or hide its curve", "aria-label": "show or hide the curve",
     onclick: () => { if (!view.hidden.delete(run.name)) view.hidden.add(run.name); draw(); } })),
   heads.map(([, , cell]) => el("td", {}, cell(run)))));
@@ -61,13 +64,6 @@ function draw() {
   document.getElementById("task").textContent = DATA.folder;
   document.getElementById("facts").replaceChildren(...[["runs", DATA.runs.length], ...counts].map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
   document.getElementById("state").textContent = view.trouble;
-}
-
-function mark(name) {
-  for (const path of document.querySelectorAll(".series")) {
-    path.classList.toggle("now", path.getAttribute("data-id") === name);
-    path.classList.toggle("other", name !== null && path.getAttribute("data-id") !== name);
-  }
 }
 
 async function ask() {
