@@ -67,6 +67,18 @@ class Gain:
 
 
 @dataclass(frozen=True)
+class RunFacts:
+    """What is known of a run besides its versions.
+
+    baselines: what the root is compared with besides itself, by name. versions: of the packages that kernels are compiled
+    and run with, by name, as they were when the run began.
+    """
+
+    baselines: Mapping[str, Outcome] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Observation:
     """What a policy sees of a node.
 
@@ -74,6 +86,7 @@ class Observation:
     hardware: name in the hardware table (`mtmc.hardware`) of the GPU that runtimes are for.
     context: None where nothing but the observation can be used.
     action_statistics: what actions have gained on other versions of this run so far, by their keys.
+    run: what is known of the run.
     """
 
     task: Task
@@ -84,6 +97,7 @@ class Observation:
     hardware: str
     context: AgentContext | None = field(default=None, compare=False, repr=False)
     action_statistics: Mapping[str, Gain] = field(default_factory=dict, repr=False)
+    run: RunFacts = field(default_factory=RunFacts, repr=False)
 
 
 @dataclass(frozen=True)
@@ -93,6 +107,7 @@ class EditRequest:
     plan: the parent's plan, if it has one. outcome: of the parent.
     feedback: on a repair, the diagnosis of the failed attempt, and `failed_source` the text that failed.
     seed: of this trial and attempt, for coders that draw. context: None where nothing but the request can be used.
+    run: what is known of the run.
     """
 
     task: Task
@@ -106,6 +121,7 @@ class EditRequest:
     failed_source: str | None = None
     seed: int = 0
     context: AgentContext | None = field(default=None, compare=False, repr=False)
+    run: RunFacts = field(default_factory=RunFacts, repr=False)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ class Algebra(Optimization):
     kind = "algebra"
     page = PAGE
     weight = 3.0
+    changes = ("flops", "kernels", "bytes_moved")
 
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for each kind of rule that fits torch calls of the version and gives what can be written."""

@@ -78,6 +78,7 @@ class CudaGraph(Optimization):
     kind = "cuda_graph"
     page = PAGE
     weight = 0.3
+    changes = ("host_ms", "call_ms")
 
     def legal(self, version: Version) -> Iterator[Move]:
         """The one move, where the forward can be captured and its launches cost more than the copies."""

@@ -58,6 +58,7 @@ class Descriptors(ScheduleChange):
     kind = "descriptors"
     page = PAGE
     weight = 0.5
+    changes = ("registers",)
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""

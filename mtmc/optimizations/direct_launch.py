@@ -42,6 +42,7 @@ class DirectLaunch(Optimization):
     kind = "direct_launch"
     page = PAGE
     weight = 0.3
+    changes = ("host_ms", "call_ms")
 
     def legal(self, version: Version) -> Iterator[Move]:
         """The one move, where kernels are launched one by one."""

@@ -69,6 +69,7 @@ class Fuse(Optimization):
     kind = "fuse"
     page = PAGE
     weight = 3.0
+    changes = ("kernels", "bytes_moved")
 
     def legal(self, version: Version) -> Iterator[Move]:
         """Moves for the largest groups, for neighbours that one template covers together, for small ones side by side.

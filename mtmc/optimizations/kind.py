@@ -21,11 +21,13 @@ class Optimization(ABC):
 
     kind: its name. page: its page of the playbook (what it does to the hardware, when it pays, when it harms). weight: for
     the heuristic policy, how promising it is before anything is known of the version; logits are natural logarithms.
+    changes: the metrics of an outcome that it should change, which bound what it may pay (`mtmc.agents.facts.gains`).
     """
 
     kind: ClassVar[str]
     page: ClassVar[str]
     weight: ClassVar[float] = UNKNOWN_WEIGHT
+    changes: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def legal(self, version: Version) -> Iterable[Move]:

@@ -68,6 +68,7 @@ class Layout(Optimization):
     kind = "layout"
     page = PAGE
     weight = 3.0
+    changes = ("kernels", "bytes_moved")
 
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for all of a version, where a convolution has enough channels and something would change."""

@@ -45,6 +45,7 @@ class Lower(Optimization):
     kind = "lower"
     page = PAGE
     weight = 1.0
+    changes = ("device_ms",)
 
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for each torch call that a template covers, and those like it."""

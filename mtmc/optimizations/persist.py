@@ -52,6 +52,7 @@ class Persist(ScheduleChange):
     kind = "persist"
     page = PAGE
     weight = 0.3
+    changes = ("programs",)
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""

@@ -62,6 +62,7 @@ class Pipeline(ScheduleChange):
     kind = "pipeline"
     page = PAGE
     weight = 1.0
+    changes = ("device_ms", "shared_memory")
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""

@@ -47,6 +47,7 @@ class Precision(ScheduleChange):
     kind = "precision"
     page = PAGE
     weight = 2.5
+    changes = ("device_ms",)
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""

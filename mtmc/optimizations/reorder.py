@@ -63,6 +63,7 @@ class Reorder(ScheduleChange):
     kind = "reorder"
     page = PAGE
     weight = 0.3
+    changes = ("device_ms",)
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""

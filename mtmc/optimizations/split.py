@@ -69,6 +69,7 @@ class Split(ScheduleChange):
     kind = "split"
     page = PAGE
     weight = 0.4
+    changes = ("programs", "occupancy")
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""

@@ -138,6 +138,7 @@ class Tile(ScheduleChange):
     kind = "tile"
     page = PAGE
     weight = 1.2
+    changes = ("programs", "registers", "shared_memory", "occupancy")
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""

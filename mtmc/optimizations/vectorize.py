@@ -67,6 +67,7 @@ class Vectorize(ScheduleChange):
     kind = "vectorize"
     page = PAGE
     weight = 0.5
+    changes = ("registers", "programs")
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""

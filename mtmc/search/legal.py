@@ -29,7 +29,7 @@ def legal_actions(run: Run, node: KernelNode) -> Legal:
     steps = history(run.tree, node.id)
     context = NodeContext(run, node)
     observation = Observation(
-        run.task, node.source, node.plan, node.outcome, steps, hardware, context, run.action_statistics.gains
+        run.task, node.source, node.plan, node.outcome, steps, hardware, context, run.action_statistics.gains, run.facts
     )
     actions = tuple(run.parts.coder.actions(observation, run.failures))
     if not actions:

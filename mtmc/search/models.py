@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,6 +73,12 @@ class Models:
     def needs(self) -> tuple[Need, ...]:
         """The least that each question needs which was refused for lack of budget, also before a resume."""
         return tuple(self._needs)
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """What the replayed run stood on, as its questions say; empty where none is replayed."""
+        found: Mapping[str, str] = {} if self._record is None else self._record.settings().get("versions", {})
+        return found
 
     def complete(self, request: ChatRequest, trial_id: int, node_id: int) -> ChatReply:
         """See `protocols.AgentContext.complete`. trial_id, node_id: on whose account it is recorded."""

@@ -16,7 +16,7 @@ from mtmc.action import Action
 from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError
 from mtmc.outcome import RESOURCE_ERROR, Outcome
-from mtmc.protocols import Coder, Depth, Evaluator, Policy, Step, Strategy
+from mtmc.protocols import Coder, Depth, Evaluator, Policy, RunFacts, Step, Strategy
 from mtmc.search.action_statistics import ActionStatistics
 from mtmc.search.budget import Budget, Spent
 from mtmc.search.events import Event
@@ -138,7 +138,7 @@ class Run:
     in_flight: batches that have not ended, by id; trial_runs: their trials, by id. pending: batches that a killed process
     has left in flight, to be started again. before: seconds spent before this process. finished: why the search has ended;
     cut_short: whether for want of a model that answers with something usable. stagnation: of its questions.
-    action_statistics: of the tree's actions.
+    action_statistics: of the tree's actions. facts: what agents are told of the run.
     """
 
     store: Store
@@ -162,6 +162,7 @@ class Run:
     finished: str | None = None
     cut_short: bool = False
     stagnation: Stagnation = field(default_factory=Stagnation)
+    facts: RunFacts = field(default_factory=RunFacts)
     started: float = field(default_factory=time.monotonic)
     action_statistics: ActionStatistics = field(init=False)
     _actions: dict[int, tuple[Action, ...]] = field(default_factory=dict)
@@ -254,6 +255,7 @@ def rebuild(run: Run) -> None:
     """
     run.tree = run.store.tree()
     run.action_statistics = ActionStatistics(run.tree)
+    run.facts = RunFacts(run.store.baselines(), run.models.versions or run.store.settings().get("versions", {}))
     run.before = run.store.seconds()
     run.started = time.monotonic()
     deterministic = run.parts.coder.deterministic

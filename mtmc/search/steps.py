@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 from mtmc.errors import TaskError
 from mtmc.outcome import Cost, Outcome
@@ -36,6 +37,7 @@ def prepare(run: Run) -> None:
     others = run.parts.evaluator.baselines(run.task)
     root = KernelNode(ROOT_ID, NO_PARENT, None, attempt.source, attempt.plan, outcome, ROOT_TRIAL, 0, _cost([attempt]))
     run.tree.add(root)
+    run.facts = replace(run.facts, baselines=others)
     legal = legal_actions(run, root)
     run.store.add_root(NewNode(root, "screen", legal), others, run.parts.evaluator.hardware)
     run.tell_node(root, legal)

@@ -127,4 +127,5 @@ def _request(run: Run, trial_run: TrialRun) -> EditRequest:
         hardware=run.parts.evaluator.hardware,
         history=history(run.tree, parent.id),
         seed=derive_seed(run.settings.seed, "edit", trial_run.row.trial.id, len(trial_run.attempts)),
+        run=run.facts,
     )

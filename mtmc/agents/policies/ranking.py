@@ -17,9 +17,9 @@ from itertools import zip_longest
 
 from mtmc.action import Action
 from mtmc.agents.coders.editing.task_text import task_text
+from mtmc.agents.facts.text import gain_text, version_text
 from mtmc.chat import Message
 from mtmc.errors import CoderError
-from mtmc.outcome import Outcome
 from mtmc.protocols import Observation, Step
 
 MAX_TEXT = 300
@@ -80,7 +80,7 @@ def ranking_messages(
     ]
     if observation.history and steps:
         parts.append("# Steps so far, oldest first\n" + "\n".join(map(_told, observation.history[-steps:])))
-    numbered = "\n".join(f"{number}. {action.sentence}" for number, action in enumerate(listed, 1))
+    numbered = "\n".join(_numbered_action(observation, number, action) for number, action in enumerate(listed, 1))
     parts += [f"# Actions\n{numbered}", f"# Answer\n{_form(proposals)}"]
     return Message("system", _SYSTEM), Message("user", "\n\n".join(parts))
 
@@ -228,22 +228,18 @@ def _gpu(name: str) -> str:
 
 
 def _facts(observation: Observation) -> str:
-    outcome = observation.outcome
-    runtime = "no runtime" if outcome.runtime_ms is None else f"{outcome.runtime_ms:.4g} ms ({outcome.runtime_kind})"
+    """What is known of the version. No seconds of the evaluation are in it: a replay needs the same question again."""
     speedup = observation.history[-1].speedup if observation.history else None
-    facts = [f"Status {outcome.status}, {runtime}" + (f", {speedup:.2f}x of the root" if speedup is not None else "")]
-    metrics = _metrics(outcome)
-    if metrics:
-        facts.append(f"Metrics: {metrics}")
+    facts = [] if speedup is None else [f"It is {speedup:.2f}x as fast as the root."]
+    facts.append(version_text(observation.outcome, observation.hardware, observation.task, observation.run))
     has = "has a plan: rules carry out" if observation.plan is not None else "has no plan: a model carries out"
     facts.append(f"It {has} the listed actions.")
     return "\n".join(facts)
 
 
-def _metrics(outcome: Outcome) -> str:
-    """Without the seconds that evaluating took: they differ every time, and a replay needs the same question again."""
-    kept = {name: value for name, value in outcome.metrics.items() if not name.endswith("_s")}
-    return ", ".join(f"{name} {kept[name]:.4g}" for name in sorted(kept))
+def _numbered_action(observation: Observation, number: int, action: Action) -> str:
+    """An action of the list, with what it may pay at most where that is known."""
+    return f"{number}. {action.sentence}{gain_text(observation, action)}"
 
 
 def _told(step: Step) -> str:

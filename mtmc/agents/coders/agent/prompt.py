@@ -14,6 +14,7 @@ from mtmc.agents.coders.agent.tools import TOOLS, Tool
 from mtmc.agents.coders.cuda_page import cuda_parts
 from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.task_text import task_text
+from mtmc.agents.facts import text as facts
 from mtmc.chat import Message
 from mtmc.protocols import EditRequest
 
@@ -57,8 +58,8 @@ def first_messages(request: EditRequest, turns: int, tokens: int, language: str 
         f"Task: {request.task.name}, on {request.hardware}. You have {turns} turns and {tokens:,} tokens in all.",
         task_text(request.task),
         f"Apply this action to version {len(request.history)} of the lineage (the parent):\n\n"
-        f"{action_text(request.action)}",
-        f"The parent: {outcome_text(request.outcome)}\n\n{fenced(request.source)}",
+        f"{action_text(request.action)}\n{facts.action_text(request, request.action)}".rstrip(),
+        f"The parent: {outcome_text(request.outcome)}\n{_facts(request)}\n\n{fenced(request.source)}",
         f"The region, with line numbers:\n\n{_region(request)}",
     ]
     if request.feedback is not None and request.failed_source is not None:
@@ -80,6 +81,10 @@ def answer_message(text: str, turn: int, turns: int, tokens: int, limit: int) ->
     left = turns - turn
     last = " This is the last turn." if left == 1 else ""
     return Message("user", f"{cut(text)}\n\n[{left} turns and {max(0, limit - tokens):,} tokens are left.{last}]")
+
+
+def _facts(request: EditRequest) -> str:
+    return facts.version_text(request.outcome, request.hardware, request.task, request.run)
 
 
 def _region(request: EditRequest) -> str:

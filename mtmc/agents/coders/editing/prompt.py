@@ -8,18 +8,18 @@ before. `mtmc.agents.coders.editing.reply` reads the answer; the two forms of it
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from mtmc.action import Action
 from mtmc.agents.coders.cuda_page import cuda_parts, in_cuda
 from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH
 from mtmc.agents.coders.editing.reply import without_reasoning
 from mtmc.agents.coders.editing.task_text import task_text
 from mtmc.agents.coders.editing.unusable import Unusable
+from mtmc.agents.facts.text import action_text, version_text
 from mtmc.chat import Message
 from mtmc.freeform import is_freeform
-from mtmc.outcome import Diagnosis, Outcome
+from mtmc.outcome import Diagnosis
 from mtmc.protocols import EditRequest, Step
 
 QUOTED = 16_000
@@ -90,8 +90,8 @@ def edit_messages(
         *_guide(request.action.kind, examples if request.failed_source is None and language == "triton" else 0),
         *(cuda_parts() if language == "cuda" else []),
         *_history(request.history, steps),
-        f"# Previous Code\n{_facts(request.outcome, request.history)}\n{fenced(request.source)}",
-        _order(request.action, request.source),
+        f"# Previous Code\n{_facts(request)}\n{fenced(request.source)}",
+        _order(request),
     ]
     if request.failed_source is not None:
         parts.append(_failure(request.failed_source, request.feedback))
@@ -119,14 +119,16 @@ def numbered(source: str, first: int, last: int) -> str:
     return "\n".join(f"{number:>{width}} | {lines[number - 1]}" for number in range(first, last + 1))
 
 
-def _order(action: Action, source: str) -> str:
-    """Optimization type and code region."""
+def _order(request: EditRequest) -> str:
+    """Optimization type, what it should change and may pay, and code region."""
+    action, source = request.action, request.source
     params = "" if is_freeform(action) else ", ".join(f"{name} = {value}" for name, value in action.params)
     region = action.region
     return "\n".join(
         [
             f"# Optimization Type: {action.kind}",
             f"{action.sentence}{f' ({params})' if params else ''}",
+            *(each for each in [action_text(request, action)] if each),
             "Apply this and nothing else.",
             "",
             f"# Code Region: {region}",
@@ -180,26 +182,11 @@ def _demoted(page: str) -> str:
     return re.sub(r"^#", "##", page.strip(), flags=re.MULTILINE)
 
 
-def _facts(outcome: Outcome, history: Sequence[Step]) -> str:
-    """What is known of the parent, in a line or two."""
-    faster = history[-1].speedup if history else None
-    words = [_runtime(outcome), f"{faster:.3g} times as fast as the reference" if faster is not None else ""]
-    metrics = _metrics(outcome.metrics)
-    return ", ".join(word for word in words if word) + (f"\n{metrics}" if metrics else "")
-
-
-def _runtime(outcome: Outcome) -> str:
-    if outcome.runtime_ms is None:
-        return outcome.status
-    return (
-        f"{outcome.runtime_ms:.4g} ms ({outcome.runtime_kind})"
-        if outcome.runtime_kind
-        else f"{outcome.runtime_ms:.4g} ms"
-    )
-
-
-def _metrics(metrics: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {metrics[name]:.4g}" for name in sorted(metrics))
+def _facts(request: EditRequest) -> str:
+    """What is known of the parent: how fast it is beside the reference, and what limits it."""
+    faster = request.history[-1].speedup if request.history else None
+    head = [] if faster is None else [f"This version is {faster:.3g} times as fast as the reference."]
+    return "\n".join([*head, version_text(request.outcome, request.hardware, request.task, request.run)])
 
 
 def _history(history: Sequence[Step], steps: int) -> list[str]:
