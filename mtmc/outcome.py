@@ -21,6 +21,10 @@ REFERENCE_ERROR, WIDENED = "reference_error", "tolerance_widened"
 for its sake, left out where nothing was."""
 
 
+KERNEL = "kernel/"
+"""How the names of one kernel's metrics begin, "kernel/NAME/METRIC", in a version that was profiled."""
+
+
 @dataclass(frozen=True)
 class Diagnosis:
     """Why a version failed: what the repair step is given.
@@ -94,6 +98,43 @@ def speedup(outcome: Outcome, baseline: Outcome) -> float | None:
     if outcome.runtime_ms is None or baseline.runtime_ms is None or outcome.undecided or baseline.undecided:
         return None
     return baseline.runtime_ms / outcome.runtime_ms
+
+
+def kernel_metrics(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """The metrics of each kernel of a profile, by the kernel's name, in the order in which they stand."""
+    found: dict[str, dict[str, float]] = {}
+    for key, value in metrics.items():
+        if key.startswith(KERNEL):
+            name, _, metric = key[len(KERNEL) :].rpartition("/")
+            found.setdefault(name, {})[metric] = value
+    return found
+
+
+def kernel_figures(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """The metrics of each kernel, with flops and products where only a part of them was counted.
+
+    Hardware counters have the flops outside of the tensor cores (alu_flops). The products of the whole version, which are
+    known (dot_flops), are then shared out by the time that each kernel keeps the tensor cores busy.
+    """
+    found = kernel_metrics(metrics)
+    busy = {name: own.get("tensor_share", 0.0) * own.get("ms", 0.0) for name, own in found.items()}
+    total, products = sum(busy.values()), metrics.get("dot_flops", 0.0)
+    counted = any("dot_flops" in own for own in found.values())
+    for name, own in found.items():
+        if not counted and total > 0 and products:
+            own["dot_flops"] = products * busy[name] / total
+        if "alu_flops" in own:
+            own["flops"] = own["alu_flops"] + own.get("dot_flops", 0.0)
+    return found
+
+
+def of_kernels(figures: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Inverse of `kernel_metrics`. A slash in the name of a kernel becomes a bar."""
+    return {
+        f"{KERNEL}{name.replace('/', '|')}/{metric}": float(value)
+        for name, own in figures.items()
+        for metric, value in own.items()
+    }
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:

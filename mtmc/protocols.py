@@ -24,7 +24,7 @@ from mtmc.chat import ChatReply, ChatRequest
 from mtmc.outcome import Cost, Diagnosis, Outcome
 from mtmc.task import Task
 
-Depth = Literal["screen", "verify"]
+Depth = Literal["screen", "verify", "profile"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,11 @@ class AgentContext(Protocol):
     def evaluate(self, source: str) -> Outcome | None:
         """What the run's evaluator finds of a draft (screening). Costs one of the trial's evaluations, unless the source
         is known; None where none is left."""
+        ...
+
+    def profile(self, source: str, outcome: Outcome) -> Outcome | None:
+        """The outcome of a draft that was found right, with what a profile tells of its kernels. Costs no evaluation; None
+        where the evaluator profiles nothing, or no more versions may be profiled."""
         ...
 
 
@@ -135,7 +140,11 @@ class Edit:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """One version to evaluate. depth "verify" adds the gate that a run's best must pass."""
+    """One version to evaluate.
+
+    depth: "verify" adds the gate that a run's best must pass. "profile" is no gate: of a version that has passed a screening
+    it tells more, kernel by kernel (`outcome.kernel_metrics`), and of the runtime nothing.
+    """
 
     task: Task
     source: str
@@ -248,12 +257,14 @@ class Evaluator(Protocol):
 
     hardware: name in the hardware table of the GPU that runtimes are for.
     verifies: whether depth "verify" adds a gate; without it the search never asks for "verify".
+    profiles: whether depth "profile" tells anything; without it the search never asks for it.
     recorded_as: what a run's record says of it, {"name", "settings"}, where it stands for another evaluator (one that
         several runs share); None: what it is itself.
     """
 
     hardware: str
     verifies: bool = False
+    profiles: bool = False
     recorded_as: Mapping[str, Any] | None = None
 
     @abstractmethod

@@ -20,7 +20,7 @@ from mtmc.bench.suites.files import read_text
 from mtmc.chat import ModelSettings
 from mtmc.errors import RunError
 from mtmc.evaluate.shared import Shared
-from mtmc.search import Budget, Progress, SearchResult, load, resume, search
+from mtmc.search import AgentSettings, Budget, Progress, SearchResult, load, resume, search
 from mtmc.store import STORE_NAME, Store
 from mtmc.task import Task
 
@@ -40,6 +40,7 @@ class SearchOptions:
     model: ModelSettings = field(default_factory=ModelSettings)
     dumps: bool = False
     asynchronous: bool = False
+    agents: AgentSettings = field(default_factory=AgentSettings)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from mtmc.cache.key import Key, mtmc_digest
 from mtmc.cache.winners import Entry, WinnerCache
 from mtmc.chat import ModelSettings
 from mtmc.protocols import Evaluator, EvaluatorSettings
-from mtmc.search import Budget, components, search
+from mtmc.search import AgentSettings, Budget, components, search
 from mtmc.search.components import Kind
 from mtmc.search.opening import versions
 
@@ -64,6 +64,7 @@ class Asked:
                 return f"the settings of the {kind} {given[kind]!r} are not known"
         model = given["model"]
         asked = model if isinstance(model, ModelSettings) else ModelSettings(name=model)
+        how["agents"] = asdict(given["agents"] or AgentSettings())
         how["model"] = asked.secrets.redact_data(asdict(asked))
         budget = given["budget"] if isinstance(given["budget"], Budget) else Budget(given["budget"])
         name = str(described.get("name", described.get("object")))

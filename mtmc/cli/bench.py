@@ -38,7 +38,7 @@ def _bench(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     name = f"{settings.suite}-{time.strftime('%Y%m%d-%H%M%S')}"
     out = Path(config.out).expanduser() if config.out else BENCHES / name
     settings_of_searches = (config.budget, config.seed, config.batch, config.repairs, config.model, config.dumps)
-    options = SearchOptions(*settings_of_searches, asynchronous=config.asynchronous)
+    options = SearchOptions(*settings_of_searches, asynchronous=config.asynchronous, agents=config.agents)
     try:
         with display() as watcher:
             level = arguments.level.upper()

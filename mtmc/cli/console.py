@@ -28,6 +28,7 @@ FILES = {
     "report.md": "the run in words and tables",
     "tree.png": "the tree as a picture",
     "progress.png": "best so far against evaluations",
+    "roofline.png": "kernels of profiled versions under the roofs",
     "tree.json": "the tree for networkx (tree.graphml for other tools)",
 }
 """What a run's folder may hold, for the summary."""

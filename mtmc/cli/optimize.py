@@ -46,6 +46,7 @@ def _optimize(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
             asynchronous=config.asynchronous,
             repairs=config.repairs,
             model=config.model,
+            agents=config.agents,
             dumps=config.dumps,
             out=folder,
             progress=show,

@@ -44,6 +44,7 @@ def run(config: SearchConfig, lines: bool = True, evaluator: Any = None) -> Sear
             asynchronous=config.asynchronous,
             repairs=config.repairs,
             model=config.model,
+            agents=config.agents,
             out=folder,
             progress=show,
             dumps=config.dumps,

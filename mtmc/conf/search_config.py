@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from mtmc.chat import ModelSettings
 from mtmc.conf.schema import Part
+from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
 
@@ -26,7 +27,7 @@ class SearchConfig:
     task: a built-in name or a path. out: the run's folder; None: one is made under runs/. seed: of everything drawn.
     batch: versions tried at once. asynchronous: whether the next begins as soon as one ends. repairs: rounds of repair of
     one version at most. dumps: whether the tree's files and the report are written at the end. model: of a coder or a
-    policy that asks one.
+    policy that asks one. agents: what such a one is told besides and may do.
     """
 
     task: str
@@ -42,3 +43,4 @@ class SearchConfig:
     dumps: bool = True
     budget: Budget = field(default_factory=Budget)
     model: ModelSettings = field(default_factory=ModelSettings)
+    agents: AgentSettings = field(default_factory=AgentSettings)

@@ -25,7 +25,7 @@ from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.compiling.build import Built, build, ready, warm
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.devices import Device, cores, visible_devices
-from mtmc.evaluate.estimates.built import built_metrics
+from mtmc.evaluate.estimates.built import built_figures, built_metrics
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import failed_job, refused_import, taken
 from mtmc.evaluate.loading.clean_import import import_alone
@@ -35,10 +35,12 @@ from mtmc.evaluate.measure.hush import Hush
 from mtmc.evaluate.measure.questions import ENDED, Measured
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.profiling.figures import joined, longest
+from mtmc.evaluate.profiling.profiler import profile
 from mtmc.evaluate.reference.weaknesses import Weaknesses
 from mtmc.evaluate.sandbox.lockdown import sandbox_mode
 from mtmc.evaluate.settings import require_numbers
-from mtmc.outcome import Outcome
+from mtmc.outcome import Outcome, of_kernels
 from mtmc.protocols import EvaluationRequest, Evaluator, EvaluatorSettings
 from mtmc.task import Task
 from mtmc.tree import source_hash
@@ -102,6 +104,11 @@ class GpuEvaluator(Evaluator):
     """Evaluates versions on GPUs; see `mtmc.protocols.Evaluator`. May be used from several threads."""
 
     verifies = True
+
+    @property
+    def profiles(self) -> bool:  # type: ignore[override]
+        """On a device; where its part is played by the host there is nothing to profile."""
+        return self._backend == "cuda"
 
     def __init__(self, settings: GpuSettings, backend: str = "cuda") -> None:
         sandbox_mode(settings.sandbox)
@@ -193,10 +200,28 @@ class GpuEvaluator(Evaluator):
         built = self._built(request)
         if isinstance(built, Outcome):
             return built
+        if request.depth == "profile":
+            return self._profiled(request, built)
         return self._examined(request, {**self._build_metrics(built), "build_s": time.perf_counter() - started})
 
+    def _profiled(self, request: EvaluationRequest, built: Built) -> Outcome:
+        """What a profiler tells of each kernel of a version that has passed a screening, beside what the build knows."""
+        self._builds()
+        with self._workers.one_for(source_hash(request.task.source)) as worker, worker.alone() as visible:
+            limit_s = 2 * self._settings.timeout_s
+            mode = sandbox_mode(self._settings.sandbox)
+            found = profile(request.task, request.source, visible, mode, limit_s, self._settings.memory_mib)
+        resources = self._resources_of(built)
+        known = {} if resources is None else built_figures(built, resources, self._hardware)
+        return Outcome("ok", metrics={**found.metrics, **of_kernels(longest(joined(found.kernels, known)))})
+
     def _build_metrics(self, built: Built) -> dict[str, float]:
-        """What the build tells of a version. Most kernels of a search are those of an earlier version."""
+        """What the build tells of a version."""
+        resources = self._resources_of(built)
+        return {} if resources is None else built_metrics(built, resources, self._hardware)
+
+    def _resources_of(self, built: Built) -> list[Resources] | None:
+        """What each compiled kernel takes. Most kernels of a search are those of an earlier version."""
         try:
             for kernel in built.kernels:
                 if kernel.hash not in self._resources:
@@ -206,9 +231,8 @@ class GpuEvaluator(Evaluator):
                     )
         except (EvaluatorError, OSError, KeyError) as error:
             _log.warning("nothing is known of a version's kernels: %s", error)
-            return {}
-        resources = [self._resources[kernel.hash] for kernel in built.kernels]
-        return built_metrics(built, resources, self._hardware)
+            return None
+        return [self._resources[kernel.hash] for kernel in built.kernels]
 
     def _built(self, request: EvaluationRequest) -> Built | Outcome:
         """What the build gate found, or the outcome of a version that fails in it."""

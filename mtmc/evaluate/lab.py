@@ -37,6 +37,7 @@ from mtmc.evaluate.counting.noting import note
 from mtmc.evaluate.counting.refusals import other_launches, too_long
 from mtmc.evaluate.counting.upstream import short_of
 from mtmc.evaluate.estimates.estimate import estimate
+from mtmc.evaluate.estimates.profiled import profiled
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.estimates.static import not_run
 from mtmc.evaluate.failures import refused_import, taken
@@ -47,7 +48,7 @@ from mtmc.evaluate.sandbox.lockdown import Mode, sandbox_mode
 from mtmc.evaluate.sandbox.seccomp import Profile
 from mtmc.evaluate.settings import require_numbers
 from mtmc.hardware import for_target, hardware
-from mtmc.outcome import Diagnosis, Outcome
+from mtmc.outcome import Diagnosis, Outcome, of_kernels
 from mtmc.protocols import Depth, EvaluationRequest, Evaluator, EvaluatorSettings
 from mtmc.task import Task, Variant
 
@@ -55,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 Passed = TypeVar("Passed")
 
-LOOKING_BACK: dict[Depth, float] = {"screen": 0.15e6, "verify": 3e6}
+LOOKING_BACK: dict[Depth, float] = {"screen": 0.15e6, "verify": 3e6, "profile": 0.0}
 """Interpreter microseconds that a depth spends on what earlier launches leave for the spot checks of later ones."""
 
 
@@ -91,6 +92,8 @@ class LabSettings(EvaluatorSettings):
 
 class LabEvaluator(Evaluator):
     """Evaluates versions in worker processes; see `mtmc.protocols.Evaluator`. May be used from several threads."""
+
+    profiles = True
 
     def __init__(self, settings: LabSettings) -> None:
         require_numbers(settings, ("workers", "timeout_s", "memory_mib"), ("check_variants",))
@@ -169,6 +172,8 @@ class LabEvaluator(Evaluator):
             return built
         if built.cuda:  # nothing here interprets CUDA C++
             return not_run(built, [self._resources(kernel, product=True) for kernel in built.kernels], self._hardware)
+        if request.depth == "profile":
+            return self._profiled(request, built)
         arguments = {"seed": request.seed, "depth": request.depth, "check_variants": self._settings.check_variants}
         pinned = {"autotuned": built.autotuned}
         checked = self._job(self._check, "check", check, request, {**arguments, **pinned})
@@ -186,6 +191,20 @@ class LabEvaluator(Evaluator):
         unsound = unsound or (too_long(counted) if request.depth == "verify" and tiling and tiling.sizes else None)
         metrics = {**checked.metrics, **told.metrics}
         return unsound or replace(self._estimate(built, metrics, counted), undecided=told.undecided)
+
+    def _profiled(self, request: EvaluationRequest, built: Built) -> Outcome:
+        """What is estimated of each kernel of a version that has passed a screening."""
+        counted = self._counted(request, request.task.full, {"autotuned": built.autotuned}, {})
+        if isinstance(counted, Outcome):
+            return counted
+        unsound = other_launches(built, counted)
+        if unsound:
+            return unsound
+        kernels = [built.kernels[launch.compiled] for launch in built.launches]
+        resources = [self._resources(kernel, product=True) for kernel in kernels]  # disassembled, whatever it computes
+        estimated = estimate(counted.records, resources, self._hardware, counted.copies)
+        figures = profiled(estimated, counted.records, resources)
+        return Outcome("ok", metrics={"profiled_by_lab": 1.0, **of_kernels(figures)})
 
     def _counted(
         self, request: EvaluationRequest, variant: Variant, pinned: Mapping[str, Any], asked: Mapping[str, Any]
@@ -304,7 +323,8 @@ class LabEvaluator(Evaluator):
         product: whether it multiplies matrices, on tensor cores or not.
         """
         key, files = kernel.hash, kernel.files
-        if key not in self._read:
+        # One that was read without its code is read again where that is asked for.
+        if key not in self._read or (product and not self._read[key].instruction_mix):
             binary = Path(files["amdgcn" if "amdgcn" in files else "cubin"]).read_bytes()
             # Disassembling takes longer than all the rest, and tells only of products and asynchronous copies.
             text = Path(files["ptx"]).read_text() if "ptx" in files else ""

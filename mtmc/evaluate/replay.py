@@ -32,7 +32,8 @@ class ReplaySettings(EvaluatorSettings):
             raise ConfigError("the replay evaluator has no recorded run: set evaluator.run to the folder of one")
         store = Store.read(Path(self.run))
         try:
-            return ReplayEvaluator(store.verdicts(), store.hardware() or self.hardware, store.task().source)
+            hardware = store.hardware() or self.hardware
+            return ReplayEvaluator(store.verdicts(), hardware, store.task().source, store.profiles())
         finally:
             store.close()
 
@@ -42,11 +43,20 @@ class ReplayEvaluator(Evaluator):
 
     outcomes: by `mtmc.tree.source_hash` of the version.
     task_source: the recorded run's task; requests for another are refused. None: any task is taken for it.
+    profiled: what depth "profile" gives, by the same hashes.
     """
 
-    def __init__(self, outcomes: Mapping[str, Outcome], hardware: str, task_source: str | None = None) -> None:
+    def __init__(
+        self,
+        outcomes: Mapping[str, Outcome],
+        hardware: str,
+        task_source: str | None = None,
+        profiled: Mapping[str, Outcome] | None = None,
+    ) -> None:
         self.hardware = hardware
         self._outcomes = dict(outcomes)
+        self._profiled = dict(profiled or {})
+        self.profiles = bool(self._profiled)
         self._task_hash = None if task_source is None else source_hash(task_source)
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
@@ -63,6 +73,8 @@ class ReplayEvaluator(Evaluator):
                 f"recorded {self._task_hash}); replay it with the task of the recorded run"
             )
         key = source_hash(request.source)
+        if request.depth == "profile" and key in self._profiled:
+            return self._profiled[key]
         if key not in self._outcomes:
             raise EvaluatorError(
                 f"version {key} is not among the {len(self._outcomes)} recorded ones; replay with the settings and "

@@ -114,7 +114,8 @@ class EvaluatorServer:
 
     def about(self) -> dict[str, Any]:
         """What does not change: its hardware, and what it can do besides evaluating."""
-        return {"hardware": self._evaluator.hardware, "verifies": self._evaluator.verifies}
+        able = {name: getattr(self._evaluator, name) for name in ("verifies", "profiles")}
+        return {"hardware": self._evaluator.hardware, **able}
 
 
 class RemoteEvaluator(Evaluator):
@@ -128,7 +129,7 @@ class RemoteEvaluator(Evaluator):
         self._of_thread = threading.local()
         about = self._ask("about")
         self.hardware = about["hardware"]
-        self.verifies = about["verifies"]
+        self.verifies, self.profiles = about["verifies"], about["profiles"]
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
         """See `protocols.Evaluator.evaluate`."""

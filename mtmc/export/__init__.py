@@ -6,6 +6,7 @@
     tree.html       one self-contained page: the tree, and all about each version
     tree.png        the tree        progress.png best speedup so far against evaluations
     report.md       the run in words and tables
+    roofline.png    kernels of the versions that were profiled, under the GPU's roofs
     sweep.*         table, CSV and plot over many runs (`sweep_report`)
 
 `write_dumps` is the one entry point for a run. Everything takes a `RunRecord` and nothing here knows the store.
@@ -23,6 +24,7 @@ from mtmc.export.page import to_html, write_html
 from mtmc.export.plots import progress_png, tree_png
 from mtmc.export.record import RunRecord, best_path, best_so_far
 from mtmc.export.report import run_report
+from mtmc.export.roofline import roofline_png
 from mtmc.export.sweep import SweepRow, sweep_csv, sweep_markdown, sweep_report, sweep_rows
 from mtmc.files import write_whole
 
@@ -34,6 +36,7 @@ __all__ = [
     "best_so_far",
     "from_json",
     "progress_png",
+    "roofline_png",
     "run_report",
     "sweep_csv",
     "sweep_markdown",
@@ -74,5 +77,7 @@ def write_dumps(record: RunRecord, folder: Path | str) -> list[Path]:
         tree_png(record, folder / "tree.png"),
         progress_png(record, folder / "progress.png"),
     ]
+    roofline = roofline_png(record, folder / "roofline.png")
+    paths += [] if roofline is None else [roofline]
     _log.info("wrote %d dumps of %d versions to %s", len(paths), len(record.tree), folder)
     return paths

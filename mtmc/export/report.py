@@ -8,14 +8,17 @@ from collections.abc import Iterable, Sequence
 
 from mtmc.export.drawings import to_mermaid
 from mtmc.export.record import RunRecord, best_path, flat_settings, speedup_kind
+from mtmc.export.roofline import points_of
 from mtmc.export.text import factor, number, one_line, quantity, runtime
-from mtmc.outcome import Outcome, speedup
+from mtmc.outcome import Outcome, kernel_figures, speedup
 from mtmc.tree import KernelNode, Tree
 
 DRAWN_VERSIONS = 40
 """The report's own drawing shows at most so many versions; tree.html shows them all."""
 
 TIMES = ("device_ms", "host_ms", "call_ms")
+PROFILED = ("ms", "launches", "bytes_dram", "dot_flops", "registers", "spills", "occupancy", "programs")
+"""Columns of the table of kernels of a version that was profiled."""
 TRAFFIC = ("kernels", "bytes_moved", "bytes_min", "flops", "roofline")
 
 
@@ -30,6 +33,7 @@ def run_report(record: RunRecord) -> str:
         _path(record.tree),
         _metrics(record.tree, "Time a call of root and best", TIMES),
         _metrics(record.tree, "Traffic of root and best", TRAFFIC),
+        _profile(record),
         _outcomes(record.tree),
         _spent(record),
         _settings(record),
@@ -127,6 +131,22 @@ def _metrics(tree: Tree, title: str, wanted: Sequence[str]) -> str:
     return f"## {title}\n\n" + table(
         ("", f"root #{tree.root.id}", f"best #{tree.best.id}", "best / root"), rows, (False, True, True, True)
     )
+
+
+def _profile(record: RunRecord) -> str:
+    """The kernels of the best version that was profiled, and the picture of all that were; "" where none was."""
+    profiled = [node for node in record.tree if kernel_figures(node.outcome.metrics)]
+    if not profiled:
+        return ""
+    node = max(profiled, key=lambda each: record.tree.speedup(each.id) or 0.0)
+    rows = [
+        (name, *(quantity(metric, own[metric]) if metric in own else "" for metric in PROFILED))
+        for name, own in kernel_figures(node.outcome.metrics).items()
+    ]
+    head = ("kernel", *("time, ms" if metric == "ms" else metric for metric in PROFILED))
+    told = table(head, rows, (False, *(True for _ in PROFILED)))
+    picture = "\n\n![Kernels under the roofs](roofline.png)" if points_of(record) else ""
+    return f"## Kernels of version #{node.id}\n\n{told}{picture}"
 
 
 def _outcomes(tree: Tree) -> str:

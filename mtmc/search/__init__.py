@@ -5,6 +5,7 @@ Importing this loads neither torch, triton nor LangGraph; they load on first use
 
 from __future__ import annotations
 
+from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget
 from mtmc.search.build_graph import build_graph
 from mtmc.search.events import Event, Finished, NewBest, TrialAsked, TrialCoded, TrialEvaluated, TrialVerified
@@ -15,6 +16,7 @@ from mtmc.search.run_state import Progress
 from mtmc.search.stream import stream
 
 __all__ = [
+    "AgentSettings",
     "Budget",
     "Event",
     "Finished",

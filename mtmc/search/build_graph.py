@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError
 from mtmc.protocols import Coder, Evaluator, EvaluatorSettings, Policy, Strategy
+from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget
 from mtmc.search.graph_state import SearchInput, SearchOutput
 from mtmc.search.session import Recipe
@@ -31,6 +32,7 @@ def build_graph(
     repairs: int = 2,
     model: str | ModelSettings = "",
     asynchronous: bool = False,
+    agents: AgentSettings | None = None,
     dumps: bool = True,
     interrupts: Collection[Question] = (),
     checkpointer: Any = None,
@@ -59,5 +61,5 @@ def build_graph(
     if interrupts and asynchronous:
         raise ConfigError("interrupts need trials in batches: leave asynchronous or interrupts out")
     given: dict[Any, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
-    recipe = Recipe(given, budget, seed, batch, repairs, model, asynchronous, dumps, frozenset(interrupts))
+    recipe = Recipe(given, budget, seed, batch, repairs, model, asynchronous, dumps, frozenset(interrupts), agents)
     return compiled(recipe, checkpointer)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from mtmc.search import steps, trial
 from mtmc.search.flight import Flight, ThreadedFlight
+from mtmc.search.profiling import profile_best
 from mtmc.search.run_state import Run
 from mtmc.search.verification import verify_best
 from mtmc.store import STORE_NAME, WAL_PAGES
@@ -179,6 +180,7 @@ def trial_work(run: Run, machine: Machine, config: Any = None, context: Context 
         )
         if run.settings.asynchronous:
             verify_best(run, [run.trial_runs[trial_id]])
+            profile_best(run, [run.trial_runs[trial_id]])
 
     return work
 

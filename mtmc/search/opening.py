@@ -17,6 +17,7 @@ from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError
 from mtmc.protocols import Coder, Policy
 from mtmc.search import components, folder
+from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
 from mtmc.search.models import Models
@@ -52,10 +53,11 @@ def plan(
     model: str | ModelSettings,
     asynchronous: bool,
     out: Path | str | None,
+    agents: AgentSettings | None = None,
 ) -> Plan:
     """What is asked of `mtmc.search.search`, checked. Raises: ConfigError, TaskError or RunError."""
     asked = model if isinstance(model, ModelSettings) else ModelSettings(name=model)
-    settings = Settings(_budget(budget), seed, batch, repairs, asked, asynchronous)
+    settings = Settings(_budget(budget), seed, batch, repairs, asked, asynchronous, agents or AgentSettings())
     if out is not None:
         check_unused(Path(out))
     loaded = load_task(task)
@@ -189,7 +191,13 @@ def _settings(recorded: Mapping[str, Any], budget: int | Budget | None, model: M
         raise ConfigError(f"budget.depth cannot be {new.depth} for a run that has {old.depth}: {hint}")
     asked = ModelSettings(**recorded.get("model", {})) if model is None else model
     return Settings(
-        new, recorded["seed"], recorded["batch"], recorded["repairs"], asked, recorded.get("asynchronous", False)
+        new,
+        recorded["seed"],
+        recorded["batch"],
+        recorded["repairs"],
+        asked,
+        recorded.get("asynchronous", False),
+        AgentSettings(**recorded.get("agents", {})),
     )
 
 

@@ -12,6 +12,7 @@ from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError, ModelDown, RunError
 from mtmc.protocols import Coder, Evaluator, EvaluatorSettings, Policy, Strategy
 from mtmc.search import components, folder
+from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
 from mtmc.search.display import OnProgress, display
@@ -41,6 +42,7 @@ def search(
     repairs: int = 2,
     model: str | ModelSettings = "",
     asynchronous: bool = False,
+    agents: AgentSettings | None = None,
     out: Path | str | None = None,
     progress: OnProgress | Literal[False] | None = None,
     dumps: bool = True,
@@ -56,6 +58,7 @@ def search(
         Which ends first is then the machine's affair, so that two runs with one seed may differ.
     repairs: rounds of repair of one trial at most.
     model: the language model of a coder or policy that asks one, by litellm's name or with all its settings.
+    agents: what these are told besides and may do; None: `AgentSettings()`.
     out: the run's folder, which must be unused; None keeps the run in a temporary folder for as long as the result
         lives, see `SearchResult.save`.
     progress: called after the root, after each batch and at the end. None: a bar where stderr is a terminal, and in a
@@ -68,7 +71,7 @@ def search(
     on disk where the search could not start.
     """
     given: dict[Kind, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
-    asked = plan(task, given, budget, seed, batch, repairs, model, asynchronous, out)
+    asked = plan(task, given, budget, seed, batch, repairs, model, asynchronous, out, agents)
     with display(progress, asked.task.name) as told:
         return grown(asked, out, Watch(told), dumps)
 

@@ -18,6 +18,7 @@ from mtmc.errors import ConfigError
 from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import Coder, Depth, Evaluator, Policy, RunFacts, Step, Strategy
 from mtmc.search.action_statistics import ActionStatistics
+from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget, Spent
 from mtmc.search.events import Event
 from mtmc.search.keyed_locks import KeyedLocks
@@ -82,7 +83,8 @@ class Settings:
     """What a run may do.
 
     batch: trials at once. asynchronous: whether a new trial begins as soon as one ends, and not when all of a batch have.
-    repairs: rounds of repair of one trial at most. model: the language model of those parts that ask one.
+    repairs: rounds of repair of one trial at most. model: the language model of those parts that ask one. agents: what these
+    are told and may do.
     """
 
     budget: Budget = field(default_factory=Budget)
@@ -91,6 +93,7 @@ class Settings:
     repairs: int = 2
     model: ModelSettings = field(default_factory=ModelSettings)
     asynchronous: bool = False
+    agents: AgentSettings = field(default_factory=AgentSettings)
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""

@@ -11,6 +11,7 @@ from typing import Any
 from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError, RunError
 from mtmc.search import steps
+from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
 from mtmc.search.flight import ThreadedFlight
@@ -35,6 +36,7 @@ class Recipe:
     asynchronous: bool
     dumps: bool
     interrupts: frozenset[str]
+    agents: AgentSettings | None = None
 
 
 class Session:
@@ -99,7 +101,7 @@ class Session:
         out = Path(state["out"])
         if not (out / STORE_NAME).exists():
             settings = (recipe.budget, recipe.seed, recipe.batch, recipe.repairs, recipe.model, recipe.asynchronous)
-            return begun(plan(state["task"], recipe.given, *settings, out), out)
+            return begun(plan(state["task"], recipe.given, *settings, out, recipe.agents), out)
         _check_task(out, state["task"])
         objects = {kind: None if isinstance(recipe.given[kind], str) else recipe.given[kind] for kind in KINDS}
         model = recipe.model if isinstance(recipe.model, ModelSettings) else None

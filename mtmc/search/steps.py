@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from mtmc.errors import TaskError
 from mtmc.outcome import Cost, Outcome
+from mtmc.protocols import Depth
 from mtmc.search.budget import allowances, batch_size, exhausted
 from mtmc.search.evaluation import outcome_of
 from mtmc.search.events import NewBest, TrialAsked
 from mtmc.search.legal import legal_actions
+from mtmc.search.profiling import GATE, profile_best, profiled
 from mtmc.search.run_state import Run, TrialRun
 from mtmc.search.verification import verify_best
 from mtmc.store import ROOT_TRIAL, Attempt, Batch, NewNode, TrialEnd, TrialRow, coding_cost
@@ -34,12 +36,15 @@ def prepare(run: Run) -> None:
     run.evaluations = run.store.evaluations()
     if not outcome.ok:
         raise TaskError(f"the reference of task {run.task.name} fails its own evaluation: {_why(outcome)}")
+    told = profiled(run, attempt.source, outcome, ROOT_TRIAL)
+    gate: Depth = "screen" if told is None else GATE
+    outcome = told or outcome
     others = run.parts.evaluator.baselines(run.task)
     root = KernelNode(ROOT_ID, NO_PARENT, None, attempt.source, attempt.plan, outcome, ROOT_TRIAL, 0, _cost([attempt]))
     run.tree.add(root)
     run.facts = replace(run.facts, baselines=others)
     legal = legal_actions(run, root)
-    run.store.add_root(NewNode(root, "screen", legal), others, run.parts.evaluator.hardware)
+    run.store.add_root(NewNode(root, gate, legal), others, run.parts.evaluator.hardware)
     run.tell_node(root, legal)
     report(run)
 
@@ -119,6 +124,7 @@ def backup(run: Run, batch_id: int) -> None:
     best = run.tree.best.id
     if not run.settings.asynchronous:
         verify_best(run, trial_runs)
+        profile_best(run, trial_runs)
     nodes = [_new_node(run, trial_run) for trial_run in trial_runs]
     charges = _charges(trial_runs)
     for trial_run in trial_runs:

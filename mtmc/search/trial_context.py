@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from mtmc.chat import ChatReply, ChatRequest
 from mtmc.outcome import Cost, Outcome
 from mtmc.search.evaluation import outcome_of
+from mtmc.search.profiling import profiled
 from mtmc.search.run_state import Run, TrialRun
 from mtmc.tree import KernelNode, source_hash
 
@@ -28,6 +29,10 @@ class NodeContext:
 
     def evaluate(self, source: str) -> Outcome | None:
         """A policy's node has no evaluation to spend."""
+        return None
+
+    def profile(self, source: str, outcome: Outcome) -> Outcome | None:
+        """Nor is anything profiled for it but the node itself."""
         return None
 
 
@@ -63,3 +68,7 @@ class TrialContext:
         if batch == trial_run.batch and hash_ not in trial_run.fresh:
             trial_run.fresh.append(hash_)
         return outcome
+
+    def profile(self, source: str, outcome: Outcome) -> Outcome | None:
+        """See `AgentContext.profile`."""
+        return profiled(self.run, source, outcome, self.trial_run.batch)

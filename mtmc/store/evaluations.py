@@ -42,11 +42,17 @@ class EvaluationTable(Database):
     def verdicts(self) -> dict[str, Outcome]:
         """What was found of each source in the end, by hash: by verification if it failed that, else by screening."""
         found: dict[str, Outcome] = {}
-        for hash_, text in self._all("SELECT hash, outcome FROM outcomes ORDER BY hash, gate = 'verify'"):
+        query = "SELECT hash, outcome FROM outcomes WHERE gate != 'profile' ORDER BY hash, gate = 'verify'"
+        for hash_, text in self._all(query):
             outcome = outcome_from_json(json.loads(text))
             if hash_ not in found or not outcome.ok:
                 found[hash_] = outcome
         return found
+
+    def profiles(self) -> dict[str, Outcome]:
+        """What is known of each source that was profiled, by hash."""
+        rows = self._all("SELECT hash, outcome FROM outcomes WHERE gate = 'profile' ORDER BY hash")
+        return {hash_: outcome_from_json(json.loads(text)) for hash_, text in rows}
 
     def evaluations(self) -> int:
         """How many evaluations are recorded, the root's included, verification not."""

@@ -58,7 +58,7 @@ ROOT_TRIAL = -1
 """Trial id of the root's own attempt, and the number of the batch that its outcome belongs to."""
 
 RESERVED = (
-    *(STORE_NAME, "config.yaml", "best.py", "nodes", "report.md", "progress.png"),
+    *(STORE_NAME, "config.yaml", "best.py", "nodes", "report.md", "progress.png", "roofline.png"),
     *(f"tree.{kind}" for kind in ("json", "graphml", "html", "png", "dot", "mmd")),
 )
 """What a run writes into its folder: a folder that holds one of these is already used."""

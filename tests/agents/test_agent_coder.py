@@ -71,6 +71,9 @@ class FakeContext:
         assert self.calls[reply.id].verdict == "", "judged twice"
         self.calls[reply.id] = replace(self.calls[reply.id], verdict=verdict)
 
+    def profile(self, source: str, outcome: Outcome) -> Outcome | None:
+        return None
+
     def evaluate(self, source: str) -> Outcome | None:
         if source not in self.evaluated:
             if len(self.evaluated) >= self.allowance:

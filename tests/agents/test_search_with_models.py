@@ -19,7 +19,8 @@ from mtmc.evaluate import ReplaySettings
 from mtmc.evaluate.lab import LabEvaluator
 from mtmc.export.prices import price_lines
 from mtmc.fakes import FakeEvaluator
-from mtmc.search import Budget, SearchResult, load, search
+from mtmc.outcome import kernel_metrics
+from mtmc.search import AgentSettings, Budget, SearchResult, load, search
 from mtmc.search.canonical import canonical_json
 from mtmc.store import Store
 from tests.agents import fault_server
@@ -134,6 +135,7 @@ def agent(tmp_path_factory: pytest.TempPathFactory, lab: LabEvaluator) -> Search
             evaluator=lab,
             model=ModelSettings("openai/scripted", server.url, temperature=0.0),
             budget=Budget(evaluations=3, calls=len(SCRIPT)),
+            agents=AgentSettings(profiles=2),
             out=tmp_path_factory.mktemp("runs") / "agent",
         )
 
@@ -145,6 +147,20 @@ def test_an_agent_uses_every_tool_and_commits_a_verified_edit(agent: SearchResul
     assert agent.best.speedup is not None and agent.best.speedup > 2
     assert agent.tree.best.cost.calls == len(SCRIPT)
     assert all(call.verdict == "usable" for call in agent.record.calls)
+
+
+def test_it_is_told_of_each_kernel_of_the_root_and_of_its_draft(agent: SearchResult) -> None:
+    assert len(kernel_metrics(agent.tree.root.outcome.metrics)) == 3, "two products and a softmax"
+    [name] = kernel_metrics(agent.tree.best.outcome.metrics)
+    store = Store.read(agent.run_dir)
+    first, *_, last = [call.request.messages for call in store.model_calls()]
+    told = [message.content for message in last if f"kernel {name}: " in message.content]
+    assert store.evaluations() == agent.evaluations == 3, "a profile is no evaluation"
+    store.close()
+    assert len(told) == 1 and "Kernels, as estimated:" in told[0] and "instructions: " in told[0]
+    assert "Kernels, as estimated:" in first[1].content and "softmax: " in first[1].content
+    assert (agent.run_dir / "roofline.png").read_bytes().startswith(b"\x89PNG")
+    assert f"| {name.replace('_', chr(95))} |" in (agent.run_dir / "report.md").read_text()
 
 
 def test_its_transcript_is_on_the_page(agent: SearchResult) -> None:

@@ -19,7 +19,7 @@ from typing import Literal
 
 from mtmc.evaluate.estimates.host_time import launch_bound
 from mtmc.hardware import Hardware, tensor_rate
-from mtmc.outcome import Outcome
+from mtmc.outcome import Outcome, kernel_figures
 
 Limit = Literal["memory", "products", "arithmetic", "launches", "host", "registers", "latency", "unknown"]
 
@@ -175,23 +175,9 @@ def _floor(outcome: Outcome) -> float | None:
     return None if reached is None or outcome.runtime_ms is None else reached * outcome.runtime_ms
 
 
-KERNEL = "kernel/"
-"""How the metrics of one kernel begin: "kernel/NAME/ms", see `kernel_metrics`."""
-
-
-def kernel_metrics(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """The metrics of each kernel of a profile, by its name: names of metrics are "kernel/NAME/METRIC"."""
-    found: dict[str, dict[str, float]] = {}
-    for key, value in metrics.items():
-        if key.startswith(KERNEL):
-            name, _, metric = key[len(KERNEL) :].rpartition("/")
-            found.setdefault(name, {})[metric] = value
-    return found
-
-
 def _kernels(metrics: Mapping[str, float], gpu: Hardware, dtype: str | None) -> tuple[Kernel, ...]:
     found = []
-    for name, own in kernel_metrics(metrics).items():
+    for name, own in kernel_figures(metrics).items():
         ms = own.get("ms", 0.0)
         if ms > 0:
             roofs = _roofs(own, ms, gpu, dtype)

@@ -15,7 +15,7 @@ from mtmc.agents.facts.bounds import Bounds, Kernel, Limit, Roof, bounds
 from mtmc.agents.facts.gains import Change, Gain, change_of, gain
 from mtmc.errors import MtmcError
 from mtmc.hardware import Hardware, hardware
-from mtmc.outcome import Outcome
+from mtmc.outcome import Outcome, kernel_figures
 from mtmc.protocols import EditRequest, Observation, RunFacts
 from mtmc.task import Task
 
@@ -41,6 +41,27 @@ _LIMITS: Mapping[Limit, str] = {
 }
 
 
+_PROFILERS = {
+    "profiled_by_ncu": "by hardware counters (ncu)",
+    "profiled_by_proton": "by their times alone (Proton)",
+    "profiled_by_lab": "as estimated",
+}
+_SHARES = {
+    "tensor_share": "of the tensor cores' time used",
+    "occupancy": "occupancy",
+    "l2_hit": "of L2 requests hit",
+    "l1_hit": "of L1 requests hit",
+}
+_MIX = {
+    "mix_tensor": "tensor cores",
+    "mix_global": "global loads and stores",
+    "mix_copies": "asynchronous copies",
+    "mix_shared": "shared memory",
+    "mix_math": "floating point",
+    "mix_integer": "integers and addresses",
+}
+
+
 def version_text(outcome: Outcome, gpu_name: str, task: Task, run: RunFacts) -> str:
     """What limits a version, its roofs, its resources and torch.compile, a line each; its status where it failed.
 
@@ -50,6 +71,7 @@ def version_text(outcome: Outcome, gpu_name: str, task: Task, run: RunFacts) -> 
     found = bounds(outcome, gpu, task_dtype(task))
     if found is None:
         return _failed(outcome)
+    figures = kernel_figures(outcome.metrics)
     where = ", ".join([gpu.name, *(f"{name} {run.versions[name]}" for name in TOLD if name in run.versions)])
     head = f"{_ms(found.runtime_ms)} a call, {outcome.runtime_kind or 'of unknown kind'}{_parts(outcome)} ({where})."
     lines = [
@@ -59,7 +81,8 @@ def version_text(outcome: Outcome, gpu_name: str, task: Task, run: RunFacts) -> 
         *_resources(outcome.metrics, gpu),
         *_floor(found),
         *_compiled(outcome, run.baselines),
-        *(f"- {_kernel(kernel)}" for kernel in found.kernels[:KERNELS]),
+        *(_profiler(outcome.metrics) if found.kernels else ()),
+        *(f"- {_kernel(kernel, figures.get(kernel.name, {}))}" for kernel in found.kernels[:KERNELS]),
     ]
     return "\n".join(lines)
 
@@ -186,11 +209,29 @@ def _compiled(outcome: Outcome, baselines: Mapping[str, Outcome]) -> list[str]:
     return [f"- {name} takes {_ms(ms)} ({kind}), {ms / outcome.runtime_ms:.3g} times what this version takes"]
 
 
-def _kernel(kernel: Kernel) -> str:
+def _kernel(kernel: Kernel, figures: Mapping[str, float]) -> str:
+    """A kernel of a profile: its time, what limits it, its nearest roof, and what the profiler saw of it."""
     roof = kernel.roofs[0] if kernel.roofs else None
-    far = "" if roof is None else f", {100 * roof.share:.0f}% of its {roof.name} roof"
-    near = " (at its roof)" if roof is not None and roof.reached else ""
-    return f"kernel {kernel.name}: {_ms(kernel.ms)}, limited by {kernel.limit}{far}{near}"
+    words = [f"limited by {kernel.limit}"] if kernel.limit != "unknown" else []
+    words += [f"{100 * roof.share:.0f}% of its {roof.name} roof"] if roof is not None else []
+    words += [f"{100 * figures[name]:.0f}% {what}" for name, what in _SHARES.items() if name in figures]
+    if figures.get("unique_read") and figures.get("bytes_read", 0.0) > figures["unique_read"] * 1.05:
+        words.append(f"reads each byte {figures['bytes_read'] / figures['unique_read']:.3g} times")
+    words += [f"{figures['spills']:.0f} bytes spilled"] if figures.get("spills") else []
+    mix = [
+        f"{100 * share:.0f}% {what}" for name, what in _MIX.items() if (share := figures.get(name, 0.0)) >= LEAST_SHARE
+    ]
+    words += [f"instructions: {', '.join(mix)}"] if mix else []
+    count = figures.get("launches", 1.0)
+    times = f" in {count:.0f} launches" if count > 1 else ""
+    return f"kernel {kernel.name}: {_ms(kernel.ms)}{times}; {'; '.join(words)}"
+
+
+def _profiler(metrics: Mapping[str, float]) -> list[str]:
+    """Who told of the kernels, and whether counters were refused."""
+    by = next((told for name, told in _PROFILERS.items() if metrics.get(name)), None)
+    refused = " Hardware counters were refused (ERR_NVGPUCTRPERM)." if metrics.get("counters_refused") else ""
+    return [] if by is None else [f"Kernels, {by}:{refused}"]
 
 
 def _gain(bound: Gain, found: Bounds, metrics: Mapping[str, float]) -> str:

@@ -13,6 +13,7 @@ from mtmc.evaluate.compiling.torch_calls import tensor_bytes
 from mtmc.evaluate.compiling.trace import Kernel
 from mtmc.evaluate.estimates.occupancy import blocks_per_sm
 from mtmc.evaluate.estimates.resources import Resources
+from mtmc.evaluate.profiling.figures import added
 from mtmc.hardware import Hardware
 
 _BITS = {"bool": 8, "int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "float16": 16, "bfloat16": 16, "float64": 64}
@@ -46,6 +47,24 @@ def built_metrics(built: Built, resources: Sequence[Resources], gpu: Hardware) -
         "occupancy": sum(share * count for share, count in zip(held, threads, strict=True)) / sum(threads),
     }
     return metrics
+
+
+def built_figures(built: Built, resources: Sequence[Resources], gpu: Hardware) -> dict[str, dict[str, float]]:
+    """What a build tells of each Triton kernel, see `mtmc.evaluate.profiling.figures`; nothing of its time."""
+    return added(
+        (
+            launch.kernel,
+            {
+                "bytes_moved": float(_launch_bytes(launch)),
+                "registers": float(resources[launch.compiled].registers),
+                "spills": float(resources[launch.compiled].spill_bytes),
+                "shared_memory": float(resources[launch.compiled].shared_bytes),
+                "programs": float(programs(launch)),
+                "occupancy": _occupancy(built.kernels[launch.compiled], resources[launch.compiled], gpu),
+            },
+        )
+        for launch in built.launches
+    )
 
 
 def programs(launch: Launch) -> int:

@@ -13,9 +13,9 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -123,6 +123,12 @@ class GpuWorker:
         """What the oracle says of its device. Starts it. Raises: EvaluatorError."""
         with self._lock:
             return self._started().about
+
+    @contextmanager
+    def alone(self) -> Iterator[str]:
+        """Nothing is examined on the device while this is open. Gives what CUDA_VISIBLE_DEVICES is to be for it."""
+        with self._lock, self._turns, self._silence():
+            yield self._settings.visible
 
     def compile_first(self, task: Task, mode: str, limit_s: float) -> None:
         """Compile a task's reference beside what is examined, so that its baseline finds that done.

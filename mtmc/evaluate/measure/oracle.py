@@ -16,6 +16,7 @@ import pickle
 import secrets
 import socket
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -61,7 +62,6 @@ from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.hardware import Hardware
 from mtmc.outcome import REFERENCE_ERROR, Diagnosis
-from mtmc.protocols import Depth
 from mtmc.task import Task
 from mtmc.tree import source_hash
 
@@ -73,12 +73,12 @@ SETTLE_S = 10.0
 
 HARD_ONCE_IN = 4
 """One timed call in so many, at random, has inputs that stand out: a candidate's host code cannot know which."""
-TIMING_BUDGETS: dict[Depth, TimingBudget] = {
+TIMING_BUDGETS: Mapping[str, TimingBudget] = {
     # A quarter of a microsecond is little beside what a launch takes the host: who comes first is settled at verification.
     "screen": TimingBudget(least=12, most=60, precision=0.005, seconds=0.15, enough_ms=2.5e-4),
     "verify": TimingBudget(least=20, most=100, precision=0.003, seconds=0.5),
 }
-LOOP_BUDGETS: dict[Depth, LoopBudget] = {
+LOOP_BUDGETS: Mapping[str, LoopBudget] = {
     "screen": LoopBudget(least=3, most=6, seconds=0.008, long_seconds=0.03),
     "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1),
 }

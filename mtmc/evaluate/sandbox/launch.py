@@ -90,6 +90,7 @@ def start(
     gpu: bool = False,
     tasks: int | None = None,
     memory_mib: int | None = None,
+    before: Sequence[str] = (),
 ) -> Sandboxed:
     """Run Python `code` as a new process with this process's `sys.path`, inside what protections `mode` asks for.
 
@@ -108,6 +109,7 @@ def start(
     readable, writable: more files and folders that it sees (at the same path) and may write to.
     gpu: with the GPU's devices; CUDA_VISIBLE_DEVICES then comes from `environment` or is unset. Where it is a UUID, other
         GPUs are not there.
+    before: a command that runs inside and starts the process itself, a profiler say; its words stand before the process's.
     tasks, memory_mib: most processes and threads, and MiB, of all that it runs together, where a control group can be
         made; no harm where none can.
 
@@ -117,7 +119,12 @@ def start(
     reason = bubblewrap.problem(gpu) if mode != "off" else None
     if mode == "strict" and reason is not None:
         raise EvaluatorError(f"sandbox=strict, and a worker cannot have name spaces of its own here: {reason}")
-    command = [sys.executable, "-c", _PRELUDE.format(path=[os.path.abspath(entry) for entry in sys.path]) + code]
+    command = [
+        *before,
+        sys.executable,
+        "-c",
+        _PRELUDE.format(path=[os.path.abspath(entry) for entry in sys.path]) + code,
+    ]
     namespaced = mode != "off" and reason is None
     group = cgroup.make(tasks, memory_mib) if mode != "off" and (tasks or memory_mib) else None
     paths = (str(group.path), str(group.home)) if group is not None else ("", "")

@@ -8,7 +8,7 @@ import math
 from mtmc.action import Action
 from mtmc.agents.coders.agent.session import Session, parent_number
 from mtmc.freeform import is_freeform
-from mtmc.outcome import Diagnosis, Outcome, speedup
+from mtmc.outcome import KERNEL, Diagnosis, Outcome, speedup
 
 METRICS = (
     "kernels",
@@ -114,7 +114,8 @@ def profile_text(session: Session, outcome: Outcome) -> str:
 
     parent = session.request.outcome
     names = [name for name in METRICS if name in parent.metrics or name in outcome.metrics]
-    names += sorted((set(parent.metrics) | set(outcome.metrics)) - set(METRICS))
+    others = (set(parent.metrics) | set(outcome.metrics)) - set(METRICS)
+    names += sorted(name for name in others if not name.startswith(KERNEL))
 
     def of(found: Outcome, name: str) -> str:
         value = found.metrics.get(name)

@@ -20,7 +20,9 @@ from mtmc.agents.coders.cuda_page import cuda_parts
 from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.reply import parse_reply
 from mtmc.agents.coders.editing.unusable import Unusable
+from mtmc.agents.facts.text import version_text
 from mtmc.errors import MtmcError
+from mtmc.outcome import kernel_metrics
 from mtmc.protocols import AgentContext
 from mtmc.syntax import parse
 from mtmc.tree import source_hash
@@ -137,8 +139,15 @@ def _profile(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     outcome = session.draft.outcome
     if outcome is None:
         raise Refused(f"d{session.present} is not checked yet, so nothing is known of it: check it first")
-    table = reports.profile_text(session, outcome)
-    return session, table if outcome.ok else f"{table}\nd{session.present} failed: {reports.outcome_text(outcome)}"
+    if not outcome.ok:
+        failed = f"d{session.present} failed: {reports.outcome_text(outcome)}"
+        return session, f"{reports.profile_text(session, outcome)}\n{failed}"
+    if not kernel_metrics(outcome.metrics):
+        outcome = context.profile(session.draft.source, outcome) or outcome
+        session = with_change(session, replace(session.draft, outcome=outcome))
+    request = session.request
+    facts = version_text(outcome, request.hardware, request.task, request.run)
+    return session, f"{reports.profile_text(session, outcome)}\n\n{_present(session)}: {facts}"
 
 
 def _fix(session: Session, call: ToolCall, context: AgentContext) -> Answer:
@@ -262,7 +271,13 @@ _ALL = (
         "",
         _check,
     ),
-    Tool("profile", "Runtime and metrics of the checked draft beside the parent's.", "", _profile),
+    Tool(
+        "profile",
+        "What limits the checked draft, its kernels one by one where they can be profiled, and its metrics beside the "
+        "parent's. Costs no evaluation.",
+        "",
+        _profile,
+    ),
     Tool("fix", "Fixes the draft's failure by a rule, where there is one for its diagnosis.", "", _fix),
     Tool(
         "critique",
