@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from mtmc.action import Action
 from mtmc.chat import ChatReply, ChatRequest
+from mtmc.knowledge import Entry
 from mtmc.outcome import Cost, Diagnosis, Outcome
 from mtmc.task import Task
 
@@ -76,11 +77,27 @@ class RunFacts:
     """What is known of a run besides its versions.
 
     baselines: what the root is compared with besides itself, by name. versions: of the packages that kernels are compiled
-    and run with, by name, as they were when the run began.
+    and run with, by name, as they were when the run began. knowledge: what helped in other runs. memory_tokens: what agents
+    are told of relatives and of knowledge, in tokens at most; 0: nothing.
     """
 
     baselines: Mapping[str, Outcome] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    knowledge: tuple[Entry, ...] = ()
+    memory_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Relatives:
+    """What a tree holds of a version besides its ancestors.
+
+    siblings: what was made of the same version before, oldest first. failures: elsewhere in the tree, the most telling last.
+    best: the steps to the best version so far; empty where that is the version itself or one that it comes from.
+    """
+
+    siblings: tuple[Step, ...] = ()
+    failures: tuple[Step, ...] = ()
+    best: tuple[Step, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +108,7 @@ class Observation:
     hardware: name in the hardware table (`mtmc.hardware`) of the GPU that runtimes are for.
     context: None where nothing but the observation can be used.
     action_statistics: what actions have gained on other versions of this run so far, by their keys.
-    run: what is known of the run.
+    run: what is known of the run. relatives: other versions of it.
     """
 
     task: Task
@@ -103,6 +120,7 @@ class Observation:
     context: AgentContext | None = field(default=None, compare=False, repr=False)
     action_statistics: Mapping[str, Gain] = field(default_factory=dict, repr=False)
     run: RunFacts = field(default_factory=RunFacts, repr=False)
+    relatives: Relatives = field(default_factory=Relatives, repr=False)
 
 
 @dataclass(frozen=True)
@@ -112,7 +130,7 @@ class EditRequest:
     plan: the parent's plan, if it has one. outcome: of the parent.
     feedback: on a repair, the diagnosis of the failed attempt, and `failed_source` the text that failed.
     seed: of this trial and attempt, for coders that draw. context: None where nothing but the request can be used.
-    run: what is known of the run.
+    run: what is known of the run. relatives: other versions of it.
     """
 
     task: Task
@@ -127,6 +145,7 @@ class EditRequest:
     seed: int = 0
     context: AgentContext | None = field(default=None, compare=False, repr=False)
     run: RunFacts = field(default_factory=RunFacts, repr=False)
+    relatives: Relatives = field(default_factory=Relatives, repr=False)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
 """The command line: mtmc search | optimize | resume | watch | show | export | report | bench | collect | dataset | train |
-cache | doctor | completion.
+knowledge | cache | doctor | completion.
 
 One file for each group of commands; a command says its own arguments and does its own printing. This one reads the
 command line, sets up logging, and turns what goes wrong into one line on stderr and an exit status: 2 for bad input
@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mtmc import __version__
-from mtmc.cli import bench, cache, collect, completion, documents, examine, look, optimize, search, train, watch
+from mtmc.cli import bench, cache, collect, completion, documents, examine, knowledge, look, optimize, search, train, watch
 from mtmc.cli.command import Command, Interrupted
 from mtmc.errors import ConfigError, MtmcError, TaskError
 
@@ -35,6 +35,7 @@ COMMANDS: dict[str, Command] = {
     "collect": collect.COLLECT,
     "dataset": collect.DATASET,
     "train": train.TRAIN,
+    "knowledge": knowledge.KNOWLEDGE,
     "cache": cache.CACHE,
     "doctor": examine.DOCTOR,
     "completion": completion.COMPLETION,

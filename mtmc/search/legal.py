@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from mtmc.action import STOP_KIND, Action
 from mtmc.errors import ConfigError
-from mtmc.protocols import Observation, Policy
+from mtmc.protocols import Observation, Policy, Relatives
+from mtmc.search.relatives import relatives_of
 from mtmc.search.run_state import Run, history
 from mtmc.search.trial_context import NodeContext
 from mtmc.store import Legal
@@ -28,9 +29,9 @@ def legal_actions(run: Run, node: KernelNode) -> Legal:
     hardware = run.parts.evaluator.hardware
     steps = history(run.tree, node.id)
     context = NodeContext(run, node)
-    observation = Observation(
-        run.task, node.source, node.plan, node.outcome, steps, hardware, context, run.action_statistics.gains, run.facts
-    )
+    relatives = relatives_of(run, node.id, node.id + 1) if run.parts.policy.asks_model else Relatives()
+    told = (run.action_statistics.gains, run.facts, relatives)
+    observation = Observation(run.task, node.source, node.plan, node.outcome, steps, hardware, context, *told)
     actions = tuple(run.parts.coder.actions(observation, run.failures))
     if not actions:
         return NOTHING

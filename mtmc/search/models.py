@@ -80,6 +80,11 @@ class Models:
         found: Mapping[str, str] = {} if self._record is None else self._record.settings().get("versions", {})
         return found
 
+    @property
+    def knowledge(self) -> str:
+        """What the replayed run's questions tell of other runs; "" for nothing."""
+        return "" if self._record is None else self._record.knowledge()
+
     def complete(self, request: ChatRequest, trial_id: int, node_id: int) -> ChatReply:
         """See `protocols.AgentContext.complete`. trial_id, node_id: on whose account it is recorded."""
         key = request_key(request, self.settings)

@@ -63,6 +63,7 @@ def plan(
     loaded = load_task(task)
     made: dict[Kind, Any] = {kind: components.resolve(kind, given[kind]) for kind in KINDS}
     _check(made["policy"], made["coder"], asked)
+    settings.agents.knowledge_text()
     return Plan(loaded, given, made, settings)
 
 
@@ -71,6 +72,7 @@ def begun(asked: Plan, directory: Path) -> Iterator[Run]:
     """A new run in `directory`. Where the search cannot start, nothing of it is left there."""
     given, made, settings = asked.given, asked.made, asked.settings
     described: dict[str, Any] = {kind: components.describe(kind, given[kind], made[kind]) for kind in KINDS}
+    knowledge = settings.agents.knowledge_text()
     with _opened(made, given) as parts:
         facts = {"deterministic": parts.coder.deterministic, "hardware": parts.evaluator.hardware}
         resolved = {"task": asked.task.name, **described, **facts, **asdict(settings), "versions": versions()}
@@ -78,6 +80,8 @@ def begun(asked: Plan, directory: Path) -> Iterator[Run]:
         new = not directory.exists()
         store = Store.create(directory, asked.task, resolved, root)
         try:
+            if knowledge:
+                store.keep_knowledge(knowledge)
             store.log("start", 0.0, schema=SCHEMA_VERSION, versions=resolved["versions"])
             folder.write_config(directory, store.settings())
             with _running(store, asked.task, parts, settings) as run:

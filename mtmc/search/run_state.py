@@ -15,6 +15,7 @@ from typing import Any
 from mtmc.action import Action
 from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError
+from mtmc.knowledge import Entry, from_text
 from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import Coder, Depth, Evaluator, Policy, RunFacts, Step, Strategy
 from mtmc.search.action_statistics import ActionStatistics
@@ -114,7 +115,7 @@ class TrialRun:
     batch: id of its batch. recorded: attempts that a killed process has left. fresh: hashes that this batch is the first to
     evaluate. evaluated: the attempts that were screened, with what was found.
     outcome, gate, attempt: the last version evaluated. duplicate_of: the node that has the edit's source already.
-    reason: why there is no new version.
+    reason: why there is no new version. known: how many versions the tree had when the trial was asked for.
     """
 
     row: TrialRow
@@ -130,6 +131,7 @@ class TrialRun:
     attempt: int = 0
     duplicate_of: int | None = None
     reason: str = ""
+    known: int = 1
 
 
 @dataclass
@@ -242,6 +244,12 @@ class Run:
             yield
 
 
+def _knowledge(run: Run) -> tuple[Entry, ...]:
+    """What the run's questions may tell of other runs: as its record has it, or the record that is replayed."""
+    text = run.models.knowledge or run.store.knowledge()
+    return from_text(text, "the knowledge of this run") if text else ()
+
+
 def history(tree: Tree, node_id: int) -> tuple[Step, ...]:
     """The steps from the root to a node, oldest first; empty for the root."""
     return tuple(
@@ -258,7 +266,12 @@ def rebuild(run: Run) -> None:
     """
     run.tree = run.store.tree()
     run.action_statistics = ActionStatistics(run.tree)
-    run.facts = RunFacts(run.store.baselines(), run.models.versions or run.store.settings().get("versions", {}))
+    run.facts = RunFacts(
+        run.store.baselines(),
+        run.models.versions or run.store.settings().get("versions", {}),
+        _knowledge(run),
+        run.settings.agents.memory_tokens,
+    )
     run.before = run.store.seconds()
     run.started = time.monotonic()
     deterministic = run.parts.coder.deterministic

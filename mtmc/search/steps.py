@@ -183,7 +183,15 @@ def nothing_left(run: Run) -> tuple[str, bool]:
 def _trial_run(run: Run, batch: Batch, row: TrialRow, resumed: bool) -> TrialRun:
     parent = run.tree[row.trial.node_id]
     recorded = run.store.attempts(row.trial.id) if resumed else ()
-    return TrialRun(row, batch.id, parent, run.actions(parent.id)[row.trial.action_index], recorded)
+    known = _known(run, batch) if resumed else len(run.tree)
+    action = run.actions(parent.id)[row.trial.action_index]
+    return TrialRun(row, batch.id, parent, action, recorded, known=known)
+
+
+def _known(run: Run, batch: Batch) -> int:
+    """How many versions the tree had when a batch was asked for, which others may have followed since."""
+    earlier = [each for each in run.store.batches() if each.ended is not None and each.ended < batch.after]
+    return 1 + sum(row.end is not None and row.end.kind == "node" for each in earlier for row in each.trials)
 
 
 def _new_node(run: Run, trial_run: TrialRun) -> KernelNode | None:

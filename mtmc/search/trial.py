@@ -13,9 +13,10 @@ from dataclasses import replace
 from typing import Literal
 
 from mtmc.errors import CoderError
-from mtmc.protocols import EditRequest
+from mtmc.protocols import EditRequest, Relatives
 from mtmc.search.evaluation import outcome_of
 from mtmc.search.events import TrialCoded, TrialEvaluated
+from mtmc.search.relatives import relatives_of
 from mtmc.search.run_state import Run, TrialRun, history
 from mtmc.search.strategies.common import derive_seed
 from mtmc.search.trial_context import TrialContext
@@ -117,7 +118,8 @@ def _attempt(run: Run, trial_run: TrialRun, request: EditRequest) -> Attempt:
 
 
 def _request(run: Run, trial_run: TrialRun) -> EditRequest:
-    parent = trial_run.parent
+    parent, asks = trial_run.parent, run.parts.coder.asks_model
+    relatives = relatives_of(run, parent.id, trial_run.known, trial_run.action.kind) if asks else Relatives()
     return EditRequest(
         task=run.task,
         source=parent.source,
@@ -128,4 +130,5 @@ def _request(run: Run, trial_run: TrialRun) -> EditRequest:
         history=history(run.tree, parent.id),
         seed=derive_seed(run.settings.seed, "edit", trial_run.row.trial.id, len(trial_run.attempts)),
         run=run.facts,
+        relatives=relatives,
     )

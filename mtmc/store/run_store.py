@@ -268,6 +268,15 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
         """Record what the coder's versions hold for."""
         self._write("INSERT OR REPLACE INTO meta VALUES ('guards', ?)", text)
 
+    def knowledge(self) -> str:
+        """The knowledge of other runs that this run's questions may tell, as `mtmc.knowledge` writes it; "" for none."""
+        text: str | None = self._meta("knowledge")
+        return text or ""
+
+    def keep_knowledge(self, text: str) -> None:
+        """Record that knowledge: a file may be another one when the run is resumed."""
+        self._write("INSERT OR IGNORE INTO meta VALUES ('knowledge', ?)", text)
+
     def annotations(self) -> dict[int, dict[str, float]] | None:
         """The search statistics of a run when it ended last, by node id, see `Strategy.annotations`; None where none are
         kept."""

@@ -170,7 +170,8 @@ def test_what_a_fusion_leaves_out_is_in_the_plans() -> None:
     assert change_of(seen, actions["fuse"]) == Change(1, 2 * each)
     assert change_of(seen, actions["lower"]) == Change(0, 0)
     assert change_of(seen, actions["stop"]) is None
-    assert change_of(replace(seen, plan=None), actions["fuse"]) is None
+    for plan in (None, "", "a plan of another coder", '{"stages": 1}', "[1]"):
+        assert change_of(replace(seen, plan=plan), actions["fuse"]) is None
     moved = replace(seen, outcome=measured(1.0, kernels=2, bytes_moved=4.0 * each))
     assert action_text(moved, actions["fuse"]) == (
         f"It should change kernels (2 to 1 launches) and bytes_moved ({amount(4 * each)}B, {amount(2 * each)}B less). "

@@ -9,6 +9,7 @@ the host at best to the device's time. So a bound is no forecast: it says what i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from mtmc.protocols import EditRequest, Observation
     from mtmc.rewrite.graph import Graph
     from mtmc.rewrite.plan import Plan, Stage
+
+_log = logging.getLogger(__name__)
 
 HOST = ("host_ms", "call_ms")
 """Metrics of what the host takes: an action for them leaves the device as it is."""
@@ -117,7 +120,8 @@ def change_of(asked: EditRequest | Observation, action: Action) -> Change | None
         graph = export_graph(asked.task)
         before, after = plan_from_json(asked.plan), move.child
         return _between_plans(graph_of(graph, before), before, graph_of(graph, after), after)
-    except MtmcError:
+    except (MtmcError, ValueError, KeyError, TypeError) as error:  # the plan of another coder may have any form
+        _log.debug("nothing is known of what %s leaves out: %s", action.key, error)
         return None
 
 

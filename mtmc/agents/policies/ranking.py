@@ -17,6 +17,7 @@ from itertools import zip_longest
 
 from mtmc.action import Action
 from mtmc.agents.coders.editing.task_text import task_text
+from mtmc.agents.facts.memory import memory_text
 from mtmc.agents.facts.text import gain_text, version_text
 from mtmc.chat import Message
 from mtmc.errors import CoderError
@@ -80,6 +81,7 @@ def ranking_messages(
     ]
     if observation.history and steps:
         parts.append("# Steps so far, oldest first\n" + "\n".join(map(_told, observation.history[-steps:])))
+    parts += [each for each in [memory_text(observation, None)] if each]
     numbered = "\n".join(_numbered_action(observation, number, action) for number, action in enumerate(listed, 1))
     parts += [f"# Actions\n{numbered}", f"# Answer\n{_form(proposals)}"]
     return Message("system", _SYSTEM), Message("user", "\n\n".join(parts))

@@ -55,7 +55,7 @@ def built_figures(built: Built, resources: Sequence[Resources], gpu: Hardware) -
         (
             launch.kernel,
             {
-                "bytes_moved": float(_launch_bytes(launch)),
+                "bytes_moved": float(launch_bytes(launch)),
                 "registers": float(resources[launch.compiled].registers),
                 "spills": float(resources[launch.compiled].spill_bytes),
                 "shared_memory": float(resources[launch.compiled].shared_bytes),

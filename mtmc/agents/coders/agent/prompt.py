@@ -15,6 +15,7 @@ from mtmc.agents.coders.cuda_page import cuda_parts
 from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.task_text import task_text
 from mtmc.agents.facts import text as facts
+from mtmc.agents.facts.memory import memory_text
 from mtmc.chat import Message
 from mtmc.protocols import EditRequest
 
@@ -60,6 +61,7 @@ def first_messages(request: EditRequest, turns: int, tokens: int, language: str 
         f"Apply this action to version {len(request.history)} of the lineage (the parent):\n\n"
         f"{action_text(request.action)}\n{facts.action_text(request, request.action)}".rstrip(),
         f"The parent: {outcome_text(request.outcome)}\n{_facts(request)}\n\n{fenced(request.source)}",
+        *(each for each in [memory_text(request, request.action.kind)] if each),
         f"The region, with line numbers:\n\n{_region(request)}",
     ]
     if request.feedback is not None and request.failed_source is not None:

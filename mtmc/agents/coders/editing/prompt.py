@@ -16,6 +16,7 @@ from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH
 from mtmc.agents.coders.editing.reply import without_reasoning
 from mtmc.agents.coders.editing.task_text import task_text
 from mtmc.agents.coders.editing.unusable import Unusable
+from mtmc.agents.facts.memory import memory_text
 from mtmc.agents.facts.text import action_text, version_text
 from mtmc.chat import Message
 from mtmc.freeform import is_freeform
@@ -90,6 +91,7 @@ def edit_messages(
         *_guide(request.action.kind, examples if request.failed_source is None and language == "triton" else 0),
         *(cuda_parts() if language == "cuda" else []),
         *_history(request.history, steps),
+        *_memory(request),
         f"# Previous Code\n{_facts(request)}\n{fenced(request.source)}",
         _order(request),
     ]
@@ -196,6 +198,12 @@ def _history(history: Sequence[Step], steps: int) -> list[str]:
         return []
     lines = [f"{number}. {step.action.sentence}: {_gave(step)}" for number, step in shown]
     return ["# What was done before\n" + "\n".join(lines)]
+
+
+def _memory(request: EditRequest) -> list[str]:
+    """What is known besides the ancestors; nothing for a repair, which is about one attempt."""
+    told = "" if request.failed_source is not None else memory_text(request, request.action.kind)
+    return [told] if told else []
 
 
 def _gave(step: Step) -> str:
