@@ -28,6 +28,7 @@ from mtmc.evaluate.devices import visible_devices
 from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.protocols import Evaluator, EvaluatorSettings
 from mtmc.search import Progress
+from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.components import Kind, describe
 from mtmc.search.opening import versions
 from mtmc.task.dtypes import in_dtype
@@ -244,6 +245,8 @@ def _same(
         same |= {kind: part for kind, part in described.items() if kind != "evaluator"}
         same |= {"budget": asdict(options.budget), "batch": options.batch, "repairs": options.repairs}
         same["model"] = options.model.name
+        if options.agents != AgentSettings():
+            same["agents"] = asdict(options.agents)
         if options.asynchronous:
             same["asynchronous"] = True
     return same
@@ -252,7 +255,7 @@ def _same(
 def _kept(folder: BenchFolder, problem: Problem, setup: Setup, retry: bool) -> Row | None:
     """A problem's row, if it is there, is of the same text, and is not to be tried again."""
     row = folder.find(problem)
-    if row is None or (retry and row.failure is not None and row.failure.kind in PASSING):
+    if row is None or (retry and (row.cut_short or (row.failure is not None and row.failure.kind in PASSING))):
         return None
     if row.digest:
         try:

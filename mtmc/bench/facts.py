@@ -86,6 +86,7 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
         steps=tuple(node.action.sentence for node in tree.path(best.id) if node.action is not None),
         finished=result.finished or "",
         undecided=result.undecided,
+        cut_short=result.cut_short,
         tolerance=task.tolerance.contract(handed.outcome.metrics),
     )
     versions = [(node.source, node.outcome) for node in tree if node is not tree.root]

@@ -69,7 +69,8 @@ class Row:
     gpu_seconds: seconds that evaluations held a GPU, see `mtmc.bench.facts`. seconds: wall time of the problem.
     steps: sentences of the actions that led to the best version. finished: why the search ended.
     candidate: file that was scored, "" for a search. undecided: why results tell no work from none here, "" where they do:
-        such a problem has no speedup. tolerance: what outputs were compared by, in words; "" where a row does not say.
+        such a problem has no speedup. cut_short: whether the search ended for want of a model that answers with something
+        usable. tolerance: what outputs were compared by, in words; "" where a row does not say.
     """
 
     level: str
@@ -99,6 +100,7 @@ class Row:
     tolerance: str = ""
     why: Why | None = None
     undecided: str = ""
+    cut_short: bool = False
 
     @property
     def id(self) -> str:
@@ -113,6 +115,11 @@ class Row:
         """
         other = self.better_compiled_ms if baseline == BETTER else self.baselines_ms.get(baseline)
         return other / self.best_ms if self.correct and other and self.best_ms and not self.undecided else None
+
+    @property
+    def modelless(self) -> bool:
+        """Whether it has ended before its time for want of a model: with what was found by then, or with nothing."""
+        return self.cut_short or (self.failure is not None and self.failure.kind == "model")
 
     @property
     def better_compiled_ms(self) -> float | None:

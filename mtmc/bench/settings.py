@@ -25,7 +25,7 @@ class BenchSettings:
         others are timed.
     minutes: wall time of the whole; what is under way then is kept, and the same command goes on with it. null: no limit.
     problem_minutes: wall time of one problem. A search ends by itself after so long; what does not end is ended.
-    retry: run those problems again that ended with a reason and no result.
+    retry: run those problems again that ended with a reason and no result, and go on with those whose model gave nothing.
     score: folder of candidates made elsewhere, which are evaluated; nothing is searched. Empty: search.
     """
 

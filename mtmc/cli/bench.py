@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.cli.command import Command, Interrupted
+from mtmc.cli.command import CUT_SHORT, Command, Interrupted
 
 if TYPE_CHECKING:
     from mtmc.bench import BenchSettings
@@ -33,6 +33,7 @@ def _bench(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     if arguments.list:
         return _list(settings, config.out, arguments.level, arguments.answer)
     from mtmc.bench import SearchOptions, run_bench
+    from mtmc.bench.row import row_from_json
     from mtmc.cli.bench_progress import display
 
     name = f"{settings.suite}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -47,9 +48,14 @@ def _bench(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         kept = (out / "bench.json").exists()
         hint = f"go on with the same command and out={out}" if kept else "nothing was kept"
         raise Interrupted(hint) from stop
-    arguments.answer.update(folder=out, **json.loads((out / "bench.json").read_text(encoding="utf-8")))
+    data = json.loads((out / "bench.json").read_text(encoding="utf-8"))
+    arguments.answer.update(folder=out, **data)
     print(_summary(out))
-    return 0
+    modelless = [row.id for row in map(row_from_json, data["rows"]) if row.modelless]
+    if modelless:
+        hint = f"see to the model and give the command again with out={out} retry=true"
+        print(f"the model answered nothing usable for {', '.join(modelless[:8])}: {hint}")
+    return CUT_SHORT if modelless else 0
 
 
 def _summary(out: Path) -> str:

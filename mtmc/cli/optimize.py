@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mtmc.cli.command import Command
+from mtmc.cli.command import CUT_SHORT, Command
 from mtmc.cli.documents import run_document
 from mtmc.errors import ConfigError, MtmcError, TaskError
 from mtmc.files import write_whole
@@ -29,6 +29,7 @@ def _optimize(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     model = _model(arguments.model, make_model)
     args, kwargs = _inputs(arguments.inputs, make_inputs)
     from mtmc.whole.optimize import optimize
+    from mtmc.whole.record import Record
 
     name = type(model).__name__
     with run_folder(config.out, name) as folder, progress_display(name) as show:
@@ -53,7 +54,11 @@ def _optimize(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         )
         arguments.answer.update(_document(found.mtmc, folder))
         print(_told(found, folder))
-    return 0
+        record = found.mtmc
+        ended = (
+            record.cut_short if isinstance(record, Record) else record.result is not None and record.result.cut_short
+        )
+    return CUT_SHORT if ended else 0
 
 
 def find(text: str) -> Callable[[], Any]:

@@ -34,7 +34,8 @@ class Record:
     rows: pieces, and what was passed over, each by share. rest: share of what is in no row. times_ms: of the whole, by
     name of the model, `settle.EAGER` among them. times_kind: "measured" on `device`, or "estimated" for it. chosen: name
     of the model that was handed back. notes: what else there is to say, a sentence each. folder: where the runs are,
-    None where they were not kept. evaluations: spent in all.
+    None where they were not kept. evaluations: spent in all. cut_short: whether the search of a piece ended for want of a
+    model that answers with something usable.
     """
 
     rows: tuple[Row, ...]
@@ -45,6 +46,7 @@ class Record:
     chosen: str
     notes: tuple[str, ...] = ()
     folder: str | None = None
+    cut_short: bool = False
 
     @property
     def evaluations(self) -> int:

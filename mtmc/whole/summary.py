@@ -31,6 +31,7 @@ def record_of(campaign: Campaign, judged: Judged, device: str, folder: str | Non
         chosen,
         notes,
         folder,
+        any(found.result is not None and found.result.cut_short for found in campaign.searches.values()),
     )
 
 
