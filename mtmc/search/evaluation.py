@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest
-from mtmc.search.run_state import Run
+from mtmc.search.run_state import Run, TrialRun
 from mtmc.search.strategies.common import derive_seed
 from mtmc.tree import source_hash
 
@@ -34,6 +34,26 @@ def outcome_of(
             outcome = (refused() or outcome) if outcome.ok else outcome
         run.store.add_outcome(hash_, gate, batch, outcome, time.perf_counter() - started)
         return batch, outcome
+
+
+def screened(run: Run, trial_run: TrialRun, source: str) -> Outcome | None:
+    """What screening finds of a trial's version or draft: from the store, or paid with one of its evaluations. None where it
+    has none left."""
+    hash_, account = source_hash(source), run.accounts[trial_run.batch]
+    known = run.store.outcome(hash_, "screen")
+    if known is not None and known[0] != trial_run.batch:
+        return known[1]
+    if not account.hold(hash_, trial_run.fresh, trial_run.row.allowance):
+        return None
+    try:
+        run.store.add_screened(trial_run.row.trial.id, hash_, trial_run.at)
+        batch, outcome = outcome_of(run, source, "screen", trial_run.batch)
+    except BaseException:
+        account.let_go(hash_, trial_run.fresh)
+        raise
+    if batch != trial_run.batch:
+        account.let_go(hash_, trial_run.fresh)
+    return outcome
 
 
 def verified(outcome: Outcome, root: Outcome) -> Outcome:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,6 +18,7 @@ from mtmc.errors import ConfigError
 from mtmc.knowledge import Entry, from_text
 from mtmc.outcome import RESOURCE_ERROR, Outcome
 from mtmc.protocols import Coder, Depth, Evaluator, Policy, RunFacts, Step, Strategy
+from mtmc.search.account import Account
 from mtmc.search.action_statistics import ActionStatistics
 from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget, Spent
@@ -112,8 +113,9 @@ class Settings:
 class TrialRun:
     """One trial on its way, touched by one thread at a time.
 
-    batch: id of its batch. recorded: attempts that a killed process has left. fresh: hashes that this batch is the first to
-    evaluate. evaluated: the attempts that were screened, with what was found.
+    batch: id of its batch. recorded: attempts that a killed process has left; screened: hashes that its batch has evaluated
+    and this trial asked for, each with the number of its attempt. at: number of the attempt that it is at. fresh: hashes
+    that this batch is the first to evaluate. evaluated: the attempts that were screened, with what was found.
     outcome, gate, attempt: the last version evaluated. duplicate_of: the node that has the edit's source already.
     reason: why there is no new version. known: how many versions the tree had when the trial was asked for.
     """
@@ -123,6 +125,7 @@ class TrialRun:
     parent: KernelNode
     action: Action
     recorded: Sequence[Attempt] = ()
+    screened: Mapping[str, int] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list)
     fresh: list[str] = field(default_factory=list)
     evaluated: list[tuple[Attempt, Outcome]] = field(default_factory=list)
@@ -132,6 +135,7 @@ class TrialRun:
     duplicate_of: int | None = None
     reason: str = ""
     known: int = 1
+    at: int = 0
 
 
 @dataclass
@@ -140,8 +144,9 @@ class Run:
 
     state: the strategy's. failures: versions of ended batches that failed for lack of resources. next_batch: id of the next
     batch. ended: how many batches have ended; barren: how many had when the strategy last had no trial to give.
-    in_flight: batches that have not ended, by id; trial_runs: their trials, by id. pending: batches that a killed process
-    has left in flight, to be started again. before: seconds spent before this process. finished: why the search has ended;
+    in_flight: batches that have not ended, by id; accounts: their evaluations, by id; trial_runs: their trials, by id.
+    pending: batches that a killed process has left in flight, to be started again. before: seconds spent before this
+    process. finished: why the search has ended;
     cut_short: whether for want of a model that answers with something usable. stagnation: of its questions.
     action_statistics: of the tree's actions. facts: what agents are told of the run.
     """
@@ -162,6 +167,7 @@ class Run:
     ended: int = 0
     barren: int = -1
     in_flight: dict[int, Batch] = field(default_factory=dict)
+    accounts: dict[int, Account] = field(default_factory=dict)
     pending: tuple[Batch, ...] = ()
     before: float = 0.0
     finished: str | None = None
@@ -278,7 +284,7 @@ def rebuild(run: Run) -> None:
     replayed = replay(run.store, run.parts.strategy, run.tree, run.settings.seed, deterministic)
     run.state, run.next_batch, run.ended = replayed.state, replayed.next_batch, replayed.ended
     run.pending, run.barren = replayed.pending, replayed.barren
-    run.in_flight, run.trial_runs = {}, {}
+    run.in_flight, run.trial_runs, run.accounts = {}, {}, {}
     ends = {row.trial.id: row.end for batch in run.store.batches() for row in batch.trials}
     run.stagnation = stagnation_of([(at, ends[at]) for at in replayed.told], run.store.coder_questions())
     run.evaluations = run.store.evaluations() - sum(run.store.evaluations_of(batch.id) for batch in run.pending)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from mtmc.errors import TaskError
 from mtmc.outcome import Cost, Outcome
 from mtmc.protocols import Depth
+from mtmc.search.account import Account, charges
 from mtmc.search.budget import allowances, batch_size, exhausted
 from mtmc.search.evaluation import outcome_of
 from mtmc.search.events import NewBest, TrialAsked
@@ -112,6 +113,8 @@ def _ask(run: Run, asked: int, free: int) -> Batch | None:
 def _take(run: Run, batch: Batch, resumed: bool) -> None:
     """Make the trials of a batch ready to start."""
     run.in_flight[batch.id] = batch
+    made = run.store.screened_by(batch.id) if resumed else ()
+    run.accounts[batch.id] = Account(sum(row.allowance for row in batch.trials), made)
     for row in batch.trials:
         trial_run = run.trial_runs[row.trial.id] = _trial_run(run, batch, row, resumed)
         run.tell(TrialAsked(row.trial.id, row.trial.node_id, trial_run.action))
@@ -126,14 +129,14 @@ def backup(run: Run, batch_id: int) -> None:
         verify_best(run, trial_runs)
         profile_best(run, trial_runs)
     nodes = [_new_node(run, trial_run) for trial_run in trial_runs]
-    charges = _charges(trial_runs)
+    charged = charges(run.accounts.pop(batch_id), [trial_run.fresh for trial_run in trial_runs])
     for trial_run in trial_runs:
         for attempt, outcome in trial_run.evaluated:
             assert attempt.source is not None
             run.note_failure(source_hash(attempt.source), attempt.plan, outcome)
     new: list[NewNode] = []
     ends: dict[int, TrialEnd] = {}
-    for trial_run, node, charge in zip(trial_runs, nodes, charges, strict=True):
+    for trial_run, node, charge in zip(trial_runs, nodes, charged, strict=True):
         trial_id = trial_run.row.trial.id
         if node is not None:
             legal = legal_actions(run, node)
@@ -147,7 +150,7 @@ def backup(run: Run, batch_id: int) -> None:
         for trial_id, end in ends.items():
             run.stagnation = run.stagnation.after(end, questions.get(trial_id, 0))
     run.store.end_batch(batch_id, ends, new, run.seconds, run.ended)
-    run.evaluations += sum(charges)
+    run.evaluations += sum(charged)
     run.ended += 1
     if run.tree.best.id != best:
         node, gain = run.tree.best, run.tree.speedup(run.tree.best.id)
@@ -182,10 +185,13 @@ def nothing_left(run: Run) -> tuple[str, bool]:
 
 def _trial_run(run: Run, batch: Batch, row: TrialRow, resumed: bool) -> TrialRun:
     parent = run.tree[row.trial.node_id]
-    recorded = run.store.attempts(row.trial.id) if resumed else ()
-    known = _known(run, batch) if resumed else len(run.tree)
     action = run.actions(parent.id)[row.trial.action_index]
-    return TrialRun(row, batch.id, parent, action, recorded, known=known)
+    if not resumed:
+        return TrialRun(row, batch.id, parent, action, known=len(run.tree))
+    asked = run.store.screened_in(row.trial.id)
+    screened = {hash_: at for hash_, at in asked.items() if hash_ in run.accounts[batch.id].made}
+    recorded = run.store.attempts(row.trial.id)
+    return TrialRun(row, batch.id, parent, action, recorded, screened, known=_known(run, batch))
 
 
 def _known(run: Run, batch: Batch) -> int:
@@ -227,17 +233,6 @@ def _end(trial_run: TrialRun, node: KernelNode | None, charge: int) -> TrialEnd:
     if trial_run.duplicate_of is not None:
         return TrialEnd("duplicate", trial_run.duplicate_of, charge, trial_run.reason)
     return TrialEnd("coder_error", None, charge, trial_run.reason)
-
-
-def _charges(trial_runs: list[TrialRun]) -> list[int]:
-    """Evaluations of each trial; one that two trials of a batch share is charged to the first of them."""
-    charged: set[str] = set()
-    charges = []
-    for trial_run in trial_runs:
-        new = [hash_ for hash_ in trial_run.fresh if hash_ not in charged]
-        charged.update(new)
-        charges.append(len(new))
-    return charges
 
 
 def _cost(attempts: list[Attempt]) -> Cost:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from mtmc.errors import CoderError
 from mtmc.protocols import EditRequest, Relatives
-from mtmc.search.evaluation import outcome_of
+from mtmc.search.evaluation import screened
 from mtmc.search.events import TrialCoded, TrialEvaluated
 from mtmc.search.relatives import relatives_of
 from mtmc.search.run_state import Run, TrialRun, history
@@ -42,13 +42,10 @@ def evaluate(run: Run, trial_id: int) -> Next:
     trial_run = run.trial_runs[trial_id]
     attempt = trial_run.attempts[-1]
     assert attempt.source is not None
-    hash_ = source_hash(attempt.source)
-    if run.store.outcome(hash_, "screen") is None and len(trial_run.fresh) >= trial_run.row.allowance:
+    outcome = screened(run, trial_run, attempt.source)
+    if outcome is None:
         trial_run.reason = "its drafts have used up the trial's evaluations"
         return "done"
-    batch, outcome = outcome_of(run, attempt.source, "screen", trial_run.batch)
-    if batch == trial_run.batch and hash_ not in trial_run.fresh:
-        trial_run.fresh.append(hash_)
     trial_run.evaluated.append((attempt, outcome))
     trial_run.outcome, trial_run.gate, trial_run.attempt = outcome, "screen", attempt.number
     run.tell(TrialEvaluated(trial_id, attempt.number, outcome))
@@ -89,17 +86,27 @@ def _try(run: Run, trial_run: TrialRun, request: EditRequest) -> Next:
         _log.debug("trial %d: the coder gave an edit again that failed", trial_run.row.trial.id)
         return "done"
     known = run.tree.find(attempt.source)
-    if known is not None:
+    if known is not None and not _went_on(run, trial_run, hash_):
         trial_run.duplicate_of = known.id
         trial_run.reason = f"its source is that of node {known.id}"
         return "done"
     return "evaluate"
 
 
+def _went_on(run: Run, trial_run: TrialRun, hash_: str) -> bool:
+    """Whether the last attempt is one that a killed process evaluated or followed by another: its source has become a node
+    since, by a trial that ended first."""
+    number = trial_run.attempts[-1].number
+    follows = number + 1 < len(trial_run.recorded)
+    return follows or (number < len(trial_run.recorded) and hash_ in run.accounts[trial_run.batch].made)
+
+
 def _attempt(run: Run, trial_run: TrialRun, request: EditRequest) -> Attempt:
     """The coder's answer to a request: recorded by a killed process, or asked for now and recorded."""
-    number = len(trial_run.attempts)
+    number = trial_run.at = len(trial_run.attempts)
     if number < len(trial_run.recorded):
+        drafts = [hash_ for hash_, at in trial_run.screened.items() if at == number]
+        trial_run.fresh += [hash_ for hash_ in drafts if hash_ not in trial_run.fresh]
         return trial_run.recorded[number]
     trial_id = trial_run.row.trial.id
     started = time.perf_counter()

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 from mtmc.chat import ChatReply, ChatRequest
 from mtmc.outcome import Cost, Outcome
-from mtmc.search.evaluation import outcome_of
+from mtmc.search.evaluation import screened
 from mtmc.search.profiling import profiled
 from mtmc.search.run_state import Run, TrialRun
-from mtmc.tree import KernelNode, source_hash
+from mtmc.tree import KernelNode
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,7 @@ class TrialContext:
 
     def evaluate(self, source: str) -> Outcome | None:
         """See `AgentContext.evaluate`."""
-        run, trial_run, hash_ = self.run, self.trial_run, source_hash(source)
-        if run.store.outcome(hash_, "screen") is None and len(trial_run.fresh) >= trial_run.row.allowance:
-            return None
-        batch, outcome = outcome_of(run, source, "screen", trial_run.batch)
-        if batch == trial_run.batch and hash_ not in trial_run.fresh:
-            trial_run.fresh.append(hash_)
-        return outcome
+        return screened(self.run, self.trial_run, source)
 
     def profile(self, source: str, outcome: Outcome) -> Outcome | None:
         """See `AgentContext.profile`."""

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Depth
 from mtmc.store.database import CHEAP_SECONDS, Database
+
+EVALUATED_SCHEMA = """
+CREATE TABLE IF NOT EXISTS screened (
+    trial_id INTEGER NOT NULL, hash TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (trial_id, hash)) WITHOUT ROWID;
+"""
+"""What each trial has asked to have screened, and at which of its attempts (the version itself, or a draft on the way
+to it). There is no row for the root, nor for what a version of mtmc evaluated that did not record it."""
 
 
 class EvaluationTable(Database):
@@ -22,6 +30,15 @@ class EvaluationTable(Database):
         self._write(statement, hash_, gate, batch, seconds, text, may_wait=seconds < CHEAP_SECONDS)
         if self._evaluated is not None:
             self._evaluated.add((hash_, gate))
+
+    def add_screened(self, trial_id: int, hash_: str, attempt: int) -> None:
+        """Record that a trial asks to have a source screened; it is on disk when its outcome is, at the latest."""
+        self._write("INSERT OR IGNORE INTO screened VALUES (?, ?, ?)", trial_id, hash_, attempt, may_wait=True)
+
+    def screened_in(self, trial_id: int) -> dict[str, int]:
+        """Hashes of the sources that a trial has asked to have screened, in order, each with its attempt's number."""
+        query = "SELECT hash, attempt FROM screened WHERE trial_id = ? ORDER BY attempt, hash"
+        return dict(self._all(query, trial_id))
 
     def outcome(self, hash_: str, gate: Depth) -> tuple[int, Outcome] | None:
         """What evaluation found of a source and in which batch, or None if it was not evaluated."""
@@ -65,6 +82,11 @@ class EvaluationTable(Database):
         [(count,)] = self._all(query, batch_id)
         return int(count)
 
+    def screened_by(self, batch_id: int) -> list[str]:
+        """Hashes of the sources that a batch was the first to evaluate, verification not counted."""
+        query = "SELECT hash FROM outcomes WHERE gate = 'screen' AND batch = ? ORDER BY hash"
+        return [hash_ for (hash_,) in self._all(query, batch_id)]
+
     def evaluated_attempts(self) -> list[tuple[int, str, str | None, Outcome]]:
         """All attempts that were evaluated, by trial and number: (trial id, source, plan, outcome of screening)."""
         query = """
@@ -72,3 +94,8 @@ class EvaluationTable(Database):
             WHERE gate = 'screen' ORDER BY trial_id, number"""
         rows = self._all(query)
         return [(trial, source, plan, outcome_from_json(json.loads(found))) for trial, source, plan, found in rows]
+
+
+def add_evaluated_table(connection: sqlite3.Connection) -> None:
+    """Make the table where it is not there."""
+    connection.executescript(EVALUATED_SCHEMA)

@@ -22,7 +22,7 @@ from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Trial
 from mtmc.redaction import Secrets, given_secrets, secrets_of
 from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect, user_version
-from mtmc.store.evaluations import EvaluationTable
+from mtmc.store.evaluations import EvaluationTable, add_evaluated_table
 from mtmc.store.folder_lock import FolderLock
 from mtmc.store.in_flight import InFlightTable
 from mtmc.store.model_calls import CallTable, add_table
@@ -141,6 +141,7 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
         self._connection.executescript(f"PRAGMA user_version = {SCHEMA_VERSION};{_SCHEMA}")
         add_table(self._connection)
         add_request_table(self._connection)
+        add_evaluated_table(self._connection)
         with self._writing() as connection:
             connection.executemany("INSERT INTO meta VALUES (?, ?)", list(facts.items()))
 
@@ -163,6 +164,7 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
                 store._connection.executescript(_UPGRADE)
             add_table(store._connection)
             add_request_table(store._connection)
+            add_evaluated_table(store._connection)
             store.protect(_secrets(store.settings()))
             store._evaluated = set(store.recorded())
         except BaseException:
