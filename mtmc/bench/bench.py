@@ -23,8 +23,8 @@ from mtmc.bench.suites import open_suite
 from mtmc.bench.worker import Job, WorkerConfig
 from mtmc.bench.worker_pool import Limits, Watcher, WorkerPool
 from mtmc.errors import TaskError
-from mtmc.evaluate import GpuSettings
-from mtmc.evaluate.devices import visible_devices
+from mtmc.evaluate import GpuSettings, RayEvaluator
+from mtmc.evaluate.devices import cores, visible_devices
 from mtmc.evaluate.shared import EvaluatorServer
 from mtmc.protocols import Evaluator, EvaluatorSettings
 from mtmc.search import Progress
@@ -37,7 +37,10 @@ _log = logging.getLogger(__name__)
 
 GRACE_S = 60.0
 """Seconds beyond its time until a problem's process is ended: a batch of its search that is in flight may still end."""
-HOW = ("devices", "workers", "builders", "timeout_s", "memory_mib", "baselines_file", "sandbox")
+HOW = (
+    *("devices", "workers", "builders", "timeout_s", "memory_mib", "baselines_file", "sandbox"),
+    *("address", "slots", "cpus", "wait_s", "tries"),
+)
 """Settings of evaluators that say how an evaluation is done, not what is found: they may differ between the rows."""
 WRITTEN_EVERY_S = 30.0
 
@@ -107,7 +110,7 @@ def run_bench(
             about = {**same, "versions": versions(), "date": date.today().isoformat()}
             report = _Report(folder, problems, rows, about)
             jobs = [Job(each, "solve" if setup.score is None else "score") for each in problems if each not in rows]
-            size = settings.jobs or _jobs(parts["evaluator"])
+            size = settings.jobs or _jobs(parts["evaluator"], evaluator)
             limits = _limits(settings, GRACE_S, started, clock)
             _work(jobs, Work(setup, folder, limits, size, log_level), evaluator, report, watcher or Quiet())
     return report.result()
@@ -268,6 +271,8 @@ def _kept(folder: BenchFolder, problem: Problem, setup: Setup, retry: bool) -> R
     return row
 
 
-def _jobs(evaluator: Any) -> int:
-    """How many problems are worked on at the same time, where nobody says."""
-    return len(visible_devices(evaluator.devices)) + 1 if isinstance(evaluator, GpuSettings) else 1
+def _jobs(settings: Any, evaluator: Evaluator) -> int:
+    """How many problems are worked on at the same time, where nobody says. evaluator: the one that is open."""
+    if isinstance(evaluator, RayEvaluator):
+        return min(evaluator.slots + 1, cores())
+    return len(visible_devices(settings.devices)) + 1 if isinstance(settings, GpuSettings) else 1

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PATHS = ("task", "out", "path", "score")
 """Settings that are paths: a value that Hydra's grammar cannot read is taken as it stands."""
 
-OPEN = ("model.extra",)
+OPEN = ("model.extra", "evaluator.settings")
 """Settings that take any entries: model.extra={top_p: 0.9}, or model.extra.top_p=0.9."""
 
 _HYDRA = "hydra"
@@ -90,7 +90,7 @@ def check_keys(overrides: Sequence[Override], types: Mapping[str, Any], owners: 
     for name in (name for override in overrides for name in leaves(override)):
         if name in types or any(known.startswith(f"{name}.") for known in types):
             continue
-        if any(name.startswith(f"{each}.") for each in OPEN):
+        if any(name.startswith(f"{each}.") and each in types for each in OPEN):
             continue
         if name in owners:
             raise ConfigError(f"{name} is a setting of {owners[name]}, which was not chosen: leave one of the two out")

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.evaluate.lab import LabEvaluator, LabSettings
+from mtmc.evaluate.on_ray import RayEvaluator, RaySettings
 from mtmc.evaluate.replay import ReplayEvaluator, ReplaySettings
 from mtmc.protocols import Evaluator, EvaluatorSettings
 
@@ -19,6 +20,7 @@ EVALUATORS: dict[str, Callable[..., EvaluatorSettings | Evaluator]] = {
     "lab": LabSettings,
     "gpu": GpuSettings,
     "replay": ReplaySettings,
+    "ray": RaySettings,
 }
 """Evaluators by name. To add one: a settings class with `open`, or a class of evaluators, and a line here."""
 
@@ -28,6 +30,8 @@ __all__ = [
     "GpuSettings",
     "LabEvaluator",
     "LabSettings",
+    "RayEvaluator",
+    "RaySettings",
     "ReplayEvaluator",
     "ReplaySettings",
 ]

@@ -98,24 +98,31 @@ class EvaluatorServer:
         with contextlib.suppress(EOFError, OSError), connection:
             while True:
                 name, arguments = connection.recv()
-                connection.send(self._answer(name, arguments))
+                connection.send(answer(self._evaluator, name, arguments))
 
-    def _answer(self, name: str, arguments: tuple[Any, ...]) -> tuple[str, Any]:
-        """("", the value) or (class of the error, its message)."""
-        if name not in _ASKED:
-            return "EvaluatorError", f"an evaluator is not asked for {name!r}"
-        try:
-            return "", self.about() if name == "about" else getattr(self._evaluator, name)(*arguments)
-        except MtmcError as error:
-            return type(error).__name__, str(error)
-        except Exception as error:
-            _log.exception("the evaluator failed by itself")
-            return "EvaluatorError", f"the evaluator failed by itself, a bug to report: {error!r}"
 
-    def about(self) -> dict[str, Any]:
-        """What does not change: its hardware, and what it can do besides evaluating."""
-        able = {name: getattr(self._evaluator, name) for name in ("verifies", "profiles")}
-        return {"hardware": self._evaluator.hardware, **able}
+def answer(evaluator: Evaluator, name: str, arguments: Sequence[Any]) -> tuple[str, Any]:
+    """What an evaluator says to a question from another process: ("", the value) or (class of the error, its message). To
+    "about" that is what does not change: its hardware, and what it can do besides evaluating."""
+    if name not in _ASKED:
+        return "EvaluatorError", f"an evaluator is not asked for {name!r}"
+    try:
+        if name == "about":
+            able = {each: getattr(evaluator, each) for each in ("verifies", "profiles")}
+            return "", {"hardware": evaluator.hardware, **able}
+        return "", getattr(evaluator, name)(*arguments)
+    except MtmcError as error:
+        return type(error).__name__, str(error)
+    except Exception as error:
+        _log.exception("the evaluator failed by itself")
+        return "EvaluatorError", f"the evaluator failed by itself, a bug to report: {error!r}"
+
+
+def value_of(kind: str, value: Any) -> Any:
+    """The value of an answer. Raises: the error that it has."""
+    if kind:
+        raise getattr(errors, kind, EvaluatorError)(value)
+    return value
 
 
 class RemoteEvaluator(Evaluator):
@@ -157,6 +164,4 @@ class RemoteEvaluator(Evaluator):
             kind, value = self._of_thread.connection.recv()
         except (EOFError, OSError, AuthenticationError) as error:
             raise EvaluatorError(f"the process that has the evaluator is gone ({error!r}): start it again") from error
-        if kind:
-            raise getattr(errors, kind, EvaluatorError)(value)
-        return value
+        return value_of(kind, value)

@@ -6,7 +6,7 @@ import pytest
 from evaluate_sources import HONEST, TASK, changed
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate import EVALUATORS, GpuSettings, LabSettings, ReplaySettings
+from mtmc.evaluate import EVALUATORS, GpuSettings, LabSettings, RaySettings, ReplaySettings
 from mtmc.evaluate.replay import ReplayEvaluator
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import EvaluationRequest
@@ -41,4 +41,4 @@ def test_another_task_is_refused() -> None:
 
 
 def test_registry_names_all_evaluators() -> None:
-    assert {"lab": LabSettings, "gpu": GpuSettings, "replay": ReplaySettings} == EVALUATORS
+    assert {"lab": LabSettings, "gpu": GpuSettings, "replay": ReplaySettings, "ray": RaySettings} == EVALUATORS
