@@ -19,7 +19,20 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mtmc import __version__
-from mtmc.cli import bench, cache, collect, completion, documents, examine, knowledge, look, optimize, search, train, watch
+from mtmc.cli import (
+    bench,
+    cache,
+    collect,
+    completion,
+    documents,
+    examine,
+    knowledge,
+    look,
+    optimize,
+    search,
+    train,
+    watch,
+)
 from mtmc.cli.command import Command, Interrupted
 from mtmc.errors import ConfigError, MtmcError, TaskError
 

@@ -164,7 +164,7 @@ def test_few_queries_share_programs_and_programs_share_keys() -> None:
     text = print_plan(task, export_graph(task), plan).source
     assert text.count("parts = torch.empty(") == 1
     for refused in ({"split_keys": 2, "masks": "all"}, {"packed": 1, "operands": "descriptors"}):
-        with pytest.raises(CoderError, match="shared among programs|heads packed"):
+        with pytest.raises(CoderError, match=r"shared among programs|heads packed"):
             scheduled("grouped", refused)
 
 
