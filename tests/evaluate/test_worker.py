@@ -67,6 +67,7 @@ def test_children_left_behind_are_ended(pool: Pool) -> None:
 def test_segmentation_fault_is_a_crash_with_its_signal(pool: Pool) -> None:
     result = run(pool, "die", number=int(signal.SIGSEGV))
     assert (result.status, result.signal) == ("crash", "SIGSEGV")
+    assert "Segmentation fault" in result.output and " in die" in result.output  # where Python was
 
 
 def test_early_exit_is_a_crash(pool: Pool) -> None:

@@ -11,6 +11,7 @@ is trusted), locks itself down, and answers with JSON (the child, which runs can
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import json
 import logging
@@ -198,6 +199,7 @@ def run_job(job_fd: int, output_fd: int) -> None:
             os.dup2(source, target)
         os.close(null)
         os.close(output_fd)
+        faulthandler.enable(2)  # a crash in native code says what Python was at
         with socket.socket(fileno=job_fd) as job_socket:
             order: Order = pickle.loads(read_message(job_socket))
             write_message(job_socket, json.dumps(_answer(order), default=asdict).encode())
