@@ -42,6 +42,7 @@ class RawKernel:
         "int32_t": "c_int32", "uint32_t": "c_uint32", "long": "c_int64", "long int": "c_int64", "long long": "c_int64",
         "long long int": "c_int64", "unsigned long": "c_uint64", "unsigned long long": "c_uint64", "int64_t": "c_int64",
         "uint64_t": "c_uint64", "size_t": "c_uint64", "ptrdiff_t": "c_int64", "float": "c_float", "double": "c_double",
+        "__half": "c_uint16", "half": "c_uint16", "__nv_bfloat16": "c_uint16", "nv_bfloat16": "c_uint16",
     }  # fmt: skip
     # Types of parameters that are numbers -> those of ctypes.
     raw_dtypes: ClassVar[dict[str, str]] = {
@@ -62,6 +63,19 @@ class RawKernel:
         "#define M_PI 3.14159265358979323846\n#define M_SQRT1_2 0.70710678118654752440\n"
         "#define M_SQRT2 1.41421356237309504880\n#define M_2_SQRTPI 1.12837916709551257390\n",
         "cuda_runtime.h": "",
+        "algorithm": "namespace std {\ntemplate <class T> __device__ T max(T a, T b) { return a < b ? b : a; }\n"
+        "template <class T> __device__ T min(T a, T b) { return b < a ? b : a; }\n}\n",
+        "limits": "namespace std {\ntemplate <class T> struct numeric_limits;\n"
+        "template <> struct numeric_limits<float> {\n"
+        "__device__ static constexpr float max() { return 3.402823466e+38f; }\n"
+        "__device__ static constexpr float min() { return 1.175494351e-38f; }\n"
+        "__device__ static constexpr float lowest() { return -3.402823466e+38f; }\n"
+        "__device__ static constexpr float epsilon() { return 1.192092896e-07f; }\n"
+        "__device__ static float infinity() { return __int_as_float(0x7f800000); }\n};\n"
+        "template <> struct numeric_limits<int> {\n"
+        "__device__ static constexpr int max() { return 2147483647; }\n"
+        "__device__ static constexpr int min() { return -2147483647 - 1; }\n"
+        "__device__ static constexpr int lowest() { return -2147483647 - 1; }\n};\n}\n",
     }
     # Of the host's headers that CUDA files include, what NVRTC lacks. Those of C++ ("cstdint") are the same.
 
@@ -112,6 +126,8 @@ class RawKernel:
 
     def raw_taken(self, args: Any) -> list[Any]:
         """What is passed for each argument. Raises: TypeError, ValueError, OverflowError."""
+        import struct
+
         import torch
 
         declared, values = self.raw_declared, list[Any]()
@@ -132,6 +148,11 @@ class RawKernel:
                 )
             elif kind in ("float", "double"):
                 values.append(float(arg))
+            elif "half" in kind:
+                values.append(int.from_bytes(struct.pack("<e", arg), "little"))
+            elif "bfloat16" in kind:
+                bits = int.from_bytes(struct.pack("<f", arg), "little")
+                values.append(bits + 0x7FFF + (bits >> 16 & 1) >> 16 & 0xFFFF)  # to the nearest, even where two are
             elif isinstance(arg, float):
                 raise TypeError(f"{self.raw_name}: {name} is a {kind}, and {arg!r} is no whole number")
             else:
@@ -163,6 +184,10 @@ class RawKernel:
         head = re.search(rf"\b__global__\b[^;{{}}]*?\b{base}\s*\(", text)
         if head is None:
             raise ValueError(f"the CUDA text has no __global__ function {name!r}")
+        template = re.findall(r"\btemplate\s*<([^<>]*)>", text[: head.start()].rpartition("}")[2].rpartition(";")[2])
+        names = [words.split()[-1:] for words in template[-1].split(",")] if template else []
+        given = name.partition("<")[2].rpartition(">")[0].split(",")
+        meant = {key[0]: value.strip() for key, value in zip(names, given) if key}  # noqa: B905 - some may have defaults
         parts, depth = [""], 1
         for letter in text[head.end() :]:
             depth += {"(": 1, "<": 1, "[": 1, ")": -1, ">": -1, "]": -1}.get(letter, 0)
@@ -178,6 +203,7 @@ class RawKernel:
             plain = re.sub(words, " ", part, flags=re.DOTALL)
             kind, _, rest = plain.rpartition("*") if "*" in plain else (" ".join(plain.split()[:-1]), "", plain)
             kind, points = " ".join(kind.partition("*")[0].split()), "*" in part or "[" in part
+            kind = meant.get(kind, kind)
             if not points and kind not in cls.raw_numbers:
                 raise ValueError(
                     f"{name}: the parameter {' '.join(part.split())!r} is neither a pointer nor a number that can be "
@@ -222,7 +248,7 @@ class RawKernel:
         library, program = cls.raw_nvrtc(), ctypes.c_void_p()
         headers = {
             **cls.raw_headers,
-            **{f"c{key[:-2]}": text for key, text in cls.raw_headers.items() if key[0] != "c"},
+            **{f"c{key[:-2]}": text for key, text in cls.raw_headers.items() if key[0] != "c" and key[-2:] == ".h"},
         }
         given = [f"--gpu-architecture={architecture}", "--std=c++17", "--device-as-default-execution-space", "-w"]
         given += [*(f"-I{folder}" for folder in cls.raw_includes()), *options]
@@ -285,18 +311,24 @@ class RawKernel:
     def raw_nvrtc(cls) -> Any:
         """NVRTC's library. Raises: OSError."""
         import ctypes
+        import glob
 
         if cls.raw_nvrtc_library is None:
-            names = ["libnvrtc.so.*[0-9]", "libnvrtc-*.so.*[0-9]"]
             folders = ("lib", "*/lib", "lib64", "targets/*/lib")
-            found = cls.raw_folders(*(f"{folder}/{name}" for folder in folders for name in names))
+            found = cls.raw_folders(
+                *(f"{folder}/libnvrtc{rest}.so*" for folder in folders for rest in ("", "-[0-9a-f]*"))
+            )
             for path in [*found, "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]:
-                if "builtins" not in path and ".alt." not in path:
-                    try:
-                        cls.raw_nvrtc_library = ctypes.CDLL(path)
-                        break
-                    except OSError:
-                        continue
+                if "builtins" in path or ".alt." in path:
+                    continue
+                try:
+                    # It looks for the other half by name, and does not find it beside itself in every release.
+                    for other in glob.glob(f"{path.rpartition('/')[0]}/libnvrtc-builtins*.so*") if "/" in path else ():
+                        ctypes.CDLL(other, ctypes.RTLD_GLOBAL)
+                    cls.raw_nvrtc_library = ctypes.CDLL(path)
+                    break
+                except OSError:
+                    continue
             else:
                 raise OSError("there is no NVRTC to compile CUDA C++ with: pip install nvidia-cuda-nvrtc-cu12")
         return cls.raw_nvrtc_library

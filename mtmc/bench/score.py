@@ -21,6 +21,8 @@ from mtmc.evaluate.shared import Shared
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest
 from mtmc.search.strategies.common import derive_seed
+from mtmc.source.inline_host import NotPlain
+from mtmc.source.load_inline import translated
 from mtmc.task import Task
 from mtmc.task.dtypes import in_dtype
 from mtmc.tree import source_hash
@@ -109,8 +111,8 @@ def _judge(
 ) -> _Judged:
     """One candidate through every gate. A file that is no candidate fails its build."""
     try:
-        source = in_dtype(setup.suite.candidate(problem, read_text(path)), setup.dtype, "ModelNew")
-    except TaskError as error:
+        source = translated(in_dtype(setup.suite.candidate(problem, read_text(path)), setup.dtype, "ModelNew"))
+    except (TaskError, NotPlain) as error:
         return _Judged(path, "", Outcome("build_error", diagnosis=Diagnosis("audit", "NoCandidate", str(error))), None)
     outcome = _evaluate(task, source, "screen", setup.options.seed, evaluator, spent)
     if not outcome.ok or not evaluator.verifies:

@@ -87,7 +87,7 @@ def get_init_inputs():
         (
             "template <typename T, int B> __global__ void __launch_bounds__(B) g(T* __restrict__ x, std::size_t n) {}",
             "g<float, 4>",
-            [("T", True, "x"), ("size_t", False, "n")],
+            [("float", True, "x"), ("size_t", False, "n")],
         ),
         ("__global__ void f(/* a, b */ const float w[4], // c\n  float* const* p) {}", "f",
          [("float", True, "w"), ("float", True, "p")]),
@@ -242,6 +242,13 @@ def test_functions_of_one_binary_have_their_own_resources(tmp_path: Path) -> Non
     assert "LDS.32" in mixes[0]
     assert "LDS.32" not in mixes[1]
     assert compile_texts(texts, target("sm_90"), "", tmp_path) == found  # from the cache
+
+
+def test_numbers_of_sixteen_bits_are_passed_as_such() -> None:
+    kernel = RawKernel("__global__ void f(__half a, __nv_bfloat16 b, __nv_bfloat16 c) {}", "f")
+    expected = [torch.tensor(0.1, dtype=torch.float16), *torch.tensor([0.1, -3e38], dtype=torch.bfloat16)]
+    bits = [int(each.view(torch.int16)) & 0xFFFF for each in expected]
+    assert kernel.raw_taken((0.1, 0.1, -3e38)) == bits
 
 
 def test_a_launch_as_plain_data() -> None:

@@ -24,7 +24,7 @@ shared_mem=bytes)`: grid and block are integers or tuples of up to three, the ar
 
 ## What holds
 - The text is compiled by NVRTC for the GPU. It includes CUDA's own headers alone (cuda_fp16.h, cuda_bf16.h, mma.h,
-  math_constants.h, cuda_pipeline.h, cooperative_groups.h, stdint.h, float.h, ...): no torch, no C++ library, no std::.
+  math_constants.h, cuda_pipeline.h, cuda_fp8.h, stdint.h, float.h, ...): no torch, no C++ library, no std::.
 - No host code, no `<<<...>>>`, no printf, malloc, clocks. No `__device__` or `static` variable that outlives a launch:
   scratch is a tensor that forward makes, constants are `__constant__`.
 - Text, name and options are constants: no f-string, no replace. Sizes known ahead are templates, RawKernel(CODE,

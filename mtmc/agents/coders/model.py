@@ -189,11 +189,19 @@ def _source(request: EditRequest, reply: ChatReply) -> str:
     """The file that a reply gives. Raises: Unusable, also where a repair only gives the parent back."""
     from mtmc.agents.coders.editing.reply import is_same, parse_reply
     from mtmc.agents.coders.editing.unusable import Unusable
+    from mtmc.source.inline_host import NotPlain
+    from mtmc.source.load_inline import translated
 
     base = request.source if request.failed_source is None else request.failed_source
     parsed = parse_reply(reply.text, base, reply.truncated)
-    if is_same(parsed.source, request.source):
+    try:
+        source = translated(parsed.source)
+    except NotPlain as error:
+        raise Unusable(
+            "host code", f"{error}; make kernels with RawKernel of mtmc.cuda, and launch them in forward"
+        ) from error
+    if is_same(source, request.source):
         raise Unusable("unchanged", "the file given is the previous code, without the optimization that was asked for")
     for note in parsed.notes:
         _log.debug("reply %d: %s", reply.id, note)
-    return parsed.source
+    return source

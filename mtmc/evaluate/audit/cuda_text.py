@@ -19,7 +19,7 @@ PATH = f"{MODULE}.{CLASS}"
 _HEADERS = """
     cuda_runtime.h cuda_fp16.h cuda_bf16.h cuda_fp8.h mma.h math_constants.h cuda_pipeline.h cooperative_groups.h
     cooperative_groups/reduce.h cuda_awbarrier.h vector_types.h device_launch_parameters.h
-    stdint.h cstdint limits.h climits float.h cfloat math.h cmath
+    stdint.h cstdint limits.h climits float.h cfloat math.h cmath limits algorithm
     cuda/std/type_traits cuda/std/limits cuda/std/cstdint cuda/std/array cuda/std/utility cuda/std/cmath cuda/barrier
     cuda/pipeline cuda/ptx cub/cub.cuh cub/block/block_reduce.cuh cub/warp/warp_reduce.cuh cub/block/block_scan.cuh
     """

@@ -24,6 +24,8 @@ from mtmc.agents.facts.text import version_text
 from mtmc.errors import MtmcError
 from mtmc.outcome import kernel_metrics
 from mtmc.protocols import AgentContext
+from mtmc.source.inline_host import NotPlain
+from mtmc.source.load_inline import translated
 from mtmc.syntax import parse
 from mtmc.tree import source_hash
 
@@ -106,8 +108,12 @@ def _draft(session: Session, call: ToolCall, context: AgentContext) -> Answer:
     if not call.body.strip():
         raise Refused("the block holds no code: put the whole file or SEARCH/REPLACE blocks below the tool's name")
     found = parse_reply(_as_reply(call), session.base, truncated=not call.whole)
-    after = with_draft(session, found.source)
-    change = reports.change_text(session.request.source, found.source)
+    try:
+        source = translated(found.source)
+    except NotPlain as error:
+        raise Refused(f"{error}; make kernels with RawKernel of mtmc.cuda, and launch them in forward") from error
+    after = with_draft(session, source)
+    change = reports.change_text(session.request.source, source)
     notes = "".join(f"\nnote: {note}" for note in found.notes)
     return after, f"{_present(after)} is set, {change} against the parent. {_standing(after)}{notes}"
 

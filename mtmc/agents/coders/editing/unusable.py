@@ -9,7 +9,7 @@ class Unusable(CoderError):
     """A reply that gives no whole new file.
 
     why: in a word or two: "empty", "no code", "unchanged", "truncated", "too long", "does not parse", "no ModelNew",
-        "no match", "ambiguous", "abbreviated".
+        "no match", "ambiguous", "abbreviated", "host code".
     The message is written for the model: it says what was wrong with its reply.
     """
 
