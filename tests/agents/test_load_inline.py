@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 import torch
 
+from mtmc.agents.coders.editing.unusable import Unusable
+from mtmc.agents.coders.model import _source
+from mtmc.chat import ChatReply
 from mtmc.cuda import RawKernel
 from mtmc.evaluate.audit.audit import audit
 from mtmc.evaluate.audit.cuda_text import texts_of
 from mtmc.source.inline_host import NotPlain
 from mtmc.source.load_inline import translated
+from tests.agents.versions import edit_request
 
 try:
     RawKernel.raw_nvrtc()
@@ -162,6 +166,14 @@ def test_other_host_code_is_refused(before: str, after: str, message: str) -> No
     assert before in FILE
     with pytest.raises(NotPlain, match=message):
         translated(FILE.replace(before, after))
+
+
+def test_a_reply_with_load_inline_becomes_a_version_with_raw_kernels() -> None:
+    reply = f"```python\n{FILE}```"
+    assert _source(edit_request(), ChatReply(reply)).strip() == translated(FILE).strip()
+    broken = reply.replace("    A = A.contiguous();", "    for (;;) {}")
+    with pytest.raises(Unusable, match=r"a for, near .*make kernels with RawKernel"):
+        _source(edit_request(), ChatReply(broken))
 
 
 def test_other_files_stay_as_they_are() -> None:

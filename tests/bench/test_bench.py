@@ -25,7 +25,9 @@ from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStra
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.search import Budget, Progress, load
+from mtmc.source.load_inline import translated
 from mtmc.store import Store
+from tests.agents.test_load_inline import FILE as LOAD_INLINE
 from tests.bench.faults import NAMES, Faults, problem
 
 PARTS: dict[Any, Any] = {"strategy": FakeStrategy(), "policy": FakePolicy(), "coder": FakeCoder()}
@@ -183,6 +185,29 @@ def test_candidates_that_are_wrong_missing_or_rejected(tmp_path: Path) -> None:
     assert missing.failure is not None and missing.failure.kind == "no_candidate"
     rejected = score(problem(), setup, shared(failing=0.0, rejecting=1.0))
     assert not rejected.correct and rejected.verified is False and rejected.statuses == {"rejected": 1}
+
+
+class Reading(FakeEvaluator):
+    """An evaluator that keeps what it is handed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources = list[str]()
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
+        """See `protocols.Evaluator.evaluate`."""
+        self.sources += [each.source for each in requests]
+        return super().evaluate(requests)
+
+
+def test_answers_with_load_inline_are_translated_before_they_are_evaluated(tmp_path: Path) -> None:
+    looping = LOAD_INLINE.replace("    A = A.contiguous();", "    for (;;) {}")
+    evaluator = Reading()
+    paths = candidates(tmp_path / "answers", LOAD_INLINE, looping)
+    score(problem(), setup_of(tmp_path, score={"level1/good": paths}), Shared(evaluator, RECORD))
+    answers = {source for source in evaluator.sources if "ModelNew(nn.Module)" in source}
+    assert answers == {translated(LOAD_INLINE)}  # the other one is refused before
+    assert "load_inline" not in translated(LOAD_INLINE)
 
 
 # --- one evaluator for several processes -------------------------------------------------------------------------------
