@@ -18,6 +18,7 @@ import pytest
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate import lab
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from tests.postgres_server import Server, missing
 
 # Before torch is loaded, here and in the processes that tests start: pytest-xdist keeps all cores busy, and the threads
 # of torch would spin on them while they wait for each other.
@@ -107,3 +108,14 @@ def _fresh_logger() -> Iterator[None]:
     yield
     logger.setLevel(level)
     logger.handlers[:] = handlers
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server; skips where there is none."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    server = Server()
+    yield server
+    server.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 import subprocess
 import sys
@@ -32,13 +33,19 @@ OK = Outcome("ok", 2.0, 1.9, 2.1, 30, "measured", {"bytes_moved": 8.0})
 BAD = Outcome("build_error", diagnosis=Diagnosis("build", "CompilationError", "no such name", 3, "3 | x"))
 
 
-def started(folder: Path) -> Store:
+def started(folder: Path, url: str = "") -> Store:
     """A store with its root evaluated and recorded."""
-    store = Store.create(folder, TASK, SETTINGS, ROOT)
+    store = Store.create(folder, TASK, SETTINGS, ROOT, url)
     store.add_outcome(source_hash("root\n"), "screen", ROOT_TRIAL, OK, 0.1)
     root = KernelNode(0, NO_PARENT, None, "root\n", ROOT.plan, OK, ROOT_TRIAL, 0, Cost(calls=1))
     store.add_root(NewNode(root, "screen", Legal((TILE, STOP), (0.75, 0.25))), {"compiler": OK}, "H100")
     return store
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Where the store is: the contract is the same."""
+    return "" if request.param == "sqlite" else str(request.getfixturevalue("postgres").url)
 
 
 def begin_batch(store: Store) -> KernelNode:
@@ -56,8 +63,8 @@ def end_batch(store: Store, node: KernelNode) -> None:
     store.end_batch(0, {0: TrialEnd("node", 1, 2)}, [NewNode(node, "screen", Legal((STOP,), (1.0,), (0.0,)))], 12.5, 0)
 
 
-def test_what_goes_in_comes_out(tmp_path: Path) -> None:
-    store = started(tmp_path / "run")
+def test_what_goes_in_comes_out(tmp_path: Path, url: str) -> None:
+    store = started(tmp_path / "run", url)
     node = begin_batch(store)
     end_batch(store, node)
     store.log("finish", 13.0, reason="enough")
@@ -81,8 +88,8 @@ def test_what_goes_in_comes_out(tmp_path: Path) -> None:
     store.close()
 
 
-def test_writing_twice_changes_nothing(tmp_path: Path) -> None:
-    store = started(tmp_path)
+def test_writing_twice_changes_nothing(tmp_path: Path, url: str) -> None:
+    store = started(tmp_path, url)
     node = begin_batch(store)
     end_batch(store, node)
     before = (list(store.batches()), store.attempts(0), store.outcome(node.hash, "screen"), list(store.tree()))
@@ -125,8 +132,8 @@ def test_what_costs_less_than_writing_it_waits_for_the_next_record(tmp_path: Pat
     assert on_disk() == 5
 
 
-def test_the_end_of_a_batch_is_all_or_nothing(tmp_path: Path) -> None:
-    store = started(tmp_path)
+def test_the_end_of_a_batch_is_all_or_nothing(tmp_path: Path, url: str) -> None:
+    store = started(tmp_path, url)
     node = begin_batch(store)
     unwritable = Action("tile", Region("gelu", 1, 1), (("block", object()),), "")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
@@ -245,8 +252,8 @@ def test_what_an_older_version_evaluated_can_be_replayed(tmp_path: Path) -> None
     assert evaluator.evaluate([request]) == [result.tree[2].outcome]
 
 
-def test_one_at_a_time_in_this_process(tmp_path: Path) -> None:
-    store = started(tmp_path)
+def test_one_at_a_time_in_this_process(tmp_path: Path, url: str) -> None:
+    store = started(tmp_path, url)
     with pytest.raises(RunError, match="open already in this process"):
         Store.open(tmp_path)
     reader = Store.read(tmp_path)
@@ -258,12 +265,12 @@ def test_one_at_a_time_in_this_process(tmp_path: Path) -> None:
     Store.open(tmp_path).close()
 
 
-def test_one_process_at_a_time(tmp_path: Path) -> None:
-    store = started(tmp_path)
+def test_one_process_at_a_time(tmp_path: Path, url: str) -> None:
+    store = started(tmp_path, url)
     code = f"from pathlib import Path; from mtmc.store import Store; Store.open(Path({str(tmp_path)!r}))"
     command = [sys.executable, "-c", code]
     root = Path(__file__).parent.parent
     refused = subprocess.run(command, cwd=root, capture_output=True, text=True)
-    assert f"is open in another process (id {os.getpid()})" in refused.stderr
+    assert re.search(rf"is open in another process \((id|mtmc \S+) {os.getpid()}\)", refused.stderr)
     store.close()
     assert subprocess.run(command, cwd=root, capture_output=True).returncode == 0

@@ -21,7 +21,7 @@ from mtmc.chat import ModelSettings
 from mtmc.errors import RunError
 from mtmc.evaluate.shared import Shared
 from mtmc.search import AgentSettings, Budget, Progress, SearchResult, load, resume, search
-from mtmc.store import STORE_NAME, Store
+from mtmc.store import Store, has_run
 from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ def salvage(problem: Problem, setup: Setup, failure: Failure) -> Row:
     """
     run_dir = setup.kept.run(problem)
     try:
-        if not (run_dir / STORE_NAME).exists():
+        if not has_run(run_dir):
             return failed_row(problem, failure, 0.0)
         result = load(run_dir, strategy=setup.parts["strategy"])
         task, verifies, seconds = _recorded(run_dir)
@@ -159,7 +159,7 @@ def _searched(
 
 def _resumable(run_dir: Path, task: Task) -> bool:
     """Whether there is a run of this very task that has its root."""
-    if not (run_dir / STORE_NAME).exists():
+    if not has_run(run_dir):
         return False
     try:
         store = Store.read(run_dir)

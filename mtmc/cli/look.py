@@ -97,10 +97,10 @@ def exported(record: RunRecord, form: str) -> str | bytes:
 def _report(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     from mtmc import export
     from mtmc.search import load
-    from mtmc.store import STORE_NAME
+    from mtmc.store import has_run
 
     folder = Path(arguments.folder).expanduser()
-    if not (folder / STORE_NAME).exists():
+    if not has_run(folder):
         return report_sweep(folder, arguments.answer)
     result = load(folder)
     text = export.run_report(result.record)

@@ -42,6 +42,7 @@ def run(config: SearchConfig, lines: bool = True, evaluator: Any = None) -> Sear
             seed=config.seed,
             batch=config.batch,
             asynchronous=config.asynchronous,
+            store=config.store,
             repairs=config.repairs,
             model=config.model,
             agents=config.agents,
@@ -90,16 +91,15 @@ def resumable(folder: Path) -> Iterator[None]:
     Raises: Interrupted for Ctrl-C; the MtmcError that came, with the way to go on where a run is left.
     """
     from mtmc.cli.console import resume_hint
-    from mtmc.store import STORE_NAME
+    from mtmc.store import has_run
 
-    store = folder / STORE_NAME
-    there = store.exists()
+    there = has_run(folder)
     try:
         yield
     except KeyboardInterrupt as stop:
-        hint = resume_hint(folder) if store.exists() else "nothing was kept, for the root was not evaluated yet"
+        hint = resume_hint(folder) if has_run(folder) else "nothing was kept, for the root was not evaluated yet"
         raise Interrupted(hint) from stop
     except MtmcError as error:
-        if there or not store.exists():
+        if there or not has_run(folder):
             raise
         raise type(error)(f"{error}; when that is fixed, {resume_hint(folder)}") from error

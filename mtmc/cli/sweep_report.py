@@ -58,14 +58,15 @@ def read_runs(folder: Path) -> tuple[list[SearchResult], list[str]]:
     """All runs below `folder` in the order of their names, and what is to be said of those that cannot be read."""
     from mtmc.export.sweep import ERROR_FILE, in_order
     from mtmc.search import load
-    from mtmc.store import STORE_NAME
+    from mtmc.store import has_run, runs_below
 
     if not folder.is_dir():
         raise RunError(f"there is no folder {folder}: name a run's folder, or one that holds runs")
     results: list[SearchResult] = []
     failures: list[str] = []
-    for path in sorted({path.parent for name in (STORE_NAME, ERROR_FILE) for path in folder.rglob(name)}, key=in_order):
-        if (path / ERROR_FILE).exists() and not (path / STORE_NAME).exists():
+    failed = {path.parent for path in folder.rglob(ERROR_FILE)}
+    for path in sorted({*runs_below(folder), *failed}, key=in_order):
+        if (path / ERROR_FILE).exists() and not has_run(path):
             failures.append(f"{path} failed: {(path / ERROR_FILE).read_text(encoding='utf-8').strip()}")
             continue
         try:

@@ -24,7 +24,8 @@ NAME = "name"
 class SearchConfig:
     """All settings of one search, as `mtmc.search.search` takes them. The defaults are those of config.yaml.
 
-    task: a built-in name or a path. out: the run's folder; None: one is made under runs/. seed: of everything drawn.
+    task: a built-in name or a path. out: the run's folder; None: one is made under runs/. store: PostgreSQL
+    server that keeps the record; empty: SQLite in the folder. seed: of everything drawn.
     batch: versions tried at once. asynchronous: whether the next begins as soon as one ends. repairs: rounds of repair of
     one version at most. dumps: whether the tree's files and the report are written at the end. model: of a coder or a
     policy that asks one. agents: what such a one is told besides and may do.
@@ -36,6 +37,7 @@ class SearchConfig:
     coder: Part
     evaluator: Part
     out: str | None = None
+    store: str = ""
     seed: int = 0
     batch: int = 1
     asynchronous: bool = False

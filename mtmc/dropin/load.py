@@ -14,7 +14,7 @@ from mtmc.dropin.optimized import attach, new_record
 from mtmc.errors import RunError
 from mtmc.export.no_gain import why_no_gain
 from mtmc.search.folder import handed_out
-from mtmc.store import STORE_NAME, Store
+from mtmc.store import STORE_NAME, Store, has_run
 from mtmc.task import Task
 from mtmc.task.reference import namespace
 from mtmc.task.seeding import seed_torch
@@ -56,7 +56,7 @@ def load(run: Path | str, module: torch.nn.Module | None = None) -> Any:
 
 def _read(folder: Path) -> _Kept:
     runs = sorted(str(path.parent) for path in folder.glob(f"*/*/{STORE_NAME}"))
-    if runs and not (folder / STORE_NAME).exists():
+    if runs and not has_run(folder):
         raise RunError(f"{folder} holds the runs of several modules: load one of them with its module, {runs[0]} say")
     store = Store.read(folder)
     try:

@@ -10,7 +10,7 @@ from mtmc.errors import RunError
 from mtmc.rl.dataset import tables_of
 from mtmc.rl.record import record_run
 from mtmc.rl.trees import RecordedTree, trees_of
-from mtmc.store import STORE_NAME, Store
+from mtmc.store import Store, runs_below
 from mtmc.tree import source_hash
 
 
@@ -29,7 +29,7 @@ def priced_trees(folder: Path) -> list[PricedTree]:
 
     Raises: RunError where there is none, or one cannot be read.
     """
-    found = sorted(path.parent for path in folder.rglob(STORE_NAME))
+    found = runs_below(folder)
     if not found:
         raise RunError(f"there is no run in {folder} or below it: name a run's folder, or one that holds runs")
     return [_priced(each) for each in found]

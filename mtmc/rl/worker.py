@@ -152,7 +152,7 @@ def _admitted(config: WorkerConfig, generated: Generated) -> Task:
 def _search(config: WorkerConfig, task: Task, evaluator: Screening, folder: Path) -> None:
     """Begin the run, or go on with it. Raises: OutOfTime, TaskError."""
     from mtmc.search import resume, search
-    from mtmc.store import STORE_NAME
+    from mtmc.store import has_run
 
     settings = config.settings
     budget = Budget(evaluations=settings.evaluations, depth=settings.depth)
@@ -164,7 +164,7 @@ def _search(config: WorkerConfig, task: Task, evaluator: Screening, folder: Path
 
     if config.deadline is not None and time.time() >= config.deadline:
         raise OutOfTime
-    if (folder / STORE_NAME).exists():
+    if has_run(folder):
         resume(folder, strategy=strategy, evaluator=evaluator, budget=budget, progress=watch, dumps=False)
     else:
         search(
@@ -185,9 +185,9 @@ def _search(config: WorkerConfig, task: Task, evaluator: Screening, folder: Path
 
 def _evaluations(folder: Path) -> int:
     """Evaluations that a run's folder has; 0 where there is no run, or it has no root yet."""
-    from mtmc.store import STORE_NAME, Store
+    from mtmc.store import Store, has_run
 
-    if not (folder / STORE_NAME).exists():
+    if not has_run(folder):
         return 0
     store = Store.read(folder)
     try:

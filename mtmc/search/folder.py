@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.cuda import standalone
-from mtmc.errors import RunError
 from mtmc.files import write_whole
-from mtmc.store import STORE_NAME
 from mtmc.syntax import canonical_text
 from mtmc.task.tolerance import Tolerance
 from mtmc.tree import ROOT_ID, KernelNode, Tree
@@ -72,20 +68,3 @@ def write_dumps(folder: Path, record: RunRecord) -> None:
     from mtmc import export
 
     export.write_dumps(record, folder)
-
-
-def copy_store(source: Path, target: Path) -> None:
-    """A copy of one run's store in another folder; the run may be open.
-
-    Raises: RunError if it cannot be copied.
-    """
-    try:
-        with (
-            closing(sqlite3.connect(source / STORE_NAME)) as original,
-            closing(sqlite3.connect(target / STORE_NAME)) as copy,
-        ):
-            original.backup(copy)
-    except sqlite3.Error as error:
-        raise RunError(
-            f"{source / STORE_NAME} cannot be copied to {target} ({error}): choose another folder"
-        ) from error

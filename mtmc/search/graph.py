@@ -13,7 +13,6 @@ begin a trial as soon as another ends.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from contextvars import Context, copy_context
@@ -24,10 +23,9 @@ from mtmc.search.flight import Flight, ThreadedFlight
 from mtmc.search.profiling import profile_best
 from mtmc.search.run_state import Run
 from mtmc.search.verification import verify_best
-from mtmc.store import STORE_NAME, WAL_PAGES
 
 if TYPE_CHECKING:
-    from langgraph.checkpoint.sqlite import SqliteSaver
+    from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.graph.state import CompiledStateGraph
 
     Machine = CompiledStateGraph[Any, Any, Any, Any]
@@ -105,7 +103,7 @@ def trial_graph(run: Callable[[], Run], checkpointer: Literal[False] | None = Fa
     return builder.compile(checkpointer=checkpointer)
 
 
-def run_graph(run: Run, leg: Leg, flight: Flight | None, saver: SqliteSaver | None) -> Machine:
+def run_graph(run: Run, leg: Leg, flight: Flight | None, saver: BaseCheckpointSaver[Any] | None) -> Machine:
     """The machine of a whole run. flight: of its trials."""
     from langgraph.graph import END, START, StateGraph
 
@@ -147,27 +145,24 @@ def grow(run: Run, leg: Leg, flight: Flight) -> None:
 def drive(run: Run) -> None:
     """Let the machine go until the search has ended or is to stop, leg by leg, one at least, so that the root is recorded.
 
-    Its checkpoints are in the run's own SQLite file.
+    Its checkpoints are in the run's own database. Raises: RunError where that cannot be written.
     """
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    connection = sqlite3.connect(run.store.folder / STORE_NAME, timeout=30.0, check_same_thread=False)
     flight = ThreadedFlight(run.settings.batch, trial_work(run, trial_graph(lambda: run), context=copy_context()))
     try:
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-        leg = Leg()
-        graph = run_graph(run, leg, flight, SqliteSaver(connection))
-        config: Any = {"configurable": {"thread_id": THREAD}}
-        number = 0
-        while number == 0 or (run.finished is None and not run.watch.stopping.is_set()):
-            number += 1
-            leg.begin()
-            graph.invoke({"leg": number}, config, durability=DURABILITY)
-            prune(connection)
+        with run.store.backend.checkpoints() as (saver, prune):
+            leg = Leg()
+            graph = run_graph(run, leg, flight, saver)
+            config: Any = {"configurable": {"thread_id": THREAD}}
+            number = 0
+            while number == 0 or (run.finished is None and not run.watch.stopping.is_set()):
+                number += 1
+                leg.begin()
+                graph.invoke({"leg": number}, config, durability=DURABILITY)
+                prune(THREAD)
+    except run.store.backend.errors as error:
+        raise run.store.backend.failed("written", error) from error
     finally:
         flight.close()
-        connection.close()
 
 
 def trial_work(run: Run, machine: Machine, config: Any = None, context: Context | None = None) -> Callable[[int], None]:
@@ -183,16 +178,6 @@ def trial_work(run: Run, machine: Machine, config: Any = None, context: Context 
             profile_best(run, [run.trial_runs[trial_id]])
 
     return work
-
-
-def prune(connection: sqlite3.Connection) -> None:
-    """Keep the latest checkpoint only. SQLite uses the space of the others again, so the file stays as it is."""
-    with connection:
-        latest = "SELECT max(checkpoint_id) FROM checkpoints WHERE thread_id = ?"
-        for table in ("checkpoints", "writes"):
-            connection.execute(
-                f"DELETE FROM {table} WHERE thread_id = ? AND checkpoint_id < ({latest})", (THREAD, THREAD)
-            )
 
 
 def _counters(run: Run) -> RunState:

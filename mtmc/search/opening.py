@@ -7,14 +7,14 @@ import platform
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from mtmc.chat import ModelSettings
-from mtmc.errors import ConfigError
+from mtmc.errors import ConfigError, RunError
 from mtmc.protocols import Coder, Policy
 from mtmc.search import components, folder
 from mtmc.search.agent_settings import AgentSettings
@@ -22,7 +22,8 @@ from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
 from mtmc.search.models import Models
 from mtmc.search.run_state import Parts, Run, Settings, rebuild
-from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, STORE_NAME, Attempt, Store, check_unused
+from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, Attempt, Store, check_unused
+from mtmc.store.postgres import checked_url
 from mtmc.task import Task, load_task
 from mtmc.tree import Tree
 
@@ -34,13 +35,15 @@ _VERSIONED = ("mtmc", "torch", "triton", "langgraph")
 class Plan:
     """A search that may begin: nothing of it is on disk yet.
 
-    given: the parts as they were given, names or objects; made: the parts themselves.
+    given: the parts as they were given, names or objects; made: the parts themselves. store: see
+    `mtmc.search.search`.
     """
 
     task: Task
     given: Mapping[Kind, Any]
     made: Mapping[Kind, Any]
     settings: Settings
+    store: str = ""
 
 
 def plan(
@@ -54,17 +57,22 @@ def plan(
     asynchronous: bool,
     out: Path | str | None,
     agents: AgentSettings | None = None,
+    store: str = "",
 ) -> Plan:
     """What is asked of `mtmc.search.search`, checked. Raises: ConfigError, TaskError or RunError."""
     asked = model if isinstance(model, ModelSettings) else ModelSettings(name=model)
     settings = Settings(_budget(budget), seed, batch, repairs, asked, asynchronous, agents or AgentSettings())
     if out is not None:
         check_unused(Path(out))
+    if store:
+        if out is None:
+            raise ConfigError("store needs the run's folder, which names the record: set out")
+        checked_url(store)
     loaded = load_task(task)
     made: dict[Kind, Any] = {kind: components.resolve(kind, given[kind]) for kind in KINDS}
     _check(made["policy"], made["coder"], asked)
     settings.agents.knowledge_text()
-    return Plan(loaded, given, made, settings)
+    return Plan(loaded, given, made, settings, store)
 
 
 @contextmanager
@@ -78,7 +86,7 @@ def begun(asked: Plan, directory: Path) -> Iterator[Run]:
         resolved = {"task": asked.task.name, **described, **facts, **asdict(settings), "versions": versions()}
         root = _root(parts.coder, asked.task)
         new = not directory.exists()
-        store = Store.create(directory, asked.task, resolved, root)
+        store = Store.create(directory, asked.task, resolved, root, asked.store)
         try:
             if knowledge:
                 store.keep_knowledge(knowledge)
@@ -87,10 +95,12 @@ def begun(asked: Plan, directory: Path) -> Iterator[Run]:
             with _running(store, asked.task, parts, settings) as run:
                 yield run
         except BaseException:
-            started = store.has_root()
-            store.close()
-            if not started:
-                _remove(directory, new)
+            with suppress(RunError):  # a store that cannot be read keeps the run that it has
+                started = store.has_root()
+                store.close()
+                if not started:
+                    store.backend.drop()
+                    _remove(directory, new)
             raise
         finally:
             store.close()
@@ -221,5 +231,5 @@ def _remove(directory: Path, new: bool) -> None:
     if new:
         shutil.rmtree(directory, ignore_errors=True)
         return
-    for name in (STORE_NAME, f"{STORE_NAME}-wal", f"{STORE_NAME}-shm", "config.yaml", LOCK_NAME):
+    for name in ("config.yaml", LOCK_NAME):
         (directory / name).unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome
 from mtmc.search import folder
 from mtmc.search.course import course
-from mtmc.store import Store, check_unused
+from mtmc.store import Store, check_unused, copy_run
 from mtmc.task.tolerance import DEFAULT, Tolerance
 from mtmc.tree import KernelNode, Tree
 
@@ -140,7 +140,7 @@ class SearchResult:
             target.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"the folder {target} cannot be made ({error.strerror}): choose another one") from error
-        folder.copy_store(self.run_dir, target)
+        copy_run(self.run_dir, target)
         write_outputs(self, target)
         return target
 

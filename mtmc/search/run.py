@@ -44,6 +44,7 @@ def search(
     asynchronous: bool = False,
     agents: AgentSettings | None = None,
     out: Path | str | None = None,
+    store: str = "",
     progress: OnProgress | Literal[False] | None = None,
     dumps: bool = True,
 ) -> SearchResult:
@@ -61,6 +62,8 @@ def search(
     agents: what these are told besides and may do; None: `AgentSettings()`.
     out: the run's folder, which must be unused; None keeps the run in a temporary folder for as long as the result
         lives, see `SearchResult.save`.
+    store: address of a PostgreSQL server that keeps the run's record, postgresql://USER@HOST/DATABASE; empty: a SQLite file
+        in `out`.
     progress: called after the root, after each batch and at the end. None: a bar where stderr is a terminal, and in a
         notebook. False: nothing is shown.
     dumps: whether nodes/, the tree's dumps and the report are written into `out` at the end.
@@ -71,7 +74,7 @@ def search(
     on disk where the search could not start.
     """
     given: dict[Kind, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
-    asked = plan(task, given, budget, seed, batch, repairs, model, asynchronous, out, agents)
+    asked = plan(task, given, budget, seed, batch, repairs, model, asynchronous, out, agents, store)
     with display(progress, asked.task.name) as told:
         return grown(asked, out, Watch(told), dumps)
 

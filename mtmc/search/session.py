@@ -18,7 +18,7 @@ from mtmc.search.flight import ThreadedFlight
 from mtmc.search.opening import KINDS, begun, plan, reopened
 from mtmc.search.run import best_keeper
 from mtmc.search.run_state import Run
-from mtmc.store import STORE_NAME, Batch
+from mtmc.store import Batch, has_run
 from mtmc.task import load_task
 
 
@@ -99,7 +99,7 @@ class Session:
             if not state.get(name):
                 raise ConfigError(f'{name} is missing: give the graph {{"task": NAME, "out": FOLDER}}')
         out = Path(state["out"])
-        if not (out / STORE_NAME).exists():
+        if not has_run(out):
             settings = (recipe.budget, recipe.seed, recipe.batch, recipe.repairs, recipe.model, recipe.asynchronous)
             return begun(plan(state["task"], recipe.given, *settings, out, recipe.agents), out)
         _check_task(out, state["task"])

@@ -1,6 +1,6 @@
-"""The run's store: one SQLite file from which everything else in the run's folder can be rebuilt.
+"""The run's store: one SQLite file, or one schema of a PostgreSQL server. All else in the run's folder follows from it.
 
-Crash-safe: each record is one transaction in a write-ahead log, so a killed process loses at most the step it was in
+Crash-safe: each record is one transaction, so a killed process loses at most the step it was in
 (and what was cheaper to find than to write, see `database.CHEAP_SECONDS`).
 Idempotent: records are keyed by trial id and attempt, or by a source's hash, and writing one twice changes nothing.
 What a trial finds (its edits, its outcomes) is recorded as it comes; what it means (nodes, ends of trials) is recorded
@@ -11,25 +11,29 @@ for a whole batch in one transaction. So a run that was killed finds its batch i
     model_calls.py    the table of questions to a language model and their answers
     model_requests.py the table of what each request to a language model has taken, or may have
     rows.py           what is recorded of a batch, as frozen data
-    database.py       the SQLite file: connection, transactions, errors
     in_flight.py      which trials are under way, and how far each has come
+    database.py       an open database: transactions, what may wait, errors
+    schema.py         the tables, in the words of SQLite and of PostgreSQL
+    backend.py        the protocol of a run's database, and SQLite
+    postgres.py       a run on a PostgreSQL server, which its folder names
     folder_lock.py    one process at a time works on a run
 """
 
 from __future__ import annotations
 
-from mtmc.store.database import STORE_NAME, WAL_PAGES
+from mtmc.store.backend import POINTER_NAME, STORE_NAME, has_run, runs_below
 from mtmc.store.folder_lock import LOCK_NAME, FolderLock, holder_since
 from mtmc.store.in_flight import InFlight
 from mtmc.store.rows import Attempt, Batch, Legal, NewNode, TrialEnd, TrialRow
-from mtmc.store.run_store import ROOT_TRIAL, SCHEMA_VERSION, Store, check_unused, coding_cost
+from mtmc.store.run_store import ROOT_TRIAL, Store, check_unused, coding_cost, copy_run
+from mtmc.store.schema import SCHEMA_VERSION
 
 __all__ = [
     "LOCK_NAME",
+    "POINTER_NAME",
     "ROOT_TRIAL",
     "SCHEMA_VERSION",
     "STORE_NAME",
-    "WAL_PAGES",
     "Attempt",
     "Batch",
     "FolderLock",
@@ -41,5 +45,8 @@ __all__ = [
     "TrialRow",
     "check_unused",
     "coding_cost",
+    "copy_run",
+    "has_run",
     "holder_since",
+    "runs_below",
 ]

@@ -1,39 +1,30 @@
-"""Database: the SQLite file of a run, its connection, transactions and errors. What is in it is for the store."""
+"""Database: a run's database, its connection, transactions and errors. What is in it is for the store."""
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mtmc.errors import RunError
 from mtmc.redaction import Secrets
-from mtmc.store.folder_lock import FolderLock
-
-STORE_NAME = "run.sqlite"
-
-WAL_PAGES = 4096
-"""Pages of the write-ahead log (16 MiB) before SQLite moves them into the file, which takes a sync of the disk."""
+from mtmc.store.backend import Backend, Lock
 
 CHEAP_SECONDS = 0.001
 """An edit or outcome that took less than this, and no money, is written with the next record, at the latest with the
 end of its batch: to lose it in a crash costs less than to write it by itself."""
 
-_MAGIC = b"SQLite format 3\0"
-_USER_VERSION = slice(60, 64)
-"""Bytes of the file's header, a big-endian number: see `PRAGMA user_version`."""
-
 
 class Database:
     """An open database. Its methods may be called from several threads."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection, lock: FolderLock | None) -> None:
+    def __init__(self, folder: Path, backend: Backend, connection: Any, lock: Lock | None) -> None:
         """lock: released by `close`; None for a reader."""
         self.folder = folder
+        self.backend = backend
         self._connection = connection
+        self._lost = False
         self._folder_lock = lock
         self._guard = threading.RLock()
         self._waiting: list[tuple[str, tuple[Any, ...]]] = []
@@ -45,10 +36,10 @@ class Database:
         self.secrets = Secrets(tuple(dict.fromkeys((*secrets.own, *self.secrets.own))))
 
     def close(self) -> None:
-        """Write what waits, close the file and give the lock back. Idempotent."""
+        """Write what waits, close the connection and give the lock back. Idempotent."""
         with self._guard:
             try:
-                if self._waiting:
+                if self._waiting and not self._lost:
                     self._write_waiting()
             finally:
                 self._connection.close()
@@ -60,14 +51,20 @@ class Database:
             return connection.execute(query, parameters).fetchall()
 
     @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _reading(self) -> Iterator[Any]:
         with self._guard:
             if self._waiting:
                 self._write_waiting()
             try:
                 yield self._connection
-            except sqlite3.Error as error:
-                raise RunError(f"{self.folder / STORE_NAME} cannot be read ({error}): is it a run of mtmc?") from error
+            except self.backend.errors as error:
+                self._lost = self.backend.is_lost(error)
+                raise self.backend.failed("read", error) from error
+
+    def _has(self, name: str) -> bool:
+        """Whether there is a table, or a column TABLE.COLUMN: older runs lack some."""
+        with self._reading() as connection:
+            return self.backend.has_table(connection, name)
 
     def _write(self, statement: str, *parameters: Any, may_wait: bool = False) -> None:
         """One statement. may_wait: write it together with the next one that may not, with a read or at the close."""
@@ -81,46 +78,15 @@ class Database:
             pass
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def _writing(self) -> Iterator[Any]:
         """One transaction, of what waits and what is done in it: all of it or nothing."""
         with self._guard:
             waiting, self._waiting = self._waiting, []
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
-                with self._connection:
+                with self.backend.transaction(self._connection):
                     for statement, parameters in waiting:
                         self._connection.execute(statement, parameters)
                     yield self._connection
-            except sqlite3.Error as error:
-                hint = "see that the disk has space and the folder can be written"
-                raise RunError(f"{self.folder / STORE_NAME} cannot be written ({error}): {hint}") from error
-
-
-def user_version(path: Path) -> int:
-    """What `PRAGMA user_version` has set, from the file's header: the file is neither locked nor changed for it.
-
-    Raises: RunError if it cannot be read or is no SQLite file.
-    """
-    try:
-        with path.open("rb") as file:
-            header = file.read(_USER_VERSION.stop)
-    except OSError as error:
-        raise RunError(f"{path} cannot be read ({error.strerror}): see that its folder can be read") from error
-    if not header.startswith(_MAGIC) or len(header) < _USER_VERSION.stop:
-        raise RunError(f"{path} cannot be read (it is no SQLite file): is it a run of mtmc?")
-    return int.from_bytes(header[_USER_VERSION], "big")
-
-
-def connect(path: Path) -> sqlite3.Connection:
-    """Autocommit (transactions are explicit), a write-ahead log, and a sync at its checkpoints only: a killed process
-    loses nothing that was committed; a power failure may lose the last steps but not the file."""
-    try:
-        connection = sqlite3.connect(path, timeout=30.0, isolation_level=None, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {WAL_PAGES}")
-    except sqlite3.Error as error:
-        raise RunError(
-            f"{path} cannot be opened ({error}): is it a run of mtmc, in a folder that can be written?"
-        ) from error
-    return connection
+            except self.backend.errors as error:
+                self._lost = self.backend.is_lost(error)
+                raise self.backend.failed("written", error) from error

@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 
 from mtmc.outcome import Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Depth
 from mtmc.store.database import CHEAP_SECONDS, Database
-
-EVALUATED_SCHEMA = """
-CREATE TABLE IF NOT EXISTS screened (
-    trial_id INTEGER NOT NULL, hash TEXT NOT NULL, attempt INTEGER NOT NULL, PRIMARY KEY (trial_id, hash)) WITHOUT ROWID;
-"""
-"""What each trial has asked to have screened, and at which of its attempts (the version itself, or a draft on the way
-to it). There is no row for the root, nor for what a version of mtmc evaluated that did not record it."""
 
 
 class EvaluationTable(Database):
@@ -26,14 +18,16 @@ class EvaluationTable(Database):
     def add_outcome(self, hash_: str, gate: Depth, batch: int, outcome: Outcome, seconds: float) -> None:
         """Record what evaluation found of a source. seconds: what the evaluation took."""
         text = json.dumps(self.secrets.redact_data(outcome_to_json(outcome)))
-        statement = "INSERT OR IGNORE INTO outcomes VALUES (?, ?, ?, ?, ?)"
+        statement = "INSERT INTO outcomes VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING"
         self._write(statement, hash_, gate, batch, seconds, text, may_wait=seconds < CHEAP_SECONDS)
         if self._evaluated is not None:
             self._evaluated.add((hash_, gate))
 
     def add_screened(self, trial_id: int, hash_: str, attempt: int) -> None:
         """Record that a trial asks to have a source screened; it is on disk when its outcome is, at the latest."""
-        self._write("INSERT OR IGNORE INTO screened VALUES (?, ?, ?)", trial_id, hash_, attempt, may_wait=True)
+        self._write(
+            "INSERT INTO screened VALUES (?, ?, ?) ON CONFLICT DO NOTHING", trial_id, hash_, attempt, may_wait=True
+        )
 
     def screened_in(self, trial_id: int) -> dict[str, int]:
         """Hashes of the sources that a trial has asked to have screened, in order, each with its attempt's number."""
@@ -94,8 +88,3 @@ class EvaluationTable(Database):
             WHERE gate = 'screen' ORDER BY trial_id, number"""
         rows = self._all(query)
         return [(trial, source, plan, outcome_from_json(json.loads(found))) for trial, source, plan, found in rows]
-
-
-def add_evaluated_table(connection: sqlite3.Connection) -> None:
-    """Make the table where it is not there."""
-    connection.executescript(EVALUATED_SCHEMA)

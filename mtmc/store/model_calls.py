@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import replace
 from typing import Any
 
 from mtmc.chat import POLICY, ChatReply, ChatRequest, ModelCall, messages_from_json, messages_to_json
 from mtmc.store.database import Database
 
-CALLS_SCHEMA = """
-CREATE TABLE IF NOT EXISTS model_calls (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, trial_id INTEGER NOT NULL, node_id INTEGER NOT NULL,
-    model TEXT NOT NULL, purpose TEXT NOT NULL, seed INTEGER NOT NULL, messages TEXT NOT NULL, reply TEXT,
-    tokens_in INTEGER, tokens_out INTEGER, usd REAL, seconds REAL, truncated INTEGER, tries INTEGER,
-    error TEXT NOT NULL, spent INTEGER NOT NULL, verdict TEXT NOT NULL, replayed INTEGER NOT NULL);
-"""
 _COLUMNS = (
     *("id", "key", "trial_id", "node_id", "model", "purpose", "seed", "messages", "reply", "tokens_in", "tokens_out"),
     *("usd", "seconds", "truncated", "tries", "error", "spent", "verdict", "replayed"),
@@ -39,7 +31,8 @@ class CallTable(Database):
         rest = (self.secrets.redact(call.error), int(call.spent), call.verdict, int(call.replayed))
         names = ", ".join(_COLUMNS[1:])
         marks = ", ".join("?" * (len(_COLUMNS) - 1))
-        self._write(f"INSERT OR IGNORE INTO model_calls ({names}) VALUES ({marks})", *facts, *rest)
+        statement = f"INSERT INTO model_calls ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        self._write(statement, *facts, *rest)
         [(number,)] = self._all("SELECT id FROM model_calls WHERE key = ?", call.key)
         return int(number)
 
@@ -64,23 +57,18 @@ class CallTable(Database):
     def coder_questions(self) -> dict[int, int]:
         """How many questions the coder asked in each trial, by trial id; those that were not asked for lack of budget, and
         a policy's, do not count."""
-        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'model_calls'"):
+        if not self._has("model_calls"):
             return {}
         where = "WHERE spent = 0 AND purpose != ? GROUP BY trial_id"
         return dict(self._all(f"SELECT trial_id, count(*) FROM model_calls {where}", POLICY))
 
     def _calls(self, where: str, *parameters: Any, texts: bool = True) -> tuple[ModelCall, ...]:
-        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'model_calls'"):
+        if not self._has("model_calls"):
             return ()  # a run from before there were models
         short = {"messages": "'[]'", "reply": "substr(reply, 1, 0)"}
         columns = ", ".join(name if texts else short.get(name, name) for name in _COLUMNS)
         rows = self._all(f"SELECT {columns} FROM model_calls {where} ORDER BY id", *parameters)
         return tuple(_call(dict(zip(_COLUMNS, row, strict=True))) for row in rows)
-
-
-def add_table(connection: sqlite3.Connection) -> None:
-    """Make the table where it is not there."""
-    connection.executescript(CALLS_SCHEMA)
 
 
 def _call(row: dict[str, Any]) -> ModelCall:

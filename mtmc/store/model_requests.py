@@ -6,19 +6,12 @@ they may take. So what a killed process has sent is in the books, and stays ther
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import asdict, fields
 
 from mtmc.chat import Booking
 from mtmc.store.database import Database
 
-REQUESTS_SCHEMA = """
-CREATE TABLE IF NOT EXISTS model_requests (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL, state TEXT NOT NULL, calls INTEGER NOT NULL, tokens INTEGER NOT NULL,
-    usd REAL NOT NULL, seconds REAL NOT NULL, prompt_bytes INTEGER NOT NULL, tokens_in INTEGER NOT NULL);
-CREATE INDEX IF NOT EXISTS requests_of_key ON model_requests (key);
-"""
 _COLUMNS = tuple(each.name for each in fields(Booking))
 
 
@@ -29,10 +22,9 @@ class RequestTable(Database):
         """Record a request; the id it is recorded under. It is on disk when this returns."""
         names, marks = ", ".join(_COLUMNS), ", ".join("?" * len(_COLUMNS))
         with self._writing() as connection:
-            statement = f"INSERT INTO model_requests ({names}) VALUES ({marks})"
-            cursor = connection.execute(statement, tuple(asdict(booking).values()))
-            assert cursor.lastrowid is not None
-            return cursor.lastrowid
+            statement = f"INSERT INTO model_requests ({names}) VALUES ({marks}) RETURNING id"
+            [(number,)] = connection.execute(statement, tuple(asdict(booking).values())).fetchall()
+            return int(number)
 
     def rebook(self, request_id: int, booking: Booking) -> None:
         """Record what a request has come to in place of what was reserved for it."""
@@ -41,18 +33,13 @@ class RequestTable(Database):
 
     def bookings(self, key: str | None = None) -> list[Booking]:
         """All requests in the order in which they began, or those of one question."""
-        if not self._all("SELECT 1 FROM sqlite_master WHERE name = 'model_requests'"):
+        if not self._has("model_requests"):
             return []  # a run from before requests were booked
         query = f"SELECT {', '.join(_COLUMNS)} FROM model_requests"
         rows = (
             self._all(f"{query} ORDER BY id") if key is None else self._all(f"{query} WHERE key = ? ORDER BY id", key)
         )
         return [Booking(*row) for row in rows]
-
-
-def add_request_table(connection: sqlite3.Connection) -> None:
-    """Make the table where it is not there."""
-    connection.executescript(REQUESTS_SCHEMA)
 
 
 def total(key: str, bookings: Iterable[Booking]) -> Booking:

@@ -1,17 +1,13 @@
-"""Store: what is recorded of a run, in its SQLite file.
+"""Store: what is recorded of a run, in its SQLite file or on a PostgreSQL server. Its tables are in `store.schema`.
 
-Tables: meta (schema version, task, settings), events (start, resume, finish), batches (each call of `Strategy.ask`),
-trials, attempts (each call of a coder), sources, nodes, outcomes (each evaluation, once per source and gate, see
-`store.evaluations`), model_calls and model_requests (see the files of these names).
-LangGraph's checkpoint tables live in the same file and belong to LangGraph.
+LangGraph's checkpoint tables are in the same database and belong to LangGraph.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,44 +17,26 @@ from mtmc.errors import RunError
 from mtmc.outcome import Cost, Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import Trial
 from mtmc.redaction import Secrets, given_secrets, secrets_of
-from mtmc.store.database import CHEAP_SECONDS, STORE_NAME, connect, user_version
-from mtmc.store.evaluations import EvaluationTable, add_evaluated_table
+from mtmc.store import schema
+from mtmc.store.backend import POINTER_NAME, STORE_NAME, Backend, SqliteBackend, has_run
+from mtmc.store.database import CHEAP_SECONDS
+from mtmc.store.evaluations import EvaluationTable
 from mtmc.store.folder_lock import FolderLock
 from mtmc.store.in_flight import InFlightTable
-from mtmc.store.model_calls import CallTable, add_table
-from mtmc.store.model_requests import RequestTable, add_request_table
+from mtmc.store.model_calls import CallTable
+from mtmc.store.model_requests import RequestTable
+from mtmc.store.postgres import PostgresBackend
 from mtmc.store.rows import Attempt, Batch, Legal, NewNode, TrialEnd, TrialRow
+from mtmc.store.schema import IN_ORDER, RESUMABLE, SCHEMA_VERSION
 from mtmc.task import Task
 from mtmc.task.base import variant_from_json
 from mtmc.tree import ROOT_ID, KernelNode, Tree, source_hash
-
-SCHEMA_VERSION = 4
-"""Of the tables and of what stands in them: plans, kinds and settings of actions. Version 4 records in
-which order batches were asked for and ended."""
-
-RESUMABLE = 3
-"""The version since which a run can be gone on with. It renamed several kinds, settings and words of plans, so an older run
-can be looked at (what it has found is text and numbers), but not gone on with."""
-
-IN_ORDER = 4
-"""The version since which the order of batches is recorded; before it one batch ended before the next was asked for."""
-
-_UPGRADE = """
-BEGIN IMMEDIATE;
-ALTER TABLE batches ADD COLUMN after INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE batches ADD COLUMN ended INTEGER;
-ALTER TABLE nodes ADD COLUMN gains TEXT;
-UPDATE batches SET after = id, ended = CASE WHEN seconds IS NULL THEN NULL ELSE id END;
-PRAGMA user_version = 4;
-COMMIT;
-"""
-"""What makes the tables of version 4 of those of version 3."""
 
 ROOT_TRIAL = -1
 """Trial id of the root's own attempt, and the number of the batch that its outcome belongs to."""
 
 RESERVED = (
-    *(STORE_NAME, "config.yaml", "best.py", "nodes", "report.md", "progress.png", "roofline.png"),
+    *(STORE_NAME, POINTER_NAME, "config.yaml", "best.py", "nodes", "report.md", "progress.png", "roofline.png"),
     *(f"tree.{kind}" for kind in ("json", "graphml", "html", "png", "dot", "mmd")),
 )
 """What a run writes into its folder: a folder that holds one of these is already used."""
@@ -66,84 +44,84 @@ RESERVED = (
 _LEGAL = slice(6, None)
 """Columns of a node that say what may be done to it."""
 
+_REPLACE = "ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+
 _BINARY = ("state", "binding")
 """Fields of a task that are bytes."""
-
-_SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
-CREATE TABLE events (id INTEGER PRIMARY KEY, seconds REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL);
-CREATE TABLE sources (hash TEXT PRIMARY KEY, source TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE outcomes (
-    hash TEXT NOT NULL, gate TEXT NOT NULL, batch INTEGER NOT NULL, seconds REAL NOT NULL, outcome TEXT NOT NULL,
-    PRIMARY KEY (hash, gate)) WITHOUT ROWID;
-CREATE TABLE batches (
-    id INTEGER PRIMARY KEY, asked INTEGER NOT NULL, seconds REAL, after INTEGER NOT NULL DEFAULT 0, ended INTEGER);
-CREATE TABLE trials (
-    id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, node_id INTEGER NOT NULL, action_index INTEGER NOT NULL,
-    allowance INTEGER NOT NULL, kind TEXT, child_id INTEGER, evaluations INTEGER, reason TEXT);
-CREATE TABLE attempts (
-    trial_id INTEGER NOT NULL, number INTEGER NOT NULL, hash TEXT, plan TEXT, cost TEXT NOT NULL, error TEXT,
-    PRIMARY KEY (trial_id, number)) WITHOUT ROWID;
-CREATE TABLE nodes (
-    id INTEGER PRIMARY KEY, parent_id INTEGER NOT NULL, trial_id INTEGER NOT NULL, attempt INTEGER NOT NULL,
-    hash TEXT NOT NULL, gate TEXT NOT NULL, actions TEXT NOT NULL, priors TEXT NOT NULL, gains TEXT);
-CREATE INDEX trials_of_batch ON trials (batch);
-CREATE VIEW edits AS
-    SELECT trial_id, number, hash, source, plan, cost, error FROM attempts LEFT JOIN sources USING (hash);
-CREATE TRIGGER edit INSTEAD OF INSERT ON edits BEGIN
-    INSERT OR IGNORE INTO sources SELECT NEW.hash, NEW.source WHERE NEW.hash IS NOT NULL;
-    INSERT OR IGNORE INTO attempts VALUES (NEW.trial_id, NEW.number, NEW.hash, NEW.plan, NEW.cost, NEW.error);
-END;
-"""
 
 
 class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
     """The open store of one run: use `create`, `open` or `read`. Its methods may be called from several threads."""
 
     @classmethod
-    def create(cls, folder: Path, task: Task, settings: Mapping[str, Any], root: Attempt) -> Store:
-        """A new store in `folder`, which is made if it is not there. settings: plain JSON. root: the root's own source.
+    def create(cls, folder: Path, task: Task, settings: Mapping[str, Any], root: Attempt, url: str = "") -> Store:
+        """A new store for `folder`, which is made if it is not there. settings: plain JSON. root: the root's own source.
+        url: of a PostgreSQL server that has the record; empty: a SQLite file in the folder.
 
-        The file appears under its name once it is whole: a process killed here leaves a folder that can be used.
+        The folder has a run once it is whole: a process killed here leaves a folder that can be used.
 
-        Raises: RunError if the folder cannot be written or a run has used it already.
+        Raises: RunError if the folder cannot be written or a run has used it already; ConfigError or RunError where
+            there is no such server.
         """
         check_unused(folder)
+        made = PostgresBackend.fresh(folder, url) if url else None
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise RunError(f"the run folder {folder} cannot be made ({error.strerror}): choose another one") from error
+        if made is not None:
+            store = cls._created_on_server(made, task, settings, root)
+        else:
+            store = cls._created_here(folder, task, settings, root)
+        store.protect(_secrets(settings))
+        store._evaluated = set()
+        return store
+
+    @classmethod
+    def _created_here(cls, folder: Path, task: Task, settings: Mapping[str, Any], root: Attempt) -> Store:
         lock = FolderLock(folder)
         try:
             check_unused(folder)  # again: another process may have been here before the lock
-            unfinished = folder / f".{STORE_NAME}.new"
-            for suffix in ("", "-wal", "-shm"):
-                Path(f"{unfinished}{suffix}").unlink(missing_ok=True)
-            store = cls(folder, connect(unfinished), None)
-            store.protect(_secrets(settings))
-            store._initialize(task, settings)
-            store.add_attempt(root)
+            unfinished = SqliteBackend(folder, folder / f".{STORE_NAME}.new")
+            unfinished.drop()
+            store = cls(folder, unfinished, unfinished.connect(), None)
+            store._connection.executescript(schema.SQLITE)
+            store._fill(task, settings, root)
             store.close()
-            unfinished.rename(folder / STORE_NAME)
-            store = cls(folder, connect(folder / STORE_NAME), lock)
-            store.protect(_secrets(settings))
-            store._evaluated = set()
-            return store
+            unfinished.path.rename(folder / STORE_NAME)
+            backend = SqliteBackend(folder)
+            return cls(folder, backend, backend.connect(), lock)
         except BaseException:
             lock.release()
             raise
 
-    def _initialize(self, task: Task, settings: Mapping[str, Any]) -> None:
+    @classmethod
+    def _created_on_server(
+        cls, backend: PostgresBackend, task: Task, settings: Mapping[str, Any], root: Attempt
+    ) -> Store:
+        connection = backend.connect()
+        try:
+            store = cls(backend.folder, backend, connection, backend.lock(connection))
+            with store._writing():
+                backend.make_schema(connection, schema.postgres())
+            store._fill(task, settings, root)
+            backend.write_pointer()
+        except BaseException:
+            connection.close()
+            raise
+        return store
+
+    def _fill(self, task: Task, settings: Mapping[str, Any], root: Attempt) -> None:
+        """What a run begins with."""
+        self.protect(_secrets(settings))
         fields = asdict(task)
         binary = {name: fields.pop(name) for name in _BINARY}
         plain = json.dumps(self.secrets.redact_data(settings))
-        facts = {"schema": SCHEMA_VERSION, "task": json.dumps(fields), "settings": plain, **binary}
-        self._connection.executescript(f"PRAGMA user_version = {SCHEMA_VERSION};{_SCHEMA}")
-        add_table(self._connection)
-        add_request_table(self._connection)
-        add_evaluated_table(self._connection)
+        facts = {"schema": str(SCHEMA_VERSION), "task": json.dumps(fields), "settings": plain, **binary}
         with self._writing() as connection:
             connection.executemany("INSERT INTO meta VALUES (?, ?)", list(facts.items()))
+        self.add_attempt(root)
+        self._write_waiting()
 
     @classmethod
     def open(cls, folder: Path) -> Store:
@@ -152,25 +130,40 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
         Raises: RunError if there is no run, another process has it open, or a newer or an older version made it: then
             nothing in the folder is touched.
         """
-        schema = _checked_schema(folder)
-        if schema < RESUMABLE:
+        backend = backend_of(folder)
+        version = _checked_version(folder, backend)
+        if version < RESUMABLE:
             reason = "an older version of mtmc made it, and plans are written differently now"
             hint = "start it again in another folder, or resume it with that version; show, export and report still read it"
             raise RunError(f"the run {folder} cannot be resumed: {reason}; {hint}")
-        lock = FolderLock(folder)
+        store = cls._locked(folder, backend)
         try:
-            store = cls(folder, connect(folder / STORE_NAME), lock)
-            if schema < IN_ORDER:
-                store._connection.executescript(_UPGRADE)
-            add_table(store._connection)
-            add_request_table(store._connection)
-            add_evaluated_table(store._connection)
+            if isinstance(backend, SqliteBackend):
+                if version < IN_ORDER:
+                    store._connection.executescript(schema.UPGRADE)
+                store._connection.executescript(schema.LATER)
             store.protect(_secrets(store.settings()))
             store._evaluated = set(store.recorded())
         except BaseException:
-            lock.release()
+            store.close()
             raise
         return store
+
+    @classmethod
+    def _locked(cls, folder: Path, backend: Backend) -> Store:
+        if isinstance(backend, SqliteBackend):  # whose lock is not the connection's
+            lock = backend.lock(None)
+            try:
+                return cls(folder, backend, backend.connect(), lock)
+            except BaseException:
+                lock.release()
+                raise
+        connection = backend.connect()
+        try:
+            return cls(folder, backend, connection, backend.lock(connection))
+        except BaseException:
+            connection.close()
+            raise
 
     @classmethod
     def read(cls, folder: Path) -> Store:
@@ -178,11 +171,9 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
 
         Raises: RunError if there is no run, or a newer version made it.
         """
-        _checked_schema(folder)
-        store = cls(folder, connect(folder / STORE_NAME), None)
-        with store._reading() as connection:
-            connection.execute("PRAGMA query_only = 1")
-        return store
+        backend = backend_of(folder)
+        _checked_version(folder, backend)
+        return cls(folder, backend, backend.connect(read_only=True), None)
 
     def task(self) -> Task:
         """The task of this run, whole: the file it came from is not needed any more."""
@@ -226,7 +217,7 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
 
     def is_current(self) -> bool:
         """Whether this version of mtmc can go on with the run: its versions then say what they hold for."""
-        return user_version(self.folder / STORE_NAME) >= RESUMABLE
+        return self.backend.version() >= RESUMABLE
 
     def seconds(self) -> float:
         """Wall time spent on this run as far as it is recorded, summed over resumes."""
@@ -268,7 +259,7 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
 
     def keep_guards(self, text: str) -> None:
         """Record what the coder's versions hold for."""
-        self._write("INSERT OR REPLACE INTO meta VALUES ('guards', ?)", text)
+        self._write(f"INSERT INTO meta VALUES ('guards', ?) {_REPLACE}", text)
 
     def knowledge(self) -> str:
         """The knowledge of other runs that this run's questions may tell, as `mtmc.knowledge` writes it; "" for none."""
@@ -277,7 +268,7 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
 
     def keep_knowledge(self, text: str) -> None:
         """Record that knowledge: a file may be another one when the run is resumed."""
-        self._write("INSERT OR IGNORE INTO meta VALUES ('knowledge', ?)", text)
+        self._write("INSERT INTO meta VALUES ('knowledge', ?) ON CONFLICT (key) DO NOTHING", text)
 
     def annotations(self) -> dict[int, dict[str, float]] | None:
         """The search statistics of a run when it ended last, by node id, see `Strategy.annotations`; None where none are
@@ -288,18 +279,18 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
     def keep_annotations(self, notes: Mapping[int, Mapping[str, float]]) -> None:
         """Record the search statistics, in place of those that are there."""
         plain = {node_id: dict(each) for node_id, each in notes.items()}
-        self._write("INSERT OR REPLACE INTO meta VALUES ('annotations', ?)", json.dumps(plain))
+        self._write(f"INSERT INTO meta VALUES ('annotations', ?) {_REPLACE}", json.dumps(plain))
 
     def begin_batch(self, batch: Batch) -> None:
         """Record the trials of a batch before they start. One without trials has its seconds already."""
         with self._writing() as connection:
             facts = (batch.id, batch.asked, batch.seconds, batch.after)
-            connection.execute("INSERT OR IGNORE INTO batches VALUES (?, ?, ?, ?, NULL)", facts)
+            connection.execute("INSERT INTO batches VALUES (?, ?, ?, ?, NULL) ON CONFLICT DO NOTHING", facts)
             rows = [
                 (row.trial.id, batch.id, row.trial.node_id, row.trial.action_index, row.allowance)
                 for row in batch.trials
             ]
-            query = "INSERT OR IGNORE INTO trials VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL, NULL)"
+            query = "INSERT INTO trials VALUES (?, ?, ?, ?, ?, NULL, NULL, NULL, NULL) ON CONFLICT DO NOTHING"
             connection.executemany(query, rows)
 
     def end_batch(
@@ -327,7 +318,7 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
             _insert_nodes(connection, [root])
             others = json.dumps({name: outcome_to_json(baselines[name]) for name in sorted(baselines)})
             facts = [("baselines", others), ("hardware", hardware)]
-            connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", facts)
+            connection.executemany("INSERT INTO meta VALUES (?, ?) ON CONFLICT DO NOTHING", facts)
 
     def has_root(self) -> bool:
         """Whether the root is recorded: without it there is nothing to resume."""
@@ -346,7 +337,7 @@ class Store(CallTable, RequestTable, EvaluationTable, InFlightTable):
         for batch, trial_id, node_id, index, allowance, kind, child_id, evaluations, reason in self._all(query):
             end = None if kind is None else TrialEnd(kind, child_id, evaluations, reason)
             rows.setdefault(batch, []).append(TrialRow(Trial(trial_id, node_id, index), allowance, end))
-        ordered = self._all("SELECT 1 FROM pragma_table_info('batches') WHERE name = 'ended'")
+        ordered = self._has("batches.ended")
         order = "after, ended" if ordered else "id, CASE WHEN seconds IS NULL THEN NULL ELSE id END"
         for batch, asked, seconds, *place in self._all(f"SELECT id, asked, seconds, {order} FROM batches ORDER BY id"):
             after, ended = place
@@ -416,7 +407,7 @@ def check_unused(folder: Path) -> None:
     except OSError as error:
         raise RunError(f"the run folder {folder} cannot be read ({error.strerror}): choose another one") from error
     if used:
-        hint = "resume that run or choose another folder" if STORE_NAME in used else "choose an empty folder"
+        hint = "resume that run or choose another folder" if has_run(folder) else "choose an empty folder"
         raise RunError(f"the run folder {folder} is already used, it holds {used[0]}: {hint}")
     if folder.exists() and not folder.is_dir():
         raise RunError(f"the run folder {folder} cannot be made, it is a file: choose another one")
@@ -435,18 +426,58 @@ def _secrets(settings: Mapping[str, Any]) -> Secrets:
     return secrets_of(str(model.get("name", "")), str(model.get("api_base", "")), given)
 
 
-def _checked_schema(folder: Path) -> int:
-    """The version of a run's tables; 0 for all before version 3. Raises: RunError if there is no run, or it is newer."""
-    if not (folder / STORE_NAME).is_file():
-        raise RunError(f"there is no run in {folder}: it has no {STORE_NAME}; name the folder of a run")
-    schema = user_version(folder / STORE_NAME)
-    if schema > SCHEMA_VERSION:
-        made = f"schema {schema}, this one reads up to {SCHEMA_VERSION}"
+def backend_of(folder: Path) -> Backend:
+    """Where the record of a folder's run is. Raises: RunError if there is no run."""
+    if (folder / STORE_NAME).is_file():
+        return SqliteBackend(folder)
+    if (folder / POINTER_NAME).is_file():
+        return PostgresBackend.named_by(folder)
+    raise RunError(f"there is no run in {folder}: it has no {STORE_NAME}; name the folder of a run")
+
+
+def copy_run(source: Path, target: Path) -> None:
+    """A copy of one run's record in another folder, as a SQLite file; the run may be open, and on a server.
+
+    Raises: RunError if it cannot be copied.
+    """
+    store = Store.read(source)
+    try:
+        copy = SqliteBackend(target)
+        with closing(copy.connect()) as there, store._reading() as here:
+            try:
+                if isinstance(store.backend, SqliteBackend):
+                    here.backup(there)
+                else:
+                    there.executescript(schema.SQLITE)
+                    with copy.transaction(there), store.backend.transaction(here):
+                        _copy_tables(here, there)
+            except copy.errors as error:
+                problem = f"the run {source} cannot be copied to {target} ({error})"
+                raise RunError(f"{problem}: choose another folder") from error
+    finally:
+        store.close()
+
+
+def _copy_tables(here: Any, there: Any) -> None:
+    """All rows as they are at one moment, from a server into a SQLite file."""
+    here.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+    for table in schema.NAMES:
+        rows = here.execute(f"SELECT * FROM {table}").fetchall()
+        if rows:
+            marks = ", ".join("?" * len(rows[0]))
+            there.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)
+
+
+def _checked_version(folder: Path, backend: Backend) -> int:
+    """The version of a run's tables; 0 for all before version 3. Raises: RunError if it is newer than this mtmc."""
+    version = backend.version()
+    if version > SCHEMA_VERSION:
+        made = f"schema {version}, this one reads up to {SCHEMA_VERSION}"
         raise RunError(f"the run {folder} was made by a newer version of mtmc ({made}): upgrade mtmc")
-    return schema
+    return version
 
 
-def _insert_nodes(connection: sqlite3.Connection, nodes: Sequence[NewNode]) -> None:
+def _insert_nodes(connection: Any, nodes: Sequence[NewNode]) -> None:
     rows = []
     for new in nodes:
         node = new.node
@@ -454,4 +485,4 @@ def _insert_nodes(connection: sqlite3.Connection, nodes: Sequence[NewNode]) -> N
         gains = None if new.legal.gains is None else json.dumps(new.legal.gains)
         facts = (node.id, node.parent_id, node.trial_id, node.repairs, node.hash, new.gate)
         rows.append((*facts, actions, json.dumps(new.legal.priors), gains))
-    connection.executemany("INSERT OR IGNORE INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+    connection.executemany("INSERT INTO nodes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)

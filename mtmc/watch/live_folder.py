@@ -12,7 +12,7 @@ from typing import Any
 from mtmc.errors import MtmcError, RunError
 from mtmc.export.record import flat_settings
 from mtmc.export.sweep import ERROR_FILE, SEED, in_few_words, in_order, varying
-from mtmc.store import STORE_NAME
+from mtmc.store import has_run, runs_below
 from mtmc.watch.live_run import LiveRun
 
 LOOK_SHARE = 20
@@ -27,7 +27,7 @@ class LiveFolder:
         if not folder.is_dir():
             raise RunError(f"there is no folder {folder}: name a run's folder, or one that holds runs")
         self.folder = folder
-        self.single = (folder / STORE_NAME).exists()
+        self.single = has_run(folder)
         self._guard = threading.Lock()
         self._runs: list[LiveRun] = []
         self._failed: dict[Path, str] = {}
@@ -53,9 +53,9 @@ class LiveFolder:
             if self.single:
                 found = [self.folder]
             else:
-                found = sorted((path.parent for path in self.folder.rglob(STORE_NAME)), key=in_order)
+                found = sorted(runs_below(self.folder), key=in_order)
                 failed = {path.parent: path for path in self.folder.rglob(ERROR_FILE)}
-                self._failed = {at: _reason(path) for at, path in failed.items() if not (at / STORE_NAME).exists()}
+                self._failed = {at: _reason(path) for at, path in failed.items() if not has_run(at)}
             known = {run.folder for run in self._runs}
             self._runs += [LiveRun(folder) for folder in found if folder not in known]
             self._due = now + max(0.5, LOOK_SHARE * (time.monotonic() - now))

@@ -21,7 +21,7 @@ from mtmc.search.opening import recorded_budget
 from mtmc.search.result import spent_cost
 from mtmc.search.run import search_statistics
 from mtmc.search.transcripts import transcripts
-from mtmc.store import STORE_NAME, Store, holder_since
+from mtmc.store import POINTER_NAME, STORE_NAME, Store, holder_since
 from mtmc.tree import Tree
 
 STATISTICS_SHARE = 20
@@ -239,12 +239,16 @@ def _curve(record: RunRecord, evaluated: Sequence[Evaluated]) -> list[list[float
 
 
 def _mark(folder: Path) -> tuple[int, ...]:
-    """Another one whenever something was written into a run's store; the first two say which file it is.
+    """Another one whenever something was written into a run's store; the first two say which file it is. Of a record on a
+    server it is another one each time.
 
     Raises: RunError if there is none.
     """
     path = folder / STORE_NAME
     try:
+        if (folder / POINTER_NAME).exists():
+            status = os.stat(folder / POINTER_NAME)
+            return (status.st_dev, status.st_ino, time.monotonic_ns())
         status = os.stat(path)
     except OSError as error:
         raise RunError(f"the run {folder} is gone ({error.strerror}): start mtmc watch with another folder") from error
