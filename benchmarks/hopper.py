@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks import hopper_cases
 from benchmarks.hopper_build import Built, Case, build
 
-GROUPS = ("products", "attention", "decode")
+GROUPS = ("products", "attention", "decode", "quantized")
 HANGS_S = 20.0
 """Of a candidate that has not come back: it is left out."""
 MOST_HANGS = 2

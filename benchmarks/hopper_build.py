@@ -25,7 +25,8 @@ class Case:
     name: of its files. group: "products", "attention", "decode" or "quantized". text: a task in KernelBench's format.
     settings: candidate schedules of the one kernel that covers it, by label. flops, bytes: of the arithmetic and of the
     operands and results, each read or written once. library: what it is compared with: "eager", "product" (a part of it),
-    "cudnn", "flash". fused: the expression that the last three evaluate. algebra: rules that are applied first.
+    "cudnn", "flash". fused: the expression that the last three evaluate; wide: of what it calls so. algebra: rules that
+    are applied first.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Case:
     bytes: float
     library: tuple[str, ...]
     fused: str = ""
+    wide: str = ""
     algebra: tuple[str, ...] = ()
 
 
@@ -106,6 +108,9 @@ def source_of(case: Case, settings: Settings) -> str:
     version = Version.of(task, Plan(root_plan(graph).stages, algebra=case.algebra), hardware("H100"))
     parts = [stage for stage in version.plan.stages if not version.is_free(stage)]
     stage = version.as_kernel(merged_ops(graph, parts), {})
+    if stage is None:  # views stand between the others
+        parts = list(version.plan.stages)
+        stage = version.as_kernel(merged_ops(graph, parts), {})
     if stage is None:
         raise CoderError(f"{case.name} is no one kernel")
     return print_plan(task, graph, version.plan.with_merged(graph, parts, stage.scheduled(settings))).source

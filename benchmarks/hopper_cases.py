@@ -194,6 +194,11 @@ def few_rows() -> dict[str, Settings]:
         name = f"{n}x{k}_s{stages}"
         found[f"tma_{name}"] = tile(16, n, k, warps, stages, operands="descriptors", split_k=1)
         found[f"ptr_{name}"] = tile(16, n, k, warps, stages, operands="pointers", split_k=1)
+        if n >= 64:
+            found[f"swapped_{name}"] = tile(16, n, k, warps, stages, operands="descriptors", split_k=1, swapped=1)
+            found[f"swapped_{name}_split2"] = tile(
+                16, n, k, warps, stages, operands="descriptors", split_k=2, swapped=1
+            )
     for n, k, stages in ((64, 128, 4), (64, 256, 3), (128, 64, 5), (128, 128, 4)):
         for split in (2, 4, 8):
             found[f"tma_{n}x{k}_s{stages}_split{split}"] = tile(
@@ -224,3 +229,72 @@ def decode() -> Iterator[Case]:
     yield product("rows1_4096x4096", 1, 4096, 4096, few_rows(), group="decode")
     yield attention_case("query_b16_t4096", 16, 32, 1, 128, one_query(), GROUPED, g=8, t=4096, group="decode")
     yield attention_case("query_b1_t32768", 1, 32, 1, 128, one_query(), GROUPED, g=8, t=32768, group="decode")
+
+
+QUANTIZED = """
+import torch
+from torch import nn
+
+rows, inner, cols = {m}, {k}, {n}
+VARIANTS = {{
+    "small": {{"rows": 8, "inner": 128, "cols": 32}},
+    "odd1": {{"rows": 5, "inner": 256, "cols": 48}},
+}}
+
+
+class Model(nn.Module):
+    def forward(self, x, weight, scale):
+        return nn.functional.linear(x, {work})
+
+
+def get_inputs():
+    return [torch.randn(rows, inner, dtype=torch.bfloat16), {weight}, {scale}]
+
+
+def get_init_inputs():
+    return []
+"""
+BYTES = "torch.randint(-127, 128, (cols, inner), dtype=torch.int8)"
+NIBBLES = "torch.randint(0, 256, (cols, inner // 2), dtype=torch.uint8)"
+CHANNEL = "torch.rand(cols, dtype=torch.bfloat16) / 4096"
+GROUPS = "torch.rand(cols, inner // 128, dtype=torch.bfloat16) / 4096"
+INT8 = "weight.to(x.dtype) * scale[:, None]"
+GROUPED8 = "(weight.view(weight.shape[0], -1, 128).to(x.dtype) * scale[:, :, None]).view(weight.shape[0], -1)"
+INT4 = (
+    "(torch.stack([(weight & 15).to(torch.int8) - 8, (weight >> 4).to(torch.int8) - 8], -1)"
+    ".view(weight.shape[0], -1, 128).to(x.dtype) * scale[:, :, None]).view(weight.shape[0], -1)"
+)
+
+
+def quantized_case(name: str, m: int, k: int, n: int, bits: int, settings: Mapping[str, Settings]) -> Case:
+    """A product with weights of 8 bits a channel or of 4 bits a group, against one of 16 bits, too."""
+    work, weight, scale = (INT8, BYTES, CHANNEL) if bits == 8 else (INT4, NIBBLES, GROUPS)
+    text = QUANTIZED.format(m=m, k=k, n=n, work=work, weight=weight, scale=scale)
+    moved = 2.0 * (m * k + m * n) + n * k * bits / 8
+    wide = f"torch.randn({n}, {k}, dtype=torch.bfloat16, device='cuda')"
+    part = "nn.functional.linear(x, wide)"
+    return Case(name, "quantized", text, settings, 2.0 * m * n * k, moved, ("eager", "product"), part, wide=wide)
+
+
+def few_bits(m: int) -> dict[str, Settings]:
+    """Schedules of products with weights of few bits."""
+    found: dict[str, Settings] = {"start": {}}
+    rows = 16 if m <= 16 else 64 if m <= 64 else 128
+    for n, k, warps, stages in (
+        (64, 128, 4, 3), (64, 128, 4, 4), (32, 128, 4, 4), (128, 128, 4, 3), (128, 128, 8, 4), (128, 64, 4, 4),
+        (64, 64, 4, 5), (64, 128, 8, 4), (32, 128, 2, 4), (256, 64, 8, 3),
+    ):  # fmt: skip
+        for split in (1, 2, 4) if m <= 64 else (1,):
+            for swapped in (0, 1):
+                label = f"{'swapped' if swapped else 'plain'}_{n}x{k}_w{warps}_s{stages}_split{split}"
+                found[label] = tile(rows, n, k, warps, stages, split_k=split, swapped=swapped)
+    return found
+
+
+def quantized() -> Iterator[Case]:
+    """Products with weights of 8 and 4 bits that are made wide on their way to the tensor cores."""
+    yield quantized_case("int8_rows16_4096x14336", 16, 4096, 14336, 8, few_bits(16))
+    yield quantized_case("int4_rows16_4096x14336", 16, 4096, 14336, 4, few_bits(16))
+    yield quantized_case("int8_rows1_4096x14336", 1, 4096, 14336, 8, few_bits(1))
+    yield quantized_case("int4_rows1_4096x14336", 1, 4096, 14336, 4, few_bits(1))
+    yield quantized_case("int8_rows2048_4096x14336", 2048, 4096, 14336, 8, few_bits(2048))

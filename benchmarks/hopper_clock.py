@@ -108,6 +108,8 @@ def _library(case: Case, module: Any, model: Any, inputs: list[Any], compiled: b
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     names = dict(zip(module.Model.forward.__code__.co_varnames[1 : len(inputs) + 1], inputs, strict=True))
+    if case.wide:
+        names["wide"] = eval(case.wide, dict(module.__dict__))
     for name in case.library:
         if name == "eager":
             yield name, lambda: model(*inputs)

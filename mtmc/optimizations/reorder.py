@@ -9,6 +9,7 @@ from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.graph import power_of_two_above
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.product import analyse as analyse_product
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping, register_warps
 from mtmc.rewrite.templates.softmax_product import analyse
@@ -37,6 +38,9 @@ keep it (evict_last), the second to let it go (evict_first); for rows of 64 to 2
 that few rows are in flight and the second loop still finds them: 1056 programs of 8 warps with 128 KiB each do not fit
 the 50 MiB. Rows in registers can be read as what the cache forgets first, which leaves it to the results.
 
+Products of few rows: the tensor cores' large tiles (wgmma) have 64 rows. Where the operands change places, the many
+columns of the right one are those rows, and the few rows of the left one the columns, of which 8 are enough.
+
 Attention: a loop over whole blocks of keys that works out no mask, then one over the keys at the edges. Of causal
 attention the last queries have the most keys: programs that take those first leave the short ones to fill the gaps.
 
@@ -53,6 +57,8 @@ Caches smaller than those 50 and 60 MiB should gain more; that was not measured.
 """
 
 GROUPS = (1, 4, 8, 16)
+FEW_ROWS = 64
+"""Of a product whose operands may change places."""
 MAX_REGISTER_ELEMENTS = 32768
 """Of a program: 32 a thread with as many warps as there can be."""
 
@@ -75,8 +81,13 @@ class Reorder(ScheduleChange):
             for order, words in (("mn", "rows first"), ("nm", "columns first")):
                 offers.append(({"order": order}, f"reorder the {name} kernel's blocks {words}"))
             body = version.body(stage)
-            reduces = body is not None and any(node.kind == "reduce" for node in body.nodes)
-            return [] if reduces else offers
+            assert body is not None
+            product = analyse_product(version.graph, body)
+            if product.m[0] <= FEW_ROWS and not product.batch:
+                for swapped, words in ((1, "the right operand's columns"), (0, "the left operand's rows")):
+                    sentence = f"reorder the {name} kernel's product: {words} are the rows of the tensor cores' tiles"
+                    offers.append(({"swapped": swapped, "specialized": 0}, sentence))
+            return [] if product.reduces else offers
         if stage.template == "convolution":
             offers = [
                 ({"group_m": group}, f"reorder the {name} kernel's blocks in groups of {group}") for group in GROUPS

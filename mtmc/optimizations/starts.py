@@ -31,6 +31,12 @@ class _Tile:
 
 _TILES = (_Tile(128, 128, 64, 8, 3, 1, 1.0), _Tile(128, 64, 32, 4, 3, 2, 0.9), _Tile(64, 64, 32, 4, 3, 3, 0.83))
 """linear, 2048 x 4096 x 2048, fp32 in three TF32 products, on an H200: 0.371, 0.413 and 0.445 ms."""
+_HALVES = (_Tile(128, 256, 64, 8, 3, 1, 1.0), _Tile(128, 128, 64, 8, 3, 1, 0.85), _Tile(128, 64, 64, 4, 4, 2, 0.7),
+           _Tile(64, 64, 64, 4, 4, 3, 0.55))  # fmt: skip
+"""fp16 and bf16, whose operands and results have descriptors: what a multiprocessor's tensor cores get of what shared memory
+delivers falls with the tile's sides. Compiled and not timed; see benchmarks/hopper.py."""
+_FEW = _Tile(16, 64, 128, 4, 4, 3, 1.0)
+"""For at most 16 rows, which wait for the right operand: some 16 KiB of it in each of four stages and three programs."""
 _SEVERAL = _Tile(128, 64, 64, 8, 3, 1, 1.0)
 """For three products of one operand, of which larger tiles do not fit a thread's registers; two take 171 of 255 with the
 largest of the others. Not timed."""
@@ -47,16 +53,34 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     found = analyse(graph, body)
     if found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
         return stage
-    several = len(found.factors) > 2
-    tile = _SEVERAL if several else min(_TILES, key=lambda tile: _turns(found, tile, hardware.sms))
+    described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
+    short = graph.values[found.left].dtype in ("float16", "bfloat16") and not found.reduces
+    halves = described and short
+    tile = _FEW if short and _few(found) else _tile(found, hardware, halves)
     blocks = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k}
     chosen: dict[str, Setting] = {**blocks, "num_warps": tile.warps, "num_stages": tile.stages}
     if found.reduces:
         chosen["split_n"] = _shares(found, tile, hardware.sms)
-    if describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed"):
+    if described:
         chosen["operands"] = "descriptors"
+    if halves and tile == _HALVES[0]:
+        turns = {"persistent": hardware.sms} if _tiles(found, tile) > hardware.sms else {}
+        chosen |= {"results": "descriptors", **turns}
     better = stage.scheduled(chosen)
     return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage
+
+
+def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:
+    """The tile that suits a product's sizes and types."""
+    if len(found.factors) > 2:
+        return _SEVERAL
+    known = _HALVES[len(found.factors) > 1 :] if halves else _TILES
+    return min(known, key=lambda tile: _turns(found, tile, hardware.sms))
+
+
+def _few(found: Product) -> bool:
+    """Whether a product has so few rows that they are one tile."""
+    return found.m[0] <= _FEW.m and not found.batch and len(found.factors) == 1
 
 
 def _turns(found: Product, tile: _Tile, sms: int) -> float:

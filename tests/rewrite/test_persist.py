@@ -159,6 +159,27 @@ def test_what_is_offered_by_hand() -> None:
     assert not any("store the tiles" in each for each in shared)
 
 
+@pytest.mark.parametrize(
+    ("rows", "gpu", "expected"),
+    [
+        (8192, "H100", {"block_m": 128, "block_n": 256, "block_k": 64, "results": "descriptors", "persistent": 132}),
+        (2048, "H100", {"block_m": 128, "block_n": 128, "operands": "descriptors"}),
+        (16, "H100", {"block_m": 16, "block_n": 64, "block_k": 128, "num_stages": 4}),
+        (2048, "A100", {"block_m": 64, "block_n": 64, "block_k": 32}),
+    ],
+)
+def test_where_products_of_halves_start(rows: int, gpu: str, expected: dict[str, int | str]) -> None:
+    """To 2304 columns: 16 x 9 tiles of 128 x 256 take two turns of 132 programs, 16 x 18 of half the size three."""
+    text = TEMPLATE.format(work="self.linear(x.bfloat16())", shape="rows, inner").replace(
+        "rows, inner, cols = 2048", f"rows, inner, cols = {rows}"
+    )
+    task = task_from_source(text.replace("nn.Linear(inner, cols)", "nn.Linear(inner, cols).bfloat16()"), "start")
+    graph = export_graph(task)
+    stage = version(task, gpu=gpu).as_kernel(("linear",), {})
+    assert stage is not None and expected.items() <= dict(stage.schedule).items(), stage.schedule
+    assert graph.values[graph.by_name["linear"].outputs[0]].dtype == "bfloat16"
+
+
 def test_loads_have_warps_of_their_own_where_the_compiler_can_give_them_some() -> None:
     """bf16 on Hopper; tiles get the 128 rows that two groups of warps multiply. 128 x 256 / 256 threads is 128 elements."""
     text = LINEAR.replace("torch.randn(rows, inner)", "torch.randn(rows, inner).bfloat16()").replace(

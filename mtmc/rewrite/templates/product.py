@@ -36,7 +36,8 @@ class Product:
     """What a body multiplies.
 
     left: a value from outside. factors: what it is multiplied by, mostly one. batch: batch dimensions (empty: one product,
-    with the left's leading dimensions folded into rows). m, n, k: sizes. before: maps on the left operand; after: the rest.
+    with the left's leading dimensions folded into rows). m, n, k: sizes. before: maps on the left operand; prologue: what
+    makes the right operand, which is no value from outside then; after: the rest.
     """
 
     left: str
@@ -48,6 +49,7 @@ class Product:
     before: tuple[Node, ...]
     after: tuple[Node, ...]
     reduces: bool
+    prologue: tuple[Node, ...] = ()
 
     @property
     def dot(self) -> Node:
@@ -74,13 +76,16 @@ def analyse(graph: Graph, body: Body) -> Product:
     _check_factors(graph, body, factors, left)
     before = maps_into(body, left, "product")
     source = _source(graph, body, left, before)
-    after = tuple(node for node in body.nodes if node not in dots and node not in before)
+    prologue = _prologue(body, factors[0].right) if body.node(factors[0].right) is not None else ()
+    after = tuple(node for node in body.nodes if node not in dots and node not in before and node not in prologue)
     if any(node.name in body.stores for node in before):
         raise NotCovered("the left operand is also needed elsewhere")
     a, b, transposed = graph.values[source], graph.values[factors[0].right], factors[0].transposed
     if a.dtype != b.dtype:
         raise NotCovered(f"a product of {a.dtype} and {b.dtype}")
     batched = len(b.shape) > 2
+    if prologue and (batched or before):
+        raise NotCovered("work on the right operand of several products, or on both operands")
     batch = a.shape[:-2] if batched else ()
     if len(batch) > MAX_BATCH_DIMS:
         raise NotCovered("more than two batch dimensions")
@@ -91,7 +96,24 @@ def analyse(graph: Graph, body: Body) -> Product:
     reduces = _check_after(dots[0], after, n)
     if reduces and len(factors) > 1:
         raise NotCovered("several products whose columns are reduced")
-    return Product(source, factors, batch, m, n, k, before, after, reduces)
+    return Product(source, factors, batch, m, n, k, before, after, reduces, prologue)
+
+
+def _prologue(body: Body, right: str) -> tuple[Node, ...]:
+    """The nodes that make a right operand, in order. Raises: NotCovered where one is more than work on elements, or is
+    needed elsewhere."""
+    needed, found = {right}, list[Node]()
+    for node in reversed(body.nodes):
+        if node.name in needed:
+            if node.kind not in ("map", "view", "index"):
+                raise NotCovered(f"{node.name} before the product is not elementwise")
+            found.append(node)
+            needed |= set(node.reads())
+    names = {node.name for node in found}
+    others = [node for node in body.nodes if node.name not in names and node.kind != "dot"]
+    if names & set(body.stores) or any(names & set(node.reads()) for node in others):
+        raise NotCovered("the right operand is also needed elsewhere")
+    return tuple(reversed(found))
 
 
 def _check_factors(graph: Graph, body: Body, factors: tuple[Factor, ...], left: str) -> None:
@@ -99,8 +121,8 @@ def _check_factors(graph: Graph, body: Body, factors: tuple[Factor, ...], left: 
     if len(factors) > MAX_FACTORS:
         raise NotCovered(f"more than {MAX_FACTORS} matrix products in one kernel")
     for factor in factors:
-        if body.node(factor.right) is not None:
-            raise NotCovered("elementwise work on the right operand")
+        if body.node(factor.right) is not None and (len(factors) > 1 or factor.right not in graph.values):
+            raise NotCovered("work on the right operands of several products")
     first, *others = factors
     for factor in others:
         mine, own = graph.values[first.right], graph.values[factor.right]
@@ -169,7 +191,7 @@ _TRIANGLE = re.compile(r"tl\.where\(\{1\} - \{2\} (<=|>=) \{3\}, \{0\}, 0\.0\)")
 def can_transpose(body: Body, found: Product) -> bool:
     """Whether the kernel can be given a copy of the right operand with its inner dimension last."""
     reads = [read for node in body.nodes for read in node.reads()]
-    return not found.transposed and len(found.factors) == 1 and reads.count(found.right) == 1
+    return not found.transposed and not found.prologue and len(found.factors) == 1 and reads.count(found.right) == 1
 
 
 def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
@@ -177,6 +199,8 @@ def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
 
     transposed_copy: whether the kernel gets the right operand as [n, k], whatever it is.
     """
+    if found.prologue:
+        return False
     tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
     size = 4 if tensors[0].dtype == "float32" else 2
     rows = (found.k, found.k if found.transposed or transposed_copy else found.n)

@@ -11,6 +11,7 @@ from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpose, triangle
 from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
+from mtmc.rewrite.templates.product_prologue import sources, write_right
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS, Tiles, make_descriptors, read_tiles, store_results
 from mtmc.rewrite.templates.row_extremes import IDENTITY, combined, reduced
 from mtmc.rewrite.templates.shares import crowded
@@ -27,6 +28,7 @@ class ProductKernel:
         schedule = dict(stage.schedule)
         self.persistent, self.streaming = int(schedule.get("persistent", 0)), int(schedule.get("stream_k", 0))
         self.way, self.specialized = Tiles.of(stage), bool(schedule.get("specialized", 0))
+        self.swapped = bool(schedule.get("swapped", 0))
         self.transposed_copy = schedule.get("right") == "transposed"
         self._check()
         self.writer = Writer(graph, body, f"{name}_kernel")
@@ -52,6 +54,8 @@ class ProductKernel:
                 raise NotCovered("slices of several products, or tiles that go to programs in two ways")
         if len(found.factors) > 1 and (self.split_k > 1 or self.streaming):
             raise NotCovered("several products that are split among programs")
+        if self.swapped and self.specialized:
+            raise NotCovered("warps of their own for loads of a product whose operands have changed places")
         if self.transposed_copy and not can_transpose(self.body, found):
             raise NotCovered("a right operand that is transposed already, or is needed elsewhere as it is")
         whole = not (found.reduces or self.split_k > 1 or self.streaming)
@@ -83,7 +87,9 @@ class ProductKernel:
 
     @property
     def rights(self) -> tuple[str, ...]:
-        """The right operands."""
+        """The right operands, or what the only one is made of."""
+        if self.found.prologue:
+            return sources(self.body, self.found)
         return tuple(factor.right for factor in self.found.factors)
 
     @property
@@ -153,12 +159,13 @@ class ProductKernel:
         along = self._times(found.left, a, len(a.shape) - 1)
         writer.line(f"left = {left}")
         down: dict[str, str] = {}
-        for factor in found.factors:
+        for factor in () if found.prologue else found.factors:
             b = self.graph.values[factor.right]
             down[factor.right], across = self._right_strides(factor.right, b)
             writer.line(f"{self.tile_name('right', factor)} = {self._base(factor.right, b)} + cols{across}")
         for factor in found.factors:
-            writer.line(f"{factor.dot.name} = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)")
+            shape = "[BLOCK_N, BLOCK_M]" if self.swapped else "[BLOCK_M, BLOCK_N]"
+            writer.line(f"{factor.dot.name} = tl.zeros({shape}, tl.float32)")
         if self.split_k > 1:
             writer.line(f"share = tl.cdiv(tl.cdiv({self.n_k}, BLOCK_K), {self.split_k}) * BLOCK_K")
             writer.line("first = tl.program_id(2) * share")
@@ -186,19 +193,24 @@ class ProductKernel:
             writer.line("else:")
             writer.level += 1
         writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other=0.0)")
-        for factor in found.factors:
+        for factor in () if found.prologue else found.factors:
             tile, right = self.tile_name("b", factor), self.tile_name("right", factor)
             address = f"{right} + ks[:, None]{down[factor.right]}"
             writer.line(f"{tile} = tl.load({address}, mask=k_mask[:, None] & col_mask, other=0.0)")
         writer.level -= int(self.way.described)
         self._before()
+        if found.prologue:
+            write_right(self, "start", last)
         precision = self.stage.setting("precision")
         exact = f', input_precision="{precision}"' if precision != "input" else ""
         for factor in found.factors:
             accumulator, tile = factor.dot.name, self.tile_name("b", factor)
-            writer.line(f"{accumulator} = tl.dot(a, {tile}, {accumulator}{exact})")
+            operands = f"tl.trans({tile}), tl.trans(a)" if self.swapped else f"a, {tile}"
+            writer.line(f"{accumulator} = tl.dot({operands}, {accumulator}{exact})")
             self.variables[accumulator] = accumulator
         writer.level -= 1
+        for factor in found.factors if self.swapped else ():
+            writer.line(f"{factor.dot.name} = tl.trans({factor.dot.name})")
 
     def tile_name(self, word: str, factor: Factor) -> str:
         """What a factor's tile or pointer is called: by the word alone where there is one factor."""
