@@ -240,6 +240,12 @@ def test_shares_of_the_last_tiles_cover_each_slice_once(tiles: int, slices: int,
     assert not parts
 
 
+def test_warps_of_their_own_are_for_hopper_and_for_rows_that_have_descriptors() -> None:
+    text = source_of("linear", operands="own_descriptors", specialized=1, num_warps=4)
+    assert "warp_specialize=SPECIAL" in text and "warp_specialize=True" not in text
+    assert "SPECIAL=described and (not x.is_cuda or torch.cuda.get_device_capability(x.device) == (9, 0))" in text
+
+
 def test_a_share_is_at_most_two_parts_wide() -> None:
     text = source_of("linear", stream_k=132, block_m=128, block_n=256)
     assert "shares = torch.empty((2 * 132, 128, 256)" in text

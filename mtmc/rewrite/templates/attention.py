@@ -13,6 +13,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_kernel import Kernel
+from mtmc.rewrite.templates.product_tiles import SPECIAL
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.shares import shares as programs_sharing
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse, is_softmax_product
@@ -104,6 +105,8 @@ class _Assembler:
             blocks = [value for name, value in constants if name in ("BLOCK_K", "BLOCK_V")]
             lines += [INDENT + line for line in tiles.launcher_lines(found, stage, body.stores[0], *blocks)]
             constants = (*constants, ("DESCRIBED", "described"))
+            if kernel.specialized:
+                constants = (*constants, ("SPECIAL", SPECIAL.format(found.query)))
             tables = tiles.TABLES if kernel.way == tiles.BY_LAUNCHER else ()
         doc = f"{', '.join(stage.ops)}: BLOCK_M rows of one head a program, the scores are never written."
         if kernel.packed:

@@ -117,7 +117,7 @@ class Kernel:
         writer = self.writer
         over = f"range({begin}, {limit}, BLOCK_N)"
         if self.specialized:
-            over = f"tl.{over[:-1]}, warp_specialize=True)"
+            over = f"tl.{over[:-1]}, warp_specialize=SPECIAL)"
         if self._alone(end):
             writer.line("if not EVEN:")
             writer.level += 1

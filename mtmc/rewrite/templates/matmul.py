@@ -18,7 +18,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.product import Product, analyse, can_transpose
 from mtmc.rewrite.templates.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.templates.product_kernel import ProductKernel
-from mtmc.rewrite.templates.product_tiles import Sizes, launcher_lines
+from mtmc.rewrite.templates.product_tiles import SPECIAL, Sizes, launcher_lines
 from mtmc.rewrite.templates.shares import crowded, shares
 from mtmc.rewrite.templates.writer import (
     INDENT,
@@ -135,6 +135,8 @@ class _Assembler:
             sizes = Sizes(self.m, self.n, self.k)
             lines += [INDENT + line for line in launcher_lines(kernel, stage, sizes)]
             constants.append(("DESCRIBED", "described"))
+            if kernel.specialized:
+                constants.append(("SPECIAL", SPECIAL.format(kernel.found.left)))
         extra = (*kernel.tables, *shares)
         texts = [kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], self._doc())]
         warps, stages = stage.number("num_warps"), stage.number("num_stages")

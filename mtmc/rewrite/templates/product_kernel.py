@@ -182,7 +182,9 @@ class ProductKernel:
             last = "last"
         alone = self.specialized and not self.persistent
         over = (
-            f"tl.range({first}, {last}, BLOCK_K, warp_specialize=True)" if alone else f"range({first}, {last}, BLOCK_K)"
+            f"tl.range({first}, {last}, BLOCK_K, warp_specialize=SPECIAL)"
+            if alone
+            else f"range({first}, {last}, BLOCK_K)"
         )
         writer.line(f"for start in {over}:")
         writer.level += 1

@@ -39,8 +39,8 @@ def own_tiles(kernel: TiledProduct) -> None:
     last = f"tiles * {kernel.n_batch}" if kernel.found.batch else "tiles"
     name = "tile" if kernel.found.batch else "program"
     # Loads of the next tile begin before this one is stored: in one loop, or in warps of their own.
-    way = "warp_specialize" if kernel.specialized else "flatten"
-    writer.line(f"for {name} in tl.range(tl.program_id(0), {last}, tl.num_programs(0), {way}=True):")
+    way = "warp_specialize=SPECIAL" if kernel.specialized else "flatten=True"
+    writer.line(f"for {name} in tl.range(tl.program_id(0), {last}, tl.num_programs(0), {way}):")
     writer.level += 1
     if kernel.found.batch:
         writer.line("program = tile % tiles")

@@ -21,6 +21,8 @@ from mtmc.rewrite.templates.writer import Writer
 BY_LAUNCHER, BY_KERNEL = "descriptors", "own_descriptors"
 STORED = ("float16", "bfloat16", "float32")
 """Types of results that are written through descriptors."""
+SPECIAL = "described and (not {0}.is_cuda or torch.cuda.get_device_capability({0}.device) == (9, 0))"
+"""Expression of the launcher: whether loads get warps of their own. {0}: a tensor. Elsewhere the kernel does without."""
 OWN_WARPS = 4
 """Of a kernel whose loads get warps of their own: the compiler adds a group of eight that multiply."""
 MAX_PARTS = 4
