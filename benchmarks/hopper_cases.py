@@ -32,6 +32,7 @@ def get_init_inputs():
 ROWS = "torch.randn(rows, inner, dtype=torch.{dtype})"
 ACROSS = "torch.randn(inner, cols, dtype=torch.{dtype}) / inner**0.5"
 WEIGHT = "torch.randn(cols, inner, dtype=torch.{dtype}) / inner**0.5"
+GATED = "nn.functional.silu(nn.functional.linear(x, weight)) * nn.functional.linear(x, other)"
 BIAS = "torch.randn(cols, dtype=torch.{dtype})"
 
 
@@ -89,6 +90,20 @@ def large(*groups: int) -> dict[str, Settings]:
     return found
 
 
+def gated() -> dict[str, Settings]:
+    """Schedules of two products of one operand, each with a tile of its own in registers."""
+    return {
+        "start": {},
+        "once_128_s3": tile(128, 128, 64, 8, 3, **HOST),
+        "once_128_s3_e2": tile(128, 128, 64, 8, 3, epilogue=2, **HOST),
+        "turns_128_s3": tile(128, 128, 64, 8, 3, **HOST, **TURNS),
+        "turns_128_s4_e2": tile(128, 128, 64, 8, 4, epilogue=2, **HOST, **TURNS),
+        "once_256_s3": tile(256, 64, 64, 8, 3, **HOST),
+        "turns_256_s3": tile(256, 64, 64, 8, 3, **HOST, **TURNS),
+        "once_64_s4": tile(128, 64, 64, 4, 4, **HOST),
+    }
+
+
 def products() -> Iterator[Case]:
     """Products with and without work after them."""
     yield product("square_8192", 8192, 8192, 8192, large(4, 16), "x @ b", "x, b")
@@ -97,6 +112,7 @@ def products() -> Iterator[Case]:
     yield product("square_4096", 4096, 4096, 4096, large(), "x @ b", "x, b")
     yield product("gelu_8192", 8192, 8192, 8192, large(), "nn.functional.gelu(nn.functional.linear(x, weight, bias))",
                   "x, weight, bias")  # fmt: skip
+    yield product("gated_4096", 4096, 4096, 14336, gated(), GATED, "x, weight, other")
 
 
 ATTENTION = """
