@@ -433,10 +433,10 @@ def test_after_a_run_that_fails_the_evaluator_is_opened_anew(monkeypatch: pytest
 
 
 def test_runs_are_read_in_the_order_of_their_numbers() -> None:
-    from mtmc.cli.sweep_report import _order
+    from mtmc.export.sweep import in_order
 
     names = [f"sweep/{number}" for number in (10, 9, 0, 11, 2)]
-    assert [path.name for path in sorted(map(Path, names), key=_order)] == ["0", "2", "9", "10", "11"]
+    assert [path.name for path in sorted(map(Path, names), key=in_order)] == ["0", "2", "9", "10", "11"]
 
 
 # --- looking at runs -------------------------------------------------------------------------------------------------

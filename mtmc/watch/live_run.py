@@ -161,7 +161,7 @@ class LiveRun:
             self._mark = mark
         since = holder_since(self.folder)
         if self._progress.finished or since is None:
-            return self._progress
+            return replace(self._progress, trials=())  # those that a killed process has left are not under way
         seconds = max(self._progress.seconds, self._before + time.time() - since)
         return replace(self._progress, state="running", seconds=seconds)
 
