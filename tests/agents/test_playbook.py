@@ -217,8 +217,8 @@ def found(lab: LabEvaluator) -> dict[str, list[tuple[Outcome, Sequence[Resources
         asked.resources = resources
         return estimate(records, resources, *others)
 
-    def disassembled(binary: bytes, target: str, shared: int, mix: bool) -> Resources:
-        return read_resources(binary, target, shared, mix or asked.kind in DISASSEMBLED)
+    def disassembled(binary: bytes, target: str, shared: int, mix: bool, function: str | None = None) -> Resources:
+        return read_resources(binary, target, shared, mix or asked.kind in DISASSEMBLED, function)
 
     def evaluated(kind: str, source: str) -> tuple[Outcome, Sequence[Resources]]:
         asked.kind, asked.resources = kind, ()

@@ -179,6 +179,8 @@ def test_names_of_kernels_are_short_and_hold_no_slash() -> None:
     assert (
         short("void at::native::k<4>(int)") == "at::native::k<4>" and short("a/b") == "a|b" and short("") == "unnamed"
     )
+    for space in ("at::native::(anonymous namespace)", "<unnamed>", "unnamed>"):
+        assert short(f"void {space}::softmax<float>(int)") == "softmax<float>"
     assert len(short("x" * 500)) == 60
 
 

@@ -12,6 +12,7 @@ mix_tensor, mix_global, mix_shared, mix_copies, mix_math, mix_integer   0 to 1: 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 Figures = Mapping[str, Mapping[str, float]]
@@ -69,7 +70,11 @@ def joined(measured: Figures, known: Figures) -> dict[str, dict[str, float]]:
     return {name: {**known.get(name, {}), **own} for name, own in measured.items()}
 
 
+_UNNAMED = re.compile(r"(?:\w+::)*(?:<unnamed>|unnamed>|\(anonymous namespace\))::")
+
+
 def short(name: str) -> str:
-    """A kernel's name without what a compiler adds to it, cut: of a function of C++ without its arguments."""
-    plain = name.strip().removeprefix("void ").split("(", 1)[0].replace("/", "|") or "unnamed"
+    """A kernel's name without what a compiler adds to it, cut: of a function of C++ without its arguments and the space
+    without a name that it may stand in."""
+    plain = _UNNAMED.sub("", name.strip().removeprefix("void ")).split("(", 1)[0].replace("/", "|") or "unnamed"
     return plain if len(plain) <= NAME else f"{plain[: NAME - 1]}~"
