@@ -165,13 +165,14 @@ class Demand:
     """What one request asks for before it is sent.
 
     prompt_bytes: of its messages in UTF-8; messages: how many. max_tokens: of the reply. rate: None where the model has no
-    known price.
+    known price. model: its name: each counts tokens in a way of its own.
     """
 
     prompt_bytes: int
     messages: int
     max_tokens: int
     rate: Rate | None = None
+    model: str = ""
 
 
 class Meter(Protocol):

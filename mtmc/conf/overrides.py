@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PATHS = ("task", "out", "path", "score")
 """Settings that are paths: a value that Hydra's grammar cannot read is taken as it stands."""
 
-OPEN = ("model.extra", "evaluator.settings")
+OPEN = ("model.extra", "evaluator.settings", "agents.models")
 """Settings that take any entries: model.extra={top_p: 0.9}, or model.extra.top_p=0.9."""
 
 _HYDRA = "hydra"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
+from mtmc.chat import ModelSettings
 from mtmc.errors import ConfigError
 from mtmc.knowledge import from_text
 
@@ -17,11 +20,17 @@ class AgentSettings:
         which an agent asks for it. 0: none.
     memory_tokens: what a question tells of siblings, failures and the best version, and of other runs, in tokens at most.
     knowledge: a file that `mtmc knowledge` has made of other runs; "" for none.
+    models: further models by role, each with its name and what else differs from the run's own (`ModelSettings`): "repair"
+        for repairs, "strong" for what has failed before; those of any other name make edits, as the run's own does, and
+        which of them is asked follows from what each has gained and cost.
+    heat: by how much the temperature rises with each failure of the same action on the same version. 0: it stays.
     """
 
     profiles: int = 0
     memory_tokens: int = 600
     knowledge: str = ""
+    models: Mapping[str, Any] = field(default_factory=dict)
+    heat: float = 0.0
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
@@ -29,6 +38,20 @@ class AgentSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ConfigError(f"agents.{name} cannot be {value!r}: use 0 or more")
+
+        if isinstance(self.heat, bool) or not 0 <= self.heat <= 1:
+            raise ConfigError(f"agents.heat cannot be {self.heat!r}: use 0 to 1")
+        known = {each.name for each in fields(ModelSettings)} - {"replay", "callbacks", "patience_s"}
+        for role, changes in self.models.items():
+            if not isinstance(changes, Mapping) or not changes.get("name"):
+                raise ConfigError(f"agents.models.{role} cannot be {changes!r}: use {{name: PROVIDER/MODEL, ...}}")
+            unknown = sorted(set(changes) - known)
+            if unknown:
+                raise ConfigError(f"agents.models.{role} has no {unknown[0]!r}: use some of {', '.join(sorted(known))}")
+        names = [changes["name"] for changes in self.models.values()]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"agents.models names a model twice ({', '.join(names)}): give each role one of its own")
+        object.__setattr__(self, "models", {role: dict(changes) for role, changes in self.models.items()})
 
     def knowledge_text(self) -> str:
         """The text of the file of knowledge, "" where none is named. Raises: ConfigError where it cannot be used."""

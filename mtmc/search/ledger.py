@@ -37,11 +37,12 @@ WAKE_S = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Hold:
-    """What is held of one request that is under way. began: on the ledger's clock, in seconds."""
+    """What is held of one request that is under way. began: on the ledger's clock, in seconds. model: that is asked."""
 
     need: Need
     max_tokens: int
     began: float
+    model: str = ""
 
 
 class Ledger:
@@ -61,7 +62,7 @@ class Ledger:
         self._wall_left = wall_left
         self._clock = clock
         self._holds: set[Hold] = set()
-        self._per_byte: float | None = None
+        self._per_byte: dict[str, float] = {}  # by model
         self._changed = threading.Condition()
 
     @property
@@ -84,7 +85,7 @@ class Ledger:
                 free = self._free(demand, prompt)
                 if free >= demand.max_tokens or not self._holds:
                     max_tokens = max(free, least)  # the check leaves so many, but for a rounding of dollars
-                    hold = Hold(self._need(demand, prompt, max_tokens), max_tokens, self._clock())
+                    hold = Hold(self._need(demand, prompt, max_tokens), max_tokens, self._clock(), demand.model)
                     self._holds.add(hold)
                     self._spent = replace(self._spent, calls=self._spent.calls + 1)
                     return hold
@@ -99,7 +100,7 @@ class Ledger:
         with self._changed:
             self._holds.discard(hold)
             self._spent = with_booking(self._spent, replace(booked, calls=0))
-            self.learn(booked)
+            self.learn(booked, hold.model)
             self._changed.notify_all()
 
     def pause(self, seconds: float) -> None:
@@ -115,16 +116,16 @@ class Ledger:
         with self._changed:
             return self._seconds_left()
 
-    def charge(self, booked: Booking) -> None:
+    def charge(self, booked: Booking, model: str = "") -> None:
         """What comes from a record: it counts as it did then, and is never refused."""
         with self._changed:
             self._spent = with_booking(self._spent, booked)
-            self.learn(booked)
+            self.learn(booked, model)
 
-    def learn(self, booked: Booking) -> None:
-        """Take from an answered request how the model counts tokens."""
+    def learn(self, booked: Booking, model: str = "") -> None:
+        """Take from an answered request how a model counts tokens."""
         if booked.prompt_bytes > 0 and booked.tokens_in > 0:
-            self._per_byte = max(self._per_byte or 0.0, booked.tokens_in / booked.prompt_bytes)
+            self._per_byte[model] = max(self._per_byte.get(model, 0.0), booked.tokens_in / booked.prompt_bytes)
 
     def now(self) -> float:
         """Seconds on the ledger's clock."""
@@ -153,10 +154,10 @@ class Ledger:
         return min(left / max(1, len(self._holds)), self._wall_left())
 
     def _bound(self, demand: Demand) -> int:
-        """The most tokens that a prompt can have."""
+        """The most tokens that a prompt can have, by what its own model has reported."""
         per_byte = TOKENS_PER_BYTE
-        if self._per_byte is not None:
-            per_byte = min(TOKENS_PER_BYTE, max(LEAST_PER_BYTE, MARGIN * self._per_byte))
+        if demand.model in self._per_byte:
+            per_byte = min(TOKENS_PER_BYTE, max(LEAST_PER_BYTE, MARGIN * self._per_byte[demand.model]))
         return math.ceil(per_byte * demand.prompt_bytes) + MESSAGE_TOKENS * demand.messages + REQUEST_TOKENS
 
     def _need(self, demand: Demand, prompt: int, reply: int) -> Need:

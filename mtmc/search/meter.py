@@ -51,7 +51,13 @@ class QuestionMeter(Meter):
             raise
         seconds = min(self._settings.timeout_s, max(0.0, self._ledger.seconds_left()))
         reserved = Booking(self._key, "begun", 1, hold.need.tokens, hold.need.usd, seconds)
-        self._request = (self._store.book(reserved), hold, demand)
+        try:
+            self._request = (self._store.book(reserved), hold, demand)
+        except BaseException:
+            self._ledger.settle(
+                hold, Booking(self._key, "failed", 1)
+            )  # it is not sent, and others wait for what it holds
+            raise
         return hold.max_tokens
 
     def settle(self, state: RequestState, cost: Cost) -> None:

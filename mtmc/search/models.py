@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mtmc.chat import Booking, ChatReply, ChatRequest, Meter, ModelCall, ModelSettings, request_key
 from mtmc.errors import BudgetSpent, CoderError, ModelError, NoReply
@@ -27,8 +27,27 @@ _log = logging.getLogger(__name__)
 Ask = Callable[[ChatRequest, Meter], ChatReply]
 
 
+def models_of(base: ModelSettings, others: Mapping[str, Mapping[str, Any]]) -> dict[str, ModelSettings]:
+    """The settings of each model, by role; "" is the run's own. others: what differs, with the name at the least.
+
+    Prices that are set for the run's own model are not another's. Raises: ConfigError as `ModelSettings`.
+    """
+    plain = replace(base, usd_per_million_in=None, usd_per_million_out=None)
+    return {"": base, **{role: replace(plain, **changes) for role, changes in others.items()}}
+
+
+@dataclass(frozen=True)
+class Routes:
+    """By which model a question is asked. variants: by which it may have been asked before. pick: chooses now. took: told of
+    the one by which it was, where that is on record."""
+
+    variants: Sequence[ModelSettings]
+    pick: Callable[[], ModelSettings]
+    took: Callable[[ModelSettings], None]
+
+
 class Models:
-    """The model of one run. From any thread.
+    """The models of one run, paid from one account. From any thread.
 
     The same question gets the same reply, from the run's own record, or from the record of the run that is replayed;
     only what is in neither is asked.
@@ -41,27 +60,33 @@ class Models:
         budget: Budget,
         ask: Ask | None = None,
         *,
+        others: Mapping[str, Mapping[str, Any]] | None = None,
         wall_left: Callable[[], float] = lambda: math.inf,
     ) -> None:
-        """ask: in place of the client of `settings`, for tests. wall_left: seconds until the run's own limit of time.
+        """ask: in place of the clients, for tests. others: further models by role, see `models_of`. wall_left: seconds until
+        the run's own limit of time.
 
         Raises: RunError if there is no run to replay.
         """
         self.settings = settings
         self._store = store
         self._budget = budget
-        store.protect(settings.secrets)
-        bookings = store.bookings()
-        self._ledger = Ledger(budget, spent_on(store.model_calls(texts=False), bookings), wall_left=wall_left)
-        for each in bookings:
-            self._ledger.learn(each)
+        self.known = models_of(settings, others or {})
+        for each in self.known.values():
+            store.protect(each.secrets)
+        bookings, calls = store.bookings(), store.model_calls(texts=False)
+        self._ledger = Ledger(budget, spent_on(calls, bookings), wall_left=wall_left)
+        asked = {call.key: call.model for call in calls}
+        only = settings.name if len(self.known) == 1 else ""
+        for booking in bookings:  # one that was answered to a process that was killed then stands for no question
+            self._ledger.learn(booking, asked.get(booking.key, only))
         self._needs = [Need(each.tokens, each.usd, each.seconds) for each in bookings if each.state == "refused"]
         self._record = Store.read(Path(settings.replay)) if settings.replay else None
         self._given = ask
-        self._client: Client | None = None
+        self._clients: dict[str, Client] = {}  # by their settings
         self._guard = threading.Lock()
         self._closing = threading.Event()
-        self._breaker = breaker.Breaker(settings.name, settings.patience_s)
+        self._breakers = {each.name: breaker.Breaker(each.name, each.patience_s) for each in self.known.values()}
         self._busy = KeyedLocks()
 
     @property
@@ -85,18 +110,28 @@ class Models:
         """What the replayed run's questions tell of other runs; "" for nothing."""
         return "" if self._record is None else self._record.knowledge()
 
-    def complete(self, request: ChatRequest, trial_id: int, node_id: int) -> ChatReply:
-        """See `protocols.AgentContext.complete`. trial_id, node_id: on whose account it is recorded."""
-        key = request_key(request, self.settings)
-        with self._busy.alone_with(key):
-            known = self._store.call(key)
-            if known is not None:
-                return _said(known)
-            call = ModelCall(-1, trial_id, node_id, key, self.settings.name, request, None)
-            recorded = self._recorded(key)
-            if recorded is not None:
-                return self._replay(call, recorded)
-            return self._ask(call)
+    def complete(self, request: ChatRequest, trial_id: int, node_id: int, routes: Routes | None = None) -> ChatReply:
+        """See `protocols.AgentContext.complete`. trial_id, node_id: on whose account it is recorded. routes: by which model;
+        None: the run's own."""
+        variants = (self.settings,) if routes is None else tuple(routes.variants)
+        with self._busy.alone_with(request_key(request, self.settings)):
+            keys = {request_key(request, each): each for each in variants}
+            for key, settings in keys.items():
+                known = self._store.call(key)
+                if known is not None:
+                    if routes is not None:
+                        routes.took(settings)
+                    return _said(known)
+            for key, settings in keys.items():
+                recorded = None if self._record is None else self._record.call(key)
+                if recorded is not None:
+                    if routes is not None:
+                        routes.took(settings)
+                    return self._replay(ModelCall(-1, trial_id, node_id, key, settings.name, request, None), recorded)
+            self._check_replay()
+            settings = self.settings if routes is None else routes.pick()
+            key = request_key(request, settings)
+            return self._ask(ModelCall(-1, trial_id, node_id, key, settings.name, request, None), settings)
 
     def judge(self, reply: ChatReply, verdict: str) -> None:
         """See `protocols.AgentContext.judge`."""
@@ -105,21 +140,18 @@ class Models:
     def close(self) -> None:
         """Let go of the client and the record. Idempotent."""
         self._closing.set()
-        if self._client is not None:
-            self._client.close()
+        for client in list(self._clients.values()):
+            client.close()
         if self._record is not None:
             self._record.close()
 
-    def _recorded(self, key: str) -> ModelCall | None:
-        if self._record is None:
-            return None
-        found = self._record.call(key)
-        if found is None:
+    def _check_replay(self) -> None:
+        """Raises: ModelError where a run is replayed: it has no reply to a question that is looked for."""
+        if self._record is not None:
             raise ModelError(
                 f"the run {self.settings.replay} has no reply to this question: replay it with the settings and the "
                 "version of mtmc that made it, or leave model.replay out to ask a model"
             )
-        return found
 
     def _replay(self, call: ModelCall, recorded: ModelCall) -> ChatReply:
         assert self._record is not None
@@ -128,17 +160,17 @@ class Models:
         if not bookings and recorded.reply is not None:
             booked = booking_of(call.key, recorded.reply)
         self._store.book(booked)
-        self._ledger.charge(booked)
+        self._ledger.charge(booked, call.model)
         for refused in (each for each in bookings if each.state == "refused"):
             self._refuse(refused)
         told = replace(call, reply=recorded.reply, error=recorded.error, spent=recorded.spent, replayed=True)
         return _said(replace(told, id=self._store.add_call(told)))
 
-    def _ask(self, call: ModelCall) -> ChatReply:
-        ask = self._asker()
-        meter = QuestionMeter(call.key, self.settings, self._budget, self._ledger, self._refuse, self._store)
+    def _ask(self, call: ModelCall, settings: ModelSettings) -> ChatReply:
+        ask = self._asker(settings)
+        meter = QuestionMeter(call.key, settings, self._budget, self._ledger, self._refuse, self._store)
         try:
-            reply = self._answer(ask, call.request, meter)
+            reply = self._answer(ask, call.request, meter, self._breakers[settings.name])
         except CoderError as error:
             self._store.add_call(replace(call, error=str(error), spent=isinstance(error, BudgetSpent)))
             raise
@@ -147,55 +179,61 @@ class Models:
         reply = replace(reply, text=self._store.secrets.redact_reply(reply.text))  # as a resumed run would read it
         return replace(reply, id=self._store.add_call(replace(call, reply=reply)))
 
-    def _answer(self, ask: Ask, request: ChatRequest, meter: QuestionMeter) -> ChatReply:
+    def _answer(self, ask: Ask, request: ChatRequest, meter: QuestionMeter, breaker_: breaker.Breaker) -> ChatReply:
         """The reply, asked for until it comes, the question is at fault, or there is no model any more.
 
         Raises: as `complete`; ModelDown where the model answers nothing, which is recorded nowhere: the trial stays in
         flight, and a resumed run asks again.
         """
         while True:
-            self._breaker.check()
-            self._breaker.asked()
+            breaker_.check()
+            breaker_.asked()
             try:
                 reply = ask(request, meter)
             except NoReply as error:
                 if not error.may_pass:
                     raise
-                if not self._breaker.may_ask_again():
-                    self._probe(ask, meter)
+                if not breaker_.may_ask_again():
+                    self._probe(ask, meter, breaker_)
                     raise
                 _log.warning("%s; the question is asked again in %g s", error, breaker.PAUSE_S)
                 meter.pause(breaker.PAUSE_S)
                 self._closing.wait(breaker.PAUSE_S)
                 continue
-            self._breaker.answered()
+            breaker_.answered()
             return reply
 
-    def _probe(self, ask: Ask, meter: QuestionMeter) -> None:
+    def _probe(self, ask: Ask, meter: QuestionMeter, breaker_: breaker.Breaker) -> None:
         """Ask the short question. Raises: ModelDown where it is not answered either; to be refused is an answer."""
         try:
             ask(breaker.PROBE, meter)
         except NoReply as error:
             if error.may_pass:
-                raise self._breaker.open(error) from None
-        self._breaker.answered()
+                raise breaker_.open(error) from None
+        breaker_.answered()
 
     def _refuse(self, refused: Booking) -> None:
         """Record that a question was refused, and what it needed at the least."""
         self._store.book(refused)
         self._needs.append(Need(refused.tokens, refused.usd, refused.seconds))
 
-    def _asker(self) -> Ask:
+    def _asker(self, settings: ModelSettings) -> Ask:
         if self._given is not None:
             return self._given
-        if not self.settings.name:
+        if not settings.name:
             raise ModelError("no model is named: set model.name=PROVIDER/MODEL, and model.api_base for a local server")
         with self._guard:
-            if self._client is None:
+            client = self._clients.get(_hashable(settings))
+            if client is None:
                 from mtmc.agents.llm import Client
 
-                self._client = Client(self.settings)
-            return self._client.send
+                client = self._clients[_hashable(settings)] = Client(settings)
+            return client.send
+
+
+def _hashable(settings: ModelSettings) -> str:
+    """Identity of settings: their extra arguments may hold anything."""
+    return repr(settings)
 
 
 def _said(call: ModelCall) -> ChatReply:

@@ -20,7 +20,7 @@ from mtmc.search import components, folder
 from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
-from mtmc.search.models import Models
+from mtmc.search.models import Models, models_of
 from mtmc.search.run_state import Parts, Run, Settings, rebuild
 from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, Attempt, Store, check_unused
 from mtmc.store.postgres import checked_url
@@ -72,6 +72,7 @@ def plan(
     made: dict[Kind, Any] = {kind: components.resolve(kind, given[kind]) for kind in KINDS}
     _check(made["policy"], made["coder"], asked)
     settings.agents.knowledge_text()
+    models_of(asked, settings.agents.models)
     return Plan(loaded, given, made, settings, store)
 
 
@@ -153,7 +154,8 @@ def _running(store: Store, task: Task, parts: Parts, settings: Settings) -> Iter
         limit = settings.budget.wall_seconds
         return math.inf if limit is None else limit - run.seconds
 
-    models = Models(settings.model, store, settings.budget, wall_left=wall_left)
+    others = settings.agents.models
+    models = Models(settings.model, store, settings.budget, others=others, wall_left=wall_left)
     try:
         run = Run(store, task, parts, settings, models, Tree(task.name), None)
         rebuild(run)

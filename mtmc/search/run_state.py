@@ -117,7 +117,8 @@ class TrialRun:
     and this trial asked for, each with the number of its attempt. at: number of the attempt that it is at. fresh: hashes
     that this batch is the first to evaluate. evaluated: the attempts that were screened, with what was found.
     outcome, gate, attempt: the last version evaluated. duplicate_of: the node that has the edit's source already.
-    reason: why there is no new version. known: how many versions the tree had when the trial was asked for.
+    reason: why there is no new version. known: how many versions the tree had when the trial was asked for. routes: by which
+    model each attempt is made, by its number.
     """
 
     row: TrialRow
@@ -136,6 +137,7 @@ class TrialRun:
     reason: str = ""
     known: int = 1
     at: int = 0
+    routes: dict[int, ModelSettings] = field(default_factory=dict)
 
 
 @dataclass

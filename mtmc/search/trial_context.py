@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mtmc.chat import ChatReply, ChatRequest
+from mtmc.chat import ChatReply, ChatRequest, ModelSettings
 from mtmc.outcome import Cost, Outcome
 from mtmc.search.evaluation import screened
+from mtmc.search.models import Routes
 from mtmc.search.profiling import profiled
+from mtmc.search.routing import route, variants
 from mtmc.search.run_state import Run, TrialRun
 from mtmc.tree import KernelNode
 
@@ -46,7 +48,14 @@ class TrialContext:
 
     def complete(self, request: ChatRequest) -> ChatReply:
         """See `AgentContext.complete`."""
-        reply = self.run.models.complete(request, self.trial_run.row.trial.id, self.trial_run.parent.id)
+        run, trial_run = self.run, self.trial_run
+        number = len(trial_run.attempts)
+
+        def took(settings: ModelSettings) -> None:
+            trial_run.routes.setdefault(number, settings)
+
+        routes = Routes(variants(run, trial_run), lambda: route(run, trial_run, request), took)
+        reply = run.models.complete(request, trial_run.row.trial.id, trial_run.parent.id, routes)
         self.replies.append(reply)
         return reply
 

@@ -35,7 +35,7 @@ def demand_of(litellm: Any, settings: ModelSettings, target: Target, request: Ch
     """What a request asks for at most, before it is sent."""
     size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
     rate = list_rate(litellm, settings, target, size)
-    return Demand(size, len(request.messages), most_tokens(litellm, settings, target), rate)
+    return Demand(size, len(request.messages), most_tokens(litellm, settings, target), rate, settings.name)
 
 
 def most_tokens(litellm: Any, settings: ModelSettings, target: Target) -> int:
