@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,10 @@ def profiled(task: Task, source: str, device: Device, limit_s: float) -> tuple[P
     if found.by == "ncu" or not refused or ends - time.monotonic() < LEFT_S:
         return found, "in the sandbox"
     outside = profile(task, source, device.uuid, "off", ends - time.monotonic())
-    return (outside, "outside of the sandbox") if outside.by == "ncu" or not found.by else (found, "in the sandbox")
+    notes = {f"{tool} in the sandbox": why for tool, why in found.notes.items()}
+    if outside.by == "ncu" or not found.by:
+        return replace(outside, notes={**notes, **outside.notes}), "outside of the sandbox"
+    return replace(found, notes={**notes, **outside.notes}), "in the sandbox"
 
 
 def counted(lab: Evaluator, task: Task, source: str) -> dict[str, dict[str, float]]:

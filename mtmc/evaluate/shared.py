@@ -42,7 +42,7 @@ class Shared(Evaluator):
         self.recorded_as = dict(recorded_as)
         self.asked = False
         self.hardware = evaluator.hardware
-        self.verifies = evaluator.verifies
+        self.verifies, self.profiles = evaluator.verifies, evaluator.profiles
 
     def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
         """See `protocols.Evaluator.evaluate`."""
