@@ -19,8 +19,7 @@ from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest
 from mtmc.search import load
 from mtmc.search.course import course
-from mtmc.search.folder import copy_store
-from mtmc.store import LOCK_NAME, FolderLock, Store, holder_since
+from mtmc.store import LOCK_NAME, FolderLock, Store, copy_run, holder_since
 from mtmc.watch import LiveFolder, LiveRun
 from mtmc.watch.live_run import COUNTS
 from tests.watched import run
@@ -110,7 +109,7 @@ def test_trials_under_way_are_shown(tmp_path: Path) -> None:
         assert [trial["stage"] for trial in live["trials"]] == ["evaluating", "evaluating"]
         assert all(trial["sentence"] and trial["node"] < 3 and trial["attempts"] == 1 for trial in live["trials"])
         (tmp_path / "left").mkdir()
-        copy_store(tmp_path / "run", tmp_path / "left")  # as a process that is killed now leaves it
+        copy_run(tmp_path / "run", tmp_path / "left")  # as a process that is killed now leaves it
         left = LiveRun(tmp_path / "left").progress()
         assert left.state == "stopped" and left.trials == () and left.versions == 3
     after = LiveRun(tmp_path / "run").progress()
