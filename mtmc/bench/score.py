@@ -21,7 +21,7 @@ from mtmc.evaluate.shared import Shared
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.protocols import Depth, EvaluationRequest
 from mtmc.search.strategies.common import derive_seed
-from mtmc.source.inline_host import NotPlain
+from mtmc.source.inline_words import NotPlain
 from mtmc.source.load_inline import translated
 from mtmc.task import Task
 from mtmc.task.dtypes import in_dtype

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from mtmc.evaluate.audit.cuda_text import HEADERS, OPTIONS
-from mtmc.source.inline_host import Host, NotPlain, Translator, python_name
+from mtmc.source.inline_host import Translator
+from mtmc.source.inline_words import Host, NotPlain, python_name
 from mtmc.syntax import parse
 
 NAME = "load_inline"

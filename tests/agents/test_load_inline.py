@@ -13,7 +13,7 @@ from mtmc.chat import ChatReply
 from mtmc.cuda import RawKernel
 from mtmc.evaluate.audit.audit import audit
 from mtmc.evaluate.audit.cuda_text import texts_of
-from mtmc.source.inline_host import NotPlain
+from mtmc.source.inline_words import NotPlain
 from mtmc.source.load_inline import translated
 from tests.agents.versions import edit_request
 

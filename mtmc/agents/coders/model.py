@@ -189,7 +189,7 @@ def _source(request: EditRequest, reply: ChatReply) -> str:
     """The file that a reply gives. Raises: Unusable, also where a repair only gives the parent back."""
     from mtmc.agents.coders.editing.reply import is_same, parse_reply
     from mtmc.agents.coders.editing.unusable import Unusable
-    from mtmc.source.inline_host import NotPlain
+    from mtmc.source.inline_words import NotPlain
     from mtmc.source.load_inline import translated
 
     base = request.source if request.failed_source is None else request.failed_source

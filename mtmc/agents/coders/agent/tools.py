@@ -24,7 +24,7 @@ from mtmc.agents.facts.text import version_text
 from mtmc.errors import MtmcError
 from mtmc.outcome import kernel_metrics
 from mtmc.protocols import AgentContext
-from mtmc.source.inline_host import NotPlain
+from mtmc.source.inline_words import NotPlain
 from mtmc.source.load_inline import translated
 from mtmc.syntax import parse
 from mtmc.tree import source_hash
