@@ -50,9 +50,10 @@ def test_the_task_and_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for snippet in snippets("README.md", "bash"):
         for words in commands(snippet):
             assert words[0] == "mtmc"
-            assert main([*map(halved, words[1:])]) == 0, words
+            once = ["--once"] if words[1] == "watch" else []  # or it serves until it is stopped
+            assert main([*map(halved, words[1:]), *once]) == 0, words
             ran.append(words[1])
-    assert ran == ["search", "show", "report", "resume", "doctor"]
+    assert ran == ["search", "watch", "show", "report", "resume", "doctor"]
     assert list((tmp_path / "runs").rglob("best.py"))
 
 
