@@ -25,7 +25,8 @@ def _knowledge(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     entries = merged(found)
     write_whole(out, to_text(entries))
     arguments.answer.update(file=out, entries=len(entries), before=before, runs=len(arguments.runs))
-    print(f"{len(entries)} entries of {len(arguments.runs)} runs in {out}")
+    many, runs = len(entries), len(arguments.runs)
+    print(f"{many} {'entry' if many == 1 else 'entries'} of {runs} {'run' if runs == 1 else 'runs'} in {out}")
     for entry in entries[:10]:
         print(
             f"  {factor(entry.gain)} {entry.runtime_kind}  {entry.sentence}  ({entry.task}, {entry.dtype}, {entry.hardware})"

@@ -7,20 +7,27 @@ offers on what is found here (`Optimization.sites`). How it is done is left to t
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mtmc.action import Region
+from mtmc.evaluate.audit.cuda_text import CudaText, cuda_texts
 from mtmc.source.calls import Call, forward_calls
 from mtmc.source.structure import Function, Structure, span
 from mtmc.syntax import parse
 
 _REDUCTIONS = frozenset(("sum", "max", "min", "argmax", "argmin", "reduce", "xor_sum"))
+_CUDA_LOOP = re.compile(r"\b(?:for|while)\s*\(")
+_CUDA_BLOCKS = re.compile(r"\b(?:blockDim|blockIdx|threadIdx)\b")
+_CUDA_DOT = re.compile(r"\b(?:wmma|mma_sync|wgmma|mma)\b")
+_CUDA_REDUCTION = re.compile(r"\b(?:__shfl\w*|atomic\w+|__reduce\w*|BlockReduce|WarpReduce)\b")
 
 
 @dataclass(frozen=True)
 class Sites:
-    """What may be changed in a file. calls: of its forward, in order. kernels: the Triton kernels, in the file's order."""
+    """What may be changed in a file. calls: of its forward, in order. kernels: Triton's in the file's order, then those in
+    CUDA C++."""
 
     calls: tuple[Call, ...] = ()
     kernels: tuple[Kernel, ...] = ()
@@ -29,36 +36,76 @@ class Sites:
     def of(cls, source: str) -> Sites:
         """The sites of a file; none in a text that does not parse."""
         try:
-            structure = Structure.of(parse(source))
+            tree = parse(source)
+            structure = Structure.of(tree)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return cls()
         kernels = structure.kernels
-        return cls(tuple(forward_calls(structure)), tuple(Kernel(_region(each, kernels), each) for each in kernels))
+        found = [Kernel.of_triton(_region(each, kernels), each) for each in kernels]
+        texts = {(text.code, text.name): text for text in cuda_texts(tree, source)[0]}
+        found += [Kernel.of_cuda(_cuda_region(text), text.code) for text in texts.values()]
+        return cls(tuple(forward_calls(structure)), tuple(found))
 
     def rows(self) -> list[list[Call]]:
         """The calls that stand in a row each."""
         return [[call for call in self.calls if call.run == run] for run in dict.fromkeys(c.run for c in self.calls)]
 
 
+@dataclass(frozen=True)
 class Kernel:
-    """A Triton kernel of the file.
+    """A kernel of the file.
 
     blocks, memory, loop, loads_in_loop, dot, reduction, exact_dot: whether it makes blocks, reads or writes memory, loops,
     reads in a loop, multiplies blocks, reduces one, or multiplies in plain fp32.
     """
 
-    def __init__(self, region: Region, function: Function) -> None:
+    region: Region
+    blocks: bool
+    memory: bool
+    loop: bool
+    loads_in_loop: bool
+    dot: bool
+    reduction: bool
+    exact_dot: bool = False
+
+    @classmethod
+    def of_triton(cls, region: Region, function: Function) -> Kernel:
+        """By its syntax tree."""
         calls = list(_calls(function))
         names = {name for name, _ in calls}
         loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
-        self.region = region
-        self.blocks = "arange" in names or bool(names & {"make_block_ptr", "make_tensor_descriptor"})
-        self.memory = bool(names & {"load", "store"})
-        self.loop = bool(loops)
-        self.loads_in_loop = any(name == "load" for loop in loops for name, _ in _calls(loop))
-        self.dot = "dot" in names
-        self.reduction = bool(names & _REDUCTIONS)
-        self.exact_dot = any(name == "dot" and _is_exact(call) for name, call in calls)
+        return cls(
+            region,
+            blocks="arange" in names or bool(names & {"make_block_ptr", "make_tensor_descriptor"}),
+            memory=bool(names & {"load", "store"}),
+            loop=bool(loops),
+            loads_in_loop=any(name == "load" for loop in loops for name, _ in _calls(loop)),
+            dot="dot" in names,
+            reduction=bool(names & _REDUCTIONS),
+            exact_dot=any(name == "dot" and _is_exact(call) for name, call in calls),
+        )
+
+    @classmethod
+    def of_cuda(cls, region: Region, code: str) -> Kernel:
+        """By the words of its text: loops read memory as a rule."""
+        loop = _CUDA_LOOP.search(code) is not None
+        return cls(
+            region,
+            blocks=_CUDA_BLOCKS.search(code) is not None,
+            memory=True,
+            loop=loop,
+            loads_in_loop=loop,
+            dot=_CUDA_DOT.search(code) is not None,
+            reduction=_CUDA_REDUCTION.search(code) is not None,
+        )
+
+
+def _cuda_region(text: CudaText) -> Region:
+    """The lines of a CUDA text under its kernel's name, without template arguments; of the call that makes the kernel where
+    the text's lines are not the file's."""
+    first = text.line if text.first is None else text.first
+    last = first if text.first is None else first + len(text.code.rstrip().splitlines()) - 1
+    return Region(_short(text.name.partition("<")[0]), first, max(first, last))
 
 
 def _calls(node: ast.AST) -> Iterator[tuple[str, ast.Call]]:

@@ -73,6 +73,8 @@ def test_a_kernel_gets_the_kinds_that_make_sense_there() -> None:
         ("ieee_matmul", ["precision", "tile", "pipeline", "reorder", "vectorize", "split", "stop"]),
         ("autotuned_matmul", ["tile", "pipeline", "reorder", "vectorize", "split", "stop"]),
         ("several_rows_a_program", ["tile", "reorder", "vectorize", "split", "stop"]),
+        ("cuda_softmax", ["tile", "pipeline", "reorder", "vectorize", "split", "stop"]),
+        ("cuda_bias_gelu", ["tile", "pipeline", "reorder", "vectorize", "split", "stop"]),
     ],
 )
 def test_kinds_follow_from_what_the_kernel_does(control: str, expected: list[str]) -> None:
