@@ -1,18 +1,21 @@
 import torch
 from torch import nn
 
-rows = 5
-cols = 5
-VARIANTS = {"small": {"rows": 24, "cols": 96}, "odd1": {"rows": 5, "cols": 131}}
+rows = 4
+VARIANTS = {"small": {"rows": 3}, "odd1": {"rows": 5}}
 
 
 class Model(nn.Module):
-    def forward(self, x, gate):
-        return x + gate[:, None] * torch.tanh(x * x)
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 5))
+
+    def forward(self, x):
+        return x @ self.weight  # a call of the library: nothing has to be compiled from C++
 
 
 def get_inputs():
-    return [torch.randn(rows, cols), torch.zeros(rows)]
+    return [torch.randn(rows, 8)]
 
 
 def get_init_inputs():

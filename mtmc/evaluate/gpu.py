@@ -29,7 +29,7 @@ from mtmc.evaluate.estimates.built import built_figures, built_metrics
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import failed_job, refused_import, taken
 from mtmc.evaluate.loading.clean_import import import_alone
-from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings
+from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings, Process
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.measure.hush import Hush
 from mtmc.evaluate.measure.questions import ENDED, Measured
@@ -167,18 +167,20 @@ class GpuEvaluator(Evaluator):
         found = kept.find(fingerprint)
         for name in self._settings.baselines:
             if name not in found:
-                self._compile_first(task, BASELINES[name])
-                found[name] = self._examined(EvaluationRequest(task, task.source, 0, "screen"), {}, BASELINES[name])
+                found[name] = self._baseline(task, BASELINES[name])
                 if found[name].ok:  # a failure may be one of the moment
                     kept.add(fingerprint, name, found[name])
         return {name: found[name] for name in self._settings.baselines}
 
-    def _compile_first(self, task: Task, baseline: str) -> None:
-        """Let a mode of torch.compile do its work before the device is taken for measuring it."""
+    def _baseline(self, task: Task, baseline: str) -> Outcome:
+        """A baseline's time. A mode of torch.compile does its work before the device is taken for measuring it."""
         kind, _, mode = baseline.partition(":")
-        if kind == "compile":
-            self._builds()  # first, see there
-            self._all[0].compile_first(task, mode, COMPILE_S)
+        request = EvaluationRequest(task, task.source, 0, "screen")
+        if kind != "compile":
+            return self._examined(request, {}, baseline)
+        self._builds()  # first, see there
+        worker = self._all[0]
+        return self._examined(request, {}, baseline, worker, worker.compile_first(task, mode, COMPILE_S))
 
     def imports(self, source: str) -> Outcome | None:
         """See `protocols.Evaluator.imports`."""
@@ -248,13 +250,22 @@ class GpuEvaluator(Evaluator):
             result = builds.run(build, arguments)
         return taken("build", result, request.source, self._settings.timeout_s, self._settings.memory_mib)
 
-    def _examined(self, request: EvaluationRequest, metrics: Mapping[str, float], baseline: str = "") -> Outcome:
-        """What a GPU worker finds of a version that was built, or of a baseline."""
+    def _examined(
+        self,
+        request: EvaluationRequest,
+        metrics: Mapping[str, float],
+        baseline: str = "",
+        wanted: GpuWorker | None = None,
+        process: Process | None = None,
+    ) -> Outcome:
+        """What a GPU worker finds of a version that was built, or of a baseline. wanted: which worker; None: any. process:
+        of that worker, in which the baseline is compiled already."""
         self._builds()
         waited = time.perf_counter()
-        with self._workers.one_for(source_hash(request.task.source)) as worker:
+        with self._workers.one_for(source_hash(request.task.source), wanted) as worker:
             queued = time.perf_counter() - waited
-            answer, process = worker.examine(
+            answer, ended = worker.examine(
+                process,
                 task=request.task,
                 source=request.source,
                 depth=request.depth,
@@ -267,7 +278,7 @@ class GpuEvaluator(Evaluator):
             self._warn(request.task, Weaknesses(answer.found.warnings, answer.found.undecided).sentences)
             return _measured(answer.found, {**metrics, "queued_s": queued})
         assert isinstance(answer.found, Failure)
-        return _failed(answer.found, process)
+        return _failed(answer.found, ended)
 
     def _warn(self, task: Task, warnings: Sequence[str]) -> None:
         """Tell once what a task's admission found to be weak about it."""

@@ -10,20 +10,14 @@ import time
 from pathlib import Path
 
 import pytest
-
-from mtmc.evaluate.measure.device_lock import DeviceLock
-
-SCRIPT = """
-import os
-from pathlib import Path
 import torch
-import torch._inductor.compile_fx
-from mtmc.evaluate.measure import compile_ahead as module
+
+from mtmc.evaluate.measure.compile_ahead import Prepared
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.reference.reference import Reference
-from mtmc.task import Variant, task_from_source
+from mtmc.task import task_from_source
 
-TEXT = '''
+TEXT = """
 import torch
 from torch import nn
 
@@ -46,7 +40,35 @@ def get_inputs():
 
 def get_init_inputs():
     return []
-'''
+"""
+ONCE = f"""
+from pathlib import Path
+import torch
+from mtmc.evaluate.measure.compile_ahead import compile_ahead
+from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.reference.reference import Reference
+from mtmc.task import task_from_source
+
+task = task_from_source({TEXT!r}, "t")
+prepared = compile_ahead(task, "default", "cpu", DeviceLock(Path("turns")))
+frames = torch._dynamo.utils.counters["frames"]
+print(frames["ok"])
+reference = Reference(task, task.full, Path.cwd(), 7)
+inputs = reference.draw(9)
+print(torch.allclose(prepared.with_numbers_of(reference.model)(*inputs), reference.model(*inputs)))
+print(frames["ok"])
+"""
+SCRIPT = """
+import os
+from pathlib import Path
+import torch
+import torch._inductor.compile_fx
+from mtmc.evaluate.measure import compile_ahead as module
+from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.reference.reference import Reference
+from mtmc.task import Variant, task_from_source
+
+TEXT = __TEXT__
 task, lock = task_from_source(TEXT, "t"), DeviceLock(Path("turns"))
 ahead = os.fork() == 0
 if not ahead:
@@ -61,7 +83,7 @@ else:
     reference = Reference(task, task.full, Path.cwd(), 7)
     torch.compile(reference.model, mode="default")(*reference.draw(9))
 print(dict(torch._dynamo.utils.counters["inductor"]))
-"""
+""".replace("__TEXT__", repr(TEXT))
 
 
 def test_a_lock_that_was_closed_meanwhile_is_given_up_without_complaint(tmp_path: Path) -> None:
@@ -126,9 +148,41 @@ def test_who_ends_gives_up_its_turn(tmp_path: Path) -> None:
 def test_only_what_is_compiled_is_compiled_first(baseline: str) -> None:
     from mtmc.evaluate.gpu import GpuEvaluator
 
-    asked: list[tuple[object, ...]] = []
-    worker = type("Worker", (), {"compile_first": lambda self, *given: asked.append(given)})()
+    task, asked, examined = task_from_source(TEXT, "t"), list[tuple[object, ...]](), list[tuple[object, ...]]()
+    worker = type("Worker", (), {"compile_first": lambda self, *given: asked.append(given) or "process"})()
     evaluator = object.__new__(GpuEvaluator)
     evaluator._all, evaluator._builds = [worker], lambda: None  # type: ignore[method-assign, list-item]
-    evaluator._compile_first("task", baseline)  # type: ignore[arg-type]
-    assert [given[:2] for given in asked] == ([] if baseline == "eager" else [("task", "default")])
+    evaluator._examined = lambda request, metrics, *given: examined.append(given)  # type: ignore[method-assign]
+    evaluator._baseline(task, baseline)
+    if baseline == "eager":
+        assert (asked, examined) == ([], [("eager",)])
+    else:
+        assert asked[0][:2] == (task, "default") and examined == [(baseline, worker, "process")]
+
+
+def test_a_compiled_model_takes_the_numbers_of_another_one() -> None:
+    task = task_from_source(TEXT, "t")
+    mine, other = (Reference(task, task.full, Path.cwd(), seed).model for seed in (1, 2))
+    prepared = Prepared("default", mine, lambda x: mine(x), "cpu")
+    with torch.no_grad():
+        compiled = prepared.with_numbers_of(other)
+        assert compiled is not None
+        x = torch.randn(4, 8)
+        assert torch.equal(compiled(x), other(x)) and mine.weight is not other.weight
+        for name, value in (
+            ("weight", torch.nn.Parameter(torch.randn(8, 6))),
+            ("scale", 2.0),
+            ("table", torch.ones(3)),
+        ):
+            different = Reference(task, task.full, Path.cwd(), 3).model
+            setattr(different, name, value)
+            assert prepared.with_numbers_of(different) is None, name
+
+
+def test_a_baseline_is_measured_where_it_was_compiled(tmp_path: Path) -> None:
+    """In one process: the reference is compiled once, with the seed of the preparation, and called with other weights."""
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
+    done = subprocess.run([sys.executable, "-c", ONCE], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    before, right, after = done.stdout.split()
+    assert right == "True" and before == after  # not compiled again

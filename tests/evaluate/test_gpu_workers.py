@@ -56,7 +56,7 @@ def test_a_process_that_ended_before_it_was_needed_is_not_waited_for(
     made = []
 
     def spawn(self: GpuWorker, locked: bool) -> object:
-        process = worker_module._Process(str(len(made)), Future())
+        process = worker_module.Process(str(len(made)), Future())
         if len(made) < 2:  # while another process held all of the device's memory, say
             process.end.set_result(
                 JobResult("error", output="Traceback (most recent call last):\n  x\nOutOfMemory: none")

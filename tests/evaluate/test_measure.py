@@ -234,7 +234,7 @@ def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
     ended: Future[JobResult] = Future()
     ended.set_result(JobResult("ok"))
 
-    def examined(fields: dict[str, Any], quiet: bool) -> tuple[Answer, Future[JobResult[None]]]:
+    def examined(fields: dict[str, Any], quiet: bool, _: None) -> tuple[Answer, Future[JobResult[None]]]:
         with evaluator._hush._changed:
             assert quiet == (evaluator._hush._silent == 1) == (len(given) == 1)
         given.append(quiet)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import torch
@@ -30,6 +32,9 @@ from mtmc.evaluate.measure.wire import (
 )
 from mtmc.evaluate.sandbox.lockdown import lock_calls, lock_files
 from mtmc.task import Task
+
+if TYPE_CHECKING:
+    from mtmc.evaluate.measure.compile_ahead import Prepared
 
 TOKEN = 32
 """Characters by which the oracle knows which process a connection is from."""
@@ -75,13 +80,26 @@ def _interpret(target_name: str) -> None:
     pin_autotuners({})
 
 
-def serve(oracle: str, token: str, backend: str, locked: bool, cache: str, target_name: str) -> None:
+def serve(
+    oracle: str,
+    token: str,
+    backend: str,
+    locked: bool,
+    cache: str,
+    target_name: str,
+    task: Task | None = None,
+    mode: str = "",
+    turns: str = "",
+    done: str = "",
+) -> None:
     """Job function of the candidates' pool: until the oracle hangs up, after one candidate as a rule.
 
     oracle: path of its socket. token: see `TOKEN`. locked: whether to lock this process down before a candidate runs;
     not for the evaluator's own models, which need a compiler. cache: folder of compiled kernels, to be read.
-    target_name: what they were compiled for.
+    target_name: what they were compiled for. task, mode: whose reference is compiled before the oracle is told of this
+    process, see `compile_ahead`. turns: path of the device's lock. done: path of a file that then tells that it is.
     """
+    prepared = None if task is None else _compiled(task, mode, backend, Path(turns), Path(done))
     connection = socket.socket(socket.AF_UNIX)
     connection.connect(oracle)
     connection.sendall(token.encode())
@@ -101,7 +119,8 @@ def serve(oracle: str, token: str, backend: str, locked: bool, cache: str, targe
     request, [inputs, outputs] = line.asked(fds=2)
     assert isinstance(request, Open)
     window = device.window(outputs, request.outputs)
-    subject = Subject(line, device, flags, device.open(inputs, request.inputs), window, request.outputs, refusals)
+    memory = device.open(inputs, request.inputs)
+    subject = Subject(line, device, flags, memory, window, request.outputs, refusals, prepared)
     os.close(inputs)
     if locked:
         device.leave_room()
@@ -116,14 +135,21 @@ def serve(oracle: str, token: str, backend: str, locked: bool, cache: str, targe
         os._exit(0)
 
 
-def compile_first(task: Task, mode: str, backend: str, lock: str) -> None:
-    """Job function of the pool for the evaluator's own models, see `compile_ahead`. lock: path of the device's."""
+def _compiled(task: Task, mode: str, backend: str, lock: Path, done: Path) -> Prepared | None:
+    """A reference compiled before its turn; None where it does not compile: when it is its turn, it says why."""
     from mtmc.evaluate.measure.compile_ahead import compile_ahead
 
-    turns = DeviceLock(Path(lock))
-    with turns:  # a context is made
-        device = open_backend(backend).device
-    compile_ahead(task, mode, str(device), turns)
+    turns = DeviceLock(lock)
+    try:
+        with turns:  # a context is made
+            device = open_backend(backend).device
+        return compile_ahead(task, mode, str(device), turns)
+    except Exception:
+        traceback.print_exc()
+        return None
+    finally:
+        turns.close()
+        done.touch()
 
 
 def _ready_triton() -> list[str]:

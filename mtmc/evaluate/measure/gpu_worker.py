@@ -12,6 +12,7 @@ import secrets
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,8 +25,8 @@ from mtmc.errors import ConfigError, EvaluatorError, TaskError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.measure.device_lock import DeviceLock
-from mtmc.evaluate.measure.endings import ended_result, exception_line, why_ended
-from mtmc.evaluate.measure.jobs import compile_first, serve, warm
+from mtmc.evaluate.measure.endings import ended_result, why_ended
+from mtmc.evaluate.measure.jobs import serve, warm
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
 from mtmc.evaluate.measure.questions import (
     DOUBTFUL,
@@ -81,7 +82,7 @@ class GpuWorkerSettings:
 
 
 @dataclass(frozen=True)
-class _Process:
+class Process:
     """A candidate's process. token: by which the oracle knows it. end: how it ended. used: by how many candidates."""
 
     token: str
@@ -98,7 +99,7 @@ class GpuWorker:
         """silence: while it lasts, what else the evaluator does on this machine rests."""
         self._settings = settings
         self._silence = silence
-        self._waiting: dict[str, _Process] = {}  # made for candidates and not taken yet
+        self._waiting: dict[str, Process] = {}  # made for candidates and not taken yet
         self._folder = Path(tempfile.mkdtemp(prefix="mtmc-gpu-worker-"))
         self._lock = threading.Lock()
         self._closed = False
@@ -107,9 +108,11 @@ class GpuWorker:
         self._oracle: OracleProcess | None = None
         self._calibrated = self._filled = False
         self._pools = {locked: self._pool(locked) for locked in (True, False)}
-        self._threads = ThreadPoolExecutor(settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
-        self._ready: queue.SimpleQueue[_Process] = queue.SimpleQueue()
-        self._stayed: _Process | None = None
+        # Fewer than the pool has workers: whoever is examined must find one, or all would wait for each other.
+        self._preparing = threading.BoundedSemaphore(max(1, settings.spares - 1))
+        self._threads = ThreadPoolExecutor(2 * settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
+        self._ready: queue.SimpleQueue[Process] = queue.SimpleQueue()
+        self._stayed: Process | None = None
         self._unwanted: tuple[str, ...] = ()  # tokens of processes that the oracle is to end
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
 
@@ -130,25 +133,30 @@ class GpuWorker:
         with self._lock, self._turns, self._silence():
             yield self._settings.visible
 
-    def compile_first(self, task: Task, mode: str, limit_s: float) -> None:
-        """Compile a task's reference beside what is examined, so that its baseline finds that done.
+    def compile_first(self, task: Task, mode: str, limit_s: float) -> Process | None:
+        """Compile a task's reference beside what is examined, in a process that its baseline is measured in then.
 
-        mode: of torch.compile.
+        mode: of torch.compile. Returns: that process; None where it has ended or is not done in time, so that the baseline
+        begins anew and says why."""
+        self.about()  # there is an oracle for it to connect to
+        done = self._settings.cache / f"compiled-{secrets.token_hex(16)}"
+        deadline = time.monotonic() + limit_s
+        self._preparing.acquire()
+        process = self._spawn(locked=False, task=task, mode=mode, turns=str(self._turns.path), done=str(done))
+        process.end.add_done_callback(lambda _: self._preparing.release())
+        while not (compiled := done.exists()) and not process.end.done() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if compiled and not process.end.done():
+            done.unlink()
+            return process
+        with self._lock:
+            self._unwanted = (*self._unwanted, process.token)
+        why = why_ended("it took too long", process.end)
+        _log.info("task %s was not compiled ahead (%s): %s", task.name, mode, why)
+        return None
 
-        Where that fails, so will the baseline, or it takes the device for longer: this raises nothing."""
-        lock = str(self._turns.path)
-        arguments = {"task": task, "mode": mode, "backend": self._settings.backend, "lock": lock}
-        try:
-            result = self._pools[False].run(compile_first, arguments, limit_s)
-        except (EvaluatorError, TaskError) as error:
-            _log.info("task %s was not compiled ahead (%s): %s", task.name, mode, error)
-            return
-        if result.status != "ok":
-            said = exception_line(result.output)
-            _log.info("task %s was not compiled ahead (%s): %s: %s", task.name, mode, result.status, said)
-
-    def examine(self, **fields: Any) -> tuple[Answer, JobResult[None] | None]:
-        """One examination, see `oracle.Examine` for the fields but the token.
+    def examine(self, process: Process | None = None, **fields: Any) -> tuple[Answer, JobResult[None] | None]:
+        """One examination, see `oracle.Examine` for the fields but the token. process: in which it is made first.
 
         Returns: the oracle's verdict, and how the candidate's process ended if it has.
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
@@ -157,7 +165,8 @@ class GpuWorker:
         with self._lock, self._turns, ExitStack() as silent:
             for attempt in range(ATTEMPTS):
                 try:
-                    answer, process = self._examined(fields, quiet=doubted)
+                    given, process = process, None
+                    answer, ending = self._examined(fields, doubted, given)
                 except OracleLost as lost:
                     if self._closed:
                         raise EvaluatorError(CLOSED) from lost
@@ -169,24 +178,26 @@ class GpuWorker:
                     return answer, None
                 failure = answer.found
                 if failure.diagnosis.kind == NO_START:  # made while the one before it held all the device's memory, say
-                    why = why_ended(failure.diagnosis.message, process, answer.killed)
+                    why = why_ended(failure.diagnosis.message, ending, answer.killed)
                     _log.warning("a process for candidates of GPU %s did not start: %s", self._settings.index, why)
                 elif failure.diagnosis.kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
                     doubted = True
                     silent.enter_context(self._silence())
                     _log.info("examined a second time: %s", failure.diagnosis.message)
-                    ended_result(process)
+                    ended_result(ending)
                     self._calibrated = False  # the overhead may have changed since, see `clock`
                     self._calibrate_for(fields["task"])
                 else:
                     # Nothing else may run on the device while the next one is timed; one that was right is idle.
-                    ended = ended_result(process) if answer.taken else None
+                    ended = ended_result(ending) if answer.taken else None
                     return answer, None if answer.killed else ended
         raise EvaluatorError(f"GPU {self._settings.index} failed {ATTEMPTS} times: {why}")
 
-    def _examined(self, fields: Mapping[str, Any], quiet: bool = False) -> tuple[Answer, Future[JobResult[None]]]:
-        """One examination in a process of its own. quiet: not before the others that wait have their contexts.
-        Raises: OracleLost, and the user's errors."""
+    def _examined(
+        self, fields: Mapping[str, Any], quiet: bool = False, given: Process | None = None
+    ) -> tuple[Answer, Future[JobResult[None]]]:
+        """One examination in a process of its own. quiet: not before the others that wait have their contexts. given: the
+        process, if there is one already. Raises: OracleLost, and the user's errors."""
         oracle = self._running()
         stayed, self._stayed = self._stayed, None
         dismiss, self._unwanted = self._unwanted, ()
@@ -194,7 +205,7 @@ class GpuWorker:
         screens = fields["depth"] == "screen" and not baseline
         if stayed is not None and not screens:
             dismiss += (stayed.token,)
-        process = stayed if stayed is not None and screens else self._fresh(locked=not baseline)
+        process = given or (stayed if stayed is not None and screens else self._fresh(locked=not baseline))
         keep = screens and process.used + 1 < self._settings.reuse
         settle = self._unsettled() if quiet else ()
         beside: dict[str, Any] = {"dismiss": dismiss, "settle": settle}
@@ -210,7 +221,7 @@ class GpuWorker:
             return self._examined(fields, quiet)  # by a fresh one: none has stayed now
         return answer, process.end
 
-    def _give_back(self, process: _Process, stayed: bool, locked: bool) -> None:
+    def _give_back(self, process: Process, stayed: bool, locked: bool) -> None:
         """A process that was not made use of serves the next candidate; else it would take another's place for ever."""
         if stayed:
             self._stayed = process
@@ -219,7 +230,7 @@ class GpuWorker:
         else:
             self._unwanted = (*self._unwanted, process.token)
 
-    def _fresh(self, locked: bool) -> _Process:
+    def _fresh(self, locked: bool) -> Process:
         """A process that no candidate has been in."""
         if not locked:
             return self._spawn(locked=False)
@@ -304,7 +315,7 @@ class GpuWorker:
     def _refill(self) -> None:
         self._offer(self._spawn(locked=True))
 
-    def _offer(self, process: _Process) -> None:
+    def _offer(self, process: Process) -> None:
         self._waiting[process.token] = process
         self._ready.put(process)
 
@@ -312,11 +323,13 @@ class GpuWorker:
         """Tokens of the processes that wait, as far as they live."""
         return tuple(token for token, process in self._waiting.items() if not process.end.done())
 
-    def _spawn(self, locked: bool) -> _Process:
+    def _spawn(self, locked: bool, **prepare: Any) -> Process:
+        """A process in the making. prepare: what it compiles first, see `candidate_process.serve`."""
         token = secrets.token_hex(16)
-        arguments = {"oracle": self._address, "token": token, "backend": self._settings.backend, "locked": locked}
-        arguments |= {"cache": str(self._settings.cache), "target_name": self._settings.hardware.target}
-        return _Process(token, self._threads.submit(self._pools[locked].run, serve, arguments, IDLE_S))
+        settings = self._settings
+        arguments = {"oracle": self._address, "token": token, "backend": settings.backend, "locked": locked, **prepare}
+        arguments |= {"cache": str(settings.cache), "target_name": settings.hardware.target}
+        return Process(token, self._threads.submit(self._pools[locked].run, serve, arguments, IDLE_S))
 
     def _pool(self, locked: bool) -> Pool:
         settings = self._settings

@@ -22,13 +22,13 @@ class GpuWorkers(Generic[_Worker]):
         self._free = threading.Condition()
 
     @contextmanager
-    def one_for(self, task: str) -> Iterator[_Worker]:
-        """A worker that nobody else has meanwhile. Waits for one. task: its identity."""
+    def one_for(self, task: str, wanted: _Worker | None = None) -> Iterator[_Worker]:
+        """A worker that nobody else has meanwhile. Waits for one. task: its identity. wanted: which; None: any."""
         with self._free:
-            while not self._idle:
+            while not self._idle if wanted is None else wanted not in self._idle:
                 self._free.wait()
             known = self._known.setdefault(task, [])
-            worker = next((each for each in known if each in self._idle), self._idle[0])
+            worker = wanted or next((each for each in known if each in self._idle), self._idle[0])
             self._idle.remove(worker)
             if worker not in known:
                 known.append(worker)
@@ -37,4 +37,4 @@ class GpuWorkers(Generic[_Worker]):
         finally:
             with self._free:
                 self._idle.append(worker)
-                self._free.notify()
+                self._free.notify_all()

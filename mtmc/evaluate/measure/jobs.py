@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mtmc.task import Task
+from typing import Any
 
 
 def warm(backend: str, target_name: str, compiles: bool = False) -> None:
@@ -12,15 +12,8 @@ def warm(backend: str, target_name: str, compiles: bool = False) -> None:
     candidate_process.warm(backend, target_name, compiles)
 
 
-def serve(oracle: str, token: str, backend: str, locked: bool, cache: str, target_name: str) -> None:
+def serve(**arguments: Any) -> None:
     """See `candidate_process.serve`."""
     from mtmc.evaluate.measure import candidate_process
 
-    candidate_process.serve(oracle, token, backend, locked, cache, target_name)
-
-
-def compile_first(task: Task, mode: str, backend: str, lock: str) -> None:
-    """See `candidate_process.compile_first`."""
-    from mtmc.evaluate.measure import candidate_process
-
-    candidate_process.compile_first(task, mode, backend, lock)
+    candidate_process.serve(**arguments)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -58,6 +58,9 @@ from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, v
 from mtmc.evaluate.reference.returned import TENSORS, describe, flatten, undisturbed
 from mtmc.task.seeding import seed_torch
 
+if TYPE_CHECKING:
+    from mtmc.evaluate.measure.compile_ahead import Prepared
+
 _copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
 OWN_MODELS: dict[str, Callable[..., Any]] = {"clone": torch.clone, "identity": lambda x: x, "first": lambda x: x[:1]}
 FILLED = "filled:"
@@ -76,7 +79,7 @@ class _Taken:
 
 class Subject:
     """inputs: memory that they lie in. window, room: what outputs are copied into, and its bytes: seen by this process only
-    from when a candidate's host code has returned until its work is done."""
+    from when a candidate's host code has returned until its work is done. prepared: a baseline that was compiled before."""
 
     def __init__(
         self,
@@ -87,8 +90,9 @@ class Subject:
         window: Window,
         room: int,
         refusals: list[str],
+        prepared: Prepared | None = None,
     ) -> None:
-        self._refusals = refusals
+        self._refusals, self._prepared = refusals, prepared
         self._line = line
         self._backend = backend
         self._flags = flags  # kept: the device writes into its page
@@ -161,8 +165,14 @@ class Subject:
         model = construct(module, name, arguments, request.seed, request.state, device=device, moved=request.moved)
         if request.baseline:
             mode = request.baseline.partition(":")[2]
-            model = torch.compile(model, mode=mode) if mode else model
+            model = self._compiled(model, mode) if mode else model
         return model
+
+    def _compiled(self, model: Any, mode: str) -> Callable[..., Any]:
+        known = None
+        if self._prepared is not None and self._prepared.mode == mode:
+            known = self._prepared.with_numbers_of(model)
+        return torch.compile(model, mode=mode) if known is None else known
 
     def _module(self, request: Load) -> ModuleType:
         text = candidate_text(request.source, request.constants)
