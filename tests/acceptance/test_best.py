@@ -9,6 +9,7 @@ import pytest
 from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.search import SearchResult, search
 from mtmc.task import load_task
+from tests.breadth import share
 from tests.rewrite.interpreting import interpret
 
 EVALUATIONS = 3
@@ -17,7 +18,9 @@ TURNED = {"matmul_max"}
 
 SINGLE = {"softmax", "linear"}
 """Tasks of one op: there is nothing to fuse. One whose work is memory's and one whose work is arithmetic."""
-NAMES = [*sorted(SINGLE), "elementwise_chain", "linear_gelu", "matmul_max", "row_mean_max_argmax", "softmax_gelu"]
+NAMES = share(
+    ["softmax", "elementwise_chain", "linear", "linear_gelu", "matmul_max", "row_mean_max_argmax", "softmax_gelu"], 3
+)
 """What is searched here; other built-in tasks are walked over (`test_random_walks`), all are in the benchmarks."""
 
 
