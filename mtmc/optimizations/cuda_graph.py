@@ -88,7 +88,8 @@ class CudaGraph(Optimization):
         if not all(_replays(version, graph.by_name[stage.ops[0]]) for stage in plan.stages if stage.is_torch):
             return
         launches = _launches(version)
-        if max(_gain_us(version, launches), _host_gain_us(version, launches)) <= 0:
+        gains = (_gain_us(version, launches), _host_gain_us(version, launches), _measured_gain_us(version, launches))
+        if max(gains) <= 0:
             return
         lines = [version.regions[stage] for stage in plan.stages if stage in version.regions]
         region = Region.spanning("forward", lines)
@@ -132,6 +133,18 @@ def _host_gain_us(version: Version, launches: int) -> float:
     return before - host_us(0, _copied(version), graphed=True) - _copying_us(version)
 
 
+def _measured_gain_us(version: Version, launches: int) -> float:
+    """What capturing is worth by the times of the version itself, microseconds; 0 where its calls do not wait for the host.
+
+    What the host takes for an op differs by a factor of ten: an einsum is several calls of Python, an addition one.
+    """
+    times = version.times
+    if times is None or not launch_bound(times.device_ms, times.call_ms):
+        return 0.0
+    device_us = times.device_ms * 1e3 - _gain_us(version, launches)
+    return times.call_ms * 1e3 - max(device_us, host_us(0, _copied(version), graphed=True))
+
+
 def _copied_tensors(version: Version) -> list[Tensor]:
     """Inputs, results, and what is copied back."""
     graph = version.graph
@@ -156,7 +169,7 @@ def _replays(version: Version, op: Op) -> bool:
         covered = {name for stage in version.kernels() for name in stage.ops}
         return not graph.results() & set(op.outputs) and covered.issuperset(graph.readers(op.outputs[0]))
     if name in _NEVER:
-        return False
+        return _is_sized(op)
     if name in _DROPPING:
         chance, training = (op.args[at] if at < len(op.args) else True for at in _DROPPING[name])
         return not training or chance == 0
@@ -169,6 +182,13 @@ def _replays(version: Version, op: Op) -> bool:
     if name in ("index", "index_put"):  # by a mask: how much comes out hangs on its values
         return not any(isinstance(ref, Ref) and _is_mask(version, ref) for ref in op.args[1] if ref is not None)
     return True
+
+
+def _is_sized(op: Op) -> bool:
+    """Whether one of the ops that wait is told how large its result is by a number, so that it asks the device nothing."""
+    if op.target == "aten.one_hot.default":
+        return (op.args[1] if len(op.args) > 1 else op.kwargs.get("num_classes", -1)) != -1
+    return op.target == "aten.repeat_interleave.self_int"
 
 
 def _is_mask(version: Version, ref: Ref) -> bool:

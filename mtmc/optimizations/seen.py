@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, Move, Optimization, Version, legal_moves
+from mtmc.optimizations.version import CallTimes
 from mtmc.protocols import EditRequest, Observation
 from mtmc.rewrite.plan import plan_from_json
 from mtmc.task import Task
@@ -29,12 +30,22 @@ def moves_on(seen: Observation | EditRequest) -> Mapping[str, Move]:
     """
     if seen.plan is None:
         return {}
-    tf32_reference = seen.outcome.metrics.get("reference_error", 0.0) > TF32_ERROR
-    return _moves(seen.task, seen.plan, seen.hardware, tf32_reference, tuple(KINDS.values()))
+    metrics = seen.outcome.metrics
+    tf32_reference = metrics.get("reference_error", 0.0) > TF32_ERROR
+    device_ms, call_ms = metrics.get("device_ms"), metrics.get("call_ms")
+    times = CallTimes(device_ms, call_ms) if device_ms and call_ms else None
+    return _moves(seen.task, seen.plan, seen.hardware, tf32_reference, times, tuple(KINDS.values()))
 
 
 @lru_cache(maxsize=KEPT)
-def _moves(task: Task, plan: str, gpu: str, tf32_reference: bool, kinds: tuple[Optimization, ...]) -> dict[str, Move]:
+def _moves(
+    task: Task,
+    plan: str,
+    gpu: str,
+    tf32_reference: bool,
+    times: CallTimes | None,
+    kinds: tuple[Optimization, ...],
+) -> dict[str, Move]:
     """kinds: those that are known at the time, for one may be added, or another take its name."""
-    version = Version.of(task, plan_from_json(plan), hardware(gpu), tf32_reference)
+    version = Version.of(task, plan_from_json(plan), hardware(gpu), tf32_reference, times)
     return {move.action.key: move for move in legal_moves(version)}

@@ -23,12 +23,21 @@ from mtmc.task import Task
 
 
 @dataclass(frozen=True)
+class CallTimes:
+    """What was measured of a version on a GPU, milliseconds: what the device takes for its work, and what a call takes."""
+
+    device_ms: float
+    call_ms: float
+
+
+@dataclass(frozen=True)
 class Version:
     """One kernel version with a plan.
 
     regions: lines of each stage in its source. hardware: the GPU it is for.
     tf32_reference: whether the reference's own error at full shapes, where it was measured, is that of TF32, as it is
     where the library convolves so. A version may do the same then, and would not pass where the library is exact.
+    times: of the version itself, None where they were not measured.
     """
 
     task: Task
@@ -37,14 +46,22 @@ class Version:
     regions: Mapping[Stage, Region]
     hardware: Hardware
     tf32_reference: bool = False
+    times: CallTimes | None = None
 
     @classmethod
-    def of(cls, task: Task, plan: Plan, hardware: Hardware, tf32_reference: bool = False) -> Version:
+    def of(
+        cls,
+        task: Task,
+        plan: Plan,
+        hardware: Hardware,
+        tf32_reference: bool = False,
+        times: CallTimes | None = None,
+    ) -> Version:
         """The version of a task that a plan makes. Raises: TaskError, CoderError where it cannot be written."""
         graph = graph_of(export_graph(task), plan)
         at_root = plan == root_plan(graph)
         regions = root_regions(task, graph, plan) if at_root else print_plan(task, graph, plan).regions
-        return cls(task, graph, plan, regions, hardware, tf32_reference)
+        return cls(task, graph, plan, regions, hardware, tf32_reference, times)
 
     def fp32_products(self, template: str) -> tuple[str, ...]:
         """Ways to compute a product of fp32 numbers as exactly as the reference does, the fastest first."""

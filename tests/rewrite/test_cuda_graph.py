@@ -72,6 +72,8 @@ def captured(source: str) -> Plan | None:
         ("torch.relu(layer(x))", "layer(x) @ torch.linalg.inv(layer.weight)", False),
         ("torch.relu(layer(x))", "layer(x) * torch.log(torch.tensor(2.0))", True),  # filled on the device
         ("torch.relu(layer(x))", "layer(x) * torch.tensor([1.0, 2.0]).max()", False),  # copied from the host
+        ("torch.relu(layer(x))", "layer(x) + y.repeat_interleave(4, 1)[:, ::4]", True),  # known how often
+        ("torch.relu(layer(x))", "layer(x) + nn.functional.one_hot(y.long().abs() % 9, 9).sum(-1)", True),
         ("return x, x * 2", "return {'x': x, 'y': x * 2}", False),
         ("for _ in range(4)", "for _ in range(1)", False),  # fewer launches than copies
         ("rows = 64", "CUDA_GRAPH = True\nrows = 64", False),  # its caller captures it
