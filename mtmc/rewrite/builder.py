@@ -136,10 +136,39 @@ class Builder:
         return node.name
 
     def view(self, operand: str, shape: Shape, name: str | None = None, hint: str = "view") -> str:
-        """Add the same elements, in the same order, under another shape."""
+        """Add the same elements, in the same order, under another shape; numbers are made under that shape."""
+        moved = self._under(operand, shape, name, hint)
+        if moved is not None:
+            return moved
         node = Node(self._name(hint, name), "view", "", (operand,), shape, self.compute(operand), flops=0)
         self.nodes[node.name] = node
         return node.name
+
+    def _under(self, operand: Operand, shape: Shape, name: str | None, hint: str) -> str | None:
+        """Numbers under a shape that differs by dimensions of size 1: a mask of places broadcasts as it is read. None where
+        it is something else, or the shape another."""
+        node = self.nodes.get(operand) if isinstance(operand, str) else None
+        if node is None or node.kind != "map" or not self.of_numbers(node):
+            return None
+        old = [axis for axis, size in enumerate(node.shape) if not is_one(size)]
+        new = [axis for axis, size in enumerate(shape) if not is_one(size)]
+        if [node.shape[axis] for axis in old] != [shape[axis] for axis in new]:
+            return None
+        places = {len(node.shape) - a: len(shape) - b for a, b in zip(old, new, strict=True)}
+        operands: list[Operand] = []
+        for item in node.operands:
+            if isinstance(item, Index):
+                operands.append(Index(places[item.axis]) if item.axis in places else Number(0))
+            elif isinstance(item, str):
+                moved = self._under(self._spread(item, node.shape), shape, None, hint)
+                if moved is None:
+                    return None
+                operands.append(moved)
+            else:
+                operands.append(item)
+        made = replace(node, name=self._name(hint, name), operands=tuple(operands), shape=shape)
+        self.nodes[made.name] = made
+        return made.name
 
     def window(
         self, operation: str, operands: tuple[str, ...], shape: Shape, window: Window, name: str | None = None

@@ -3,7 +3,8 @@
 A number known at several variants is looked for, in this order, among: the dimensions of the tensors at hand, constants,
 numbers kept on the module, products and quotients of these. The first expression that is right at every exported variant
 is taken; where none is, what a symbolic export says of the number (`mtmc.rewrite.exact_numbers`); where that says nothing
-either, a dimension and a constant more, or a constant times a simple function of one; else the number cannot be written
+either, a dimension and a constant more, a multiple of a dimension, two dimensions joined, a dimension times any of these
+products, or a constant times a simple function of one; else the number cannot be written
 for other shapes and the caller is told so.
 """
 
@@ -57,7 +58,9 @@ class Scope:
             if values == size:
                 return expression
         exact = self.exact(size) if self.exact is not None else None
-        return exact if exact is not None else self._so_much_more(size)
+        if exact is not None:
+            return exact
+        return self._so_much_more(size) or self._several(size)
 
     def _so_much_more(self, size: Size) -> str | None:
         """A dimension and as many elements more or less at every variant, where sizes differ: what a pad leaves."""
@@ -66,6 +69,32 @@ class Scope:
             if len(more) == 1 and len(set(own)) > 1:
                 number = more.pop()
                 return f"{text} {'-' if number < 0 else '+'} {abs(number)}"
+        return None
+
+    def _several(self, size: Size) -> str | None:
+        """The same multiple of a dimension at every variant, where sizes differ; two dimensions joined, as a concatenation
+        has them; a dimension times what else can be expressed: a stride in a tensor whose groups are repeated."""
+        if len(set(size)) < _SEVERAL_FROM or min(size) < 1:
+            return None
+        simple, known = dict[Size, str](), dict[Size, str]()
+        for text, values in self._candidates():
+            simple.setdefault(values, text)
+        for values, text in simple.items():
+            factors = {a / b for a, b in zip(size, values, strict=True) if b}
+            if len(factors) == 1 and len(set(values)) > 1 and (factor := factors.pop()) == int(factor):
+                return f"{int(factor)} * {text}"
+        for values, text in simple.items():
+            rest = simple.get(tuple(a - b for a, b in zip(size, values, strict=True)))
+            if rest is not None and len(set(values)) > 1:
+                return f"{text} + {rest}"
+        for text, values in self.expressions():
+            known.setdefault(values, text)
+        for values, text in simple.items():
+            if is_one(values) or not all(b and a % b == 0 for a, b in zip(size, values, strict=True)):
+                continue
+            rest = known.get(tuple(a // b for a, b in zip(size, values, strict=True)))
+            if rest is not None:
+                return f"{text} * ({rest})" if " " in rest else f"{text} * {rest}"
         return None
 
     def shape(self, shape: Sequence[Size]) -> str:
@@ -211,6 +240,8 @@ def _errors(factor: float, function: Callable[[int], float], sizes: Size, values
 
 
 _SCALED_FROM = 3
+_SEVERAL_FROM = 3
+"""Different values from which on what is put together of two expressions is no coincidence."""
 _FUNCTIONS: tuple[tuple[str, Callable[[int], float]], ...] = (
     ("({0}) ** 0.5", lambda size: size**0.5),
     ("({0}) ** -0.5", lambda size: size**-0.5 if size else math.inf),

@@ -20,6 +20,13 @@ CASES = {
     "lower_triangle_of_ones": reference("x.masked_fill(torch.tril(torch.ones(x.shape[0], x.shape[1])) == 0, -9.0)"),
     "mask_of_places": reference("torch.where(torch.arange(x.shape[1]) < 5, x, 0.0), x + 1"),
     "wide_and_narrow": reference("x + torch.full((x.shape[1],), 2.5) * torch.zeros_like(x).fill_(3.0)"),
+    "places_of_rows": reference("x * torch.arange(x.shape[0])[:, None], x.exp()"),
+    "places_twice": reference(
+        "((p := (torch.arange(x.shape[0]) - 2)[:, None]) * x).sum(-1), (x * torch.ones(x.shape[0])[:, None] + p).amax(-1)"
+    ),
+    "places_apart": reference(
+        "x[:, None] * (torch.arange(x.shape[0])[:, None, None] * 3 - torch.arange(x.shape[1])).to(x.dtype)"
+    ),
     "powers_by_size": reference("x.abs() ** (x.shape[1] / 10), x % (x.shape[1] / 10), (x > x.shape[0] / 9).sum(-1)"),
 }
 
@@ -36,9 +43,10 @@ def lowered(task: Task, op: str) -> str:
     return print_plan(task, found.graph, found.plan).source
 
 
-@pytest.mark.parametrize("name", ["places", "lower_triangle_of_ones", "mask_of_places"])
+@pytest.mark.parametrize("name", ["places", "lower_triangle_of_ones", "mask_of_places", "places_of_rows"])
 def test_what_a_kernel_makes_itself_is_called_no_more(name: str) -> None:
-    source = lowered(task_from_source(CASES[name], name), "masked_fill" if "triangle" in name else "where")
+    reads = {"lower_triangle_of_ones": "masked_fill", "places_of_rows": "mul"}.get(name, "where")
+    source = lowered(task_from_source(CASES[name], name), reads)
     forward = source[source.index("def forward") :]
     assert "_kernel" in source and not re.search(r"arange|ones|remainder|tril|aten\.(eq|lt)", forward)
 

@@ -27,6 +27,17 @@ def test_products_quotients_and_numbers_of_the_module() -> None:
     assert even.size((64 * 4, 16)) == "x.shape[0] * self.heads"
 
 
+def test_what_is_put_together_of_two_expressions() -> None:
+    """Groups repeated, a concatenation along a dimension, five tensors stacked; two variants prove nothing."""
+    assert SCOPE.size((64 * 32 * 4, 96 * 2, 35 * 3)) == "x.shape[0] * (x.shape[1] * self.heads)"
+    assert SCOPE.size((64 + 32, 20, 12)) == "x.shape[0] + x.shape[1]"
+    assert SCOPE.size((5 * 64, 40, 25)) == "5 * x.shape[0]"
+    few = Scope((("x", Tensor(((64, 8), (32, 12)), "float32", True)),))
+    for size in ((64 + 32, 20), (5 * 64, 40)):
+        with pytest.raises(NoExpression):
+            few.size(size)
+
+
 def test_pairs_of_a_dimension() -> None:
     assert SCOPE.size((64 * 63 // 2, 28, 10)) == "x.shape[0] * (x.shape[0] - 1) // 2"
 
