@@ -14,6 +14,7 @@ from mtmc.optimizations.kind import UNKNOWN_WEIGHT, Optimization
 from mtmc.optimizations.layout import Layout
 from mtmc.optimizations.lower import Lower
 from mtmc.optimizations.move import Move
+from mtmc.optimizations.pack import Pack
 from mtmc.optimizations.persist import Persist
 from mtmc.optimizations.pipeline import Pipeline
 from mtmc.optimizations.precision import Precision
@@ -44,6 +45,7 @@ KINDS: dict[str, Optimization] = {
         Descriptors(),
         Layout(),
         Algebra(),
+        Pack(),
         DirectLaunch(),
         CudaGraph(),
         Stop(),

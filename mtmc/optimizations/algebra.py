@@ -39,7 +39,8 @@ together that `fuse` can join. A bias saves a pass over the convolution's result
 513 x 513, fp32: 4.3 GB). Algebra first: it asks for library calls, and kernels that stand already are in its way.
 
 ## When it harms
-- A norm folded into the weights of a small convolution: five short kernels over the weights for one over the result.
+- A norm folded into the weights of a small convolution: five short kernels over the weights for one over the result, at
+  every call unless `pack` keeps what they make.
   Where the convolution is a Triton kernel, fusing the norm behind it costs nothing at all.
 - A result found to be constant is exact for finite inputs, but most likely a mistake in the reference: tell its author.
 """

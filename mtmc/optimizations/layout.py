@@ -33,13 +33,13 @@ norm, a view, a product) gets a copy.
 ## When it pays
 Convolutions with some 16 channels or more, best several in a row. 3 x 3, 32 x 64 x 128 x 128 to 128 channels, fp32,
 H100: 0.75 ms channels first, 0.45 on tensors that lie channels last, 0.15 to turn the input. Fuse the kernels behind
-the convolution first: what is a torch call takes either order, but slowly. Where the layers are small, `cuda_graph`
+the convolution first: what is a torch call takes either order, but slowly. Where the layers are small, `pack`
 afterwards: permuting weights is a short kernel each.
 
 ## When it harms
 - One convolution between views, products or group norms: permuted before and back after, as the library does itself.
 - Few channels, depthwise and grouped convolutions: the library has other kernels for them.
-- Large weights on small images: they are permuted in each call, since nobody can tell whether they have changed.
+- Large weights on small images: they are permuted in each call, unless `pack` keeps them.
 """
 
 _CONVOLUTIONS = frozenset(

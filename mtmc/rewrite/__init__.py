@@ -20,5 +20,6 @@ templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, 
 source.py    Plan -> the text of a kernel version
 write_back.py how a version leaves behind what the reference changes
 cuda_graph.py the text of a forward that is replayed as one CUDA graph
+packing.py   what a forward computes from weights alone, kept from one call to the next
 direct_launch.py the text of launches that go straight to compiled kernels
 """

@@ -122,9 +122,10 @@ class GraphedForward:
         words = set(re.findall(r"\w+", task.source))
         self._names = {name: _free(name, words) for name in ("Graphs", "launches", "graphs", "layout")}
 
-    def launching_head(self) -> str:
-        """Head of the method that launches one kernel after the other."""
-        return self._named(f"def launches(self, {', '.join(self._inputs)}):")
+    def launching_head(self, packed: str = "") -> str:
+        """Head of the method that launches one kernel after the other. packed: what it is given besides, see `packing`."""
+        names = [packed, *self._inputs] if packed else self._inputs
+        return self._named(f"def launches(self, {', '.join(names)}):")
 
     def helper(self) -> list[str]:
         """Lines of the class that keeps graphs."""
@@ -135,9 +136,14 @@ class GraphedForward:
         text = text.replace("        graph.replay()\n", f"        graph.replay()\n{back}")
         return self._named(text.replace("COPIED", self._copied)).splitlines()
 
-    def forward(self, held: Sequence[str], changed: Sequence[str] = ()) -> list[str]:
+    def forward(
+        self, held: Sequence[str], changed: Sequence[str] = (), packed: str = "", asked: Sequence[str] = ()
+    ) -> list[str]:
         """Lines of the method `forward`. held: expressions of the module's tensors and numbers that are read, or changed.
-        changed: of the module's tensors that forward changes."""
+        changed: of the module's tensors that forward changes. packed: the variable of what is packed, which a graph reads
+        where it lies, and asked: the lines that make it."""
+        if packed:
+            return self._with_packed(self.forward([*held, f"*{packed}"], changed), packed, asked)
         kept = _tuple(held)
         text = _FORWARD.replace("SIGNATURE", self._signature).replace("FIRST", self._inputs[0])
         single = text.replace("(INPUTS,)", "(INPUTS,)" if len(self._inputs) == 1 else "(INPUTS)")
@@ -149,6 +155,17 @@ class GraphedForward:
         before = _assigned("held", held) + (_assigned("changed", changed) if self._changes else [])
         names = "held, changed" if self._changes else "held"
         return [*lines[:-2], *before, lines[-2], lines[-1].replace("HELD", names)]
+
+    def _with_packed(self, lines: list[str], packed: str, asked: Sequence[str]) -> list[str]:
+        """The lines of `forward` where the launches are given `packed` before the inputs."""
+        launches = f"self.{self._names['launches']}"
+        changed = [
+            line.replace(f"{launches}(", f"{launches}({packed}, ").replace(
+                f"({launches},", f"(lambda *own: {launches}({packed}, *own),"
+            )
+            for line in lines[1:]
+        ]
+        return [lines[0], *(f"{INDENT}{line}" for line in asked), *changed]
 
     def _named(self, text: str) -> str:
         """The text with the names that are free here; attributes of the class itself keep theirs."""

@@ -64,7 +64,8 @@ class Plan:
     """Stages in the order in which they run.
 
     cuda_graph: whether all of them are replayed as one CUDA graph. direct_launch: whether launches go straight to compiled
-    kernels. algebra: kinds of rules (`mtmc.rewrite.algebra`) that
+    kernels. packed: whether what is made of the module's tensors alone is kept between calls (`mtmc.rewrite.packing`).
+    algebra: kinds of rules (`mtmc.rewrite.algebra`) that
     were applied to the exported graph, in order; the stages are over the graph after them.
     """
 
@@ -72,6 +73,7 @@ class Plan:
     cuda_graph: bool = False
     algebra: tuple[str, ...] = ()
     direct_launch: bool = False
+    packed: bool = False
 
     def stage_of(self, op: str) -> Stage:
         """The stage that covers an op. Raises: KeyError."""
@@ -90,13 +92,14 @@ class Plan:
         return replace(self, stages=tuple(in_order(graph, [*rest, merged])))
 
     def to_json(self) -> str:
-        """Canonical JSON text: the list of stages, or {"cuda_graph": true, "direct_launch": true, "algebra": [kinds],
-        "stages": that list}, of which the others are left out where they are false and empty."""
+        """Canonical JSON text: the list of stages, or {"cuda_graph": true, "direct_launch": true, "packed": true,
+        "algebra": [kinds], "stages": that list}, of which the others are left out where they are false and empty."""
         stages = [
             {"ops": stage.ops, "template": stage.template, "schedule": dict(stage.schedule)} for stage in self.stages
         ]
         more: dict[str, object] = {"cuda_graph": True} if self.cuda_graph else {}
         more |= {"direct_launch": True} if self.direct_launch else {}
+        more |= {"packed": True} if self.packed else {}
         more |= {"algebra": self.algebra} if self.algebra else {}
         data = {**more, "stages": stages} if more else stages
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
@@ -113,6 +116,7 @@ def plan_from_json(text: str) -> Plan:
         bool(more.get("cuda_graph", False)),
         tuple(more.get("algebra", ())),
         bool(more.get("direct_launch", False)),
+        bool(more.get("packed", False)),
     )
 
 

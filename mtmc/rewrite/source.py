@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -24,6 +24,7 @@ from mtmc.rewrite.folding import INDENT, LONGEST, folded
 from mtmc.rewrite.graph import Current, Graph, Op, Ref
 from mtmc.rewrite.neutral import printed_once
 from mtmc.rewrite.operators.table import table
+from mtmc.rewrite.packing import PackedForward, packed_stages, permuted_weights
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.reference_text import dropped_lines, forward_signature, imports, kept_lines, model_head, renamed
 from mtmc.rewrite.sizes import NoExpression, Scope
@@ -76,7 +77,9 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
 
     Raises: CoderError naming the stage that cannot be written.
     """
-    printer = _ForwardPrinter(task, graph, plan.cuda_graph, write_back(graph, plan))
+    first = packed_stages(graph, plan) if plan.packed else []
+    weights = permuted_weights(graph, plan, first) if plan.packed else {}
+    printer = _ForwardPrinter(task, graph, plan.cuda_graph, write_back(graph, plan), bool(first or weights))
     printed: dict[Stage, Printed] = {}
     for stage in plan.stages:
         if not stage.is_torch:
@@ -88,7 +91,9 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
                 ) from error
     needed = _needed(graph, plan, printed)
     like = printed_once(graph, printed)
-    for stage in plan.stages:
+    for stage in [*first, *(stage for stage in plan.stages if stage not in first)]:
+        if stage not in first:
+            printer.end_packing(first, weights)
         if stage in printed:
             printer.launch(stage, replace(printed[stage], launcher=printed[like[stage]].launcher))
         elif stage.ops[0] in needed:
@@ -148,6 +153,8 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
         lines += ["", "", *text.splitlines()]
     if printer.cuda_graph is not None:
         lines += ["", "", *printer.cuda_graph.helper()]
+    if printer.packs is not None:
+        lines += ["", "", *printer.packs.helper()]
     head = renamed("\n".join(model_head(task.source))).splitlines()
     lines += ["", "", *head, ""] if len(head) > 1 else ["", "", *head]
     for origin, line in printer.lines:
@@ -160,18 +167,30 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
 
 class _ForwardPrinter:
     """Writes forward's body stage by stage. cuda_graph: whether a CUDA graph of it is replayed. left: how what the reference
-    changes is left behind."""
+    changes is left behind. packing: whether the first stages are those of the method that packs, until `end_packing`."""
 
-    def __init__(self, task: Task, graph: Graph, cuda_graph: bool = False, left: WriteBack | None = None) -> None:
+    def __init__(
+        self,
+        task: Task,
+        graph: Graph,
+        cuda_graph: bool = False,
+        left: WriteBack | None = None,
+        packing: bool = False,
+    ) -> None:
         self.task, self.graph, self._left = task, graph, left or WriteBack()
         signature, names = forward_signature(task.source)
         expressions, self.attributes = _reach(task, graph)
         self.expressions = dict(expressions)
         arguments = input_expressions(task, graph)
         self.cuda_graph = GraphedForward(task, graph, signature, arguments) if cuda_graph else None
-        head = self.cuda_graph.launching_head() if self.cuda_graph else f"def forward({signature}):"
-        self.lines: list[tuple[Stage | None, str]] = [(None, INDENT + head)]
-        self.taken = set(names) | {"self"}
+        self.packs = PackedForward(task) if packing else None
+        self._packing, self._asked, self._permuted = packing, list[str](), dict[str, str]()
+        packed = self.packs.packed if self.packs else ""
+        self._head = self.cuda_graph.launching_head(packed) if self.cuda_graph else f"def forward({signature}):"
+        self.lines: list[tuple[Stage | None, str]] = [
+            (None, INDENT + (self.packs.head() if self.packs else self._head))
+        ]
+        self.taken = set(names) | {"self", packed}
         self.channels_last: set[str] = set()
         """Values that may lie channels last, where the reference's do not."""
         self.in_order: set[str] = set()
@@ -183,12 +202,14 @@ class _ForwardPrinter:
     def scope(self, likely: tuple[str, ...] = ()) -> Scope:
         """Everything in reach: the likely values first, then inputs, parameters, then numbers on the module."""
         names = dict.fromkeys((*likely, *self.graph.inputs, *self.expressions))
+        if self._packing:
+            names = dict.fromkeys(name for name in names if name not in self.graph.inputs)
         tensors = [
             (self.expressions[name], self.graph.values[name])
             for name in names
             if name in self.expressions and name in self.graph.values
         ]
-        return Scope(tuple(tensors), self.attributes, self._exact)
+        return Scope(tuple(tensors), self.attributes, None if self._packing else self._exact)
 
     def _exact(self, values: tuple[float, ...]) -> str | None:
         """A number as the symbolic export has it, None where that says nothing."""
@@ -201,11 +222,13 @@ class _ForwardPrinter:
 
     def name(self, value: str) -> str:
         """A variable for a value."""
-        name = value
+        self.expressions[value] = self._new(value)
+        return self.expressions[value]
+
+    def _new(self, name: str) -> str:
         while name in self.taken or keyword.iskeyword(name):
             name += "_"
         self.taken.add(name)
-        self.expressions[value] = name
         return name
 
     def torch_call(self, stage: Stage) -> None:
@@ -238,7 +261,8 @@ class _ForwardPrinter:
         """The expressions for a convolution, whose operand and weight are given channels last."""
         memory = FORMATS[len(self.graph.values[op.outputs[0]].shape)]
         operand, weight = list(op.refs())[:2]
-        permuted = {weight: f"{self.expressions[weight]}.contiguous(memory_format={memory})"}
+        weights = self._permuted.get(weight) or f"{self.expressions[weight]}.contiguous(memory_format={memory})"
+        permuted = {weight: weights}
         if operand not in self.channels_last:
             self.copies = True
             permuted[operand] = f"{LAUNCHER}({self.expressions[operand]})"
@@ -270,6 +294,36 @@ class _ForwardPrinter:
     def _add(self, stage: Stage, text: str) -> None:
         self.lines += [(stage, part) for part in folded(INDENT * 2 + text)]
 
+    def end_packing(self, stages: Sequence[Stage], weights: Mapping[str, str]) -> None:
+        """End the method that packs, and begin forward's; done once. stages: those that were packed. weights: see
+        `permuted_weights`."""
+        if not self._packing or self.packs is None:
+            return
+        ops = [self.graph.by_name[name] for stage in stages for name in stage.ops]
+        texts = []
+        for name, weight in weights.items():
+            if weight not in self._permuted:
+                memory = FORMATS[len(self.graph.values[self.graph.by_name[name].outputs[0]].shape)]
+                self._permuted[weight] = self._new(f"{weight}_last")
+                text = f"{self.expressions[weight]}.contiguous(memory_format={memory})"
+                self._line(f"{self._permuted[weight]} = {text}")
+                texts.append(self._permuted[weight])
+        names = {op.name for op in ops} | set(weights)
+        for output in [output for op in ops for output in op.outputs if output in self.expressions]:
+            if set(self.graph.readers(output)) - names:
+                texts.append(self.expressions[output])
+            else:
+                del self.expressions[output]
+        held = {ref for op in ops for ref in op.refs()} | set(weights.values())
+        self._asked = self.packs.asked([self.expressions[value] for value in self.graph.parameters if value in held])
+        self._packing = False
+        taken = ", ".join(texts) if len(texts) > 1 else f"({texts[0]},)"
+        self._line(f"return {taken}")
+        self.lines += [(None, ""), (None, INDENT + self._head)]
+        for line in self._asked if self.cuda_graph is None else ():
+            self._line(line)
+        self._line(f"{taken} = {self.packs.packed}")
+
     def finish(self) -> None:
         self._write_back()
         self.lines.append((None, f"{INDENT * 2}return {self._result(self.graph.output)}"))
@@ -280,7 +334,8 @@ class _ForwardPrinter:
         held = {value: attribute_text(path) for value, path in self.graph.parameters.items()}
         read = [text for value, text in held.items() if self.graph.readers(value) or value in targets]
         read += [text for text in self.attributes if text in body]
-        forward = self.cuda_graph.forward(read, [held[value] for value in targets])
+        packed = self.packs.packed if self.packs else ""
+        forward = self.cuda_graph.forward(read, [held[value] for value in targets], packed, self._asked)
         self.lines += [(None, INDENT + line if line else line) for line in ["", *forward]]
 
     def _write_back(self) -> None:

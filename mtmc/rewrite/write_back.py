@@ -153,7 +153,7 @@ def _refs(item: Any) -> list[str]:
     return [ref for part in item for ref in _refs(part)] if isinstance(item, (tuple, list)) else []
 
 
-def _overload(target: str) -> Any:
+def overload(target: str) -> Any:
     """An op by the name that exports give it; None where it is none of torch's."""
     import torch
 
@@ -166,7 +166,7 @@ def may_alias(op: Op) -> bool:
     """Whether a result of a torch call may share memory with what it reads."""
     if op.target.split(".")[1] in _MAY_RETURN_ITS_OPERAND:
         return True
-    schema = getattr(_overload(op.target), "_schema", None)
+    schema = getattr(overload(op.target), "_schema", None)
     return schema is not None and any(result.alias_info is not None for result in schema.returns)
 
 
@@ -176,9 +176,9 @@ def _has_in_place(op: Op) -> bool:
 
     if op.target in _SCATTERED:
         return True
-    space, name, overload = [*op.target.split("."), "", ""][:3]
-    other = _overload(f"{space}.{name}_.{overload}")
-    own = _overload(op.target)
+    space, name, kind = [*op.target.split("."), "", ""][:3]
+    other = overload(f"{space}.{name}_.{kind}")
+    own = overload(op.target)
     if other is None or own is None or len(op.outputs) != 1:
         return False
     if not hasattr(torch.Tensor, f"{name}_") and name not in _AS_OPS:

@@ -126,11 +126,20 @@ def change_of(asked: EditRequest | Observation, action: Action) -> Change | None
 
 
 def _between_plans(graph: Graph, before: Plan, graph_after: Graph, after: Plan) -> Change:
-    gone, come = [stage for stage in before.stages if stage not in after.stages], after.stages
-    come = tuple(stage for stage in come if stage not in before.stages)
+    old_stages, new_stages = _at_each_call(graph, before), _at_each_call(graph_after, after)
+    gone = [stage for stage in old_stages if stage not in new_stages]
+    come = [stage for stage in new_stages if stage not in old_stages]
     old = [stage_bytes(graph, stage) for stage in gone if launches(graph, stage)]
     new = [stage_bytes(graph_after, stage) for stage in come if launches(graph_after, stage)]
     return Change(len(old) - len(new), sum(old) - sum(new))
+
+
+def _at_each_call(graph: Graph, plan: Plan) -> list[Stage]:
+    """The stages of a plan but those whose results are kept from one call to the next."""
+    from mtmc.rewrite.packing import packed_stages
+
+    kept = packed_stages(graph, plan) if plan.packed else []
+    return [stage for stage in plan.stages if stage not in kept]
 
 
 def launches(graph: Graph, stage: Stage) -> bool:

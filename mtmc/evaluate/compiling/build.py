@@ -230,12 +230,12 @@ def _forward(task: Task, variant: Variant, source: str, trace: Trace, device: st
 
 
 def _record(model: Any, inputs: Sequence[Any], trace: Trace, source: str) -> None:
-    """Run the forward whose launches are recorded. Where there are graphs it is the second one: the first captures them."""
+    """Run the forward whose launches are recorded. Of a version that prepares itself it is the second one."""
     from mtmc.evaluate.compiling.pretended import pretended_gpu
-    from mtmc.evaluate.compiling.pretended_graph import Journal, has_graphs
+    from mtmc.evaluate.compiling.pretended_graph import Journal, prepares_itself
 
     with pretended_gpu(journal=Journal(trace.launches)):
-        if has_graphs(source):
+        if prepares_itself(source):
             model(*inputs)
             trace.launches.clear()
         model(*inputs)

@@ -20,12 +20,13 @@ from triton.runtime.jit import JITFunction
 from mtmc.evaluate.compiling import stand_in
 from mtmc.task.tensors import flat_tensors, storage_key
 
-_USES_GRAPHS = re.compile(r"\bCUDAGraph\b|\bcuda\.graph\b")
+_PREPARES = re.compile(r"\bCUDAGraph\b|\bcuda\.graph\b|\b_version\b")
 
 
-def has_graphs(source: str) -> bool:
-    """Whether a version may capture graphs: its first call then does what no other one does."""
-    return _USES_GRAPHS.search(source) is not None
+def prepares_itself(source: str) -> bool:
+    """Whether a version's first call may do what no other one does: it captures graphs, or asks whether weights have changed
+    since it packed them."""
+    return _PREPARES.search(source) is not None
 
 
 @dataclass

@@ -43,7 +43,7 @@ def note(
     """
     from mtmc.evaluate.compiling.autotune import pin_autotuners
     from mtmc.evaluate.compiling.pretended import pretended_gpu, settle
-    from mtmc.evaluate.compiling.pretended_graph import has_graphs
+    from mtmc.evaluate.compiling.pretended_graph import prepares_itself
     from mtmc.evaluate.counting.traffic import fake_tensors
 
     pin_autotuners(dict(autotuned))
@@ -60,7 +60,7 @@ def note(
             with weights(), pretended_gpu(constructing=True):
                 model = construct(module, "ModelNew", arguments, 0, task.state if with_data else None)
             settle(model)
-            return _Notes().of(model, inputs, has_graphs(text))
+            return _Notes().of(model, inputs, prepares_itself(text))
         except EvaluatorError:
             raise
         except Exception as error:
@@ -83,8 +83,8 @@ class _Notes:
         self._storages = Storages(fake=True)
         self._log: list[Any] = []
 
-    def of(self, model: Any, inputs: Any, graphs: bool) -> Journal:
-        """Run a forward. graphs: whether it may capture some; its first call, which does, is then made and not noted.
+    def of(self, model: Any, inputs: Any, prepares: bool) -> Journal:
+        """Run a forward. prepares: whether its first call may do what no other one does; it is then made and not noted.
 
         Raises: UncountableError for what cannot be counted; whatever the forward raises.
         """
@@ -109,7 +109,7 @@ class _Notes:
             self._log.append(self._launch(parts, jitted, args, kwargs, grid))
 
         with shapes_alone(), torch.no_grad(), intercepted(parts, launch), ops, calls, pretended_gpu(journal=journal):
-            if graphs:
+            if prepares:
                 model(*inputs)
                 self._log.clear()
             result = model(*inputs)

@@ -1,0 +1,154 @@
+"""packing: what a forward computes from its module's tensors alone, made at the first call and kept until one changes.
+
+Permuted, scaled, joined or unpacked weights are the same at every call. They are made in a method of their own, `pack`,
+whose results are kept together with the addresses, versions and forms of the tensors that they were made of. Where nobody
+can tell whether those have changed, or a gradient is to flow through them, they are made anew at every call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from mtmc.rewrite.folding import INDENT
+from mtmc.rewrite.graph import Graph, Op
+from mtmc.rewrite.operators.table import FREE
+from mtmc.rewrite.plan import Plan, Stage
+from mtmc.rewrite.templates.channels_last import is_channels_last
+from mtmc.rewrite.write_back import may_alias, overload
+from mtmc.task import Task
+
+_HELPER = '''\
+class Packs:
+    """What a module computes from its own tensors alone, kept until one of them changes.
+
+    A change is seen by a tensor's address, form and version, which whatever changes it in place raises; `tensor.data` has a
+    version of its own, so change weights under `torch.no_grad()` instead. The tensors' memory is kept as well: no other
+    tensor can come to lie at an address that is remembered.
+    """
+
+    def __init__(self):
+        self.key, self.sources, self.made = None, (), ()
+
+    def __reduce__(self):
+        return Packs, ()  # the copy of a module makes its own
+
+    @staticmethod
+    def fit(held):
+        """Whether what is made now may be kept: without gradients, and where a change would be seen."""
+        if torch.is_grad_enabled() and any(x.requires_grad for x in held):
+            return False
+        if torch.compiler.is_compiling() or any(x.is_inference() for x in held):
+            return False
+        if not held[0].is_cuda:
+            return not torch.is_autocast_enabled("cpu")
+        return not (torch.is_autocast_enabled("cuda") or torch.cuda.is_current_stream_capturing())
+
+    def of(self, pack, held):
+        """What `pack()` returns. held: the module's tensors that it reads."""
+        if not self.fit(held):
+            return pack()
+        stream = torch.cuda.current_stream(held[0].device).cuda_stream if held[0].is_cuda else 0
+        forms = [(x.data_ptr(), x._version, x.shape, x.stride(), x.dtype, x.device) for x in held]
+        key = (stream, torch.is_inference_mode_enabled(), *forms)
+        if key != self.key:
+            made = pack()
+            self.key, self.sources, self.made = key, [x.detach() for x in held], made
+        return self.made
+'''
+
+
+def packed_stages(graph: Graph, plan: Plan) -> list[Stage]:
+    """The stages of a plan that are functions of the module's tensors alone, and those before them that they read.
+
+    Left out are random ones, what reads a tensor that forward changes, and what forward returns.
+    """
+    changed = {mutation.target for mutation in graph.mutations}
+    known = {value for value in graph.parameters if value not in changed}
+    given = _given(graph)
+    found = []
+    for stage in plan.stages:
+        ops = [graph.by_name[name] for name in stage.ops]
+        outputs = {output for op in ops for output in op.outputs}
+        reads = {ref for op in ops for ref in op.refs()} - outputs
+        if reads and reads <= known and not outputs & given and not any(map(_draws, ops)):
+            found.append(stage)
+            known |= outputs
+    return _needed(graph, found)
+
+
+def permuted_weights(graph: Graph, plan: Plan, stages: Sequence[Stage]) -> dict[str, str]:
+    """The weights that library convolutions are given channels last and that are functions of the module's tensors alone:
+    the convolution's op -> the weight. stages: those that are packed."""
+    changed = {mutation.target for mutation in graph.mutations}
+    made = {output for stage in stages for name in stage.ops for output in graph.by_name[name].outputs}
+    known = made | (set(graph.parameters) - changed)
+    last = [graph.by_name[stage.ops[0]] for stage in plan.stages if stage.is_torch and is_channels_last(stage)]
+    return {op.name: op.refs()[1] for op in last if op.refs()[1] in known}
+
+
+def _needed(graph: Graph, stages: Sequence[Stage]) -> list[Stage]:
+    """The stages that launch something, and the views that those read: views of weights cost nothing where they are."""
+    read, needed = set[str](), []
+    for stage in reversed(stages):
+        ops = [graph.by_name[name] for name in stage.ops]
+        free = stage.is_torch and ops[0].target in FREE
+        if not free or any(read & set(op.outputs) for op in ops):
+            needed.append(stage)
+            read |= {ref for op in ops for ref in op.refs()}
+    return needed[::-1]
+
+
+def _given(graph: Graph) -> set[str]:
+    """What forward hands out, and what that may share memory with: whoever gets it may change it."""
+    waiting, given = list(graph.results()), set[str]()
+    while waiting:
+        value = waiting.pop()
+        if value in given:
+            continue
+        given.add(value)
+        producer = graph.producer.get(value)
+        if producer is not None and may_alias(graph.by_name[producer]):
+            waiting += graph.by_name[producer].refs()
+    return given
+
+
+def _draws(op: Op) -> bool:
+    """Whether an op draws random numbers."""
+    import torch
+
+    found = overload(op.target)
+    return found is not None and torch.Tag.nondeterministic_seeded in found.tags
+
+
+class PackedForward:
+    """The parts of the text; names that the reference uses for something else get an underscore."""
+
+    def __init__(self, task: Task) -> None:
+        words = set(re.findall(r"\w+", task.source))
+        self._names = {name: _free(name, words) for name in ("Packs", "packs", "pack", "packed")}
+        self.packed = self._names["packed"]
+
+    def helper(self) -> list[str]:
+        """Lines of the class that keeps what was made."""
+        return re.sub(r"\bPacks\b", self._names["Packs"], _HELPER).splitlines()
+
+    def head(self) -> str:
+        """Head of the method that makes it."""
+        return f"def {self._names['pack']}(self):"
+
+    def asked(self, held: Sequence[str]) -> list[str]:
+        """Lines that ask for it, as the variable `packed`. held: expressions of the module's tensors that it is made of."""
+        packs, pack = f"self.{self._names['packs']}", f"self.{self._names['pack']}"
+        tensors = ", ".join(held) + ("," if len(held) == 1 else "")
+        return [
+            f'if not hasattr(self, "{self._names["packs"]}"):',
+            f"{INDENT}{packs} = {self._names['Packs']}()",
+            f"{self.packed} = {packs}.of({pack}, ({tensors}))",
+        ]
+
+
+def _free(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name += "_"
+    return name

@@ -1,0 +1,226 @@
+"""What is computed from weights alone is kept until a weight changes: what is packed, and what a kept result survives."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from mtmc.evaluate.audit.audit import audit
+from mtmc.hardware import hardware
+from mtmc.optimizations import KINDS
+from mtmc.optimizations.version import Version
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.packing import packed_stages
+from mtmc.rewrite.plan import Plan, plan_from_json, root_plan
+from mtmc.rewrite.source import print_plan
+from mtmc.task import Task, task_from_source
+from tests.rewrite.test_cuda_graph import Played
+
+SCALED = """
+import torch
+from torch import nn
+
+rows = 64
+VARIANTS = {"small": {"rows": 8}, "odd1": {"rows": 5}}
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.packs = nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.rand(width, 1) + 0.5)
+        self.register_buffer("seen", torch.zeros(width))
+
+    def forward(self, x):
+        weight = (self.packs.weight * self.scale).t()
+        return x @ weight + self.packs.bias.exp()
+
+
+def get_inputs():
+    return [torch.randn(rows, 16)]
+
+
+def get_init_inputs():
+    return [16]
+"""
+
+
+def packed(source: str, **more: bool) -> tuple[Task, Plan] | None:
+    task = task_from_source(source, "scaled")
+    start = Version.of(task, root_plan(export_graph(task)), hardware("H100"))
+    moves = list(KINDS["pack"].legal(start))
+    return (task, replace(moves[0].child, **more)) if moves and moves[0].child else None
+
+
+def module_of(source: str, **more: bool) -> Any:
+    found = packed(source, **more)
+    assert found is not None
+    task, plan = found
+    text = print_plan(task, export_graph(task), plan).source
+    assert audit(text, source) is None
+    names: dict[str, Any] = {}
+    exec(text, names)
+    torch.manual_seed(0)
+    return names["ModelNew"](16)
+
+
+def reference_of(source: str, model: Any) -> Any:
+    names: dict[str, Any] = {}
+    exec(source, names)
+    made = names["Model"](16)
+    made.load_state_dict(model.state_dict())
+    return made
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "packs"),
+    [
+        ("", "", ["mul", "exp"]),
+        ("self.packs.bias.exp()", "self.packs.bias", ["mul"]),
+        ("self.packs.weight * self.scale", "self.packs.weight * (self.scale * x.sum())", ["exp"]),
+        ("self.packs.bias.exp()", "torch.rand_like(self.packs.bias)", ["mul"]),
+        ("self.packs.bias.exp()", "nn.functional.dropout(self.packs.bias, 0.5, True)", ["mul"]),
+        ("return x @ weight", "self.seen.add_(1)\n        return x @ weight + self.seen.cos()", ["mul", "exp"]),
+        ("return x @ weight + self.packs.bias.exp()", "return x @ weight, weight", []),  # handed out
+        ("x @ weight + self.packs.bias.exp()", "x * self.packs.bias", []),
+    ],
+)
+def test_what_is_packed(old: str, new: str, packs: list[str]) -> None:
+    found = packed(SCALED.replace(old, new) if old else SCALED)
+    assert (found is not None) is bool(packs)
+    if found is not None:
+        task, plan = found
+        graph = export_graph(task)
+        targets = [graph.by_name[stage.ops[0]].target.split(".")[1] for stage in packed_stages(graph, plan)]
+        assert targets == packs and plan_from_json(plan.to_json()) == plan
+        again = Version.of(task, plan, hardware("H100"))
+        assert not list(KINDS["pack"].legal(again))
+
+
+def replaced(model: Any) -> None:
+    model.packs.weight = torch.nn.Parameter(torch.randn(16, 16))
+
+
+def in_place(model: Any) -> None:
+    model.scale.mul_(-2.0)
+
+
+def other_data(model: Any) -> None:
+    model.packs.bias.data = torch.randn(16)
+
+
+def turned(model: Any) -> None:
+    """At the same address, of the same version."""
+    model.packs.weight.data = model.packs.weight.data.t()
+
+
+def loaded(model: Any) -> None:
+    model.load_state_dict({name: torch.randn_like(value) for name, value in model.state_dict().items()})
+
+
+def at_a_known_address(model: Any) -> None:
+    """Storage that is given back and taken again at once would lie where the first one lay."""
+    before = model.packs.weight.data_ptr()
+    for _ in range(20):
+        model.packs.weight.data = torch.empty(0)
+        model.packs.weight.data = torch.randn(16, 16)
+        assert model.packs.weight.data_ptr() != before
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", [replaced, in_place, other_data, turned, loaded, at_a_known_address])
+def test_weights_that_change_are_packed_anew_and_others_are_not(change: Callable[[Any], None]) -> None:
+    model, x = module_of(SCALED), torch.randn(3, 16)
+    made = []
+    original = type(model).pack
+    type(model).pack = lambda self: made.append(1) or original(self)
+    for rounds in (1, 2):
+        for _ in range(3):
+            torch.testing.assert_close(model(x), reference_of(SCALED, model)(x))
+        assert len(made) == rounds
+        change(model)
+    other = copy.deepcopy(model)
+    other.scale.fill_(3.0)
+    for each in (other, model, other):
+        torch.testing.assert_close(each(x), reference_of(SCALED, each)(x))
+
+
+def test_gradients_flow_into_weights_and_nothing_is_kept() -> None:
+    model, x = module_of(SCALED), torch.randn(3, 16)
+    reference = reference_of(SCALED, model)
+    for each in (model, reference):
+        each(x).square().sum().backward()
+    for (name, mine), theirs in zip(model.named_parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, msg=name)
+    assert model.packs_.key is None
+    model.requires_grad_(False)
+    model(x)
+    assert model.packs_.key is not None
+
+
+def test_tensors_without_a_version_are_packed_at_every_call() -> None:
+    with torch.inference_mode():
+        model, x = module_of(SCALED), torch.randn(3, 16)
+        for _ in range(2):
+            torch.testing.assert_close(model(x), reference_of(SCALED, model)(x))
+            model.scale.mul_(2.0)
+    assert model.packs_.key is None
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("change", [replaced, in_place, other_data, loaded])
+def test_a_cuda_graph_reads_what_is_packed(change: Callable[[Any], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Played(monkeypatch)
+    model, x = module_of(SCALED, cuda_graph=True), torch.randn(3, 16)
+    for _ in range(2):
+        for _ in range(2):
+            torch.testing.assert_close(model(x), reference_of(SCALED, model)(x))
+        change(model)
+    assert (played.captures, played.replays) == (2, 4)
+
+
+CONVOLVED = """
+import torch
+from torch import nn
+
+n = 2
+VARIANTS = {"small": {"n": 1}, "odd1": {"n": 3}}
+
+
+class Model(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.first = nn.Conv2d(16, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, 16, 1)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x))) * self.first.bias.exp()[:, None, None]
+
+
+def get_inputs():
+    return [torch.randn(n, 16, 9, 9)]
+
+
+def get_init_inputs():
+    return [16]
+"""
+
+
+@torch.no_grad()
+def test_weights_of_convolutions_are_permuted_once() -> None:
+    task = task_from_source(CONVOLVED, "convolved")
+    graph = export_graph(task)
+    start = Version.of(task, root_plan(graph), hardware("H100"))
+    [move] = KINDS["layout"].legal(start)
+    assert move.child is not None
+    [packing] = KINDS["pack"].legal(Version.of(task, move.child, hardware("H100")))
+    assert packing.child is not None and "exp and 2 more" in packing.action.sentence
+    text = print_plan(task, graph, packing.child).source
+    packs, forward = text[text.index("def pack(") :].split("def forward")
+    assert packs.count("memory_format") == 2 and "exp(" in packs
+    assert "memory_format" not in forward and "exp(" not in forward
