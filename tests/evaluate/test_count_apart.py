@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import triton
 import triton.language as tl
+from triton.runtime import interpreter
 
 from mtmc.evaluate.compiling.build import Built, compiled
 from mtmc.evaluate.counting.count import Counted
@@ -167,6 +168,39 @@ def built(usual_lab: LabEvaluator) -> Built:
     found = usual_lab._build.run(compiled, arguments).value
     assert isinstance(found, Built)
     return found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tl.load(x_ptr + at, mask=at < n)", "tl.load(x_ptr + at, mask=at < n, other=-np.inf)"),
+        ("* SCALE", "* (SCALE + 0 * torch.pi)"),
+        pytest.param(
+            "mask=at < n)",
+            "mask=0 <= at < n)",
+            marks=pytest.mark.skipif(
+                not hasattr(interpreter, "_InterpreterComparison"), reason="this Triton has no such chains"
+            ),
+        ),
+    ],
+)
+def test_numbers_of_other_modules_and_chains_of_comparisons(
+    usual_lab: LabEvaluator, honest: Counted, old: str, new: str
+) -> None:
+    assert old in SOURCE
+    request = version()
+    text = "import numpy as np\n" + request.source.replace(old, new, 1)
+    found = counted(usual_lab, replace(request, source=text))
+    assert isinstance(found, Counted), found
+    (mine,), (theirs,) = found.records, honest.records
+    assert mine["unique_read"] == theirs["unique_read"] and mine["unique_written"] == theirs["unique_written"]
+
+
+def test_functions_of_other_modules_are_none_of_a_kernels(usual_lab: LabEvaluator) -> None:
+    request = version()
+    text = "import numpy as np\n" + request.source.replace("* SCALE", "* SCALE + np.load('/etc/passwd')", 1)
+    found = counted(usual_lab, replace(request, source=text))
+    assert isinstance(found, Outcome) and found.diagnosis is not None and found.diagnosis.kind == "NameError"
 
 
 def test_what_was_built_is_what_is_counted(built: Built, honest: Counted) -> None:

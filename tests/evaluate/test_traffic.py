@@ -59,6 +59,15 @@ def long_mean(x, y, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def turned(x, y, HALF: tl.constexpr, ROWS: tl.constexpr):
+    """Reads each row, and its halves the other way round, by two loads of which each is masked."""
+    at = tl.program_id(0) * ROWS * 2 * HALF + tl.arange(0, ROWS * 2 * HALF)
+    right = at % (2 * HALF) < HALF
+    other = tl.load(x + at + HALF, mask=right, other=0.0) - tl.load(x + at - HALF, mask=~right, other=0.0)
+    tl.store(y + at, tl.load(x + at) + other)
+
+
+@triton.jit
 def tile(pid, columns, GROUP: tl.constexpr):
     group = pid // (GROUP * columns)
     return group * GROUP + pid % GROUP, pid % (GROUP * columns) // GROUP
@@ -179,6 +188,7 @@ LAUNCHES = {
     "add": add_case,
     "softmax": softmax_case,
     "long mean": long_mean_case,
+    "turned": lambda make: launch(turned, (512,), *make((4096, 128), (4096, 128)), HALF=64, ROWS=8),
     "matmul": matmul_case,
     "ragged matmul": ragged_case,
     "half matmul": lambda make: matmul_case(make, precision=None, dtype=torch.float16),
@@ -316,6 +326,13 @@ def whole_sectors(size: int) -> int:
 
 
 # --- launches --------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_is_read_at_two_offsets_is_one_row(counted: dict[str, Any]) -> None:
+    """512 programs of 8 rows of 128 floats, which are asked for twice; the shared window goes on to all of them."""
+    record, size = counted["sampled"]["turned"], 4096 * 128 * 4
+    assert (record["bytes_read"], record["unique_read"], record["program_read"]) == (2 * size, size, 8 * 128 * 4)
+    assert record["window_read"]["512"] == size
 
 
 def test_vector_add_with_a_masked_tail(counted: dict[str, Any]) -> None:

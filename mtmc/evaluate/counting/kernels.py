@@ -88,7 +88,10 @@ class Kernels:
         function = self._executed(node, dict(names))
         made = triton.jit(function)
         rewritten = self._parts.FunctionRewriter.ast_transformer.visit(copy.deepcopy(node))
-        brought = {each: getattr(self._parts, each) for each in names_in(rewritten) - names_in(node)}
+        added = names_in(rewritten) - names_in(
+            node
+        )  # the arguments of what a chain of comparisons becomes are among them
+        brought = {each: getattr(self._parts, each) for each in added if hasattr(self._parts, each)}
         made.rewriter.rewrite_ast = lambda: self._executed(rewritten, {**names, **brought})
         return made
 
@@ -120,7 +123,9 @@ class Kernels:
         return ast.fix_missing_locations(node), names
 
     def _named(self, data: Any) -> Any:
-        """What a name of the file stands for."""
+        """What a name of the file stands for. Raises: MalformedError."""
+        if isinstance(data, dict) and list(data) == ["numbers"]:
+            return _numbers(data["numbers"])
         return _found(data["path"]) if isinstance(data, dict) and list(data) == ["path"] else self.constant(data)
 
     def _executed(self, node: ast.FunctionDef, names: Mapping[str, Any]) -> types.FunctionType:
@@ -141,6 +146,13 @@ def _builtins() -> Mapping[str, Any]:
         return getattr(owner, attribute(owner, name), *other)
 
     return {**{name: getattr(builtins, name) for name in _BUILTINS.split()}, "hasattr": has, "getattr": get}
+
+
+def _numbers(data: Any) -> types.SimpleNamespace:
+    """What stands for a module of which a kernel uses numbers alone. Raises: MalformedError."""
+    if not isinstance(data, dict) or not all(type(value) in (int, float, bool) for value in data.values()):
+        raise MalformedError(f"{str(data)[:100]!r} are no numbers of a module")
+    return types.SimpleNamespace(**data)
 
 
 def _is_type(value: Any, name: Any) -> bool:

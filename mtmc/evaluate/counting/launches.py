@@ -287,7 +287,8 @@ def intercepted(parts: Any, launch: Callable[[Any, Any, Any, Any, Any], None]) -
 
 
 def _doublings(total: int) -> list[int]:
-    return [1 << power for power in range(min(total, 1024).bit_length())]
+    """Up to more programs than any GPU runs at once."""
+    return [1 << power for power in range(min(total, 8192).bit_length())]
 
 
 def _is_tensor(value: Any) -> bool:

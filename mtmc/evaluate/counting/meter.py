@@ -183,7 +183,7 @@ class Meter:
         moved = addresses.size * size
         use, tally = self.tally.uses[number], self.tally
         block = (writes, low, high, addresses.size)
-        new = moved if block not in use.blocks else 0
+        new = 0 if block in use.blocks else moved - (0 if writes else size * use.again(addresses, low, high, size))
         use.blocks.add(block)
         use.span = (min(use.span[0], low), max(use.span[1], high))
         sectors = count_sectors(addresses, low, high) if once else addresses.size

@@ -76,6 +76,12 @@ class LaunchRecord(TypedDict):
 _HOT = 64 << 10  # bytes of one storage that stay in the first cache of every GPU of the table
 
 
+_CLOSE = (
+    4  # bytes from the first to the last element of a block, over those of its elements, where they lie close together
+)
+_REMEMBERED = 32  # blocks of a storage that a program's later ones are held against
+
+
 @dataclass
 class Use:
     """What one program does with one storage: requested bytes, and bytes of blocks it has not asked for before."""
@@ -88,6 +94,23 @@ class Use:
     first: int | None = None  # lowest address of its first load
     atomic: bool = False
     span: tuple[int, int] = (sys.maxsize, 0)
+    dense: list[tuple[int, int, Any]] = field(default_factory=list)
+
+    def again(self, addresses: Any, low: int, high: int, size: int) -> int:
+        """How many elements of a block that is read lie in blocks that were read before, as those of a row that is read at
+        two offsets do. addresses: of elements of `size` bytes, from `low` to `high`.
+
+        Known of blocks whose elements lie close together, of the first `_REMEMBERED` of them; else 0.
+        """
+        import numpy as np
+
+        if high - low + size > _CLOSE * addresses.size * size:
+            return 0
+        flat = addresses.reshape(-1)
+        known = [before for start, end, before in self.dense if start <= high and low <= end]
+        if len(self.dense) < _REMEMBERED:
+            self.dense.append((low, high, flat))
+        return int(np.count_nonzero(np.isin(flat, np.concatenate(known)))) if known else 0
 
 
 @dataclass

@@ -39,7 +39,8 @@ ABSENT = object()
 class Jitted:
     """One function under `@triton.jit`, or a helper of it that the compiler calls (`@triton.constexpr_function`).
 
-    line: its first, decorators too. values: see `constant`, of each of the file's names that it looks up and has.
+    line: its first, decorators too. values: see `constant`, of each of the file's names that it looks up and has. Of another
+    module it is {"numbers": those of its numbers that the function names}: numpy.inf, torch.pi.
     """
 
     name: str
@@ -62,9 +63,21 @@ def described(jitted: Any, within: Sequence[types.CodeType] = ()) -> Jitted | No
     values: dict[str, Any] = {}
     for name in sorted(names_in(node)):
         value = constant(known[name], (*within, code)) if name in known else ABSENT
+        if value is ABSENT and isinstance(known.get(name), types.ModuleType):
+            value = _numbers_of(known[name], name, node)
         if value is not ABSENT:
             values[name] = value
     return Jitted(code.co_name, code.co_firstlineno, values)
+
+
+def _numbers_of(module: types.ModuleType, name: str, node: ast.AST) -> Any:
+    """The numbers that a function looks up in a module that is not for kernels; `ABSENT` where there are none."""
+    attributes = [each for each in ast.walk(node) if isinstance(each, ast.Attribute)]
+    looked_up = {each.attr for each in attributes if isinstance(each.value, ast.Name) and each.value.id == name}
+    found = {
+        each: vars(module)[each] for each in sorted(looked_up) if type(vars(module).get(each)) in (int, float, bool)
+    }
+    return {"numbers": found} if found else ABSENT
 
 
 def names_in(node: ast.AST) -> set[str]:
