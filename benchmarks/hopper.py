@@ -74,7 +74,7 @@ class Rows:
         for case in cases:
             timed = {label: row for label, row in self.of(case).items() if "ms" in row}
             alone = timed.pop("product", None)
-            library = {label: row for label, row in timed.items() if label in (*case.library, "compile")}
+            library = {label: row for label, row in timed.items() if label in (*case.library, *case.also, "compile")}
             ours = {label: row for label, row in timed.items() if label not in library and right(row, library)}
             if not ours or not library:
                 continue

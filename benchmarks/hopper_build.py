@@ -26,7 +26,7 @@ class Case:
     settings: candidate schedules of the one kernel that covers it, by label. flops, bytes: of the arithmetic and of the
     operands and results, each read or written once. library: what it is compared with: "eager", "product" (a part of it),
     "cudnn", "flash". fused: the expression that the last three evaluate; wide: of what it calls so. algebra: rules that
-    are applied first.
+    are applied first. also: further expressions that it is compared with, by label.
     """
 
     name: str
@@ -39,6 +39,7 @@ class Case:
     fused: str = ""
     wide: str = ""
     algebra: tuple[str, ...] = ()
+    also: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

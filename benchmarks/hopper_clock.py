@@ -123,6 +123,8 @@ def _library(case: Case, module: Any, model: Any, inputs: list[Any], compiled: b
             yield name, fused
         elif name == "product" and case.fused:
             yield name, lambda: eval(case.fused, {**module.__dict__, **names})
+    for name, text in case.also.items():
+        yield name, lambda text=text: eval(text, {**module.__dict__, **names})
     if compiled:
         whole = torch.compile(model)
         yield "compile", lambda: whole(*inputs)

@@ -35,6 +35,9 @@ reference is run on the GPU, "tf32" is as exact as that, and a third of the work
 - The parts of the operands need registers. On A100, L4 and RTX4090 a tile of 128 x 64 with 4 warps spills, one of 64
   x 64 does not (compiled with triton 3.9).
 - Triton refuses "tf32x3" on AMD; there "ieee" is the fp32 product of the matrix cores.
+- Products of 8-bit floats: Hopper's tensor cores keep their sums in fewer bits than fp32 has. "sums" = "fp32" adds up each
+  slice apart and then in fp32, for which a second tile stands in registers; "fast" is what torch._scaled_mm does with
+  use_fast_accum. Only the check on a GPU sees the difference: the interpreter adds in fp32.
 - Plain "tf32" on the fp32 inputs of a linear layer (0.165 ms) fails the check: it is some 700 times less exact than
   eager mode. tl.dot on NVIDIA GPUs is "tf32", so for fp32 inputs input_precision must always be given. fp16 and bf16
   inputs need none.
@@ -42,7 +45,7 @@ reference is run on the GPU, "tf32" is as exact as that, and a third of the work
 
 
 class Precision(ScheduleChange):
-    """How products of fp32 numbers are computed."""
+    """How products of fp32 numbers are computed, and where sums of products of 8 bits are kept."""
 
     kind = "precision"
     page = PAGE
@@ -51,15 +54,20 @@ class Precision(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
-        if stage.template not in PRODUCTS or stage.setting("precision") == "input":
+        if stage.template not in PRODUCTS:
             return []
-        words = {
+        if stage.setting("precision") == "input":
+            other = {"fp32": "fast", "fast": "fp32"}.get(str(dict(stage.schedule).get("sums")), "")
+            words = "leave the sums" if other == "fast" else "keep the sums in fp32"
+            where = "to the tensor cores" if other == "fast" else "between slices"
+            return [({"sums": other}, f"{words} of the {stage.title} kernel's 8-bit product {where}")] if other else []
+        ways = {
             "tf32": "in one TF32 product, as the library's convolution does",
             "tf32x3": "in three TF32 products",
             "ieee": "in plain fp32",
         }
         return [
-            ({"precision": way}, f"compute the {stage.title} kernel's product {words[way]}")
+            ({"precision": way}, f"compute the {stage.title} kernel's product {ways[way]}")
             for way in version.fp32_products(stage.template)
             if stage.setting("precision") != "tf32"  # the fastest there is
         ]
@@ -73,4 +81,7 @@ class Precision(ScheduleChange):
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """The fastest way that is as exact as the reference."""
+        sums = dict(action.params).get("sums")
+        if sums is not None:
+            return 0.0 if sums == "fast" else -1.0
         return {"tf32": 1.5, "tf32x3": 1.0}.get(str(dict(action.params).get("precision")), -3.0)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 from mtmc.outcome import Outcome
 from mtmc.rewrite.builder import build
-from mtmc.rewrite.graph import Graph, power_of_two_above
+from mtmc.rewrite.graph import FP8, Graph, power_of_two_above
 from mtmc.rewrite.operators.products import PRODUCTS as MULTIPLYING
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Stage, plan_from_json
+from mtmc.rewrite.templates import product as products
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.softmax_product import analyse
 
@@ -86,8 +87,14 @@ def _widths(graph: Graph, stage: Stage) -> tuple[int, int]:
 
 
 def element_bytes(graph: Graph, stage: Stage) -> int:
-    """Of an element of a product's operands: 4 where one of them is fp32, else 2."""
+    """Of an element of a product's operands: 4 where one of them is fp32, else 2; 1 where 8-bit numbers are multiplied."""
     dtypes = {graph.values[ref].dtype for op in stage.ops for ref in graph.by_name[op].refs() if ref in graph.values}
+    if (
+        stage.template == "matmul"
+        and FP8.keys() & dtypes
+        and products.analyse(graph, build(graph, stage.ops, table)).fp8
+    ):
+        return 1
     return 4 if "float32" in dtypes else 2
 
 

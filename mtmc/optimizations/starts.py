@@ -6,12 +6,12 @@ serves large products best, and three of the steps gain little by themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import Graph, product
+from mtmc.rewrite.graph import FP8, Graph, product
 from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
@@ -38,7 +38,8 @@ _HALVES = (_Tile(128, 256, 64, 8, 3, 1, 1.0), _Tile(128, 128, 64, 8, 3, 1, 0.85)
 """fp16 and bf16, whose operands and results have descriptors. The largest, by persistent programs that write their results
 in two parts, has 0.99x of the speed of cuBLAS over five bf16 products of 4096 to 14336 on an H100, 0.98x at worst; the best
 of 20 schedules of each has 1.03x (results/hopper_products.md). The speeds of the others are guesses: what a
-multiprocessor's tensor cores get of what shared memory delivers falls with the tile's sides."""
+multiprocessor's tensor cores get of what shared memory delivers falls with the tile's sides. Products of 8 bits get the same
+tiles with twice the inner dimension, which are as many bytes; they have not been timed."""
 _ATTENTION: dict[str, Setting] = {"block_m": 64, "block_n": 64, "num_warps": 4, "num_stages": 3}
 """Attention of halves: on an H100 0.815x of cuDNN's speed over six shapes in bf16 (heads of 64 and 128, full, causal,
 grouped); the best of 18 schedules of each has 0.835x (results/hopper_attention.md)."""
@@ -49,6 +50,8 @@ _SEVERAL = _Tile(128, 64, 64, 8, 3, 1, 1.0)
 largest of the others. Not timed."""
 WITH_DESCRIPTORS = ("sm_90", "sm_100")
 """Targets with a tensor memory accelerator."""
+GROUP = 128
+"""Neighbours along the inner dimension that mostly have one scale: a slice of a product of 8-bit numbers lies in one."""
 LEAST_INNER = 256
 """Of a product that fills the stages of these tiles."""
 
@@ -63,16 +66,20 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
         return stage
     described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
-    short = graph.values[found.left].dtype in ("float16", "bfloat16") and not found.reduces
+    short = found.dtype in ("float16", "bfloat16", *FP8) and not found.reduces
     halves = described and short
-    tile = _FEW if short and _few(found) else _tile(found, hardware, halves)
+    tile = known = _FEW if short and _few(found) else _tile(found, hardware, halves)
+    if found.fp8:
+        tile = replace(tile, k=2 * tile.k)
     blocks = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k}
     chosen: dict[str, Setting] = {**blocks, "num_warps": tile.warps, "num_stages": tile.stages}
     if found.reduces:
         chosen["split_n"] = _shares(found, tile, hardware.sms)
     if described:
         chosen["operands"] = "descriptors"
-    if halves and tile == _HALVES[0]:
+    if found.scales:
+        chosen["block_k"] = min(tile.k, GROUP)
+    if halves and known == _HALVES[0]:
         turns = {"persistent": hardware.sms} if _tiles(found, tile) > hardware.sms else {}
         chosen |= {"results": "descriptors", **({"epilogue": 2} if turns else {}), **turns}
     better = stage.scheduled(chosen)
@@ -92,7 +99,8 @@ def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:
     """The tile that suits a product's sizes and types."""
     if len(found.factors) > 2:
         return _SEVERAL
-    known = _HALVES[len(found.factors) > 1 :] if halves else _TILES
+    sums = found.fp8  # kept in fp32: a second tile in registers, as for a second product
+    known = _HALVES[len(found.factors) > 1 or sums :] if halves else _TILES
     return min(known, key=lambda tile: _turns(found, tile, hardware.sms))
 
 

@@ -23,6 +23,7 @@ from mtmc.rewrite.body import (
 from mtmc.rewrite.graph import Graph, Op, Shape, Varying, is_one
 from mtmc.rewrite.index_maps import IndexMap
 from mtmc.rewrite.numbers import made_of_numbers
+from mtmc.rewrite.scaled import after_product
 
 
 class Builder:
@@ -339,4 +340,4 @@ def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
             needed |= set(node.reads())
     nodes = tuple(node for node in builder.nodes.values() if node.name in needed)
     loads = [read for node in nodes for read in node.reads() if read not in builder.nodes]
-    return Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores))
+    return after_product(graph, Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores)))

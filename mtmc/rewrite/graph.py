@@ -20,6 +20,10 @@ Size = tuple[int, ...]
 Shape = tuple[Size, ...]
 
 
+FP8 = {"float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
+"""Floating types of 8 bits that kernels know: dtype -> Triton's name."""
+_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
 CONSTANT = "mtmc.constant"
 """Target of an op that makes a tensor of numbers: arguments are the (nested) numbers and the dtype."""
 
@@ -72,7 +76,17 @@ class Tensor:
     @property
     def is_float(self) -> bool:
         """Whether kernels compute on it in fp32."""
-        return self.dtype in ("float32", "float16", "bfloat16")
+        return self.dtype in _BYTES or self.dtype in FP8
+
+    @property
+    def is_fp8(self) -> bool:
+        """Whether an element is floating and of 8 bits, in a type that kernels know."""
+        return self.dtype in FP8
+
+    @property
+    def float_bytes(self) -> int:
+        """Bytes of an element of a floating type."""
+        return _BYTES.get(self.dtype, 1)
 
     def numel(self, variant: int = 0) -> int:
         """Number of elements at one variant (0: the full shapes)."""

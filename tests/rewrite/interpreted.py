@@ -27,6 +27,7 @@ import torch
 from mtmc.errors import MtmcError
 from mtmc.evaluate.interpreter.interpreter import prepare
 from mtmc.evaluate.loading.modules import candidate_text
+from mtmc.evaluate.reference.fp64 import computing_in, widen, widen_model
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
 from mtmc.rewrite.exported import export_graph
@@ -34,6 +35,7 @@ from mtmc.rewrite.plan import Plan, graph_of, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, Variant, first_run, task_from_source
 from mtmc.task.constants import apply_constants
+from mtmc.task.quantized import readable
 
 TOLERANCE = 3e-6
 """Norm-wise, against the reference in float64: some roundings of fp32."""
@@ -103,11 +105,14 @@ def differences(task: Task, source: str, variants: Iterable[Variant], folder: Pa
         version = candidate.ModelNew(*arguments)
         torch.manual_seed(1)
         inputs = getattr(reference, variant.inputs)()
-        wide = [x.double() if x.is_floating_point() else x for x in inputs]
-        exact_model = copy.deepcopy(model).double()
+        wide = [widen(x) for x in inputs]
+        exact_model = copy.deepcopy(model)
+        widen_model(exact_model)
         calls = 2 if changes(copy.deepcopy(model), inputs) else 1
         models = ((version, inputs), (model, inputs), (exact_model, wide))
-        found, wanted, exact = (after_calls(each, given, calls) for each, given in models)
+        found, wanted = (after_calls(each, given, calls) for each, given in models[:2])
+        with computing_in(torch.float64):
+            exact = after_calls(*models[2], calls)
         for index, (a, b, c) in enumerate(zip(found, wanted, exact, strict=True)):
             if a.shape != b.shape or a.dtype != b.dtype:
                 return f"{variant.label}: output {index} is {a.shape} {a.dtype}, not {b.shape} {b.dtype}"
@@ -144,7 +149,8 @@ def changes(model: Any, inputs: list[Any]) -> bool:
     with torch.no_grad():
         model(*given)
     after = [*given, *model.buffers()]
-    return any(not torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(before, after, strict=True))
+    pairs = ((readable(a).nan_to_num(), readable(b).nan_to_num()) for a, b in zip(before, after, strict=True))
+    return any(not torch.equal(a, b) for a, b in pairs)
 
 
 def after_calls(model: Any, inputs: list[Any], calls: int) -> list[torch.Tensor]:

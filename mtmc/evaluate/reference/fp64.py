@@ -95,7 +95,19 @@ class _WideCasts(TorchDispatchMode):
         named = dict(kwargs or {})
         if named.get("dtype") in self._narrower:
             named["dtype"] = self._wide
+        if func is torch.ops.aten._scaled_mm.default:
+            return self._scaled(func, args, named)
         return func(*args, **named)
+
+    def _scaled(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """A scaled product of 8-bit numbers, whose scales and bias the library takes in fp32 and 16 bits alone."""
+        given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | named
+        scales = [given["scale_a"], given["scale_b"]]
+        whole = all(scale.numel() == 1 or 1 in scale.shape[-2:] for scale in scales)
+        if given.get("scale_result") is not None or not whole or is_fp8(given.get("out_dtype") or self._wide):
+            return func(*args, **named)
+        found = given["self"].to(self._wide) @ given["mat2"].to(self._wide) * scales[0] * scales[1]
+        return found if given.get("bias") is None else found + given["bias"]
 
 
 class _RepeatedHeads(TorchFunctionMode):

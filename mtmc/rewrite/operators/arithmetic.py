@@ -6,7 +6,7 @@ from typing import Any
 
 from mtmc.rewrite.body import NotCovered, Number, Operand, folded, operand
 from mtmc.rewrite.builder import Builder, Expand
-from mtmc.rewrite.graph import Op, Ref
+from mtmc.rewrite.graph import FP8, Op, Ref
 from mtmc.rewrite.operators.steps import argument
 from mtmc.rewrite.operators.typed import Typed, by_type, kind_of, result_dtype, triton_type, typed, typed_map
 
@@ -132,7 +132,21 @@ def _copied(builder: Builder, op: Op) -> None:
         raise NotCovered(f"{op.target} of no tensor")
     dtype = result_dtype(builder, op)
     value = typed(builder, source.name, dtype)
+    if dtype in FP8 and builder.graph.values[source.name].dtype != dtype:
+        builder.map(_to_fp8(dtype), value, name=op.outputs[0])
+        return
     builder.map("{0}", value, compute=kind_of(dtype), name=op.outputs[0], flops=0)
+
+
+def _to_fp8(dtype: str) -> str:
+    """The expression of a cast to 8 bits: kernels hold its numbers in fp32, rounded, since that is what quantizing is for.
+
+    What is too large becomes the largest number of e4m3fn, in torch from 2.13 on and on the GPU. Raises: NotCovered for
+    e5m2, where torch makes infinities and the GPU does not.
+    """
+    if dtype != "float8_e4m3fn":
+        raise NotCovered(f"a cast to {dtype}, which makes infinities")
+    return f"{{0}}.to(tl.{FP8[dtype]}).to(tl.float32)"
 
 
 _ROWS: dict[str, Typed] = {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from mtmc.rewrite.body import NotCovered, operand
 from mtmc.rewrite.builder import Builder, Expand
-from mtmc.rewrite.graph import Op, Ref
+from mtmc.rewrite.graph import Op, Ref, is_one
+from mtmc.rewrite.index_maps import Permuted
 from mtmc.rewrite.operators.einsums import einsum
 from mtmc.rewrite.operators.steps import argument, floats, tensor
+from mtmc.rewrite.operators.typed import kind_of
 
 
 def _linear(builder: Builder, op: Op) -> None:
@@ -50,7 +52,48 @@ def _addmm(builder: Builder, op: Op) -> None:
         builder.map("{0} + {1}", product_, bias, name=op.outputs[0])
 
 
+def _scaled_mm(builder: Builder, op: Op) -> None:
+    """Numbers of 8 bits, with one scale for each operand, or for each of its rows and columns."""
+    left, right = tensor(op), tensor(op, 1)
+    floats(builder, op, left, right)
+    if argument(op, 5, "scale_result") is not None:
+        raise NotCovered("a product whose result is scaled, too")
+    kind_of(builder.graph.values[op.outputs[0]].dtype)
+    transposed = _under_transpose(builder, right)
+    a, b = builder.shape(left), builder.shape(right)
+    found = builder.dot(left, transposed or right, transposed is not None, (*a[:-1], b[-1]))
+    for at, name in ((2, "scale_a"), (3, "scale_b")):
+        scale = argument(op, at, name)
+        if not isinstance(scale, Ref) or builder.compute(scale.name) != "float":
+            raise NotCovered(f"{name} is no floating tensor")
+        shape = builder.shape(scale.name)
+        whole = all(is_one(size) for size in shape)
+        if not whole and (len(shape) != 2 or not is_one(shape[1 if at == 2 else 0])):
+            raise NotCovered(f"{name} for blocks")
+        found = builder.map("{0} * {1}", found, scale.name, hint="scaled")
+    bias = argument(op, 4, "bias")
+    if isinstance(bias, Ref):
+        builder.map("{0} + {1}", found, bias.name, name=op.outputs[0])
+    else:
+        builder.map("{0}", found, name=op.outputs[0], flops=0)
+
+
+def _under_transpose(builder: Builder, value: str) -> str | None:
+    """What a matrix is the transpose of, where that is at hand whatever becomes of the matrix; else None."""
+    node = builder.nodes.get(value)
+    if node is not None:
+        return node.reads()[0] if node.kind == "index" and node.index == Permuted((1, 0)) else None
+    op = builder.graph.by_name.get(builder.graph.producer.get(value, ""))
+    swaps = op is not None and op.target in _SWAPS and (len(op.args) < 3 or set(op.args[1:3]) in ({0, 1}, {-1, -2}))
+    if op is None or not swaps or not isinstance(op.args[0], Ref) or op.args[0].name in builder.graph.producer:
+        return None
+    return op.args[0].name
+
+
+_SWAPS = ("aten.t.default", "aten.transpose.int", "aten.numpy_T.default", "aten.mT.default")
+
 PRODUCTS: dict[str, Expand] = {
+    "aten._scaled_mm.default": _scaled_mm,
     "aten.linear.default": _linear,
     "aten.matmul.default": _matmul,
     "aten.mm.default": _matmul,

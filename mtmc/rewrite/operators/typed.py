@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from mtmc.rewrite.body import Compute, Index, NotCovered, Number, Operand, Trailing, folded, operand
 from mtmc.rewrite.builder import Builder, Expand
-from mtmc.rewrite.graph import Op, Varying
+from mtmc.rewrite.graph import FP8, Op, Varying
 
 BITS = {"uint8": 8, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
 """Whole numbers that kernels compute with."""
-_FLOATS = ("float32", "float16", "bfloat16")
+_FLOATS = ("float32", "float16", "bfloat16", *FP8)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ such reductions) the columns; either adds a second kernel that puts the shares t
 many programs, each for several tiles; with "stream_k" they also share the slices of the tiles that are left over, and a
 second kernel adds up the parts. With "operands" = "descriptors" tiles are read through tensor descriptors where the
 operands' rows begin at multiples of 16 bytes. With "right" = "transposed" the kernel gets a copy of a right operand [k, n]
-as [n, k], which is how the tensor cores read fp32 numbers.
+as [n, k], which is how the tensor cores read fp32 numbers and those of 8 bits. Sums of products of 8-bit numbers are kept
+in fp32 between slices; with "sums" = "fast" the tensor cores keep them, in fewer bits.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Matmul:
             "num_stages": 2,
             "num_warps": 4,
             "order": "mn",
+            **({"sums": "fp32"} if found.fp8 and not found.scales else {}),
             "precision": "ieee" if _is_fp32(graph, found) else "input",
             "split_k": _split_k(found),
             "split_n": _split_n(found),
@@ -125,6 +127,10 @@ class _Assembler:
         constants += [
             (f"EVEN_{x.upper()}", f"({size}) % {stage.number(f'block_{x}')} == 0") for x, size in sizes_of.items()
         ]
+        if kernel.found.scales:
+            groups = dict.fromkeys(self._size(group, "group") for _, _, group in kernel.found.scales)
+            block_k = stage.number("block_k")
+            constants.append(("IN_GROUPS", " and ".join(f"({group}) % {block_k} == 0" for group in groups)))
         if not kernel.found.reduces:
             constants.append(("GROUP_M", str(stage.number("group_m"))))
         instead: tuple[tuple[str, str], ...] = ()
@@ -219,8 +225,9 @@ class _Assembler:
 
 
 def _should_transpose(graph: Graph, body: Body, found: Product) -> bool:
-    """Whether a right operand [k, n] of fp32 numbers is read so often that a transposed copy is worth its two passes."""
-    return _is_fp32(graph, found) and can_transpose(body, found) and found.m[0] >= MANY_ROWS
+    """Whether a right operand [k, n] of fp32 or 8-bit numbers, which tensor cores read as [n, k], is read so often that a
+    transposed copy is worth its two passes."""
+    return (_is_fp32(graph, found) or found.fp8) and can_transpose(body, found) and found.m[0] >= MANY_ROWS
 
 
 def _is_fp32(graph: Graph, found: Product) -> bool:

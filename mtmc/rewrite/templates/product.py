@@ -7,10 +7,12 @@ operand is then read once for all of them.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Index, Node, NotCovered, Number, maps_into
-from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
+from mtmc.rewrite.graph import FP8, Graph, Shape, Size, is_one, product, same
+from mtmc.rewrite.scaled import scales_of
 
 REDUCTIONS = ("sum", "max", "amax", "amin")
 """Reductions over the product's columns that can be kept up while the product is made."""
@@ -37,7 +39,9 @@ class Product:
 
     left: a value from outside. factors: what it is multiplied by, mostly one. batch: batch dimensions (empty: one product,
     with the left's leading dimensions folded into rows). m, n, k: sizes. before: maps on the left operand; prologue: what
-    makes the right operand, which is no value from outside then; after: the rest.
+    makes the right operand, which is no value from outside then; after: the rest, without what is computed where an element
+    of it is needed: scales of groups, and other work on less than the product. dtype: in which tiles are multiplied.
+    scales: of groups of neighbours along k, see `mtmc.rewrite.scaled.scales_of`.
     """
 
     left: str
@@ -50,6 +54,13 @@ class Product:
     after: tuple[Node, ...]
     reduces: bool
     prologue: tuple[Node, ...] = ()
+    dtype: str = ""
+    scales: tuple[tuple[str, int, Size], ...] = ()
+
+    @property
+    def fp8(self) -> bool:
+        """Whether the tensor cores multiply numbers of 8 bits."""
+        return self.dtype in FP8
 
     @property
     def dot(self) -> Node:
@@ -74,29 +85,63 @@ def analyse(graph: Graph, body: Body) -> Product:
     factors = tuple(Factor(dot, dot.reads()[1], dot.operation == "a @ b.T") for dot in dots)
     left = dots[0].reads()[0]
     _check_factors(graph, body, factors, left)
-    before = maps_into(body, left, "product")
-    source = _source(graph, body, left, before)
+    under = _under_view(graph, body, left)
+    before = () if under else maps_into(body, left, "product")
+    source = under or _source(graph, body, left, before)
     prologue = _prologue(body, factors[0].right) if body.node(factors[0].right) is not None else ()
-    after = tuple(node for node in body.nodes if node not in dots and node not in before and node not in prologue)
+    scales = tuple(scales_of(dots[0]))
+    made = graph.values.get(left)
+    dtype = made.dtype if made is not None and made.is_fp8 else graph.values[source].dtype
+    aside = _aside(body, (*dots, *before, *prologue), left if under else "") if dtype in FP8 else ()
+    others = (*dots, *before, *prologue, *aside)
+    after = tuple(node for node in body.nodes if node not in others and not (under and node.name == left))
     if any(node.name in body.stores for node in before):
         raise NotCovered("the left operand is also needed elsewhere")
     a, b, transposed = graph.values[source], graph.values[factors[0].right], factors[0].transposed
-    if a.dtype != b.dtype:
-        raise NotCovered(f"a product of {a.dtype} and {b.dtype}")
+    if dtype != b.dtype and not {dtype, b.dtype} <= FP8.keys():
+        raise NotCovered(f"a product of {dtype} and {b.dtype}")
+    if scales and (len(factors) > 1 or prologue):
+        raise NotCovered("scales of groups beside work on the right operand, or for several products")
     batched = len(b.shape) > 2
     if prologue and (batched or before):
         raise NotCovered("work on the right operand of several products, or on both operands")
     batch = a.shape[:-2] if batched else ()
     if len(batch) > MAX_BATCH_DIMS:
         raise NotCovered("more than two batch dimensions")
-    m = a.shape[-2] if batched else product(a.shape[:-1])
+    shape = _shape_of(graph, body, left) if under else a.shape
+    m = shape[-2] if batched else product(shape[:-1])
     n, k = (b.shape[-2], b.shape[-1]) if transposed else (b.shape[-1], b.shape[-2])
-    if not batched and len(a.shape) > 2 and not a.contiguous:
+    if not batched and len(shape) > 2 and not a.contiguous:
         raise NotCovered("a left operand whose leading dimensions cannot be folded")
     reduces = _check_after(dots[0], after, n)
     if reduces and len(factors) > 1:
         raise NotCovered("several products whose columns are reduced")
-    return Product(source, factors, batch, m, n, k, before, after, reduces, prologue)
+    return Product(source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, scales)
+
+
+def _under_view(graph: Graph, body: Body, left: str) -> str:
+    """The value from outside, in order in memory, that an 8-bit left operand is a view of; "" where it is none."""
+    node = body.node(left)
+    value = node.reads()[0] if node is not None and node.kind == "view" else ""
+    tensor = graph.values.get(value)
+    return value if body.node(value) is None and tensor is not None and tensor.contiguous and tensor.is_fp8 else ""
+
+
+def _shape_of(graph: Graph, body: Body, name: str) -> Shape:
+    node = body.node(name)
+    return graph.values[name].shape if node is None else node.shape
+
+
+def _aside(body: Body, first: Sequence[Node], view: str) -> tuple[Node, ...]:
+    """What is computed where an element of it is needed: all that neither makes operands (or is what they are made to)
+    nor hangs on the product. first: the nodes that do. view: under which the left operand is read."""
+    behind, found = {view, *(node.name for node in first)}, list[Node]()
+    for node in body.nodes:
+        if behind & set(node.reads()) or node.kind not in ("map", "view", "index") or node.name in body.stores:
+            behind.add(node.name)
+        elif node not in first and node.name != view:
+            found.append(node)
+    return tuple(found)
 
 
 def _prologue(body: Body, right: str) -> tuple[Node, ...]:
@@ -202,7 +247,7 @@ def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
     if found.prologue:
         return False
     tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
-    size = 4 if tensors[0].dtype == "float32" else 2
+    size = tensors[0].float_bytes
     rows = (found.k, found.k if found.transposed or transposed_copy else found.n)
     matrices = not found.batch and all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors)
     return matrices and not any(length[0] * size % 16 for length in rows)

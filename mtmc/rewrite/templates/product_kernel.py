@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body, Node, NotCovered
-from mtmc.rewrite.graph import Graph, Tensor, product
+from mtmc.rewrite.graph import FP8, Graph, Tensor, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpose, triangle
 from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
 from mtmc.rewrite.templates.product_prologue import sources, write_right
+from mtmc.rewrite.templates.product_scales import add_scaled
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS, Tiles, make_descriptors, read_tiles, store_results
 from mtmc.rewrite.templates.row_extremes import IDENTITY, combined, reduced
 from mtmc.rewrite.templates.shares import crowded
@@ -29,6 +30,7 @@ class ProductKernel:
         self.persistent, self.streaming = int(schedule.get("persistent", 0)), int(schedule.get("stream_k", 0))
         self.way, self.specialized = Tiles.of(stage), bool(schedule.get("specialized", 0))
         self.swapped = bool(schedule.get("swapped", 0))
+        self.fast_sums = schedule.get("sums") == "fast"
         self.transposed_copy = schedule.get("right") == "transposed"
         self._check()
         self.writer = Writer(graph, body, f"{name}_kernel")
@@ -54,6 +56,8 @@ class ProductKernel:
                 raise NotCovered("slices of several products, or tiles that go to programs in two ways")
         if len(found.factors) > 1 and (self.split_k > 1 or self.streaming):
             raise NotCovered("several products that are split among programs")
+        if found.scales and (self.swapped or self.specialized or found.reduces):
+            raise NotCovered("scales of groups in a product that is made in another way")
         if self.swapped and self.specialized:
             raise NotCovered("warps of their own for loads of a product whose operands have changed places")
         if self.transposed_copy and not can_transpose(self.body, found):
@@ -203,16 +207,27 @@ class ProductKernel:
         self._before()
         if found.prologue:
             write_right(self, "start", last)
-        precision = self.stage.setting("precision")
-        exact = f', input_precision="{precision}"' if precision != "input" else ""
+        if found.scales:
+            add_scaled(self)
+        else:
+            self._add_up()
         for factor in found.factors:
-            accumulator, tile = factor.dot.name, self.tile_name("b", factor)
-            operands = f"tl.trans({tile}), tl.trans(a)" if self.swapped else f"a, {tile}"
-            writer.line(f"{accumulator} = tl.dot({operands}, {accumulator}{exact})")
-            self.variables[accumulator] = accumulator
+            self.variables[factor.dot.name] = factor.dot.name
         writer.level -= 1
         for factor in found.factors if self.swapped else ():
             writer.line(f"{factor.dot.name} = tl.trans({factor.dot.name})")
+
+    def _add_up(self) -> None:
+        """Add the product of the tiles at hand to what there is of it."""
+        precision = self.stage.setting("precision")
+        exact = f', input_precision="{precision}"' if precision != "input" else ""
+        for factor in self.found.factors:
+            accumulator, tile = factor.dot.name, self.tile_name("b", factor)
+            operands = f"tl.trans({tile}), tl.trans(a)" if self.swapped else f"a, {tile}"
+            if self.found.fp8 and not self.fast_sums:
+                self.writer.line(f"{accumulator} += tl.dot({operands})")
+            else:
+                self.writer.line(f"{accumulator} = tl.dot({operands}, {accumulator}{exact})")
 
     def tile_name(self, word: str, factor: Factor) -> str:
         """What a factor's tile or pointer is called: by the word alone where there is one factor."""
@@ -233,6 +248,7 @@ class ProductKernel:
         if not found.before:
             return
         fp32 = self.graph.values[found.left].dtype == "float32"
+        made = found.fp8 and not self.graph.values[found.left].is_fp8
         shape = found.before[-1].shape
         variables: Variables = {(found.left, shape): "a" if fp32 else "a.to(tl.float32)"}
         columns = Group("ks[None, :]", found.k, "k_mask[None, :]")
@@ -242,7 +258,8 @@ class ProductKernel:
         write_maps(writer, [node.name for node in found.before], groups, variables)
         # What lies outside the bounds must stay 0 whatever the work made of it.
         result = f"tl.where(row_mask & k_mask[None, :], {variables[found.before[-1].name]}, 0.0)"
-        writer.line(f"a = {result}" + ("" if fp32 else f".to({writer.pointer(found.left)}.dtype.element_ty)"))
+        kind = f"tl.{FP8[found.dtype]}" if made else f"{writer.pointer(found.left)}.dtype.element_ty"
+        writer.line(f"a = {result}" + ("" if fp32 and not made else f".to({kind})"))
 
     @property
     def inner_last(self) -> bool:
