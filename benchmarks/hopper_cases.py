@@ -127,6 +127,11 @@ VARIANTS = {{
 }}
 
 
+def seen(q):
+    behind = torch.arange(rows, device=q.device)[:, None] - torch.arange(cols, device=q.device)[None, :]
+    return (behind >= 0) & (behind < 1024)
+
+
 class Model(nn.Module):
     def forward(self, q, k, v):
         return {work}
@@ -146,6 +151,8 @@ def get_init_inputs():
 PLAIN = "scaled_dot_product_attention(q, k, v)"
 CAUSAL = "scaled_dot_product_attention(q, k, v, is_causal=True)"
 WRITTEN = "torch.softmax((q @ k.transpose(-2, -1)) * {d}**-0.5, dim=-1) @ v"
+WINDOW = "scaled_dot_product_attention(q, k, v, attn_mask=seen(q))"
+"""Of which each row sees 1024 columns."""
 GROUPED = "scaled_dot_product_attention(q, k, v, enable_gqa=True)"
 
 
@@ -157,9 +164,9 @@ def attention_case(
     g, t = g or h, t or s
     text = ATTENTION.format(b=b, h=h, s=s, t=t, d=d, g=g, work=work.format(d=d))
     fused = PLAIN if work == WRITTEN else work
-    flops = 4.0 * b * h * s * t * d / (2 if "causal" in work else 1)
-    return Case(name, group, text, settings, flops, 2.0 * b * d * (2 * h * s + 2 * g * t), ("eager", "cudnn", "flash"),
-                fused)  # fmt: skip
+    flops = 4.0 * b * h * s * min(t, 1024 if work == WINDOW else t) * d / (2 if "causal" in work else 1)
+    library = ("eager",) if work == WINDOW else ("eager", "cudnn", "flash")
+    return Case(name, group, text, settings, flops, 2.0 * b * d * (2 * h * s + 2 * g * t), library, fused)
 
 
 def heads(m: int, n: int, warps: int, stages: int, **more: int | str) -> dict[str, int | str]:
@@ -197,6 +204,7 @@ def attention() -> Iterator[Case]:
     yield attention_case("full_4096_d64", 4, 32, 4096, 64, attentions())
     yield attention_case("causal_16384_d128", 1, 16, 16384, 128, attentions(), CAUSAL)
     yield attention_case("grouped_4096_d128", 4, 32, 4096, 128, attentions(), GROUPED, g=8)
+    yield attention_case("window_16384_d128", 1, 16, 16384, 128, attentions(), WINDOW)
     yield attention_case("written_2048_d128", 4, 16, 2048, 128, attentions(), WRITTEN)
 
 

@@ -14,6 +14,9 @@ from mtmc.rewrite.operators.steps import argument, floats, softmax_of, tensor
 CAUSAL = "tl.where({rows} >= {cols}, {0}, float('-inf'))"
 """The map that leaves each row the columns up to its own, as torch's `is_causal` does also where it is no square."""
 
+MASKED = "tl.where({1}, {0}, float('-inf'))"
+"""The map that leaves the scores where a mask is true."""
+
 SCALED_BY_WIDTH = "{0} * (1.0 / tl.sqrt({1} + 0.0))"
 """The map that scales scores as torch does where it is given no number."""
 
@@ -36,7 +39,7 @@ def _attention(builder: Builder, op: Op) -> None:
     if causal:
         scores = builder.map(CAUSAL, scores, hint="causal", flops=0)
     if isinstance(mask, Ref):
-        expression = "tl.where({1}, {0}, float('-inf'))" if builder.compute(mask.name) == "bool" else "{0} + {1}"
+        expression = MASKED if builder.compute(mask.name) == "bool" else "{0} + {1}"
         scores = builder.map(expression, scores, mask.name, hint="masked")
     weights = softmax_of(builder, scores, len(q) - 1)
     builder.dot(weights, value, False, (*q[:-1], v[-1]), name=op.outputs[0])

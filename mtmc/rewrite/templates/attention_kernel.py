@@ -14,12 +14,13 @@ scores again.
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, Node, NotCovered
-from mtmc.rewrite.graph import Graph, Size, is_one, product, same
+from mtmc.rewrite.graph import Graph, Size, Varying, is_one, product, same
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
+from mtmc.rewrite.templates.attention_window import Window, window_of
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER
 from mtmc.rewrite.templates.shares import crowded
@@ -89,11 +90,15 @@ class Kernel:
             writer.line(f"n_cols = {ends[-1]}")
             ends[-1] = "n_cols"
         limits = list(ends)
+        window = self._window()
+        if window:
+            limits = ["last"]
+            self._bounds(window)
         if found.causal:
             writer.comment("columns behind the block's last row are masked for all of its rows")
             writer.line(f"last = tl.minimum({ends[-1]}, ({self.block} + 1) * BLOCK_M)")
             limits = [*(f"tl.minimum({end}, last)" for end in ends[:-1]), "last"]
-        begins = ["0", *ends]
+        begins = ["first" if window else "0", *ends]
         if self.split > 1:
             shares.own_share(self)
             begins, ends, limits = ["first"], ["last"], ["last"]
@@ -102,7 +107,7 @@ class Kernel:
             if not self.edges:
                 self._loop(region, begin, end, limit)
                 continue
-            seen = f"tl.minimum({limit}, {self.block} * BLOCK_M)" if found.causal else end
+            seen = f"tl.minimum({limit}, {self.block} * BLOCK_M)" if found.causal else limit
             first = f" - ({begin})" if begin != "0" else ""
             inside = f"tl.maximum({seen}{first}, 0)" if found.causal and first else f"({seen}{first})"
             writer.comment("whole blocks, of which no column is masked for any row, then the others")
@@ -111,6 +116,37 @@ class Kernel:
             self._loop(region, begin, "", "whole")
             self._loop(region, "whole", end, limit)
         self._result()
+
+    def _window(self) -> Window:
+        """Which columns rows can see, where masks of places say so and programs own all columns of one tensor."""
+        found = self.found
+        if found.causal or found.wide or len(found.regions) > 1 or self.split > 1 or self.packed:
+            return Window()
+        return window_of(self.body, found, len(self.graph.variants))
+
+    def _bounds(self, window: Window) -> None:
+        """Lines that say from which column to which the block's rows can see any, at ends of blocks."""
+        writer, columns = self.writer, self.writer.size(self.found.columns)
+        writer.comment("columns that no row of the block can see are left out")
+        first, last = "0", columns
+        if window.high is not None:
+            before = f"{self.block} * BLOCK_M - {self._number(window.high)}"
+            first = f"tl.minimum(tl.maximum({before}, 0), {columns}) // BLOCK_N * BLOCK_N"
+        if window.low is not None:
+            behind = f"({self.block} + 1) * BLOCK_M - {self._number(window.low)}"
+            last = f"tl.minimum({columns}, tl.cdiv(tl.maximum({behind}, 0), BLOCK_N) * BLOCK_N)"
+        writer.line(f"first = {first}")
+        writer.line(f"last = tl.maximum({last}, first)")
+
+    def _number(self, number: Size) -> str:
+        if len(set(number)) == 1:
+            return f"({number[0]})" if number[0] < 0 else str(number[0])
+        for less in (0, 1, -1):  # the width of a window, say, that the mask has as it is
+            known = Varying(tuple(each + less for each in number))
+            if any(known in node.operands for node in self.body.nodes):
+                name = self.writer.number(known)
+                return f"({name} - {less})" if less else name
+        return self.writer.number(Varying(number))
 
     def _loop(self, region: Region, begin: str, end: str, limit: str) -> None:
         """Columns from one on to another. end: of the region, for the mask; "" where none is masked."""

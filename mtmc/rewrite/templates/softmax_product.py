@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Count, Node, NotCovered, Number
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
-from mtmc.rewrite.operators.attention import CAUSAL, SCALED_BY_WIDTH
+from mtmc.rewrite.operators.attention import CAUSAL, MASKED, SCALED_BY_WIDTH
 
 MAX_BATCH_DIMS = 2
 MAX_REGIONS = 4
@@ -69,12 +70,16 @@ class SoftmaxProduct:
         None for one over the root of the width. (1.0, ()) where there is anything but such maps and masks of columns.
         """
         last, number, root, maps = self.scores.name, 1.0, False, list[str]()
+        made = {last}
         for node in self.between:
+            if not made & set(node.reads()):
+                continue  # makes a mask
+            made.add(node.name)
             other = node.operands[1] if len(node.operands) > 1 else None
-            if node.operands[0] != last or len(node.reads()) > 1:
+            if node.operands[0] != last or (len(node.reads()) > 1 and node.operation != MASKED):
                 return 1.0, ()
             last = node.name
-            if node.operation == CAUSAL:
+            if node.operation in (CAUSAL, MASKED):
                 continue
             maps.append(node.name)
             if node.operation == SCALED_BY_WIDTH and other == Count(self.width) and not root:
@@ -129,14 +134,18 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     others = [node.name for node in body.nodes if node.name not in known]
     if others:
         raise NotCovered(f"{others[0]} is no part of the attention")
-    _check_maps((*masks, *between), scores.shape, "before the softmax")
+    # Of these, what is less than the scores is computed where an element of it is needed.
+    aside = {node.name for node in (*masks, *between) if not _fits(node, scores.shape)}
+    aside -= {name for name in aside if _reads_from(body, name, scores.name)}
+    between = tuple(node for node in (*masks, *between) if node.name not in aside)
+    _check_maps(between, scores.shape, "before the softmax")
     _check_maps(after, result.shape, "after the product")
     if any(value not in {result.name, *(node.name for node in after)} for value in body.stores):
         raise NotCovered("the weights are needed too")
     regions = _regions(graph, pieces[1], pieces[2], transposed)
     found = SoftmaxProduct(
         query, regions, transposed, scores.shape[:-2], scores.shape[-2], scores.shape[-1],
-        graph.values[query].shape[-1], result.shape[-1], scores, (*masks, *between), logits, result, after,
+        graph.values[query].shape[-1], result.shape[-1], scores, between, logits, result, after,
     )  # fmt: skip
     _check_operands(graph, found)
     return found
@@ -209,7 +218,7 @@ def _leads_to(body: Body, name: str, target: str) -> bool:
         return True
     return any(
         name in node.reads() and node.kind != "dot" and _leads_to(body, node.name, target) for node in body.nodes
-        if node.kind == "map" or node.kind == "view"
+        if node.kind in ("map", "view", "index")
     )  # fmt: skip
 
 
@@ -218,14 +227,20 @@ def _reads_from(body: Body, name: str, source: str) -> bool:
     return node is not None and any(read == source or _reads_from(body, read, source) for read in node.reads())
 
 
-def _check_maps(nodes: tuple[Node, ...], shape: Shape, where: str) -> None:
+def _check_maps(nodes: Sequence[Node], shape: Shape, where: str) -> None:
     """Every one elementwise, over the whole shape or something that is broadcast into it along the batch."""
     for node in nodes:
         if node.kind != "map":
             raise NotCovered(f"{node.name} {where} is not elementwise")
-        whole = same(product(node.shape), product(shape))
-        if not whole and not (same(product(node.shape[:-2]), ()) and node.shape[-2:] == shape[-2:]):
+        if not _fits(node, shape):
             raise NotCovered(f"{node.name} {where} has another shape")
+
+
+def _fits(node: Node, shape: Shape) -> bool:
+    """Whether a node is a step over a whole shape, or over its last two dimensions, the same for all of the others."""
+    whole = same(product(node.shape), product(shape))
+    last = same(product(node.shape[:-2]), ()) and node.shape[-2:] == shape[-2:]
+    return node.kind == "map" and (whole or last)
 
 
 def _check_operands(graph: Graph, found: SoftmaxProduct) -> None:
