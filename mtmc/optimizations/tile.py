@@ -8,10 +8,13 @@ from mtmc.action import Action, make_action
 from mtmc.optimizations.pipeline import OWN_ROWS
 from mtmc.optimizations.resources import elements_a_thread
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
+from mtmc.optimizations.starts import WITH_DESCRIPTORS
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
-from mtmc.rewrite.graph import is_one, product
+from mtmc.rewrite.graph import FP8, is_one, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.product import analyse
+from mtmc.rewrite.templates.product_dispatch import BY_ROWS
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.source.sites import Sites
@@ -49,6 +52,9 @@ are neighbouring rows, 32 of them are a line of 128 bytes.
   132 SMs).
 - Several long rows a program: never faster for rows of 4096 and more (H200, softmax, norms, cross entropy; 2 rows
   within 2%, 4 rows in loops 1.1 to 1.5 times slower).
+- A tile by the number of rows ("dispatch"): the launcher takes 16 x 64 up to 16 rows, 64 x 128 up to 128, and the
+  kernel's own otherwise. One set of full shapes is timed, so no time shows it; it is for files that are called with
+  other numbers of rows, each of which compiles the kernel once more.
 - Below 64 rows a product on Hopper and Blackwell is compiled to the older tensor core instruction.
 """
 
@@ -128,6 +134,8 @@ TILE_LOGIT: dict[tuple[int, ...], float] = {
     (128, 128, 64): 0.2,
 }
 """Tiles of a product that did well on H100-class GPUs (see results/), as logit."""
+DISPATCH_LOGIT = -2.0
+"""Of a tile by the number of rows: it is no faster at the shapes that are timed."""
 MOST_AT_ONCE = 8192
 """Elements of several rows that a program has at once; more has never paid."""
 
@@ -144,7 +152,7 @@ class Tile(ScheduleChange):
         """See `ScheduleChange.offer`."""
         special = bool(dict(stage.schedule).get("specialized"))
         if stage.template == "matmul":
-            return [
+            return _by_rows(version, stage) + [
                 (
                     {"block_m": m, "block_n": n, "block_k": k, "num_warps": OWN_WARPS if special else warps},
                     f"retile the {stage.title} kernel to {m}x{n} with {k} of the inner dimension at a time",
@@ -190,8 +198,21 @@ class Tile(ScheduleChange):
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """How well a product's tile does; of rows and attention nothing is known beforehand."""
+        if "dispatch" in dict(action.params):
+            return DISPATCH_LOGIT
         tile = [dict(action.params).get(name) for name in ("block_m", "block_n", "block_k")]
         return 0.0 if tile[-1] is None else TILE_LOGIT.get(tuple(map(int, tile)), -1.0)  # type: ignore[arg-type]
+
+
+def _by_rows(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+    """A tile for few rows and one for some beside the kernel's own: products of 16 or 8 bits wait for memory then."""
+    body, now = version.body(stage), dict(stage.schedule).get("dispatch", "")
+    found = None if body is None else analyse(version.graph, body)
+    short = found is not None and found.dtype in ("float16", "bfloat16", *FP8) and len(set(found.m)) > 1
+    if not short or version.hardware.target not in WITH_DESCRIPTORS:
+        return []
+    words = "by the number of rows at run time" if not now else "as one for all numbers of rows"
+    return [({"dispatch": "" if now else BY_ROWS}, f"take the tile of the {stage.title} kernel {words}")]
 
 
 def _row_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:

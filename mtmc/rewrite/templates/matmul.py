@@ -18,6 +18,7 @@ from mtmc.rewrite.graph import Graph, Varying, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.product import Product, analyse, can_transpose
 from mtmc.rewrite.templates.product_combine import combine_k, combine_n, combine_parts
+from mtmc.rewrite.templates.product_dispatch import dispatch_of
 from mtmc.rewrite.templates.product_kernel import ProductKernel
 from mtmc.rewrite.templates.product_tiles import SPECIAL, Sizes, launcher_lines
 from mtmc.rewrite.templates.shares import crowded, shares
@@ -106,6 +107,8 @@ class _Assembler:
         labels = ((found.m, "n_m"), (found.n, "n_n"), (found.k, "n_k"))
         self.m, self.n, self.k = (size_expression(size, label, self.scope, self.spare) for size, label in labels)
         self.batch = self._size(product(found.batch), "n_batch") if found.batch else "1"
+        self.dispatch = dispatch_of(found, stage, self.m)
+        self.tile = self.dispatch.texts
 
     def _size(self, size: tuple[int, ...], label: str) -> str:
         return size_expression(size, label, self.scope, self.spare)
@@ -117,19 +120,20 @@ class _Assembler:
         stores = () if shares and not kernel.streaming else body.stores
         lines = contiguous_lines(kernel.writer)
         lines += [allocation(graph, body, value, self.scope, self.spare) for value in body.stores]
+        lines += [INDENT + line for line in self.dispatch.lines]
         lines += self._workspaces()
         made = shares[:1] if kernel.split_k > 1 else () if kernel.found.reduces else body.stores[:1]
         largest = ", ".join(f"{value}.numel()" for value in (kernel.found.left, *kernel.rights, *made))
         constants = [("WIDE", f"max({largest}) >= 2**31")]
-        constants += [(key.upper(), str(stage.number(key))) for key in ("block_m", "block_n", "block_k")]
+        constants += [(key.upper(), self.tile[key]) for key in ("block_m", "block_n", "block_k")]
         # Where tiles end with the matrices the compiler drops their masks.
         sizes_of = {"m": self.m, "n": self.n, "k": self.k}
         constants += [
-            (f"EVEN_{x.upper()}", f"({size}) % {stage.number(f'block_{x}')} == 0") for x, size in sizes_of.items()
+            (f"EVEN_{x.upper()}", f"({size}) % {self.tile[f'block_{x}']} == 0") for x, size in sizes_of.items()
         ]
         if kernel.found.scales:
             groups = dict.fromkeys(self._size(group, "group") for _, _, group in kernel.found.scales)
-            block_k = stage.number("block_k")
+            block_k = self.tile["block_k"]
             constants.append(("IN_GROUPS", " and ".join(f"({group}) % {block_k} == 0" for group in groups)))
         if not kernel.found.reduces:
             constants.append(("GROUP_M", str(stage.number("group_m"))))
@@ -139,13 +143,13 @@ class _Assembler:
             lines.append(f"{INDENT}transposed = {right}.transpose(-2, -1).contiguous()  # n, then k")
         if kernel.way.described:
             sizes = Sizes(self.m, self.n, self.k)
-            lines += [INDENT + line for line in launcher_lines(kernel, stage, sizes)]
+            lines += [INDENT + line for line in launcher_lines(kernel, self.tile, sizes)]
             constants.append(("DESCRIBED", "described"))
             if kernel.specialized:
                 constants.append(("SPECIAL", SPECIAL.format(kernel.found.left)))
         extra = (*kernel.tables, *shares)
         texts = [kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], self._doc())]
-        warps, stages = stage.number("num_warps"), stage.number("num_stages")
+        warps, stages = self.tile["num_warps"], self.tile["num_stages"]
         name = f"{self.name}_kernel"
         more = tuple((key, int(value)) for key, value in stage.schedule if key in OPTIONS and value)
         launch = Launch(
@@ -179,8 +183,8 @@ class _Assembler:
         return f"{ops}: a BLOCK_M x BLOCK_N tile of the product a program."
 
     def _grid(self) -> tuple[str, ...]:
-        down = f"triton.cdiv({self.m}, {self.stage.number('block_m')})"
-        tiles = f"{down} * triton.cdiv({self.n}, {self.stage.number('block_n')})"
+        down = f"triton.cdiv({self.m}, {self.tile['block_m']})"
+        tiles = f"{down} * triton.cdiv({self.n}, {self.tile['block_n']})"
         if self.kernel.streaming:
             return (str(self.kernel.streaming),)
         if self.kernel.persistent:

@@ -6,7 +6,7 @@ in order to give the loads warps of their own. Whether there can be descriptors 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -200,8 +200,9 @@ class Sizes:
     k: str
 
 
-def launcher_lines(kernel: TiledProduct, stage: Stage, sizes: Sizes) -> list[str]:
-    """The launcher's lines, without indentation, that say whether there are descriptors, and make them."""
+def launcher_lines(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) -> list[str]:
+    """The launcher's lines, without indentation, that say whether there are descriptors, and make them. tile: texts of the
+    tile's sizes, by the settings' names."""
     left, way = kernel.found.left, kernel.way
     rights = ("transposed",) if kernel.transposed_copy else kernel.rights
     lines = [
@@ -218,11 +219,11 @@ def launcher_lines(kernel: TiledProduct, stage: Stage, sizes: Sizes) -> list[str
         space = f"torch.empty(size, device={left}.device, dtype=torch.int8)"
         lines.append("# where the kernel puts its descriptors")
         return [*lines, f"triton.set_allocator(lambda size, alignment, stream: {space})"]
-    return [*lines, *_made(kernel, stage, sizes, rights)]
+    return [*lines, *_made(kernel, tile, sizes, rights)]
 
 
-def _made(kernel: TiledProduct, stage: Stage, sizes: Sizes, rights: Sequence[str]) -> list[str]:
-    m, n, k = (stage.number(f"block_{axis}") for axis in "mnk")
+def _made(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes, rights: Sequence[str]) -> list[str]:
+    m, n, k = (tile[f"block_{axis}"] for axis in "mnk")
     last = kernel.inner_last
     shape, block = (f"{sizes.n}, {sizes.k}", f"{n}, {k}") if last else (f"{sizes.k}, {sizes.n}", f"{k}, {n}")
     left = kernel.found.left
@@ -230,7 +231,7 @@ def _made(kernel: TiledProduct, stage: Stage, sizes: Sizes, rights: Sequence[str
     for right, given in zip(kernel.rights, rights, strict=True):
         made.append((f"{right}_tiles", given, f"[{shape}], [{given}.stride(0), 1], [{block}]"))
     if kernel.way.stored:
-        part = f"[{m}, {n // kernel.way.parts}]"
+        part = f"[{m}, {int(n) // kernel.way.parts if n.isdigit() else f'{n} // {kernel.way.parts}'}]"
         for value in kernel.body.stores:
             made.append((f"{value}_tiles", value, f"[{sizes.m}, {sizes.n}], [{sizes.n}, 1], {part}"))
     names, tensors = (", ".join(each[at] for each in made) for at in (0, 1))

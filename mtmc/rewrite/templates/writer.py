@@ -224,8 +224,8 @@ class Launch:
     extra: tuple[str, ...]
     grid: tuple[str, ...]
     constants: tuple[tuple[str, str], ...]
-    num_warps: int
-    num_stages: int | None = None
+    num_warps: int | str
+    num_stages: int | str | None = None
     instead: tuple[tuple[str, str], ...] = ()
     options: tuple[tuple[str, int], ...] = ()
 
