@@ -129,6 +129,8 @@ class EditRequest:
 
     plan: the parent's plan, if it has one. outcome: of the parent.
     feedback: on a repair, the diagnosis of the failed attempt, and `failed_source` the text that failed.
+    right_source: on a refinement, the fastest right version that this trial has made so far, which is to be made faster, and
+        `right_outcome` what was found of it.
     seed: of this trial and attempt, for coders that draw. context: None where nothing but the request can be used.
     run: what is known of the run. relatives: other versions of it.
     """
@@ -146,6 +148,8 @@ class EditRequest:
     context: AgentContext | None = field(default=None, compare=False, repr=False)
     run: RunFacts = field(default_factory=RunFacts, repr=False)
     relatives: Relatives = field(default_factory=Relatives, repr=False)
+    right_source: str | None = None
+    right_outcome: Outcome | None = None
 
 
 @dataclass(frozen=True)
@@ -237,6 +241,11 @@ class Coder(Protocol):
     @property
     def freeform(self) -> bool:
         """Whether it carries out an action in free text (`mtmc.freeform`), which a policy may then propose."""
+        return False
+
+    @property
+    def refines(self) -> bool:
+        """Whether it can be shown a right version of its own and asked for a faster one, see `EditRequest.right_source`."""
         return False
 
     def check(self) -> None:

@@ -36,7 +36,7 @@ class KernelNode:
         source came without one (a model wrote it).
     outcome: what evaluation found.
     trial_id: the trial that made it, -1 for the root.
-    repairs: rounds of repair before this source was reached.
+    repairs: edits of the same trial before this source was reached, each followed by a repair or a refinement.
     cost: what coding took (seconds are kept in the store's trials, not here, so that equal runs give equal trees).
     """
 

@@ -694,6 +694,9 @@ def test_the_machine_is_the_one_that_the_design_draws() -> None:
         ("evaluate", "__end__"),
         ("repair", "evaluate"),
         ("repair", "__end__"),
+        ("evaluate", "refine"),
+        ("refine", "evaluate"),
+        ("refine", "__end__"),
     }
 
 

@@ -24,6 +24,8 @@ class AgentSettings:
         for repairs, "strong" for what has failed before; those of any other name make edits, as the run's own does, and
         which of them is asked follows from what each has gained and cost.
     heat: by how much the temperature rises with each failure of the same action on the same version. 0: it stays.
+    refinements: how often the model of a trial is shown what its right version takes and asked for a faster one, at most.
+    refine_gain: it is asked again where the last time saved this share of the runtime at least, 0 to 1.
     """
 
     profiles: int = 0
@@ -31,16 +33,19 @@ class AgentSettings:
     knowledge: str = ""
     models: Mapping[str, Any] = field(default_factory=dict)
     heat: float = 0.0
+    refinements: int = 0
+    refine_gain: float = 0.05
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
-        for name in ("profiles", "memory_tokens"):
+        for name in ("profiles", "memory_tokens", "refinements"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
                 raise ConfigError(f"agents.{name} cannot be {value!r}: use 0 or more")
-
-        if isinstance(self.heat, bool) or not 0 <= self.heat <= 1:
-            raise ConfigError(f"agents.heat cannot be {self.heat!r}: use 0 to 1")
+        for name in ("heat", "refine_gain"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not 0 <= value <= 1:
+                raise ConfigError(f"agents.{name} cannot be {value!r}: use 0 to 1")
         known = {each.name for each in fields(ModelSettings)} - {"replay", "callbacks", "patience_s"}
         for role, changes in self.models.items():
             if not isinstance(changes, Mapping) or not changes.get("name"):

@@ -135,8 +135,8 @@ def batch_size(budget: Budget, spent: Spent, batch: int) -> int:
     return max(0, min(batch, budget.evaluations - spent.evaluations))
 
 
-def allowances(budget: Budget, spent: Spent, trials: int, repairs: int) -> list[int]:
-    """How many evaluations each of `trials` trials may use, in trial order: 1 and up to `repairs` more.
+def allowances(budget: Budget, spent: Spent, trials: int, more: int) -> list[int]:
+    """How many evaluations each of `trials` trials may use, in trial order: 1 and up to `more` (for repairs, say).
 
     They are given out before the batch starts, earlier trials first, so that the budget holds whatever the trials'
     timing, and equal runs give equal trees. The sum never exceeds what is left.
@@ -144,7 +144,7 @@ def allowances(budget: Budget, spent: Spent, trials: int, repairs: int) -> list[
     spare = budget.evaluations - spent.evaluations - trials
     given: list[int] = []
     for _ in range(trials):
-        extra = max(0, min(repairs, spare))
+        extra = max(0, min(more, spare))
         spare -= extra
         given.append(1 + extra)
     return given

@@ -1,8 +1,9 @@
 """Routing: which of a run's models is asked what. All of them are paid from one account.
 
 The roles that `agents.models` may name are "repair", for repairs, a cheap one say, and "strong", for what has failed: the
-second repair of a trial, and an edit that failed before. Any other name is a further model for edits. Between these and the
-run's own a bandit chooses, UCB1 (Auer, Cesa-Bianchi and Fischer 2002), with the price in its reward:
+second repair of a trial, and an edit that failed before. A refinement is asked of the model that the trial began with. Any
+other name is a further model for edits. Between these and the run's own a bandit chooses, UCB1 (Auer, Cesa-Bianchi and
+Fischer 2002), with the price in its reward:
 
     reward = worth of the trial - PRICE_WEIGHT x its price / the highest price of a trial
     worth  = 0 where no right version came of it, else 0.5 + 0.5 x log2 of its speedup over the parent, cut to 0 ... 1
@@ -88,12 +89,23 @@ def _role(run: Run, trial_run: TrialRun, request: ChatRequest, number: int) -> s
     known = run.models.known
     if request.purpose == POLICY or len(known) == 1:
         return ""
+    if trial_run.refines:
+        return _began_with(run, trial_run)
     if number > 0:
-        return STRONG if STRONG in known and (number > 1 or REPAIR not in known) else REPAIR if REPAIR in known else ""
+        if STRONG in known and (trial_run.repairs > 1 or REPAIR not in known):
+            return STRONG
+        return REPAIR if REPAIR in known else ""
     if STRONG in known and _failures(run, trial_run):
         return STRONG
     arms = [role for role in known if role not in (REPAIR, STRONG)]
     return arms[chosen([known[role].name for role in arms], tried_models(run))]
+
+
+def _began_with(run: Run, trial_run: TrialRun) -> str:
+    """The role of the model that made a trial's first edit, as the record has it: a resumed run knows no other."""
+    calls = run.store.model_calls(trial_run.row.trial.id, texts=False)
+    names = [call.model for call in calls if call.purpose != POLICY]
+    return next((role for role, each in run.models.known.items() if names and each.name == names[0]), "")
 
 
 def _failures(run: Run, trial_run: TrialRun) -> int:

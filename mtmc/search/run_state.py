@@ -116,7 +116,9 @@ class TrialRun:
     batch: id of its batch. recorded: attempts that a killed process has left; screened: hashes that its batch has evaluated
     and this trial asked for, each with the number of its attempt. at: number of the attempt that it is at. fresh: hashes
     that this batch is the first to evaluate. evaluated: the attempts that were screened, with what was found.
-    outcome, gate, attempt: the last version evaluated. duplicate_of: the node that has the edit's source already.
+    refines: whether the edit that it is at is a refinement. repairs, refinements: how many rounds of either there were.
+    outcome, gate, attempt: the version that becomes the child, see `refinement.choose`. duplicate_of: the node that has the
+    edit's source already.
     reason: why there is no new version. known: how many versions the tree had when the trial was asked for. routes: by which
     model each attempt is made, by its number.
     """
@@ -133,6 +135,9 @@ class TrialRun:
     outcome: Outcome | None = None
     gate: Depth = "screen"
     attempt: int = 0
+    repairs: int = 0
+    refinements: int = 0
+    refines: bool = False
     duplicate_of: int | None = None
     reason: str = ""
     known: int = 1
@@ -197,6 +202,11 @@ class Run:
         """Tell whoever watches of an event."""
         if self.watch.event is not None:
             self.watch.event(event)
+
+    @property
+    def extra_evaluations(self) -> int:
+        """Evaluations that a trial may use besides its first one: of rounds of repair and of refinement."""
+        return self.settings.repairs + (self.settings.agents.refinements if self.parts.coder.refines else 0)
 
     @property
     def seconds(self) -> float:

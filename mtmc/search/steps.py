@@ -98,7 +98,7 @@ def _ask(run: Run, asked: int, free: int) -> Batch | None:
     if not trials and not run.in_flight:
         return None  # the search has ended: a run that goes on with a greater budget asks again
     count = len(trials) if asked == free else free
-    given = allowances(run.settings.budget, run.promised, count, run.settings.repairs)
+    given = allowances(run.settings.budget, run.promised, count, run.extra_evaluations)
     rows = tuple(TrialRow(trial, allowance) for trial, allowance in zip(trials, given, strict=False))
     batch = Batch(run.next_batch, asked, rows, run.ended, None if trials else run.seconds)
     run.store.begin_batch(batch)

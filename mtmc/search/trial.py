@@ -1,4 +1,4 @@
-"""The steps of one trial: code, evaluate, repair. Plain functions; each says which step comes next.
+"""The steps of one trial: code, evaluate, repair, refine. Plain functions; each says which step comes next.
 
 Whatever a step finds is in the store before it returns, keyed by trial and attempt or by the source's hash. A trial
 that a killed process has left in flight runs through the same steps again and takes from the store what is there, so
@@ -16,6 +16,7 @@ from mtmc.errors import CoderError
 from mtmc.protocols import EditRequest, Relatives
 from mtmc.search.evaluation import screened
 from mtmc.search.events import TrialCoded, TrialEvaluated
+from mtmc.search.refinement import choose, may_refine
 from mtmc.search.relatives import relatives_of
 from mtmc.search.run_state import Run, TrialRun, history
 from mtmc.search.strategies.common import derive_seed
@@ -23,7 +24,7 @@ from mtmc.search.trial_context import TrialContext
 from mtmc.store import Attempt
 from mtmc.tree import source_hash
 
-Next = Literal["evaluate", "repair", "done"]
+Next = Literal["evaluate", "repair", "refine", "done"]
 
 REPAIRABLE = ("build_error", "wrong_result", "crash")
 """Statuses that a coder is asked to repair; a version that hangs, eats the memory or cheats is not repaired."""
@@ -38,7 +39,7 @@ def code(run: Run, trial_id: int) -> Next:
 
 
 def evaluate(run: Run, trial_id: int) -> Next:
-    """Screen the last edit. On to a repair where one may help."""
+    """Screen the last edit. On to a repair where one may help, or to a refinement where that may pay."""
     trial_run = run.trial_runs[trial_id]
     attempt = trial_run.attempts[-1]
     assert attempt.source is not None
@@ -47,25 +48,38 @@ def evaluate(run: Run, trial_id: int) -> Next:
         trial_run.reason = "its drafts have used up the trial's evaluations"
         return "done"
     trial_run.evaluated.append((attempt, outcome))
-    trial_run.outcome, trial_run.gate, trial_run.attempt = outcome, "screen", attempt.number
+    choose(trial_run)
     run.tell(TrialEvaluated(trial_id, attempt.number, outcome))
-    return "repair" if may_repair(run, trial_run) else "done"
+    if not _may_go_on(run, trial_run):
+        return "done"
+    return "repair" if may_repair(run, trial_run) else "refine" if may_refine(run, trial_run) else "done"
 
 
 def repair(run: Run, trial_id: int) -> Next:
     """The coder's next edit, given the diagnosis of the last. Done where it has none, or none that is new."""
     trial_run = run.trial_runs[trial_id]
-    assert trial_run.outcome is not None
+    trial_run.repairs += 1
+    failed, outcome = trial_run.evaluated[-1]
     request = _request(run, trial_run)
-    failed_source = trial_run.attempts[-1].source
-    return _try(run, trial_run, replace(request, feedback=trial_run.outcome.diagnosis, failed_source=failed_source))
+    return _try(run, trial_run, replace(request, feedback=outcome.diagnosis, failed_source=failed.source))
+
+
+def refine(run: Run, trial_id: int) -> Next:
+    """The coder's next edit, given what its fastest right version takes. Done where it has none, or none that is new."""
+    trial_run = run.trial_runs[trial_id]
+    trial_run.refinements += 1
+    source = trial_run.attempts[trial_run.attempt].source
+    request = _request(run, trial_run)
+    return _try(run, trial_run, replace(request, right_source=source, right_outcome=trial_run.outcome))
 
 
 def may_repair(run: Run, trial_run: TrialRun) -> bool:
-    """Whether the last version failed in a way that may be repaired, and rounds, evaluations and time are left for it."""
-    assert trial_run.outcome is not None
-    if trial_run.outcome.status not in REPAIRABLE or trial_run.attempt >= run.settings.repairs:
-        return False
+    """Whether the last version failed in a way that may be repaired, and rounds are left for it."""
+    return trial_run.evaluated[-1][1].status in REPAIRABLE and trial_run.repairs < run.settings.repairs
+
+
+def _may_go_on(run: Run, trial_run: TrialRun) -> bool:
+    """Whether evaluations and time are left for another edit."""
     if len(trial_run.fresh) >= trial_run.row.allowance:
         return False
     limit = run.settings.budget.wall_seconds
@@ -83,11 +97,12 @@ def _try(run: Run, trial_run: TrialRun, request: EditRequest) -> Next:
         return "done"
     hash_ = source_hash(attempt.source)
     if hash_ in earlier:
-        _log.debug("trial %d: the coder gave an edit again that failed", trial_run.row.trial.id)
+        _log.debug("trial %d: the coder gave an edit again that it had given", trial_run.row.trial.id)
         return "done"
     known = run.tree.find(attempt.source)
     if known is not None and not _went_on(run, trial_run, hash_):
-        trial_run.duplicate_of = known.id
+        if trial_run.outcome is None or not trial_run.outcome.ok:
+            trial_run.duplicate_of = known.id
         trial_run.reason = f"its source is that of node {known.id}"
         return "done"
     return "evaluate"
@@ -103,6 +118,7 @@ def _went_on(run: Run, trial_run: TrialRun, hash_: str) -> bool:
 
 def _attempt(run: Run, trial_run: TrialRun, request: EditRequest) -> Attempt:
     """The coder's answer to a request: recorded by a killed process, or asked for now and recorded."""
+    trial_run.refines = request.right_source is not None
     number = trial_run.at = len(trial_run.attempts)
     if number < len(trial_run.recorded):
         drafts = [hash_ for hash_, at in trial_run.screened.items() if at == number]

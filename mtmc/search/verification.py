@@ -2,8 +2,9 @@
 
 A version becomes the run's best only when it has passed. The versions of a batch that are faster than the best so far
 are verified fastest first until one passes: those after it are slower, so none of them can become the best. One that
-does not pass is rejected, and the next takes its place. So is one that takes longer there than the reference, with which
-it is timed in turn where that can be done: what was faster once, on a busy host say, is not handed back.
+does not pass is rejected, and the next takes its place, a slower one of the same trial say. So is one that takes longer
+there than the reference, with which it is timed in turn where that can be done: what was faster once, on a busy host say, is
+not handed back.
 
 And so is one whose file, as it would be handed out, cannot be imported by itself. That is asked of every evaluator.
 """
@@ -18,6 +19,7 @@ from mtmc.outcome import Diagnosis, Outcome
 from mtmc.search.evaluation import outcome_of
 from mtmc.search.events import TrialVerified
 from mtmc.search.folder import handed_out_text
+from mtmc.search.refinement import step_back
 from mtmc.search.run_state import Run, TrialRun
 from mtmc.store import Attempt
 from mtmc.tree import source_hash
@@ -30,13 +32,14 @@ def verify_best(run: Run, trial_runs: Sequence[TrialRun]) -> None:
 
     May be called from the thread of a trial: the best version so far may become a faster one meanwhile, never a slower.
     """
-    for trial_run in contenders(trial_runs, run.tree.best.outcome.runtime_ms):
+    while waiting := contenders(trial_runs, run.tree.best.outcome.runtime_ms):
+        trial_run = waiting[0]
         failed = _failed(run, trial_run)
         assert trial_run.outcome is not None
         run.tell(TrialVerified(trial_run.row.trial.id, failed or trial_run.outcome))
         if failed is None:
             return
-        trial_run.outcome, trial_run.gate = failed, "verify"
+        step_back(trial_run, failed)
 
 
 def guards_of(run: Run) -> str | None:

@@ -35,7 +35,7 @@ class AutoCoder(ModelCoder):
         Raises: ConfigError where a model is needed and there is none; else as `ModelCoder.edit`.
         """
         reason = "a repair that no rule can do" if request.failed_source is not None else "this version has no plan"
-        if request.failed_source is None and request.plan is not None:
+        if request.failed_source is None and request.right_source is None and request.plan is not None:
             try:
                 return Rewriter().edit(request)
             except CoderError as error:

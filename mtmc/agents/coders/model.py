@@ -40,6 +40,11 @@ class AskingCoder(Coder):
         """An action of the kind "freeform", whose sentence is free text, can be asked for."""
         return True
 
+    @property
+    def refines(self) -> bool:
+        """It can be shown what its own version takes, and asked for a faster one."""
+        return True
+
     def root(self, task: Task) -> Edit:
         """The reference itself as ModelNew: with a plan where the rewriter can express it, else as text only.
 
@@ -86,8 +91,8 @@ class ModelCoder(AskingCoder):
     def edit(self, request: EditRequest) -> Edit:
         """The child's source, without a plan. On a repair a rule comes first, then the model.
 
-        Raises: Unusable (a CoderError) where no reply gave a whole new file, BudgetSpent, CoderError where no reply came,
-        ModelError where no model can be used, ConfigError where there is no model.
+        Raises: Unusable (a CoderError) where no reply gave a whole new file, BudgetSpent, CoderError where no reply came or
+        the model refines no further, ModelError where no model can be used, ConfigError where there is no model.
         """
         fixed = fixed_by_rule(request)
         if fixed is not None:
@@ -106,6 +111,7 @@ class ModelCoder(AskingCoder):
         ones are judged again: "repaired".
         """
         from mtmc.agents.coders.editing.prompt import edit_messages, feedback_messages
+        from mtmc.agents.coders.editing.refinement import is_settled
         from mtmc.agents.coders.editing.unusable import Unusable
 
         messages = edit_messages(request, self.examples, self.steps, self.language)
@@ -114,6 +120,9 @@ class ModelCoder(AskingCoder):
         for _ in range(self.retries + 1):
             reply = context.complete(ChatRequest(messages, _purpose(request), request.seed))
             cost += reply.cost
+            if request.right_source is not None and is_settled(reply.text):
+                context.judge(reply, "usable")
+                raise CoderError("the model knows nothing that would make its version faster")
             try:
                 source = _source(request, reply)
             except Unusable as error:
@@ -182,17 +191,19 @@ def fixed_by_rule(request: EditRequest) -> Edit | None:
 
 
 def _purpose(request: EditRequest) -> str:
+    if request.right_source is not None:
+        return "refine"
     return "edit" if request.failed_source is None else "repair"
 
 
 def _source(request: EditRequest, reply: ChatReply) -> str:
-    """The file that a reply gives. Raises: Unusable, also where a repair only gives the parent back."""
+    """The file that a reply gives. Raises: Unusable, also where it only gives the parent or the right version back."""
     from mtmc.agents.coders.editing.reply import is_same, parse_reply
     from mtmc.agents.coders.editing.unusable import Unusable
     from mtmc.source.inline_words import NotPlain
     from mtmc.source.load_inline import translated
 
-    base = request.source if request.failed_source is None else request.failed_source
+    base = request.failed_source or request.right_source or request.source
     parsed = parse_reply(reply.text, base, reply.truncated)
     try:
         source = translated(parsed.source)
@@ -202,6 +213,8 @@ def _source(request: EditRequest, reply: ChatReply) -> str:
         ) from error
     if is_same(source, request.source):
         raise Unusable("unchanged", "the file given is the previous code, without the optimization that was asked for")
+    if request.right_source is not None and is_same(source, request.right_source):
+        raise Unusable("unchanged", "the file given is the version that was to be made faster")
     for note in parsed.notes:
         _log.debug("reply %d: %s", reply.id, note)
     return source

@@ -13,6 +13,7 @@ from mtmc.agents.coders.agent.reports import action_text, cut, diagnosis_text, n
 from mtmc.agents.coders.agent.tools import TOOLS, Tool
 from mtmc.agents.coders.cuda_page import cuda_parts
 from mtmc.agents.coders.editing.fences import fenced
+from mtmc.agents.coders.editing.refinement import standing_text
 from mtmc.agents.coders.editing.task_text import task_text
 from mtmc.agents.facts import text as facts
 from mtmc.agents.facts.memory import memory_text
@@ -68,6 +69,11 @@ def first_messages(request: EditRequest, turns: int, tokens: int, language: str 
         parts.append(
             f"An attempt has been made already and failed. It is your draft d1: fix it, or write another.\n"
             f"{diagnosis_text(request.feedback)}\n\n{fenced(request.failed_source)}"
+        )
+    if request.right_source is not None and request.right_outcome is not None:
+        parts.append(
+            f"{standing_text(request, request.right_outcome)}\n\n{fenced(request.right_source)}\n\n"
+            "It is your draft d1. Make it faster, with the action still in it. If nothing would, give up with the reason."
         )
     if language == "cuda":
         parts += [

@@ -79,7 +79,10 @@ class Session:
 
 
 def opened(request: EditRequest) -> Session:
-    """A session at its start: without a draft; on a repair with the source that failed as the first one."""
+    """A session at its start: without a draft; on a repair with the source that failed as the first one, and on a refinement
+    with the right one that is to be made faster."""
+    if request.right_source is not None:
+        return Session(request, (Draft(request.right_source, outcome=request.right_outcome),), present=1)
     if request.feedback is None or request.failed_source is None:
         return Session(request)
     return Session(request, (Draft(request.failed_source, diagnosis=request.feedback),), present=1)

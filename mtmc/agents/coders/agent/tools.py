@@ -185,6 +185,10 @@ def _commit(session: Session, call: ToolCall, context: AgentContext) -> Answer:
         raise Refused(f"d{session.present} has not been checked: only a draft whose check is ok can be committed")
     if not draft.ok:
         raise Refused(f"the check of d{session.present} failed: {reports.outcome_text(draft.outcome)}")
+    if session.request.right_source is not None and source_hash(draft.source) == source_hash(
+        session.request.right_source
+    ):
+        raise Refused(f"d{session.present} is the version that is to be made faster: change it, or give up")
     if any(source_hash(step.source) == source_hash(draft.source) for step in session.request.history):
         raise Refused(f"d{session.present} is an earlier version of the lineage again: change it, or give up")
     if not draft.critique:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from mtmc.agents.coders.cuda_page import cuda_parts, in_cuda
 from mtmc.agents.coders.editing.fences import fenced
 from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH
+from mtmc.agents.coders.editing.refinement import refinement_text
 from mtmc.agents.coders.editing.reply import without_reasoning
 from mtmc.agents.coders.editing.task_text import task_text
 from mtmc.agents.coders.editing.unusable import Unusable
@@ -75,7 +76,8 @@ _IEEE = 'Products of fp32 numbers need `tl.dot(..., input_precision="ieee")`.'
 def edit_messages(
     request: EditRequest, examples: int = 1, steps: int = 4, language: str = "triton"
 ) -> tuple[Message, ...]:
-    """The conversation that asks for an edit; for a repair where the request has a failed source.
+    """The conversation that asks for an edit; for a repair where the request has a failed source, and for a refinement
+    where it has a right one.
 
     examples: of the kind of optimization, 0 or 1. steps: of the parent's history, the last ones. language: that the kernels
     are to be written in, of `cuda_page.LANGUAGES`.
@@ -97,6 +99,8 @@ def edit_messages(
     ]
     if request.failed_source is not None:
         parts.append(_failure(request.failed_source, request.feedback))
+    elif request.right_source is not None and request.right_outcome is not None:
+        parts.append(refinement_text(request, request.right_source, request.right_outcome))
     elif request.feedback is not None:
         parts.append(_diagnosis(request.feedback, ""))
     system = _SYSTEM.format(products=products, formats=FORMATS)
