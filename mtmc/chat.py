@@ -35,7 +35,7 @@ OWN_ARGUMENTS = {
     "seed": "the question's",
     "num_retries": "model.retries",
     "max_retries": "model.retries",
-    "n": "always 1",
+    "n": "agents.candidates",
 }
 """Arguments of a request that have a setting of their own, or none."""
 
@@ -116,11 +116,13 @@ class Message:
 @dataclass(frozen=True)
 class ChatRequest:
     """One question. purpose: what it is for, in a word ("edit", "repair", "agent", "policy"). seed: tells equal questions
-    of different trials apart, and is handed to models that take one."""
+    of different trials apart, and is handed to models that take one. also: seeds of equal questions that may follow: where
+    the provider gives several replies to one request, theirs come with it, and are recorded as theirs."""
 
     messages: tuple[Message, ...]
     purpose: str
     seed: int = 0
+    also: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -128,7 +130,8 @@ class ChatReply:
     """An answer as it came. id: of the recorded call. truncated: it ended because `max_tokens` were reached.
 
     usd: None where the model has no known price. seconds: from asking to the answer, waiting and retries included.
-    tries: requests sent, the last one included.
+    tries: requests sent, the last one included; 0 of a reply that came with another's, which has its tokens and price.
+    others: replies that came with this one, until they are recorded.
     """
 
     text: str
@@ -139,11 +142,12 @@ class ChatReply:
     truncated: bool = False
     tries: int = 1
     id: int = -1
+    others: tuple[ChatReply, ...] = ()
 
     @property
     def cost(self) -> Cost:
         """As part of a step's cost; a model without a price counts 0 USD."""
-        return Cost(self.seconds, self.usd or 0.0, self.tokens_in, self.tokens_out, 1)
+        return Cost(self.seconds, self.usd or 0.0, self.tokens_in, self.tokens_out, 1 if self.tries else 0)
 
 
 RequestState = Literal["begun", "answered", "failed", "unknown", "refused", "replayed"]

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from mtmc.action import Action
 from mtmc.chat import ChatReply, ChatRequest
+from mtmc.errors import CoderError
 from mtmc.knowledge import Entry
 from mtmc.outcome import Cost, Diagnosis, Outcome
 from mtmc.task import Task
@@ -131,6 +132,8 @@ class EditRequest:
     feedback: on a repair, the diagnosis of the failed attempt, and `failed_source` the text that failed.
     right_source: on a refinement, the fastest right version that this trial has made so far, which is to be made faster, and
         `right_outcome` what was found of it.
+    candidates: how many answers a model may be asked for, of which the first that may be right is the edit. passed_over: of
+        these, how many have been evaluated and have failed; the next is wanted.
     seed: of this trial and attempt, for coders that draw. context: None where nothing but the request can be used.
     run: what is known of the run. relatives: other versions of it.
     """
@@ -150,6 +153,16 @@ class EditRequest:
     relatives: Relatives = field(default_factory=Relatives, repr=False)
     right_source: str | None = None
     right_outcome: Outcome | None = None
+    candidates: int = 1
+    passed_over: int = 0
+
+
+class NoCandidate(CoderError):
+    """There is no further candidate. cost: what it took to find that out."""
+
+    def __init__(self, message: str, cost: Cost) -> None:
+        super().__init__(message)
+        self.cost = cost
 
 
 @dataclass(frozen=True)
@@ -241,6 +254,11 @@ class Coder(Protocol):
     @property
     def freeform(self) -> bool:
         """Whether it carries out an action in free text (`mtmc.freeform`), which a policy may then propose."""
+        return False
+
+    @property
+    def gives_candidates(self) -> bool:
+        """Whether it can be asked for several answers to one edit, see `EditRequest.candidates`."""
         return False
 
     @property

@@ -24,6 +24,8 @@ class AgentSettings:
         for repairs, "strong" for what has failed before; those of any other name make edits, as the run's own does, and
         which of them is asked follows from what each has gained and cost.
     heat: by how much the temperature rises with each failure of the same action on the same version. 0: it stays.
+    candidates: replies that a model is asked for an edit, at most: the first that may be right is evaluated, and the next
+        only where it fails.
     refinements: how often the model of a trial is shown what its right version takes and asked for a faster one, at most.
     refine_gain: it is asked again where the last time saved this share of the runtime at least, 0 to 1.
     """
@@ -33,15 +35,16 @@ class AgentSettings:
     knowledge: str = ""
     models: Mapping[str, Any] = field(default_factory=dict)
     heat: float = 0.0
+    candidates: int = 1
     refinements: int = 0
     refine_gain: float = 0.05
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
-        for name in ("profiles", "memory_tokens", "refinements"):
+        for name, least in (("profiles", 0), ("memory_tokens", 0), ("refinements", 0), ("candidates", 1)):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ConfigError(f"agents.{name} cannot be {value!r}: use 0 or more")
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"agents.{name} cannot be {value!r}: use {least} or more")
         for name in ("heat", "refine_gain"):
             value = getattr(self, name)
             if isinstance(value, bool) or not 0 <= value <= 1:

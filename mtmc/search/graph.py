@@ -2,7 +2,7 @@
 
     START -> prepare -> grow -> finish -> END         grow: select, wait for a trial to end, backup, and again
                          |
-                         '=> in threads, one a trial: [ code -> evaluate -> (repair or refine -> evaluate)* ]
+                         '=> in threads, one a trial: [ code -> evaluate -> (other, repair or refine -> evaluate)* ]
 
 Its state holds ids and counters only, so a checkpoint costs the same at node 10,000 as at node 10. The run's store is
 what counts: every step takes from it what is there, `prepare` starts from where it stands, and so a checkpoint is never
@@ -97,7 +97,8 @@ def trial_graph(run: Callable[[], Run], checkpointer: Literal[False] | None = Fa
 
     builder = StateGraph(TrialState)
     builder.add_node("code", node(trial.code), destinations=("evaluate", END))
-    builder.add_node("evaluate", node(trial.evaluate), destinations=("repair", "refine", END))
+    builder.add_node("evaluate", node(trial.evaluate), destinations=("other", "repair", "refine", END))
+    builder.add_node("other", node(trial.other), destinations=("evaluate", "repair", END))
     builder.add_node("repair", node(trial.repair), destinations=("evaluate", END))
     builder.add_node("refine", node(trial.refine), destinations=("evaluate", END))
     builder.add_edge(START, "code")

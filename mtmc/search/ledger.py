@@ -196,7 +196,7 @@ def with_booking(spent: ModelSpent, booked: Booking) -> ModelSpent:
 def booking_of(key: str, reply: ChatReply) -> Booking:
     """A reply of a record that has no bookings, of an older version say. A model without a price adds no dollars."""
     tokens = reply.tokens_in + reply.tokens_out
-    return Booking(key, "replayed", 1, tokens, reply.usd or 0.0, reply.seconds)
+    return Booking(key, "replayed", 1 if reply.tries else 0, tokens, reply.usd or 0.0, reply.seconds)
 
 
 def spent_on(calls: Iterable[ModelCall], bookings: Iterable[Booking]) -> ModelSpent:

@@ -131,6 +131,8 @@ class Models:
             self._check_replay()
             settings = self.settings if routes is None else routes.pick()
             key = request_key(request, settings)
+            unknown = [each for each in request.also if self._store.call(_key_of(request, each, settings)) is None]
+            request = replace(request, also=tuple(unknown))
             return self._ask(ModelCall(-1, trial_id, node_id, key, settings.name, request, None), settings)
 
     def judge(self, reply: ChatReply, verdict: str) -> None:
@@ -176,8 +178,18 @@ class Models:
             raise
         finally:
             meter.drop()
-        reply = replace(reply, text=self._store.secrets.redact_reply(reply.text))  # as a resumed run would read it
-        return replace(reply, id=self._store.add_call(replace(call, reply=reply)))
+        others = [
+            replace(
+                call,
+                key=_key_of(call.request, seed, settings),
+                request=replace(call.request, seed=seed, also=()),
+                reply=other,
+            )
+            for seed, other in zip(call.request.also, reply.others, strict=False)
+        ]
+        text = self._store.secrets.redact_reply(reply.text)  # as a resumed run would read it
+        reply = replace(reply, text=text, others=())
+        return replace(reply, id=self._store.add_call(replace(call, reply=reply), *others))
 
     def _answer(self, ask: Ask, request: ChatRequest, meter: QuestionMeter, breaker_: breaker.Breaker) -> ChatReply:
         """The reply, asked for until it comes, the question is at fault, or there is no model any more.
@@ -234,6 +246,11 @@ class Models:
 def _hashable(settings: ModelSettings) -> str:
     """Identity of settings: their extra arguments may hold anything."""
     return repr(settings)
+
+
+def _key_of(request: ChatRequest, seed: int, settings: ModelSettings) -> str:
+    """Key of the same question with another seed."""
+    return request_key(replace(request, seed=seed), settings)
 
 
 def _said(call: ModelCall) -> ChatReply:

@@ -1,9 +1,9 @@
 """Routing: which of a run's models is asked what. All of them are paid from one account.
 
 The roles that `agents.models` may name are "repair", for repairs, a cheap one say, and "strong", for what has failed: the
-second repair of a trial, and an edit that failed before. A refinement is asked of the model that the trial began with. Any
-other name is a further model for edits. Between these and the run's own a bandit chooses, UCB1 (Auer, Cesa-Bianchi and
-Fischer 2002), with the price in its reward:
+second repair of a trial, and an edit that failed before. Further candidates and refinements are asked of the model that the
+trial began with. Any other name is a further model for edits. Between these and the run's own a bandit chooses, UCB1 (Auer,
+Cesa-Bianchi and Fischer 2002), with the price in its reward:
 
     reward = worth of the trial - PRICE_WEIGHT x its price / the highest price of a trial
     worth  = 0 where no right version came of it, else 0.5 + 0.5 x log2 of its speedup over the parent, cut to 0 ... 1
@@ -89,7 +89,7 @@ def _role(run: Run, trial_run: TrialRun, request: ChatRequest, number: int) -> s
     known = run.models.known
     if request.purpose == POLICY or len(known) == 1:
         return ""
-    if trial_run.refines:
+    if trial_run.goes_on:
         return _began_with(run, trial_run)
     if number > 0:
         if STRONG in known and (trial_run.repairs > 1 or REPAIR not in known):

@@ -116,7 +116,8 @@ class TrialRun:
     batch: id of its batch. recorded: attempts that a killed process has left; screened: hashes that its batch has evaluated
     and this trial asked for, each with the number of its attempt. at: number of the attempt that it is at. fresh: hashes
     that this batch is the first to evaluate. evaluated: the attempts that were screened, with what was found.
-    refines: whether the edit that it is at is a refinement. repairs, refinements: how many rounds of either there were.
+    goes_on: whether the edit that it is at is for the model that the trial began with. repairs, refinements, others: how
+    many rounds of repair and of refinement there were, and how many further candidates.
     outcome, gate, attempt: the version that becomes the child, see `refinement.choose`. duplicate_of: the node that has the
     edit's source already.
     reason: why there is no new version. known: how many versions the tree had when the trial was asked for. routes: by which
@@ -137,7 +138,8 @@ class TrialRun:
     attempt: int = 0
     repairs: int = 0
     refinements: int = 0
-    refines: bool = False
+    others: int = 0
+    goes_on: bool = False
     duplicate_of: int | None = None
     reason: str = ""
     known: int = 1
@@ -205,8 +207,10 @@ class Run:
 
     @property
     def extra_evaluations(self) -> int:
-        """Evaluations that a trial may use besides its first one: of rounds of repair and of refinement."""
-        return self.settings.repairs + (self.settings.agents.refinements if self.parts.coder.refines else 0)
+        """Evaluations that a trial may use besides its first one: of repairs, of refinements and of further candidates."""
+        agents, coder = self.settings.agents, self.parts.coder
+        further = agents.candidates - 1 if coder.gives_candidates else 0
+        return self.settings.repairs + (agents.refinements if coder.refines else 0) + further
 
     @property
     def seconds(self) -> float:

@@ -1,7 +1,7 @@
 """The graph that `build_graph` hands out: a search in steps, each from what the run's store has.
 
     START -> prepare -> select -> trials -> backup -> select ... -> finish -> END
-                                    '=> each trial: code -> evaluate -> (repair or refine -> evaluate)*
+                                    '=> each trial: code -> evaluate -> (other, repair or refine -> evaluate)*
 
 A step finds the run in the session of the call that it is part of, which opens it where that is not done. So a checkpoint
 holds ids and counters only, and another process goes on from the store. Before a step asks a question (`interrupt`) all

@@ -1,4 +1,4 @@
-"""The steps of one trial: code, evaluate, repair, refine. Plain functions; each says which step comes next.
+"""The steps of one trial: code, evaluate, another candidate, repair, refine. Plain functions; each says which is next.
 
 Whatever a step finds is in the store before it returns, keyed by trial and attempt or by the source's hash. A trial
 that a killed process has left in flight runs through the same steps again and takes from the store what is there, so
@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Literal
 
 from mtmc.errors import CoderError
-from mtmc.protocols import EditRequest, Relatives
+from mtmc.protocols import EditRequest, NoCandidate, Relatives
 from mtmc.search.evaluation import screened
 from mtmc.search.events import TrialCoded, TrialEvaluated
 from mtmc.search.refinement import choose, may_refine
@@ -24,7 +24,7 @@ from mtmc.search.trial_context import TrialContext
 from mtmc.store import Attempt
 from mtmc.tree import source_hash
 
-Next = Literal["evaluate", "repair", "refine", "done"]
+Next = Literal["evaluate", "other", "repair", "refine", "done"]
 
 REPAIRABLE = ("build_error", "wrong_result", "crash")
 """Statuses that a coder is asked to repair; a version that hangs, eats the memory or cheats is not repaired."""
@@ -35,11 +35,11 @@ _log = logging.getLogger(__name__)
 def code(run: Run, trial_id: int) -> Next:
     """The coder's first edit of a trial. Done where there is none, or its source is in the tree already."""
     trial_run = run.trial_runs[trial_id]
-    return _try(run, trial_run, _request(run, trial_run))
+    return _try(run, trial_run, replace(_request(run, trial_run), candidates=_candidates(run)))
 
 
 def evaluate(run: Run, trial_id: int) -> Next:
-    """Screen the last edit. On to a repair where one may help, or to a refinement where that may pay."""
+    """Screen the last edit. On to another candidate or a repair where it failed, or to a refinement where that may pay."""
     trial_run = run.trial_runs[trial_id]
     attempt = trial_run.attempts[-1]
     assert attempt.source is not None
@@ -52,7 +52,20 @@ def evaluate(run: Run, trial_id: int) -> Next:
     run.tell(TrialEvaluated(trial_id, attempt.number, outcome))
     if not _may_go_on(run, trial_run):
         return "done"
+    if may_take_another(run, trial_run):
+        return "other"
     return "repair" if may_repair(run, trial_run) else "refine" if may_refine(run, trial_run) else "done"
+
+
+def other(run: Run, trial_id: int) -> Next:
+    """The next of the candidates for the first edit, whose replies are asked as they were. On to a repair where there is
+    none."""
+    trial_run = run.trial_runs[trial_id]
+    trial_run.others += 1
+    request = _request(run, trial_run, attempt=0)
+    following = _try(run, trial_run, replace(request, candidates=_candidates(run), passed_over=trial_run.others))
+    failed = trial_run.attempts[-1].source is None
+    return "repair" if failed and _may_go_on(run, trial_run) and may_repair(run, trial_run) else following
 
 
 def repair(run: Run, trial_id: int) -> Next:
@@ -71,6 +84,20 @@ def refine(run: Run, trial_id: int) -> Next:
     source = trial_run.attempts[trial_run.attempt].source
     request = _request(run, trial_run)
     return _try(run, trial_run, replace(request, right_source=source, right_outcome=trial_run.outcome))
+
+
+def may_take_another(run: Run, trial_run: TrialRun) -> bool:
+    """Whether the last version was a candidate that failed, and there may be another."""
+    attempt, outcome = trial_run.evaluated[-1]
+    if (
+        outcome.ok
+        or outcome.status == "not_run"
+        or attempt.plan is not None
+        or trial_run.repairs
+        or trial_run.refinements
+    ):
+        return False
+    return trial_run.others < _candidates(run) - 1
 
 
 def may_repair(run: Run, trial_run: TrialRun) -> bool:
@@ -118,7 +145,7 @@ def _went_on(run: Run, trial_run: TrialRun, hash_: str) -> bool:
 
 def _attempt(run: Run, trial_run: TrialRun, request: EditRequest) -> Attempt:
     """The coder's answer to a request: recorded by a killed process, or asked for now and recorded."""
-    trial_run.refines = request.right_source is not None
+    trial_run.goes_on = request.right_source is not None or request.passed_over > 0
     number = trial_run.at = len(trial_run.attempts)
     if number < len(trial_run.recorded):
         drafts = [hash_ for hash_, at in trial_run.screened.items() if at == number]
@@ -131,7 +158,8 @@ def _attempt(run: Run, trial_run: TrialRun, request: EditRequest) -> Attempt:
         edit = run.parts.coder.edit(replace(request, context=context))
     except CoderError as error:
         _log.debug("trial %d: %s", trial_id, error)
-        cost = replace(context.cost, seconds=time.perf_counter() - started)
+        spent = error.cost if isinstance(error, NoCandidate) else context.cost
+        cost = replace(spent, seconds=time.perf_counter() - started)
         attempt = Attempt(trial_id, number, None, None, cost, str(error))
     else:
         cost = replace(edit.cost, seconds=time.perf_counter() - started)
@@ -140,7 +168,13 @@ def _attempt(run: Run, trial_run: TrialRun, request: EditRequest) -> Attempt:
     return attempt
 
 
-def _request(run: Run, trial_run: TrialRun) -> EditRequest:
+def _candidates(run: Run) -> int:
+    return run.settings.agents.candidates if run.parts.coder.gives_candidates else 1
+
+
+def _request(run: Run, trial_run: TrialRun, attempt: int | None = None) -> EditRequest:
+    """What the coder is asked at an attempt; None: the one that is due."""
+    number = len(trial_run.attempts) if attempt is None else attempt
     parent, asks = trial_run.parent, run.parts.coder.asks_model
     relatives = relatives_of(run, parent.id, trial_run.known, trial_run.action.kind) if asks else Relatives()
     return EditRequest(
@@ -151,7 +185,7 @@ def _request(run: Run, trial_run: TrialRun) -> EditRequest:
         action=trial_run.action,
         hardware=run.parts.evaluator.hardware,
         history=history(run.tree, parent.id),
-        seed=derive_seed(run.settings.seed, "edit", trial_run.row.trial.id, len(trial_run.attempts)),
+        seed=derive_seed(run.settings.seed, "edit", trial_run.row.trial.id, number),
         run=run.facts,
         relatives=relatives,
     )

@@ -17,8 +17,19 @@ _COLUMNS = (
 class CallTable(Database):
     """A database with the table of model calls."""
 
-    def add_call(self, call: ModelCall) -> int:
-        """Record a call, its id left out; the id it is recorded under. A question that is recorded already keeps its."""
+    def add_call(self, call: ModelCall, *others: ModelCall) -> int:
+        """Record a call, its id left out, and others whose replies came with its own: all of them or none. The id that it is
+        recorded under. A question that is recorded already keeps its."""
+        names = ", ".join(_COLUMNS[1:])
+        marks = ", ".join("?" * (len(_COLUMNS) - 1))
+        statement = f"INSERT INTO model_calls ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING"
+        with self._writing() as connection:
+            for each in (call, *others):
+                connection.execute(statement, self._row(each))
+        [(number,)] = self._all("SELECT id FROM model_calls WHERE key = ?", call.key)
+        return int(number)
+
+    def _row(self, call: ModelCall) -> tuple[Any, ...]:
         reply = call.reply
         said: tuple[Any, ...] = (None,) * 7
         if reply is not None:
@@ -29,12 +40,7 @@ class CallTable(Database):
         asked = (call.model, request.purpose, request.seed, messages_to_json(clean))
         facts = (call.key, call.trial_id, call.node_id, *asked, *said)
         rest = (self.secrets.redact(call.error), int(call.spent), call.verdict, int(call.replayed))
-        names = ", ".join(_COLUMNS[1:])
-        marks = ", ".join("?" * (len(_COLUMNS) - 1))
-        statement = f"INSERT INTO model_calls ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING"
-        self._write(statement, *facts, *rest)
-        [(number,)] = self._all("SELECT id FROM model_calls WHERE key = ?", call.key)
-        return int(number)
+        return (*facts, *rest)
 
     def judge_call(self, call_id: int, verdict: str) -> None:
         """Record what became of a call's reply, see `ModelCall.verdict`."""
@@ -59,7 +65,7 @@ class CallTable(Database):
         a policy's, do not count."""
         if not self._has("model_calls"):
             return {}
-        where = "WHERE spent = 0 AND purpose != ? GROUP BY trial_id"
+        where = "WHERE spent = 0 AND (tries IS NULL OR tries > 0) AND purpose != ? GROUP BY trial_id"
         return dict(self._all(f"SELECT trial_id, count(*) FROM model_calls {where}", POLICY))
 
     def _calls(self, where: str, *parameters: Any, texts: bool = True) -> tuple[ModelCall, ...]:

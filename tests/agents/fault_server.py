@@ -89,6 +89,13 @@ def completion(
     return Fault(body=json.dumps(_completion(text, model, finish, refusal, usage)))
 
 
+def choices(*texts: str, usage: tuple[int, int] = (100, 10)) -> Fault:
+    """A completion with several choices, as a request with `n` gets."""
+    whole = _completion(texts[0], "scripted", "stop", None, usage)
+    parts = [_completion(text, "scripted", "stop", None, None)["choices"][0] for text in texts]
+    return Fault(body=json.dumps({**whole, "choices": [{**part, "index": at} for at, part in enumerate(parts)]}))
+
+
 def hang() -> Fault:
     """The request is taken and never answered."""
     return Fault(act="hang")

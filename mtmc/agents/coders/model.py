@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.action import Action
+from mtmc.agents.coders.candidates import candidate
 from mtmc.agents.coders.cuda_page import check_language
 from mtmc.agents.coders.rewriter import Rewriter
 from mtmc.chat import ChatReply, ChatRequest
@@ -88,6 +89,11 @@ class ModelCoder(AskingCoder):
             if getattr(self, name) < 0:
                 raise ConfigError(f"{name} cannot be {getattr(self, name)}: use 0 or more")
 
+    @property
+    def gives_candidates(self) -> bool:
+        """A model can be asked several times."""
+        return True
+
     def edit(self, request: EditRequest) -> Edit:
         """The child's source, without a plan. On a repair a rule comes first, then the model.
 
@@ -105,7 +111,7 @@ class ModelCoder(AskingCoder):
         return self._ask(request, request.context)
 
     def _ask(self, request: EditRequest, context: AgentContext) -> Edit:
-        """Ask until a reply gives a file, `1 + retries` times at most.
+        """Ask until a reply gives a file, `1 + retries` times at most, or so many times after all candidates.
 
         A reply is judged "unusable: why" at once. If a later one of the same conversation gives the file, the earlier
         ones are judged again: "repaired".
@@ -117,6 +123,12 @@ class ModelCoder(AskingCoder):
         messages = edit_messages(request, self.examples, self.steps, self.language)
         problem = Unusable("empty", "no reply came")
         cost, failed = Cost(), list[ChatReply]()
+        if request.candidates > 1:
+            found = candidate(request, context, ChatRequest(messages, _purpose(request), request.seed), source_of)
+            if isinstance(found, Edit):
+                return found
+            cost, failed, problem = found.cost, [*found.replies], found.problem
+            messages = (*messages, *feedback_messages(failed[-1].text, problem))
         for _ in range(self.retries + 1):
             reply = context.complete(ChatRequest(messages, _purpose(request), request.seed))
             cost += reply.cost
@@ -124,7 +136,7 @@ class ModelCoder(AskingCoder):
                 context.judge(reply, "usable")
                 raise CoderError("the model knows nothing that would make its version faster")
             try:
-                source = _source(request, reply)
+                source = source_of(request, reply)
             except Unusable as error:
                 problem = error
                 context.judge(reply, f"unusable: {error.why}")
@@ -196,7 +208,7 @@ def _purpose(request: EditRequest) -> str:
     return "edit" if request.failed_source is None else "repair"
 
 
-def _source(request: EditRequest, reply: ChatReply) -> str:
+def source_of(request: EditRequest, reply: ChatReply) -> str:
     """The file that a reply gives. Raises: Unusable, also where it only gives the parent or the right version back."""
     from mtmc.agents.coders.editing.reply import is_same, parse_reply
     from mtmc.agents.coders.editing.unusable import Unusable

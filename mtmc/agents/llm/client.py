@@ -20,7 +20,16 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from mtmc.agents.llm.errors import LOST, NO_REPLY_IN_TIME, UNREADABLE, Failure, classify, to_error
-from mtmc.agents.llm.litellm_api import arguments, callback_of, find_target, left_out, load_litellm, read, with_lengths
+from mtmc.agents.llm.litellm_api import (
+    arguments,
+    callback_of,
+    find_target,
+    left_out,
+    load_litellm,
+    read,
+    takes_choices,
+    with_lengths,
+)
 from mtmc.agents.llm.prices import Target, demand_of
 from mtmc.agents.llm.streaming import Pieces, complete
 from mtmc.chat import ChatReply, ChatRequest, Message, Meter, ModelSettings, request_key
@@ -57,6 +66,7 @@ class Client:
         self._settings = settings
         self._secrets = settings.secrets
         self._told = False  # of what the provider does not take
+        self._alone = settings.stream  # whether each request asks for one reply: a server has refused several
         self._sleep = sleep
         self._now = now
         self._reached = False  # whether any server ever answered: one that does not later may be back soon
@@ -86,6 +96,12 @@ class Client:
             failures.append(found)
             if found.kind == "filtered":  # a refusal like any other: what to make of it is for whoever reads the reply
                 return ChatReply(found.text, seconds=time.perf_counter() - start, tries=len(failures))
+            if found.kind == "refused" and request.also and not self._alone:
+                _log.info(
+                    "model %s gives no several replies to one request: each is asked for (%s)", target.model, found
+                )
+                self._alone = True
+                continue
             if not found.may_pass or len(failures) > self._settings.retries:
                 break
             self._pause(failures, jitter, meter)
@@ -123,8 +139,11 @@ class Client:
 
     def _try(self, litellm: Any, target: Target, request: ChatRequest, meter: Meter) -> ChatReply | Failure:
         """One request, admitted and booked."""
-        max_tokens = meter.begin(demand_of(litellm, self._settings, target, request))
-        given = arguments(self._settings, target, request, max_tokens)
+        demand = demand_of(litellm, self._settings, target, request)
+        wanted = 1 if self._alone or not takes_choices(litellm, target) else 1 + len(request.also)
+        granted = meter.begin(replace(demand, max_tokens=wanted * demand.max_tokens))
+        choices = max(1, min(wanted, granted // demand.max_tokens))
+        given = arguments(self._settings, target, request, min(demand.max_tokens, granted // choices), choices)
         answer = self._wait(self._ask_once(litellm, given, meter))
         if isinstance(answer, Failure):
             self._reached |= answer.answered

@@ -158,8 +158,16 @@ def left_out(litellm: Any, settings: ModelSettings, target: Target) -> list[str]
     return [name for name in given if made[name] == made[""]]
 
 
-def arguments(settings: ModelSettings, target: Target, request: ChatRequest, max_tokens: int) -> dict[str, Any]:
-    """Arguments of `litellm.acompletion`. max_tokens: of the reply.
+def takes_choices(litellm: Any, target: Target) -> bool:
+    """Whether the provider gives several replies to one request, as far as litellm knows."""
+    model, provider = litellm.get_llm_provider(target.model, target.provider)[:2]
+    return "n" in (litellm.get_supported_openai_params(model=model, custom_llm_provider=provider) or ())
+
+
+def arguments(
+    settings: ModelSettings, target: Target, request: ChatRequest, max_tokens: int, choices: int = 1
+) -> dict[str, Any]:
+    """Arguments of `litellm.acompletion`. max_tokens: of each reply. choices: how many of them are asked for.
 
     What the provider does not take, a seed for example, litellm leaves out, see `left_out`.
     """
@@ -170,6 +178,7 @@ def arguments(settings: ModelSettings, target: Target, request: ChatRequest, max
         "max_tokens": max_tokens,
         "temperature": settings.temperature,
         "seed": request.seed % 2**31,
+        "n": choices if choices > 1 else None,
         "timeout": settings.timeout_s,
         "api_base": api_base or None,
         "extra_headers": headers or None,
@@ -194,23 +203,22 @@ def read(
 
     What it does not report, or cannot be (below 0, none for some text), is counted here.
     """
-    choice = response.choices[0]
-    text = _text_of(choice.message)
+    texts = [_text_of(choice.message) for choice in response.choices]
     usage = getattr(response, "usage", None)
     tokens_in, tokens_out = _reported(usage, "prompt_tokens"), _reported(usage, "completion_tokens")
-    reported = tokens_in >= 1 and tokens_out >= (1 if text else 0)
+    reported = tokens_in >= 1 and tokens_out >= (1 if any(texts) else 0)
     if not reported:
         tokens_in = tokens_in if tokens_in >= 1 else count_tokens(litellm, settings.name, request.messages)
-        tokens_out = tokens_out if tokens_out >= 1 else tokens_of(litellm, settings.name, text)
+        tokens_out = tokens_out if tokens_out >= 1 else sum(tokens_of(litellm, settings.name, text) for text in texts)
         response.usage = litellm.Usage(tokens_in, tokens_out, tokens_in + tokens_out)
-    reply = ChatReply(
-        text=settings.secrets.redact_reply(text[:TEXT_MOST]),
-        tokens_in=tokens_in,
-        tokens_out=tokens_out,
-        usd=price(litellm, response, settings, target),
-        truncated=choice.finish_reason == "length" or len(text) > TEXT_MOST,
-    )
-    return reply, reported
+    usd = price(litellm, response, settings, target)
+    said = [
+        (settings.secrets.redact_reply(text[:TEXT_MOST]), choice.finish_reason == "length" or len(text) > TEXT_MOST)
+        for text, choice in zip(texts, response.choices, strict=True)
+    ]
+    free = None if usd is None else 0.0
+    others = tuple(ChatReply(text, usd=free, truncated=truncated, tries=0) for text, truncated in said[1:])
+    return ChatReply(said[0][0], tokens_in, tokens_out, usd, truncated=said[0][1], others=others), reported
 
 
 def _without_user(api_base: str) -> tuple[str, dict[str, str]]:
