@@ -114,15 +114,43 @@ class Message:
 
 
 @dataclass(frozen=True)
+class NativeCall:
+    """A call of a function in a provider's own form. prose: what is said besides. arguments: a JSON object as text."""
+
+    prose: str
+    name: str
+    arguments: str
+
+
+class Functions(Protocol):
+    """What may be called in a conversation whose text has calls in a form of our own: the same as a provider's functions.
+
+    A question is recorded in our form, and so is its reply, whichever form went over the wire.
+    """
+
+    @property
+    def offered(self) -> Sequence[Mapping[str, Any]]:
+        """Each function in the form of OpenAI's argument `tools`."""
+
+    def written(self, name: str, arguments: str) -> str:
+        """A provider's call as our text."""
+
+    def read(self, text: str) -> NativeCall | None:
+        """The call in a text of ours as a provider's; None where there is none, or none that can be written so."""
+
+
+@dataclass(frozen=True)
 class ChatRequest:
     """One question. purpose: what it is for, in a word ("edit", "repair", "agent", "policy"). seed: tells equal questions
     of different trials apart, and is handed to models that take one. also: seeds of equal questions that may follow: where
-    the provider gives several replies to one request, theirs come with it, and are recorded as theirs."""
+    the provider gives several replies to one request, theirs come with it, and are recorded as theirs.
+    functions: that the reply may call, where the provider knows such."""
 
     messages: tuple[Message, ...]
     purpose: str
     seed: int = 0
     also: tuple[int, ...] = ()
+    functions: Functions | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,16 @@ def completion(
     return Fault(body=json.dumps(_completion(text, model, finish, refusal, usage)))
 
 
+def tool_calls(*calls: tuple[str, str], text: str | None = None, usage: tuple[int, int] | None = (100, 10)) -> Fault:
+    """A completion that calls functions, by name and arguments (JSON)."""
+    whole = _completion(text, "scripted", "tool_calls", None, usage)
+    whole["choices"][0]["message"]["tool_calls"] = [
+        {"id": f"id_{at}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for at, (name, arguments) in enumerate(calls)
+    ]
+    return Fault(body=json.dumps(whole))
+
+
 def choices(*texts: str, usage: tuple[int, int] = (100, 10)) -> Fault:
     """A completion with several choices, as a request with `n` gets."""
     whole = _completion(texts[0], "scripted", "stop", None, usage)

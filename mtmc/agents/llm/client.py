@@ -28,8 +28,10 @@ from mtmc.agents.llm.litellm_api import (
     load_litellm,
     read,
     takes_choices,
+    takes_functions,
     with_lengths,
 )
+from mtmc.agents.llm.messages import messages_of
 from mtmc.agents.llm.prices import Target, demand_of
 from mtmc.agents.llm.streaming import Pieces, complete
 from mtmc.chat import ChatReply, ChatRequest, Message, Meter, ModelSettings, request_key
@@ -67,6 +69,7 @@ class Client:
         self._secrets = settings.secrets
         self._told = False  # of what the provider does not take
         self._alone = settings.stream  # whether each request asks for one reply: a server has refused several
+        self._plain = False  # whether no functions are offered: a server has refused them
         self._sleep = sleep
         self._now = now
         self._reached = False  # whether any server ever answered: one that does not later may be back soon
@@ -101,6 +104,10 @@ class Client:
                     "model %s gives no several replies to one request: each is asked for (%s)", target.model, found
                 )
                 self._alone = True
+                continue
+            if found.kind in ("refused", "install") and not self._plain and self._native(litellm, target, request):
+                _log.warning("model %s refuses functions: the agent's tools are text to it (%s)", target.model, found)
+                self._plain = True
                 continue
             if not found.may_pass or len(failures) > self._settings.retries:
                 break
@@ -139,11 +146,12 @@ class Client:
 
     def _try(self, litellm: Any, target: Target, request: ChatRequest, meter: Meter) -> ChatReply | Failure:
         """One request, admitted and booked."""
-        demand = demand_of(litellm, self._settings, target, request)
+        sent = messages_of(request, self._native(litellm, target, request))
+        demand = demand_of(litellm, self._settings, target, sent)
         wanted = 1 if self._alone or not takes_choices(litellm, target) else 1 + len(request.also)
         granted = meter.begin(replace(demand, max_tokens=wanted * demand.max_tokens))
         choices = max(1, min(wanted, granted // demand.max_tokens))
-        given = arguments(self._settings, target, request, min(demand.max_tokens, granted // choices), choices)
+        given = arguments(self._settings, target, request, sent, min(demand.max_tokens, granted // choices), choices)
         answer = self._wait(self._ask_once(litellm, given, meter))
         if isinstance(answer, Failure):
             self._reached |= answer.answered
@@ -157,6 +165,10 @@ class Client:
             _log.info("model %s reports no usage: its reply is booked as the most that it may have taken", target.model)
         meter.settle("answered" if reported else "unknown", reply.cost)
         return reply
+
+    def _native(self, litellm: Any, target: Target, request: ChatRequest) -> bool:
+        """Whether a request's functions are offered as the provider's own."""
+        return request.functions is not None and not self._plain and takes_functions(litellm, target)
 
     def _introduce(self, litellm: Any, target: Target) -> None:
         """Once: say which settings the provider does not take, and hand the callbacks to litellm."""

@@ -13,8 +13,9 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from mtmc.agents.llm.errors import Failure
+from mtmc.agents.llm.messages import Sent
 from mtmc.agents.llm.prices import Target, count_tokens, most_tokens, price, tokens_of
-from mtmc.chat import ChatReply, ChatRequest, ModelSettings
+from mtmc.chat import ChatReply, ChatRequest, Functions, ModelSettings
 from mtmc.errors import ConfigError, ModelError
 from mtmc.redaction import REDACTED, redact
 
@@ -164,17 +165,29 @@ def takes_choices(litellm: Any, target: Target) -> bool:
     return "n" in (litellm.get_supported_openai_params(model=model, custom_llm_provider=provider) or ())
 
 
+def takes_functions(litellm: Any, target: Target) -> bool:
+    """Whether the model has function calling, as far as litellm knows: of a server's own model it knows nothing."""
+    try:
+        return bool(litellm.supports_function_calling(target.model, target.provider))
+    except Exception as error:  # a bare Exception: a model that litellm does not know
+        _log.debug("whether model %s has function calling is not known: %s", target.model, redact(str(error)))
+        return False
+
+
 def arguments(
-    settings: ModelSettings, target: Target, request: ChatRequest, max_tokens: int, choices: int = 1
+    settings: ModelSettings, target: Target, request: ChatRequest, sent: Sent, max_tokens: int, choices: int = 1
 ) -> dict[str, Any]:
-    """Arguments of `litellm.acompletion`. max_tokens: of each reply. choices: how many of them are asked for.
+    """Arguments of `litellm.acompletion`. sent: what the request says. max_tokens: of each reply. choices: how many
+    of them are asked for.
 
     What the provider does not take, a seed for example, litellm leaves out, see `left_out`.
     """
     api_base, headers = _without_user(settings.api_base)
     given: dict[str, Any] = {
         "model": target.model,
-        "messages": [{"role": message.role, "content": message.content} for message in request.messages],
+        "messages": [dict(message) for message in sent.messages],
+        "tools": [dict(function) for function in sent.functions] or None,
+        "_skip_mcp_handler": True if sent.functions else None,  # which looks for a package that nothing here needs
         "max_tokens": max_tokens,
         "temperature": settings.temperature,
         "seed": request.seed % 2**31,
@@ -203,7 +216,7 @@ def read(
 
     What it does not report, or cannot be (below 0, none for some text), is counted here.
     """
-    texts = [_text_of(choice.message) for choice in response.choices]
+    texts = [_text_of(choice.message, request.functions) for choice in response.choices]
     usage = getattr(response, "usage", None)
     tokens_in, tokens_out = _reported(usage, "prompt_tokens"), _reported(usage, "completion_tokens")
     reported = tokens_in >= 1 and tokens_out >= (1 if any(texts) else 0)
@@ -238,19 +251,26 @@ def _reported(usage: Any, name: str) -> int:
     return count if isinstance(count, int) and not isinstance(count, bool) else -1
 
 
-def _text_of(message: Any) -> str:
-    """The reply's text; of a refusal, what it says. Half a surrogate pair, which no file can hold, becomes "?"."""
+def _text_of(message: Any, functions: Functions | None) -> str:
+    """The reply's text; of a refusal, what it says. Half a surrogate pair, which no file can hold, becomes "?".
+
+    functions: a call of one, whether it was offered or not, is written as text.
+    """
     fields = getattr(message, "provider_specific_fields", None) or {}
     content = message.content or getattr(message, "refusal", None) or fields.get("refusal") or ""
     if not isinstance(content, str):
         content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
-    if not content.strip() and getattr(message, "tool_calls", None):
-        content = _native_calls(message.tool_calls)
+    calls = getattr(message, "tool_calls", None) or ()
+    if calls and functions is not None:
+        written = [functions.written(str(each.function.name), each.function.arguments or "") for each in calls]
+        content = "\n\n".join([*([content] if content.strip() else []), *written])
+    elif calls and not content.strip():
+        content = _native_calls(calls)
     return content.encode("utf-8", "replace").decode("utf-8")
 
 
 def _native_calls(calls: Sequence[Any]) -> str:
-    """What a reply says that is nothing but a provider's own tool calls, which nobody offered: so that it is told."""
+    """What a reply says that is nothing but calls of functions, where none may be called: so that it is told."""
     told = ", ".join(f"{each.function.name}({each.function.arguments})" for each in calls)
     return f"(tool calls of the provider's own form, which are not read: {told})"
 

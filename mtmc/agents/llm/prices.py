@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mtmc.chat import MAX_TOKENS, REASONING_MAX_TOKENS, ChatRequest, Demand, Message, ModelSettings, Rate
+from mtmc.agents.llm.messages import Sent
+from mtmc.chat import MAX_TOKENS, REASONING_MAX_TOKENS, Demand, Message, ModelSettings, Rate
 from mtmc.redaction import redact
 
 COUNTED = 1 << 16
@@ -31,11 +32,10 @@ class Target:
     keyless: bool
 
 
-def demand_of(litellm: Any, settings: ModelSettings, target: Target, request: ChatRequest) -> Demand:
+def demand_of(litellm: Any, settings: ModelSettings, target: Target, sent: Sent) -> Demand:
     """What a request asks for at most, before it is sent."""
-    size = sum(len(message.content.encode("utf-8", "replace")) for message in request.messages)
-    rate = list_rate(litellm, settings, target, size)
-    return Demand(size, len(request.messages), most_tokens(litellm, settings, target), rate, settings.name)
+    rate = list_rate(litellm, settings, target, sent.size)
+    return Demand(sent.size, len(sent.messages), most_tokens(litellm, settings, target), rate, settings.name)
 
 
 def most_tokens(litellm: Any, settings: ModelSettings, target: Target) -> int:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from mtmc.agents.coders.agent.calls import parse_call
+from mtmc.agents.coders.agent.functions import AgentFunctions
 from mtmc.agents.coders.agent.prompt import answer_message, first_messages
 from mtmc.agents.coders.agent.reports import cut, diagnosis_text
 from mtmc.agents.coders.agent.session import Session, opened
@@ -70,7 +71,7 @@ def think(progress: Progress, context: AgentContext) -> Progress:
 
     Raises: BudgetSpent, ModelError; CoderError where no reply comes and no draft has passed.
     """
-    question = ChatRequest(progress.messages, PURPOSE, progress.session.request.seed)
+    question = ChatRequest(progress.messages, PURPOSE, progress.session.request.seed, functions=AgentFunctions())
     try:
         reply = context.complete(question)
     except BudgetSpent:

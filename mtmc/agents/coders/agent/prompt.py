@@ -36,7 +36,8 @@ ModelNew that launches them. What holds of every version:
 
 You work in turns. Each turn you write what you think, briefly, and then call exactly one tool, in one block of this form:
 the fence with its mark, the tool's name on a line, then the arguments (JSON, code or prose), then the closing fence.
-If a file itself holds fences, use a longer fence around it. What stands after the block is not read.
+If a file itself holds fences, use a longer fence around it. What stands after the block is not read. Where the tools are
+offered to you as functions, call one function a turn in place of the block.
 
 A good order: read the lineage and the playbook, write a draft, check it, fix what fails, profile it, improve it, say what
 is wrong with it (critique), commit. If no edit for this action can be right and useful, give up with the reason.
