@@ -290,6 +290,23 @@ def test_the_command_line_ends_with_status_2_and_one_line(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.rglob("*")] == ["bad.py"]
 
 
+def test_the_line_of_a_crash_is_told_whatever_handles_signals_in_this_process() -> None:
+    """Ray, for one, puts handlers of its own over Python's."""
+    import ctypes
+    import faulthandler
+
+    libc, was = ctypes.CDLL(None), faulthandler.is_enabled()
+    faulthandler.enable()
+    libc.signal.restype = libc.signal.argtypes = None
+    libc.signal(int(signal.SIGABRT), 0)  # as one in C would: Python thinks that its own is in place
+    try:
+        assert "is killed by SIGABRT at line 12 (in forward)" in refusal(text(forward="import os; os.abort()"))
+    finally:
+        faulthandler.disable()
+        if was:
+            faulthandler.enable()
+
+
 def test_a_folder_that_was_there_stays_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -154,6 +154,7 @@ def _be_child(function: Callable[[Allow], Any], seconds: float, report: IO[bytes
         records = _Records()
         logger = logging.getLogger("mtmc")
         logger.handlers, logger.propagate = [records], False
+        faulthandler.disable()  # or enabling it leaves the handlers of whoever has put others over them since, as Ray does
         faulthandler.enable(stack)
 
         def allow(seconds: float) -> None:
