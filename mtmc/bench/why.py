@@ -102,10 +102,27 @@ def _launch_bound(facts: WhyFacts) -> Why | None:
     return Why("launch_bound", f"{launches} are {_percent(launching / facts.best_ms)} of its {_ms(facts.best_ms)}")
 
 
+_REASONS = {
+    "fft": "a Fourier transform of complex numbers, which no kernel computes on",
+    "masked_scatter": "its elements move by how many of the mask come before them",
+    "masked_select": "how many elements it gives hangs on the mask",
+    "embedding_bag": "bags of several lengths, or with scales",
+    "ctc_loss": "a recursion over places",
+}
+"""Beginnings of the names of ops that are left to the library for good, with what stands in the way."""
+
+
+def _named(name: str, count: int) -> str:
+    """An op that no template covers, with how many there are and why."""
+    reason = next((text for start, text in _REASONS.items() if name.startswith(start)), "")
+    told = [f"{count}" if count > 1 else "", reason]
+    return f"{name} ({': '.join(filter(None, told))})" if any(told) else name
+
+
 def _template_missing(facts: WhyFacts) -> Why | None:
     if not facts.uncovered:
         return None
-    names = [f"{name} ({count})" if count > 1 else name for name, count in facts.uncovered.items()]
+    names = [_named(name, count) for name, count in facts.uncovered.items()]
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
     count = sum(facts.uncovered.values())
     return Why(

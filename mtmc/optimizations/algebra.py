@@ -29,7 +29,8 @@ dropout that drops nothing, the same call twice) goes; fp32 attention with heads
 and a softmax, since one kernel would work out its scores several times. The bias of a library convolution becomes an
 addition that the kernel behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or a
 GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as
-matrices do becomes a product of matrices between views, which kernels are joined with. Weights are summed or
+matrices do becomes a product of matrices between views, which kernels are joined with; embeddings that are summed a row
+of indices at a time become a lookup and a reduction. Weights are summed or
 scaled in each call, so a version is right for any weights.
 
 ## When it pays

@@ -50,6 +50,7 @@ def get_init_inputs():
 
 IMAGES = "torch.randn(rows, cols, size, size + 3)"
 LINEAR = "self.linear = nn.Linear(cols, outs)"
+ROWS = "self.w = nn.Parameter(torch.randn(9, outs))"
 TURNED = "self.conv = nn.ConvTranspose2d(cols, outs, 3, stride=2"
 NORMED = "; self.norm = nn.BatchNorm2d(outs).eval(); nn.init.normal_(self.norm.running_mean)"
 FITS = {
@@ -121,6 +122,18 @@ FITS = {
             "return torch.einsum('bkhd,bqkh->bqhd', x, x.sin().transpose(2, 3))", "torch.randn(rows, cols, 5, cols)"
         ),
     ),
+    "sums of embeddings": (
+        "bags",
+        reference("return F.embedding_bag(x.long().abs(), self.w, mode='sum') * 2", layers=ROWS),
+    ),
+    "means and maxima of embeddings": (
+        "bags",
+        reference(
+            "i = x.long().abs(); return F.embedding_bag(i, self.w, padding_idx=None) + F.embedding_bag(i[1:], self.w, "
+            "mode='max').sum(0)",
+            layers=ROWS,
+        ),
+    ),
     "channels that stand last": (
         "einsums",
         reference("return torch.einsum('ikc,jkc->ijc', x, x[1:].cos())", "torch.randn(rows, cols, 3)"),
@@ -157,6 +170,27 @@ KEPT = {
         reference("return torch.einsum('ikl,jkl->ji', x, x + 1)", "torch.randn(rows, cols, 3)"),
     ),
     "elements by elements": ("einsums", reference("return torch.einsum('ik,ik->ki', x, x + 1)")),
+    "bags of several lengths": (
+        "bags",
+        reference(
+            "return F.embedding_bag(x.long().abs().flatten(), self.w, torch.arange(0, x.numel(), x.shape[1] - 1))",
+            layers=ROWS,
+        ),
+    ),
+    "embeddings with a scale": (
+        "bags",
+        reference(
+            "return F.embedding_bag(x.long().abs(), self.w, per_sample_weights=x, mode='sum')",
+            layers=ROWS,
+        ),
+    ),
+    "embeddings of which one counts for nothing": (
+        "bags",
+        reference(
+            "return F.embedding_bag(x.long().abs(), self.w, padding_idx=0)",
+            layers=ROWS,
+        ),
+    ),
     "bounds apart": ("constants", reference("return torch.clamp(torch.minimum(x, x.new_tensor(0.5)), 0, 1)")),
 }
 

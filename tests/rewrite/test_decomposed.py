@@ -66,3 +66,10 @@ def test_numbers_of_a_decomposition_may_differ_between_shapes() -> None:
     version = Version.of(task, root_plan(graph), hardware("H100"))
     stage = version.as_kernel(tuple(op.name for op in graph.ops), {})
     assert stage is not None and stage.template == "pointwise"
+
+
+def test_what_has_no_kernel_is_named_as_it_was_called() -> None:
+    task = task_from_source(reference("torch.fft.rfft(x).real"), "transform")
+    graph = export_graph(task)
+    with pytest.raises(NotCovered, match=r"covers prims\.fft_r2c\.default, a part of aten\.fft_rfft"):
+        build(graph, (graph.ops[0].name,), table)

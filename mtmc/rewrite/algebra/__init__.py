@@ -7,6 +7,7 @@ norms.py       a batch norm in evaluation, in the weights of the layer before
 attention.py   attention with wide heads as two products and a softmax
 biases.py      the bias of a library convolution, added by the kernel behind it
 cells.py       one step of an LSTM or a GRU as two products and elementwise work
+bags.py        sums, means and maxima of embeddings, as a lookup and a reduction
 einsums.py     an Einstein sum as a product of matrices between permutations
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
@@ -22,6 +23,7 @@ from functools import lru_cache, reduce
 
 from mtmc.errors import CoderError
 from mtmc.rewrite.algebra.attention import ATTENTION
+from mtmc.rewrite.algebra.bags import BAGS
 from mtmc.rewrite.algebra.biases import BIASES
 from mtmc.rewrite.algebra.cells import CELLS
 from mtmc.rewrite.algebra.constants import CONSTANTS
@@ -43,6 +45,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "constants": CONSTANTS,
     "cells": CELLS,
     "einsums": EINSUMS,
+    "bags": BAGS,
 }
 _MOST = 200
 """Times that rules are applied, one after the other."""

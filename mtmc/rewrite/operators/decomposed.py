@@ -52,7 +52,10 @@ def decomposed(target: str, table: Callable[[str], Expand | None]) -> Expand | N
             raise NotCovered(found)
         if builder.depth >= DEEPEST:
             raise NotCovered(f"{target} is decomposed too often")
-        _expand(builder, op, found, inputs, table)
+        try:
+            _expand(builder, op, found, inputs, table)
+        except _MissingPartError as error:
+            raise NotCovered(f"{error}, a part of {target}") from None
 
     return expand
 
@@ -94,9 +97,13 @@ def _expand_one(builder: Builder, op: Op, table: Callable[[str], Expand | None])
     target = _PRIMS.get(op.target, op.target)
     expand = table(target)
     if expand is None:
-        raise NotCovered(f"no kernel template covers {op.target}")
+        raise _MissingPartError(f"no kernel template covers {op.target}")
     builder.begin(op)
     expand(builder, replace(op, target=target))
+
+
+class _MissingPartError(NotCovered):
+    """A part of a decomposition has no expansion."""
 
 
 def _same(builder: Builder, value: str, name: str) -> None:
