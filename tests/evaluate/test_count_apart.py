@@ -196,6 +196,20 @@ def test_numbers_of_other_modules_and_chains_of_comparisons(
     assert mine["unique_read"] == theirs["unique_read"] and mine["unique_written"] == theirs["unique_written"]
 
 
+def test_what_is_kept_of_inputs_is_counted_as_if_it_were_not(usual_lab: LabEvaluator, honest: Counted) -> None:
+    """A version that asks for `_version` is counted at its second call, whose inputs are others."""
+    request = version("before", "pass")
+    keyed = (
+        "key = (id(x), x.data_ptr(), x._version)\n"
+        "        if getattr(self, 'kept', (None, None))[0] == key:\n"
+        "            return self.kept[1] + 0 * x\n        out ="
+    )
+    text = request.source.replace("out =", keyed, 1).replace("return out", "self.kept = key, out\n        return out")
+    found = counted(usual_lab, replace(request, source=text))
+    assert "self.kept = key" in text and isinstance(found, Counted), found
+    assert [record.get("kernel") for record in found.records] == ["kernel"]
+
+
 def test_functions_of_other_modules_are_none_of_a_kernels(usual_lab: LabEvaluator) -> None:
     request = version()
     text = "import numpy as np\n" + request.source.replace("* SCALE", "* SCALE + np.load('/etc/passwd')", 1)

@@ -28,7 +28,7 @@ from mtmc.evaluate.loading.modules import (
 )
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task, Variant
-from mtmc.task.tensors import flat_tensors
+from mtmc.task.tensors import flat_tensors, map_tensors
 
 
 def note(
@@ -76,6 +76,21 @@ def _with_memory() -> Any:
     return unset_fake_temporarily()
 
 
+def _other(tensor: Any) -> Any:
+    """A tensor of the same form in other memory and of another version: what was made of the first one is not made of it."""
+    import torch
+
+    made = tensor.new_empty_strided(tensor.shape, tensor.stride())
+    with torch.no_grad():
+        for _ in range(_VERSIONS + tensor._version):
+            made.zero_()
+    return made
+
+
+_VERSIONS = 3
+"""In-place changes that tell a second input from a first one."""
+
+
 class _Notes:
     """The notes of one forward. log: entries in order, as objects, and {"graph": entries} for a replay of some."""
 
@@ -102,6 +117,7 @@ class _Notes:
         parts, storages, paused = interpreter_parts(), self._storages, list[bool]()
         journal = pretended_graph.Journal(self._log, lambda noted, graph: noted.append({"graph": graph}))
         ops, calls = torch_modes(storages, self._log, paused, self._op, self._call)
+        before, inputs = inputs, map_tensors(inputs, _other) if prepares else inputs
         for tensor in flat_tensors(inputs):
             storages.number(tensor)
 
@@ -110,7 +126,7 @@ class _Notes:
 
         with shapes_alone(), torch.no_grad(), intercepted(parts, launch), ops, calls, pretended_gpu(journal=journal):
             if prepares:
-                model(*inputs)
+                model(*before)
                 self._log.clear()
             result = model(*inputs)
         paused.append(True)
