@@ -34,9 +34,10 @@ def _matmul(builder: Builder, op: Op) -> None:
         each = builder.map("{0} * {1}", left, right, hint="each")
         builder.reduce("sum", each, (len(a) - 1,), False, name=op.outputs[0])
         return
-    if len(a) < 2 or len(b) < 2 or (len(b) > 2 and (len(a) != len(b) or a[:-2] != b[:-2])):
+    shared = len(a) == 2 < len(b)  # one matrix times each of many
+    if len(a) < 2 or len(b) < 2 or (len(b) > 2 and not shared and (len(a) != len(b) or a[:-2] != b[:-2])):
         raise NotCovered("matmul with vectors or batches that broadcast")
-    builder.dot(left, right, False, (*a[:-1], b[-1]), name=op.outputs[0])
+    builder.dot(left, right, False, (*(b[:-2] if shared else ()), *a[:-1], b[-1]), name=op.outputs[0])
 
 
 def _addmm(builder: Builder, op: Op) -> None:

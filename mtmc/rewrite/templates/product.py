@@ -37,11 +37,12 @@ class Factor:
 class Product:
     """What a body multiplies.
 
-    left: a value from outside. factors: what it is multiplied by, mostly one. batch: batch dimensions (empty: one product,
-    with the left's leading dimensions folded into rows). m, n, k: sizes. before: maps on the left operand; prologue: what
-    makes the right operand, which is no value from outside then; after: the rest, without what is computed where an element
-    of it is needed: scales of groups, and other work on less than the product. dtype: in which tiles are multiplied.
-    scales: of groups of neighbours along k, see `mtmc.rewrite.scaled.scales_of`.
+    left: a value from outside; a matrix may be that of all products of a batch. factors: what it is multiplied by, mostly
+    one. batch: batch dimensions (empty: one product, with the left's leading dimensions folded into rows). m, n, k: sizes.
+    before: maps on the left operand; prologue: what makes the right operand, which is no value from outside then; after:
+    the rest, without what is computed where an element of it is needed: scales of groups, and other work on less than the
+    product. dtype: in which tiles are multiplied. scales: of groups of neighbours along k, see
+    `mtmc.rewrite.scaled.scales_of`.
     """
 
     left: str
@@ -103,9 +104,11 @@ def analyse(graph: Graph, body: Body) -> Product:
     if scales and (len(factors) > 1 or prologue):
         raise NotCovered("scales of groups beside work on the right operand, or for several products")
     batched = len(b.shape) > 2
+    if batched and len(a.shape) == 2 and before:
+        raise NotCovered("work on the left operand that all products of a batch share")
     if prologue and (batched or before):
         raise NotCovered("work on the right operand of several products, or on both operands")
-    batch = a.shape[:-2] if batched else ()
+    batch = (a.shape[:-2] or b.shape[:-2]) if batched else ()
     if len(batch) > MAX_BATCH_DIMS:
         raise NotCovered("more than two batch dimensions")
     shape = _shape_of(graph, body, left) if under else a.shape
