@@ -35,9 +35,9 @@ reference is run on the GPU, "tf32" is as exact as that, and a third of the work
 - The parts of the operands need registers. On A100, L4 and RTX4090 a tile of 128 x 64 with 4 warps spills, one of 64
   x 64 does not (compiled with triton 3.9).
 - Triton refuses "tf32x3" on AMD; there "ieee" is the fp32 product of the matrix cores.
-- Products of 8-bit floats: Hopper's tensor cores keep their sums in fewer bits than fp32 has. "sums" = "fp32" adds up each
-  slice apart and then in fp32, for which a second tile stands in registers; "fast" is what torch._scaled_mm does with
-  use_fast_accum. Only the check on a GPU sees the difference: the interpreter adds in fp32.
+- Products of 8-bit floats: Hopper's tensor cores keep their sums in fewer bits than fp32 has. "sums" = "fp32" adds up
+  each slice apart and then in fp32, for which a second tile stands in registers; "fast" is what torch._scaled_mm does
+  with use_fast_accum. Only the check on a GPU sees the difference: the interpreter adds in fp32.
 - Plain "tf32" on the fp32 inputs of a linear layer (0.165 ms) fails the check: it is some 700 times less exact than
   eager mode. tl.dot on NVIDIA GPUs is "tf32", so for fp32 inputs input_precision must always be given. fp16 and bf16
   inputs need none.
