@@ -26,7 +26,7 @@ Kind = Literal["strategy", "policy", "coder", "evaluator"]
 _REGISTRIES: Mapping[Kind, tuple[str, str]] = {
     "strategy": ("mtmc.search.strategies", "STRATEGIES"),
     "policy": ("mtmc.agents.policies", "POLICIES"),
-    "coder": ("mtmc.agents.coders", "CODERS"),
+    "coder": ("mtmc.agents.trained", "CODERS"),
     "evaluator": ("mtmc.evaluate", "EVALUATORS"),
 }
 _NAMED = "_mtmc_name"

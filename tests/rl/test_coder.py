@@ -311,6 +311,7 @@ def test_a_tiny_model_is_trained(run: Path, tmp_path: Path, monkeypatch: pytest.
     out = tmp_path / "out"
     assert {path.relative_to(out).as_posix() for path in result.files} == {
         *("adapter/adapter_model.safetensors", "adapter/adapter_config.json", "adapter/model_card.md"),
+        "adapter/coder.json",
         *("curves.csv", "curves.png", "samples.md", "samples.jsonl"),
     }
     with (out / "curves.csv").open() as file:

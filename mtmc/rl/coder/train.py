@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mtmc.agents.trained.about import ADAPTER, TEMPLATE, CoderAbout, write_about
 from mtmc.errors import RunError
 from mtmc.protocols import Evaluator
 from mtmc.rl.coder.data import CoderData, load_coder_data, shortest_requests
@@ -15,13 +16,12 @@ from mtmc.rl.coder.results import report_text, write_curves, write_samples, writ
 from mtmc.rl.coder.rewards import Judge
 from mtmc.rl.coder.samples import Sample, means, take_samples
 from mtmc.rl.coder.settings import CoderSettings
-from mtmc.rl.coder.trainers import TEMPLATE, Row, Trainee, Watcher, run_grpo, run_sft
+from mtmc.rl.coder.trainers import Row, Trainee, Watcher, run_grpo, run_sft
 from mtmc.rl.train.card import CARD, versions
 
 if TYPE_CHECKING:
     from mtmc.agents.policies.learned.lm.base import Base
 
-ADAPTER = "adapter"
 PACKAGES = ("torch", "transformers", "peft", "trl", "triton")
 
 _log = logging.getLogger(__name__)
@@ -134,5 +134,6 @@ def _written(
     }
     card = folder / CARD
     card.write_text(report_text(command, about, rows, samples), encoding="utf-8")
-    files = [*write_weights(trainee.model, base.name, folder), card]
+    made = CoderAbout(base.name, base.mark, settings.examples, settings.reply)
+    files = [*write_weights(trainee.model, base.name, folder), write_about(made, folder), card]
     return [*files, *write_curves(rows, out), *write_samples(samples, out)]

@@ -19,13 +19,6 @@ Row = dict[str, Any]
 Watcher = Callable[[Row], None]
 """Told of each step of the optimizer."""
 
-TEMPLATE = (
-    "{% for message in messages %}{{ '### ' + message['role'] + '\n' + message['content'] + '\n' }}"
-    "{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '### assistant\n' }}{% endif %}"
-)
-"""Of conversations, for a base model that knows none."""
-
 _COMMON = {"loss": "loss", "grad_norm": "grad_norm"}
 _SFT = {**_COMMON, "mean_token_accuracy": "accuracy"}
 _GRPO = {
