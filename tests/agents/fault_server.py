@@ -99,6 +99,12 @@ def tool_calls(*calls: tuple[str, str], text: str | None = None, usage: tuple[in
     return Fault(body=json.dumps(whole))
 
 
+def anthropic(*content: dict[str, Any], usage: dict[str, int], stop: str = "end_turn") -> Fault:
+    """A reply in Anthropic's form, which is asked for at "/v1/messages"."""
+    whole = {"id": "msg_1", "type": "message", "role": "assistant", "model": "scripted", "content": list(content)}
+    return Fault(body=json.dumps({**whole, "stop_reason": stop, "stop_sequence": None, "usage": usage}))
+
+
 def choices(*texts: str, usage: tuple[int, int] = (100, 10)) -> Fault:
     """A completion with several choices, as a request with `n` gets."""
     whole = _completion(texts[0], "scripted", "stop", None, usage)
@@ -188,7 +194,7 @@ class FaultServer:
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        if not handler.path.endswith("/chat/completions"):
+        if not handler.path.endswith(("/chat/completions", "/v1/messages")):
             _send(handler, error_reply(404, f"nothing is served at {handler.path}"), body, self._closing)
             return
         with self._lock:

@@ -29,9 +29,10 @@ from mtmc.agents.llm.litellm_api import (
     read,
     takes_choices,
     takes_functions,
+    takes_marks,
     with_lengths,
 )
-from mtmc.agents.llm.messages import messages_of
+from mtmc.agents.llm.messages import marked, messages_of
 from mtmc.agents.llm.prices import Target, demand_of
 from mtmc.agents.llm.streaming import Pieces, complete
 from mtmc.chat import ChatReply, ChatRequest, Message, Meter, ModelSettings, request_key
@@ -147,6 +148,8 @@ class Client:
     def _try(self, litellm: Any, target: Target, request: ChatRequest, meter: Meter) -> ChatReply | Failure:
         """One request, admitted and booked."""
         sent = messages_of(request, self._native(litellm, target, request))
+        if takes_marks(litellm, self._settings, target):
+            sent = marked(sent, goes_on=request.functions is not None or len(request.messages) > 2)
         demand = demand_of(litellm, self._settings, target, sent)
         wanted = 1 if self._alone or not takes_choices(litellm, target) else 1 + len(request.also)
         granted = meter.begin(replace(demand, max_tokens=wanted * demand.max_tokens))

@@ -165,6 +165,21 @@ def takes_choices(litellm: Any, target: Target) -> bool:
     return "n" in (litellm.get_supported_openai_params(model=model, custom_llm_provider=provider) or ())
 
 
+def takes_marks(litellm: Any, settings: ModelSettings, target: Target) -> bool:
+    """Whether the provider keeps what is marked of a prompt, and is paid for it: Anthropic does, others keep it unasked.
+
+    Not where prices are set: these say nothing of what is kept.
+    """
+    if settings.usd_per_million_in is not None:
+        return False
+    try:
+        provider = litellm.get_llm_provider(target.model, target.provider)[1]
+        return bool(provider == "anthropic" and litellm.utils.supports_prompt_caching(target.model, target.provider))
+    except Exception as error:  # a bare Exception: a model that litellm does not know
+        _log.debug("whether model %s keeps prompts is not known: %s", target.model, redact(str(error)))
+        return False
+
+
 def takes_functions(litellm: Any, target: Target) -> bool:
     """Whether the model has function calling, as far as litellm knows: of a server's own model it knows nothing."""
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mtmc.chat import ChatRequest
@@ -15,16 +15,29 @@ FUNCTIONS_BYTES = 1024
 
 @dataclass(frozen=True)
 class Sent:
-    """What a request says. messages: as litellm takes them. functions: that are offered, none for none."""
+    """What a request says. messages: as litellm takes them. functions: that are offered, none for none. marked: whether the
+    provider is asked to keep parts of the prompt, which it charges for."""
 
     messages: Sequence[Mapping[str, Any]]
     functions: Sequence[Mapping[str, Any]] = ()
+    marked: bool = False
 
     @property
     def size(self) -> int:
         """Bytes that its prompt has at most, in UTF-8."""
         said = sum(_size(message) for message in self.messages)
         return said + (len(json.dumps(self.functions).encode()) + FUNCTIONS_BYTES if self.functions else 0)
+
+
+def marked(sent: Sent, goes_on: bool) -> Sent:
+    """The same with marks where a provider that wants such is to keep the prompt up to there: behind the rules, and behind
+    the last message of a conversation that goes on, whose next question begins with all of it."""
+    at = {0} | ({len(sent.messages) - 1} if goes_on else set())
+    return replace(
+        sent,
+        messages=[_marked(message) if number in at else message for number, message in enumerate(sent.messages)],
+        marked=True,
+    )
 
 
 def messages_of(request: ChatRequest, native: bool) -> Sent:
@@ -53,6 +66,15 @@ def messages_of(request: ChatRequest, native: bool) -> Sent:
     return Sent(sent, functions.offered)
 
 
+def _marked(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not message["content"]:
+        return message
+    part = {"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}
+    return {**message, "content": [part]}
+
+
 def _size(message: Mapping[str, Any]) -> int:
-    said = len((message["content"] or "").encode("utf-8", "replace"))
+    content = message["content"] or ""
+    text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+    said = len(text.encode("utf-8", "replace"))
     return said + (len(json.dumps(message["tool_calls"]).encode()) if "tool_calls" in message else 0)

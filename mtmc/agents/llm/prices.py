@@ -14,6 +14,9 @@ from mtmc.redaction import redact
 COUNTED = 1 << 16
 """Characters of a text whose tokens are counted where the provider reports none; the rest is taken to be like them."""
 
+KEPT = ("cache_creation_input_token_cost", "cache_creation_input_token_cost_above_200k_tokens")
+"""litellm's names of the price of a token that a provider is asked to keep."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -34,7 +37,7 @@ class Target:
 
 def demand_of(litellm: Any, settings: ModelSettings, target: Target, sent: Sent) -> Demand:
     """What a request asks for at most, before it is sent."""
-    rate = list_rate(litellm, settings, target, sent.size)
+    rate = list_rate(litellm, settings, target, sent.size, kept=sent.marked)
     return Demand(sent.size, len(sent.messages), most_tokens(litellm, settings, target), rate, settings.name)
 
 
@@ -50,8 +53,10 @@ def most_tokens(litellm: Any, settings: ModelSettings, target: Target) -> int:
     return min(REASONING_MAX_TOKENS if reasons else MAX_TOKENS, known.get("max_output_tokens") or REASONING_MAX_TOKENS)
 
 
-def list_rate(litellm: Any, settings: ModelSettings, target: Target, tokens_in: int) -> Rate | None:
+def list_rate(litellm: Any, settings: ModelSettings, target: Target, tokens_in: int, kept: bool = False) -> Rate | None:
     """USD a token at list price, for requests of at most so many tokens: some prices rise with the length of a prompt.
+
+    kept: whether the provider is asked to keep the prompt, for which it may charge more than for reading it.
 
     None where there is no price; litellm's price of nothing is none: it stands for many that nobody has entered.
     """
@@ -59,11 +64,13 @@ def list_rate(litellm: Any, settings: ModelSettings, target: Target, tokens_in: 
         return Rate(settings.usd_per_million_in / 1e6, settings.usd_per_million_out / 1e6)
     try:
         lengths = [_list_price(litellm, settings, target, tokens) for tokens in (1, max(1, tokens_in))]
-        thought = litellm.get_model_info(settings.name, target.provider).get("output_cost_per_reasoning_token") or 0.0
+        known = litellm.get_model_info(settings.name, target.provider)
     except Exception as error:  # litellm raises a bare Exception for a model that it has no price of
         _log.debug("no price of model %s: %s", settings.name, redact(str(error)))
         return None
     usd_in, usd_out = max(each[0] for each in lengths), max(each[1] for each in lengths)
+    thought = known.get("output_cost_per_reasoning_token") or 0.0
+    usd_in = max([usd_in, *(known.get(name) or 0.0 for name in KEPT if kept)])
     return Rate(usd_in, max(usd_out, thought)) if usd_in or usd_out else None
 
 
