@@ -139,18 +139,31 @@ class Functions(Protocol):
         """The call in a text of ours as a provider's; None where there is none, or none that can be written so."""
 
 
+class Form(Protocol):
+    """A form of answer of our own that a provider can be held to as JSON. The record has it in our form, whichever came."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """JSON schema of the answer."""
+
+    def written(self, text: str) -> str:
+        """An answer in JSON as our text; what is no such answer comes back as it is."""
+
+
 @dataclass(frozen=True)
 class ChatRequest:
     """One question. purpose: what it is for, in a word ("edit", "repair", "agent", "policy"). seed: tells equal questions
     of different trials apart, and is handed to models that take one. also: seeds of equal questions that may follow: where
     the provider gives several replies to one request, theirs come with it, and are recorded as theirs.
-    functions: that the reply may call, where the provider knows such."""
+    functions: that the reply may call, where the provider knows such. form: that the reply is to have, where it can be
+    held to a schema."""
 
     messages: tuple[Message, ...]
     purpose: str
     seed: int = 0
     also: tuple[int, ...] = ()
     functions: Functions | None = field(default=None, compare=False, repr=False)
+    form: Form | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from mtmc.agents.llm.litellm_api import (
     takes_choices,
     takes_functions,
     takes_marks,
+    takes_schema,
     with_lengths,
 )
 from mtmc.agents.llm.messages import marked, messages_of
@@ -71,6 +72,7 @@ class Client:
         self._told = False  # of what the provider does not take
         self._alone = settings.stream  # whether each request asks for one reply: a server has refused several
         self._plain = False  # whether no functions are offered: a server has refused them
+        self._free = False  # whether no reply is held to a schema: a server has refused one
         self._sleep = sleep
         self._now = now
         self._reached = False  # whether any server ever answered: one that does not later may be back soon
@@ -110,6 +112,10 @@ class Client:
                 _log.warning("model %s refuses functions: the agent's tools are text to it (%s)", target.model, found)
                 self._plain = True
                 continue
+            if found.kind == "refused" and not self._free and self._held(litellm, target, request):
+                _log.warning("model %s refuses a schema: it is asked for text (%s)", target.model, found)
+                self._free = True
+                continue
             if not found.may_pass or len(failures) > self._settings.retries:
                 break
             self._pause(failures, jitter, meter)
@@ -148,6 +154,9 @@ class Client:
     def _try(self, litellm: Any, target: Target, request: ChatRequest, meter: Meter) -> ChatReply | Failure:
         """One request, admitted and booked."""
         sent = messages_of(request, self._native(litellm, target, request))
+        if self._held(litellm, target, request):
+            assert request.form is not None
+            sent = replace(sent, schema=request.form.schema)
         if takes_marks(litellm, self._settings, target):
             sent = marked(sent, goes_on=request.functions is not None or len(request.messages) > 2)
         demand = demand_of(litellm, self._settings, target, sent)
@@ -172,6 +181,10 @@ class Client:
     def _native(self, litellm: Any, target: Target, request: ChatRequest) -> bool:
         """Whether a request's functions are offered as the provider's own."""
         return request.functions is not None and not self._plain and takes_functions(litellm, target)
+
+    def _held(self, litellm: Any, target: Target, request: ChatRequest) -> bool:
+        """Whether the reply to a request is held to a schema."""
+        return request.form is not None and not self._free and takes_schema(litellm, target)
 
     def _introduce(self, litellm: Any, target: Target) -> None:
         """Once: say which settings the provider does not take, and hand the callbacks to litellm."""

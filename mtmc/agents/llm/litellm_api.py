@@ -7,7 +7,7 @@ import importlib
 import logging
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -180,6 +180,15 @@ def takes_marks(litellm: Any, settings: ModelSettings, target: Target) -> bool:
         return False
 
 
+def takes_schema(litellm: Any, target: Target) -> bool:
+    """Whether the model can be held to a JSON schema, as far as litellm knows."""
+    try:
+        return bool(litellm.supports_response_schema(target.model, target.provider))
+    except Exception as error:  # a bare Exception: a model that litellm does not know
+        _log.debug("whether model %s takes a schema is not known: %s", target.model, redact(str(error)))
+        return False
+
+
 def takes_functions(litellm: Any, target: Target) -> bool:
     """Whether the model has function calling, as far as litellm knows: of a server's own model it knows nothing."""
     try:
@@ -202,6 +211,7 @@ def arguments(
         "model": target.model,
         "messages": [dict(message) for message in sent.messages],
         "tools": [dict(function) for function in sent.functions] or None,
+        "response_format": _held_to(sent.schema),
         "_skip_mcp_handler": True if sent.functions else None,  # which looks for a package that nothing here needs
         "max_tokens": max_tokens,
         "temperature": settings.temperature,
@@ -232,6 +242,7 @@ def read(
     What it does not report, or cannot be (below 0, none for some text), is counted here.
     """
     texts = [_text_of(choice.message, request.functions) for choice in response.choices]
+    texts = texts if request.form is None else [request.form.written(text) for text in texts]
     usage = getattr(response, "usage", None)
     tokens_in, tokens_out = _reported(usage, "prompt_tokens"), _reported(usage, "completion_tokens")
     reported = tokens_in >= 1 and tokens_out >= (1 if any(texts) else 0)
@@ -247,6 +258,12 @@ def read(
     free = None if usd is None else 0.0
     others = tuple(ChatReply(text, usd=free, truncated=truncated, tries=0) for text, truncated in said[1:])
     return ChatReply(said[0][0], tokens_in, tokens_out, usd, truncated=said[0][1], others=others), reported
+
+
+def _held_to(schema: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if schema is None:
+        return None
+    return {"type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": dict(schema)}}
 
 
 def _without_user(api_base: str) -> tuple[str, dict[str, str]]:

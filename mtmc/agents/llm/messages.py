@@ -16,16 +16,18 @@ FUNCTIONS_BYTES = 1024
 @dataclass(frozen=True)
 class Sent:
     """What a request says. messages: as litellm takes them. functions: that are offered, none for none. marked: whether the
-    provider is asked to keep parts of the prompt, which it charges for."""
+    provider is asked to keep parts of the prompt, which it charges for. schema: that the reply is held to."""
 
     messages: Sequence[Mapping[str, Any]]
     functions: Sequence[Mapping[str, Any]] = ()
     marked: bool = False
+    schema: Mapping[str, Any] | None = None
 
     @property
     def size(self) -> int:
         """Bytes that its prompt has at most, in UTF-8."""
         said = sum(_size(message) for message in self.messages)
+        said += len(json.dumps(self.schema).encode()) + FUNCTIONS_BYTES if self.schema else 0
         return said + (len(json.dumps(self.functions).encode()) + FUNCTIONS_BYTES if self.functions else 0)
 
 

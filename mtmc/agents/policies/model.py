@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from mtmc.action import Action
 from mtmc.agents.policies.heuristic import Heuristic
-from mtmc.agents.policies.ranking import Ranking, parse_ranking, ranking_messages
+from mtmc.agents.policies.ranking import Ranking, RankingForm, parse_ranking, ranking_messages
 from mtmc.chat import POLICY, ChatRequest
 from mtmc.errors import CoderError, ConfigError
 from mtmc.freeform import freeform_action, is_freeform
@@ -90,7 +90,7 @@ class ModelPolicy(Policy):
         """Raises: CoderError where there is no reply, or none that can be read."""
         context = _context(observation)
         messages = ranking_messages(observation, listed, self.proposals, self.steps)
-        reply = context.complete(ChatRequest(messages, POLICY, _seed(observation.source, listed)))
+        reply = context.complete(ChatRequest(messages, POLICY, _seed(observation.source, listed), form=RankingForm()))
         lines = len(observation.source.splitlines())
         try:
             ranking = parse_ranking(reply.text, len(listed), lines, self.proposals, reply.truncated)

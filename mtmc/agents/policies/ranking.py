@@ -10,10 +10,12 @@ Numbers are of the listed actions, from 1; P1, P2, ... are proposals of the same
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import Any
 
 from mtmc.action import Action
 from mtmc.agents.coders.editing.task_text import task_text
@@ -85,6 +87,44 @@ def ranking_messages(
     numbered = "\n".join(_numbered_action(observation, number, action) for number, action in enumerate(listed, 1))
     parts += [f"# Actions\n{numbered}", f"# Answer\n{_form(proposals)}"]
     return Message("system", _SYSTEM), Message("user", "\n\n".join(parts))
+
+
+class RankingForm:
+    """The answer as JSON, for a provider that can be held to it; its text is what `parse_ranking` reads."""
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """See `mtmc.chat.Form.schema`."""
+        text, number = {"type": "string"}, {"type": "integer"}
+        proposal = {"name": text, "first_line": number, "last_line": number, "text": text}
+        return _closed(
+            {
+                "ranking": {
+                    "type": "array",
+                    "items": text,
+                    "description": "numbers of actions, and P1, P2, ..., best first",
+                },
+                "proposals": {"type": "array", "items": _closed(proposal), "description": "named P1, P2, ..."},
+            }
+        )
+
+    def written(self, text: str) -> str:
+        """See `mtmc.chat.Form.written`."""
+        try:
+            data = json.loads(text.rpartition("</think>")[2])
+            rows = [_ranking_line(", ".join(str(label) for label in data["ranking"]))]
+            for each in data["proposals"]:
+                said = " ".join(str(each["text"]).split())
+                rows.append(_proposal_line(str(each["name"]), f"{each['first_line']}-{each['last_line']}", said))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return text
+        return "\n".join(rows)
+
+
+def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Schema of an object that has all of these and no others."""
+    names = list(properties)
+    return {"type": "object", "properties": dict(properties), "required": names, "additionalProperties": False}
 
 
 def ranking_to_text(ranking: Ranking, count: int) -> str:
