@@ -131,9 +131,10 @@ def _end(child: int) -> None:
 
 
 def _how(status: int, stack: str) -> ChildDied:
-    if stack.startswith(_TIMEOUT):
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGALRM and stack.startswith(_TIMEOUT):
         hours, minutes, seconds = stack[len(_TIMEOUT) :].partition(")")[0].split(":")
         return ChildDied(f"is not done after {3600 * int(hours) + 60 * int(minutes) + float(seconds):g} s", stack)
+    stack = stack.partition("\n")[2] if stack.startswith(_TIMEOUT) else stack
     if os.WIFEXITED(status):
         return ChildDied(f"ends with status {os.WEXITSTATUS(status)}", "")
     number = os.WTERMSIG(status)
@@ -156,9 +157,19 @@ def _be_child(function: Callable[[Allow], Any], seconds: float, report: IO[bytes
         logger.handlers, logger.propagate = [records], False
         faulthandler.disable()  # or enabling it leaves the handlers of whoever has put others over them since, as Ray does
         faulthandler.enable(stack)
+        # Not by dump_traceback_later: where the parent has one under way (pytest's faulthandler_timeout, say), it waits here
+        # for a thread that the child does not have.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        faulthandler.register(signal.SIGALRM, file=stack, chain=True)
 
         def allow(seconds: float) -> None:
-            faulthandler.dump_traceback_later(seconds, exit=True, file=stack)
+            stack.seek(0)
+            stack.truncate()
+            minutes, rest = divmod(seconds, 60)
+            hours, minutes = divmod(int(minutes), 60)
+            stack.write(f"{_TIMEOUT}{hours}:{minutes:02d}:{rest:09.6f})!\n".encode())
+            stack.flush()
+            signal.setitimer(signal.ITIMER_REAL, seconds)
 
         allow(seconds)
         try:

@@ -1,0 +1,23 @@
+"""A child process that looks at a task, where the process around it has a watchdog of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import faulthandler, time
+faulthandler.dump_traceback_later(300)
+from mtmc.task.child import ChildDied, run_in_child
+assert run_in_child(lambda allow: 3, 20.0) == 3
+try:
+    run_in_child(lambda allow: time.sleep(60), 0.2)
+except ChildDied as died:
+    print(died)
+faulthandler.cancel_dump_traceback_later()
+"""
+
+
+def test_a_watchdog_of_the_parent_holds_up_no_child_and_a_late_one_is_ended() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    assert "is not done after 0.2 s" in done.stdout
