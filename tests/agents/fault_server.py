@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 JSON_TYPE = {"Content-Type": "application/json"}
 TRICKLE_S = 0.02
@@ -194,7 +195,8 @@ class FaultServer:
 
     def _answer(self, handler: BaseHTTPRequestHandler) -> None:
         body = json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
-        if not handler.path.endswith(("/chat/completions", "/v1/messages")):
+        known = ("/chat/completions", "/v1/messages", "/v1", "/v1/")  # the last two where the address has a query
+        if not urlsplit(handler.path).path.endswith(known):
             _send(handler, error_reply(404, f"nothing is served at {handler.path}"), body, self._closing)
             return
         with self._lock:

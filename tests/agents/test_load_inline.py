@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mtmc.agents.coders.editing.unusable import Unusable
-from mtmc.agents.coders.model import _source
+from mtmc.agents.coders.model import source_of
 from mtmc.chat import ChatReply
 from mtmc.cuda import RawKernel
 from mtmc.evaluate.audit.audit import audit
@@ -170,10 +170,10 @@ def test_other_host_code_is_refused(before: str, after: str, message: str) -> No
 
 def test_a_reply_with_load_inline_becomes_a_version_with_raw_kernels() -> None:
     reply = f"```python\n{FILE}```"
-    assert _source(edit_request(), ChatReply(reply)).strip() == translated(FILE).strip()
+    assert source_of(edit_request(), ChatReply(reply)).strip() == translated(FILE).strip()
     broken = reply.replace("    A = A.contiguous();", "    for (;;) {}")
     with pytest.raises(Unusable, match=r"a for, near .*make kernels with RawKernel"):
-        _source(edit_request(), ChatReply(broken))
+        source_of(edit_request(), ChatReply(broken))
 
 
 def test_other_files_stay_as_they_are() -> None:

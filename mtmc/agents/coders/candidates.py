@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
-from mtmc.agents.coders.editing.unusable import Unusable
 from mtmc.chat import ChatReply, ChatRequest
 from mtmc.errors import CoderError
 from mtmc.outcome import Cost
 from mtmc.protocols import AgentContext, Edit, EditRequest, NoCandidate
+
+if TYPE_CHECKING:
+    from mtmc.agents.coders.editing.unusable import Unusable
 
 STRIDE = 1_000_003
 """Between the seeds of two candidates."""
@@ -76,6 +79,7 @@ def _looked_through(
     request: EditRequest, context: AgentContext, question: ChatRequest, read: Callable[[EditRequest, ChatReply], str]
 ) -> tuple[Edit | _Seen, Unusable | None]:
     from mtmc.agents.coders.editing.reply import is_same
+    from mtmc.agents.coders.editing.unusable import Unusable
     from mtmc.evaluate.audit.audit import audit
 
     seen, problem, seeds = _Seen(), None, seeds_of(request)
