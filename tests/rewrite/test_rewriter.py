@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.breadth import WIDE
+from tests.breadth import WIDE, share
 from tests.rewrite.index_references import INDEXING
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import BROADCAST, ELEMENTWISE, PRODUCTS, ROWS, together
@@ -40,6 +40,7 @@ GROUPS = {
     "half": HALF,
     "indexing": INDEXING,
 }
+GROUPS = {group: dict(share([*cases.items()], 2)) for group, cases in GROUPS.items()}
 CASES = [(group, name) for group, cases in GROUPS.items() for name in cases]
 
 
