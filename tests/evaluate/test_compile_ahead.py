@@ -160,9 +160,9 @@ def test_only_what_is_compiled_is_compiled_first(baseline: str) -> None:
         assert asked[0][:2] == (task, "default") and examined == [(baseline, worker, "process")]
 
 
-def test_a_compiled_model_takes_the_numbers_of_another_one() -> None:
+def test_a_compiled_model_takes_the_numbers_of_another_one(tmp_path: Path) -> None:
     task = task_from_source(TEXT, "t")
-    mine, other = (Reference(task, task.full, Path.cwd(), seed).model for seed in (1, 2))
+    mine, other = (Reference(task, task.full, tmp_path, seed).model for seed in (1, 2))
     prepared = Prepared("default", mine, lambda x: mine(x), "cpu")
     with torch.no_grad():
         compiled = prepared.with_numbers_of(other)
@@ -174,7 +174,7 @@ def test_a_compiled_model_takes_the_numbers_of_another_one() -> None:
             ("scale", 2.0),
             ("table", torch.ones(3)),
         ):
-            different = Reference(task, task.full, Path.cwd(), 3).model
+            different = Reference(task, task.full, tmp_path, 3).model
             setattr(different, name, value)
             assert prepared.with_numbers_of(different) is None, name
 
