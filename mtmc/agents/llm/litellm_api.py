@@ -7,7 +7,7 @@ import importlib
 import logging
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -172,29 +172,30 @@ def takes_marks(litellm: Any, settings: ModelSettings, target: Target) -> bool:
     """
     if settings.usd_per_million_in is not None:
         return False
-    try:
-        provider = litellm.get_llm_provider(target.model, target.provider)[1]
-        return bool(provider == "anthropic" and litellm.utils.supports_prompt_caching(target.model, target.provider))
-    except Exception as error:  # a bare Exception: a model that litellm does not know
-        _log.debug("whether model %s keeps prompts is not known: %s", target.model, redact(str(error)))
-        return False
+
+    def keeps(model: str, provider: str | None) -> bool:
+        named = litellm.get_llm_provider(model, provider)[1]
+        return bool(named == "anthropic" and litellm.utils.supports_prompt_caching(model, provider))
+
+    return _can("keeps prompts", target, keeps)
 
 
 def takes_schema(litellm: Any, target: Target) -> bool:
     """Whether the model can be held to a JSON schema, as far as litellm knows."""
-    try:
-        return bool(litellm.supports_response_schema(target.model, target.provider))
-    except Exception as error:  # a bare Exception: a model that litellm does not know
-        _log.debug("whether model %s takes a schema is not known: %s", target.model, redact(str(error)))
-        return False
+    return _can("takes a schema", target, lambda *named: litellm.supports_response_schema(*named))
 
 
 def takes_functions(litellm: Any, target: Target) -> bool:
     """Whether the model has function calling, as far as litellm knows: of a server's own model it knows nothing."""
+    return _can("has function calling", target, lambda *named: litellm.supports_function_calling(*named))
+
+
+def _can(what: str, target: Target, ask: Callable[[str, str | None], Any]) -> bool:
+    """Whether litellm knows that of a model. what: for the log."""
     try:
-        return bool(litellm.supports_function_calling(target.model, target.provider))
+        return bool(ask(target.model, target.provider))
     except Exception as error:  # a bare Exception: a model that litellm does not know
-        _log.debug("whether model %s has function calling is not known: %s", target.model, redact(str(error)))
+        _log.debug("whether model %s %s is not known: %s", target.model, what, redact(str(error)))
         return False
 
 

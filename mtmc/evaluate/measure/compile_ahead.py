@@ -22,6 +22,7 @@ from mtmc.evaluate.reference.reference import Reference
 from mtmc.task import Task
 
 SEED = 1
+_PLAIN = (bool, int, float, str, type(None))
 
 
 class Prepared:
@@ -57,7 +58,7 @@ def _plain(model: nn.Module) -> list[tuple[str, str, object]]:
     """What the parts of a model have besides tensors and parts, as far as it is plain; of the rest its type. Tensors in
     other places are told by a number that no other model has."""
     return [
-        (part, name, value if isinstance(value, bool | int | float | str | None) else _told(value))
+        (part, name, _told(value))
         for part, module in model.named_modules()
         for name, value in vars(module).items()
         if not name.startswith("_")
@@ -65,7 +66,9 @@ def _plain(model: nn.Module) -> list[tuple[str, str, object]]:
 
 
 def _told(value: object) -> object:
-    if isinstance(value, list | tuple) and all(isinstance(each, bool | int | float | str | None) for each in value):
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, list | tuple) and all(isinstance(each, _PLAIN) for each in value):
         return tuple(value)
     return id(value) if isinstance(value, torch.Tensor | list | tuple | dict | set) else type(value).__qualname__
 

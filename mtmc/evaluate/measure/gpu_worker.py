@@ -140,8 +140,8 @@ class GpuWorker:
         begins anew and says why."""
         self.about()  # there is an oracle for it to connect to
         done = self._settings.cache / f"compiled-{secrets.token_hex(16)}"
-        deadline = time.monotonic() + limit_s
         self._preparing.acquire()
+        deadline = time.monotonic() + limit_s
         process = self._spawn(locked=False, task=task, mode=mode, turns=str(self._turns.path), done=str(done))
         process.end.add_done_callback(lambda _: self._preparing.release())
         while not (compiled := done.exists()) and not process.end.done() and time.monotonic() < deadline:
