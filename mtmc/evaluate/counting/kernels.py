@@ -88,9 +88,8 @@ class Kernels:
         function = self._executed(node, dict(names))
         made = triton.jit(function)
         rewritten = self._parts.FunctionRewriter.ast_transformer.visit(copy.deepcopy(node))
-        added = names_in(rewritten) - names_in(
-            node
-        )  # the arguments of what a chain of comparisons becomes are among them
+        # The arguments of what a chain of comparisons becomes are among them.
+        added = names_in(rewritten) - names_in(node)
         brought = {each: getattr(self._parts, each) for each in added if hasattr(self._parts, each)}
         made.rewriter.rewrite_ast = lambda: self._executed(rewritten, {**names, **brought})
         return made

@@ -76,10 +76,10 @@ class LaunchRecord(TypedDict):
 _HOT = 64 << 10  # bytes of one storage that stay in the first cache of every GPU of the table
 
 
-_CLOSE = (
-    4  # bytes from the first to the last element of a block, over those of its elements, where they lie close together
-)
-_REMEMBERED = 32  # blocks of a storage that a program's later ones are held against
+_CLOSE = 4
+"""Bytes from the first to the last element of a block, over those of its elements, where they lie close together."""
+_REMEMBERED = 32
+"""Blocks of a storage that a program's later ones are held against."""
 
 
 @dataclass
