@@ -223,11 +223,13 @@ def built(case: tuple[Any, ...], columns: int, stages: int) -> dict[str, Any]:
 
 def timed(call: Any, count: int = 20) -> float:
     """Median of some calls in milliseconds, each with a cold L2 cache."""
-    flush = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    from mtmc.evaluate.compiling.cold_cache import ColdCache
+
+    cold = ColdCache()
     events = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(count)]
     call()
     for start, end in events:
-        flush.zero_()
+        cold.empty()
         start.record()
         call()
         end.record()

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.hopper_build import Case
+from mtmc.evaluate.compiling.cold_cache import ColdCache
 
-FLUSHED = 256 << 20
-"""Bytes that are written between two calls, so that no operand is left in the L2 cache."""
 ROUND_MS = 6.0
 """Time of one candidate in one round."""
 KEPT = 6
@@ -29,17 +28,17 @@ def serve(pipe: Any) -> None:
     import torch
 
     torch.backends.cuda.matmul.allow_tf32 = False
-    flush = torch.empty(FLUSHED, dtype=torch.int8, device="cuda")
+    cold = ColdCache()
     pipe.send(("ready", torch.cuda.get_device_name(), torch.__version__))
     while (given := pipe.recv()) is not None:
         with torch.no_grad():
-            for answer in _measured(given, flush):
+            for answer in _measured(given, cold):
                 pipe.send(answer)
         pipe.send(("done",))
         torch.cuda.empty_cache()
 
 
-def _measured(given: Any, flush: Any) -> Iterator[tuple[Any, ...]]:
+def _measured(given: Any, cold: ColdCache) -> Iterator[tuple[Any, ...]]:
     """All answers for one case."""
     import torch
 
@@ -64,7 +63,7 @@ def _measured(given: Any, flush: Any) -> Iterator[tuple[Any, ...]]:
                 {"case": case.name, "label": label, "failure": f"{type(failure).__name__}: {str(failure)[:300]}"},
             )
     yield ("trying", "")
-    times = _rounds(running, set(ways), flush, rounds, seed)
+    times = _rounds(running, set(ways), cold, rounds, seed)
     for label, found in times.items():
         yield ("row", {"case": case.name, "label": label, "ms": statistics.median(found), "rounds": found})
 
@@ -154,7 +153,7 @@ def _captured(call: Callable[[], Any]) -> Callable[[], None]:
 
 
 def _rounds(
-    running: dict[str, Callable[[], None]], library: set[str], flush: Any, rounds: int, seed: int
+    running: dict[str, Callable[[], None]], library: set[str], cold: ColdCache, rounds: int, seed: int
 ) -> dict[str, list[float]]:
     """Times in milliseconds, a median a round: all candidates by turns, in another order each time."""
     found: dict[str, list[float]] = {label: [] for label in running}
@@ -167,18 +166,18 @@ def _rounds(
         order = list(running)
         draw.shuffle(order)
         for label in order:
-            times = _timed(running[label], counts[label], flush)
+            times = _timed(running[label], counts[label], cold)
             counts[label] = max(3, min(40, round(ROUND_MS / max(statistics.median(times), 1e-3))))
             found[label].append(statistics.median(times))
     return found
 
 
-def _timed(call: Callable[[], None], count: int, flush: Any) -> list[float]:
+def _timed(call: Callable[[], None], count: int, cold: ColdCache) -> list[float]:
     import torch
 
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(count)]
     for start, end in events:
-        flush.zero_()
+        cold.empty()
         start.record()
         call()
         end.record()

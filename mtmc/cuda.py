@@ -324,7 +324,8 @@ class RawKernel:
                 try:
                     # It looks for the other half by name, and does not find it beside itself in every release.
                     for other in glob.glob(f"{path.rpartition('/')[0]}/libnvrtc-builtins*.so*") if "/" in path else ():
-                        ctypes.CDLL(other, ctypes.RTLD_GLOBAL)
+                        if ".alt." not in other:  # the half of another library, with the same names inside
+                            ctypes.CDLL(other, ctypes.RTLD_GLOBAL)
                     cls.raw_nvrtc_library = ctypes.CDLL(path)
                     break
                 except OSError:

@@ -15,7 +15,8 @@ _QUERY = "index,uuid,name,memory.total,driver_version,compute_cap"
 
 @dataclass(frozen=True)
 class Device:
-    """One GPU. index: as nvidia-smi counts. uuid: names it to CUDA whatever the order. memory_mib: of the whole card."""
+    """One GPU. index: as nvidia-smi counts. uuid: names it to CUDA whatever the order. memory_mib: of the whole card.
+    position, present: which of the machine's GPUs it is, of how many."""
 
     index: str
     uuid: str
@@ -23,6 +24,8 @@ class Device:
     memory_mib: int
     driver: str
     hardware: Hardware
+    position: int = 0
+    present: int = 1
 
     @classmethod
     def host(cls) -> Device:
@@ -57,7 +60,11 @@ def visible_devices(asked: str = "") -> list[Device]:
     unknown = [entry for entry in wanted if entry not in visible]
     if unknown:
         raise ConfigError(f"there is no GPU {unknown[0]!r}: evaluator.devices takes of {', '.join(visible)}")
-    return [_device(visible[entry]) for entry in wanted]
+    order = [card.index for card in present]
+    return [
+        replace(_device(visible[entry]), position=order.index(visible[entry].index), present=len(order))
+        for entry in wanted
+    ]
 
 
 def _entries(text: str) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
-from mtmc.evaluate.audit.diagnosis import Failure, excerpt, tail, with_compiler_text
+from mtmc.evaluate.audit.diagnosis import Failure, excerpt, last_words, tail, with_compiler_text
 from mtmc.evaluate.loading.clean_import import Imported
 from mtmc.evaluate.pool.job import OUTPUT_LIMIT, SCRATCH_LIMIT, JobResult, status_of_signal
 from mtmc.evaluate.pool.watch import TASK_LIMIT
@@ -38,7 +38,7 @@ def failed_job(stage: str, result: JobResult[Any], timeout_s: float, memory_mib:
     }
     status: Status = result.status if result.status in ("timeout", "out_of_memory") else "crash"
     kind = _KINDS.get(result.status, result.signal or "ProcessExit")
-    return Outcome(status, diagnosis=Diagnosis(stage, kind, messages[result.status], None, tail(result.output)))
+    return Outcome(status, diagnosis=Diagnosis(stage, kind, messages[result.status], None, last_words(result.output)))
 
 
 def failed_gate(failure: Failure, result: JobResult[Any], source: str) -> Outcome:

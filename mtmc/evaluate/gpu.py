@@ -24,6 +24,7 @@ from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.compiling.build import Built, build, ready, warm
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
+from mtmc.evaluate.core_split import split_here
 from mtmc.evaluate.devices import Device, cores, visible_devices
 from mtmc.evaluate.estimates.built import built_figures, built_metrics
 from mtmc.evaluate.estimates.resources import Resources, read_resources
@@ -128,11 +129,16 @@ class GpuEvaluator(Evaluator):
         self.hardware = self._hardware.name
         self._cache = Path(tempfile.mkdtemp(prefix="mtmc-triton-"))
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._cache), ignore_errors=True)
-        self._builders = settings.builders or max(1, cores() - len(self._devices))
+        self._cores = split_here([device.position for device in self._devices], self._devices[0].present)
+        self._builders = settings.builders or len(self._cores.others) or max(1, cores() - len(self._devices))
         self._build: Pool | None = None
         self._starting = threading.Lock()
         self._hush = Hush()
-        self._all = [GpuWorker(self._worker_settings(device), self._hush.silence) for device in self._devices]
+        self._standing, self._still = threading.Lock(), 0
+        self._all = [
+            GpuWorker(self._worker_settings(*each), self._hush.silence, self._stand_still)
+            for each in zip(self._devices, self._cores.quiet, strict=True)
+        ]
         self._workers = GpuWorkers(self._all)
         self._threads = ThreadPoolExecutor(self._builders + 2 * len(self._all), thread_name_prefix="mtmc-gpu")
         self._resources: dict[str, Resources] = {}  # by hash of the compiled kernel
@@ -306,6 +312,7 @@ class GpuEvaluator(Evaluator):
                         min(settings.memory_mib, 8192),
                         sandbox=sandbox_mode(settings.sandbox),
                         writable=(self._cache,),
+                        cores=self._cores.others,
                     )
                 )
                 self._build.run(ready, {})
@@ -313,7 +320,14 @@ class GpuEvaluator(Evaluator):
                     self._threads.submit(worker.warm_up)
             return self._build
 
-    def _worker_settings(self, device: Device) -> GpuWorkerSettings:
+    def _stand_still(self, on: bool) -> None:
+        """Have builds stand still while one GPU or more needs the machine for itself."""
+        with self._standing:
+            self._still += 1 if on else -1
+            if self._build is not None and self._still == int(on):
+                self._build.stand_still(on)
+
+    def _worker_settings(self, device: Device, quiet: tuple[int, ...]) -> GpuWorkerSettings:
         settings = self._settings
         return GpuWorkerSettings(
             device.index,
@@ -326,6 +340,8 @@ class GpuEvaluator(Evaluator):
             min(MOST_SPARES, max(2, device.memory_mib // SPARE_MIB)),
             settings.reuse,
             max(1, min(COMPILERS, cores() // 2)),
+            quiet,
+            self._cores.others,
         )
 
 

@@ -22,6 +22,7 @@ from mtmc.evaluate.measure.call_time import (
     Slots,
     call_time,
     counted_calls,
+    settled,
 )
 from mtmc.evaluate.measure.calls_in_a_row import _compared
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, Timing
@@ -146,6 +147,35 @@ def test_inputs_lie_among_the_outputs_before_their_call_where_there_are_several(
     many, one = Slots.of(1000, 300, 80 << 30), Slots.of(2 << 30, 512, 80 << 30)
     assert (many.sources, many.sizes) == (SLOTS * 512, (SLOTS * 1024, SLOTS * (512 + 1024)))
     assert many.revealed and not one.revealed and one.sizes == (2 << 30, 512)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "device_ms", "enough"),
+    [
+        ([], 0.100, False),
+        ([0.050], 0.100, True),  # the device explains what was seen
+        ([0.300], 0.100, False),
+        ([0.300, 0.200], 0.100, False),
+        ([0.300, 0.200, 0.205], 0.100, True),  # 2.4% apart, without the 0.007 that the handing over takes
+        ([0.205, 0.300, 0.200], 0.100, True),
+        ([0.200, 0.212], 0.100, False),  # 5.8%
+    ],
+)
+def test_rounds_agree_where_the_device_explains_them_or_the_least_two_are_alike(
+    hosts: list[float], device_ms: float, enough: bool
+):
+    found = Rounds(N, 1, 4096, 2048)
+    for host in hosts:
+        one = rounds(host, device_ms, times=1)
+        found.hosts += one.hosts
+        found.seen += one.seen
+    assert settled(found, timing(device_ms), TABLE) is enough
+
+
+def test_rounds_that_do_not_agree_have_a_budget_of_their_own():
+    budget = LoopBudget(3, 5, 0.01, 0.05, doubtful=8, doubtful_seconds=0.3)
+    assert not budget.enough(5, 0.1, agree=False) and budget.enough(5, 0.1)
+    assert budget.enough(8, 0.1, agree=False) and budget.enough(5, 0.3, agree=False)
 
 
 def test_rounds_end_with_their_budget():

@@ -237,3 +237,17 @@ def test_a_killed_candidate_of_a_gate_is_out_of_memory_and_a_line_is_quoted() ->
     named = Failure("crash", Diagnosis("check", "KeyError", "a", 2))
     diagnosis = failed_gate(named, JobResult("ok", output="noise"), "first\nsecond").diagnosis
     assert diagnosis is not None and "> 2 | second" in diagnosis.excerpt and "noise" not in diagnosis.excerpt
+
+
+def test_a_crash_in_native_code_is_told_with_where_python_was() -> None:
+    """By its innermost calls: the end of the output is faulthandler's list of modules."""
+    calls = "".join(f'  File "/lib/step{at}.py", line {at} in step{at}\n' for at in range(30))
+    output = f"before\nFatal Python error: Segmentation fault\n\nCurrent thread 0x7f (most recent call first):\n{calls}"
+    output += "\nExtension modules: numpy, torch._C (total: 2)\n"
+    outcome = failed_job("build", JobResult("crash", signal="SIGSEGV", output=output), 5.0, 100)
+    assert outcome.diagnosis is not None and outcome.diagnosis.kind == "SIGSEGV"
+    told = outcome.diagnosis.excerpt
+    assert told.startswith("Fatal Python error: Segmentation fault") and "line 0 in step0" in told
+    assert "step29" not in told and "torch._C" not in told and "before" not in told
+    plain = failed_job("build", JobResult("crash", signal="SIGSEGV", output="one\ntwo"), 5.0, 100)
+    assert plain.diagnosis is not None and plain.diagnosis.excerpt == "one\ntwo"

@@ -58,6 +58,21 @@ def test_hang_times_out_and_takes_its_children_along(pool: Pool) -> None:
     assert soon(lambda: inside(pool) <= before)
 
 
+def test_jobs_stand_still_and_go_on(pool: Pool) -> None:
+    before = inside(pool)
+    results: list[JobResult] = []
+    job = threading.Thread(target=lambda: results.append(run(pool, "hang_with_child", timeout_s=6.0)))
+    job.start()
+    assert soon(lambda: len(inside(pool) - before) == 2, 5.0)
+    both = inside(pool) - before
+    pool.stand_still(True)
+    assert soon(lambda: all(psutil.Process(pid).status() == psutil.STATUS_STOPPED for pid in both), 5.0)
+    pool.stand_still(False)
+    assert soon(lambda: all(psutil.Process(pid).status() != psutil.STATUS_STOPPED for pid in both), 5.0)
+    job.join()
+    assert results[0].status == "timeout"
+
+
 def test_children_left_behind_are_ended(pool: Pool) -> None:
     before = inside(pool)
     assert int(run(pool, "leave_child").value) > 0

@@ -134,6 +134,14 @@ def tail(output: str, lines: int = OUTPUT_LINES) -> str:
     return "\n".join(output.strip().splitlines()[-lines:])[-MESSAGE_LIMIT:]
 
 
+def last_words(output: str) -> str:
+    """What a process that crashed wrote at last: where Python was, by its innermost calls, as faulthandler tells it; the end
+    of its output where that tells nothing."""
+    _, fatal, stack = output.rpartition("Fatal Python error: ")
+    told = stack.partition("\nExtension modules:")[0].strip().splitlines()
+    return "\n".join([fatal + told[0], *told[1:OUTPUT_LINES]])[:MESSAGE_LIMIT] if fatal and told else tail(output)
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     link: BaseException | None = error

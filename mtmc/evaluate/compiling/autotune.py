@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from mtmc.evaluate.compiling.cold_cache import ColdCache
+
 
 def pin_autotuners(chosen: dict[str, int], skip: tuple[type[BaseException], ...] = ()) -> None:
     """Make every `triton.autotune` of this process take one configuration instead of timing all.
@@ -82,12 +84,12 @@ def quick_autotune(warm: int = 3, timed: int = 5, budget_ms: float = 4.0) -> Non
 
 
 def _time(call: Callable[[], Any], repeats: int) -> list[float]:
-    """Milliseconds of each of some launches, L2 flushed before it."""
+    """Milliseconds of each of some launches, with a cold L2 cache."""
     import torch
 
     pairs = []
     for _ in range(repeats):
-        _flusher().zero_()
+        _cold().empty()
         pair = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         pair[0].record()
         call()
@@ -98,12 +100,8 @@ def _time(call: Callable[[], Any], repeats: int) -> list[float]:
 
 
 @functools.cache
-def _flusher() -> Any:
-    """Memory of twice the size of L2."""
-    import torch
-
-    size = getattr(torch.cuda.get_device_properties(torch.cuda.current_device()), "L2_cache_size", 0) or 64 << 20
-    return torch.empty(2 * size, dtype=torch.int8, device="cuda")
+def _cold() -> ColdCache:
+    return ColdCache()
 
 
 def _configurations(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

@@ -20,6 +20,7 @@ from mtmc.cuda import RawKernel
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.audit.cuda_text import CudaText
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose
+from mtmc.evaluate.compiling import nvrtc
 from mtmc.evaluate.compiling.cubin import read_cubin, refusal
 from mtmc.evaluate.compiling.cuobjdump import disassembled, usage_of
 from mtmc.evaluate.compiling.launched import Launch, described
@@ -77,7 +78,7 @@ def _compiled(text: CudaText, target: Target, source: str, cache: Path) -> CudaB
         return CudaBinary(**json.loads(place.with_suffix(".json").read_text()))
     try:
         RawKernel.raw_parameters(text.code, text.name)
-        binary, lowered = RawKernel.raw_compiled(*text.key, chip)
+        binary, lowered = nvrtc.compiled(*text.key, chip)
     except ValueError as error:
         return Failure("build_error", diagnose("build", "ValueError", str(error), source, text.line))
     except OSError as error:

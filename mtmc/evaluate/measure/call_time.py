@@ -48,6 +48,8 @@ COPIES_SHARE = 0.1
 """How far what the copies take may differ from what was measured of those of other sizes."""
 ROUND_MS = 1.5
 """Device time that a round may take, as far as that leaves `COUNTED_LEAST` calls."""
+AGREE = 0.04
+"""How far apart, as a part of the smaller one, the two rounds that took least may be."""
 START_MS = 0.02
 """From the start to the device's first work, and from its last work to the oracle's eyes."""
 TAKE_MS = 0.2
@@ -93,15 +95,20 @@ class Slots:
 
 @dataclass(frozen=True)
 class LoopBudget:
-    """When to stop. least, most: rounds. seconds: after which `least` of them are enough; long_seconds: after which one."""
+    """When to stop. least, most: rounds. seconds: after which `least` of them are enough; long_seconds: after which one.
+    doubtful, doubtful_seconds: rounds, and the time for them, as long as they do not agree, see `settled`."""
 
     least: int
     most: int
     seconds: float
     long_seconds: float
+    doubtful: int = 0
+    doubtful_seconds: float = 0.0
 
-    def enough(self, rounds: int, spent_s: float) -> bool:
-        """Whether no further round is needed."""
+    def enough(self, rounds: int, spent_s: float, agree: bool = True) -> bool:
+        """Whether no further round is needed. agree: whether those that there are do."""
+        if not agree and rounds < self.doubtful and spent_s < self.doubtful_seconds:
+            return False
         if rounds >= self.most or (rounds and spent_s >= self.long_seconds):
             return True
         return rounds >= self.least and spent_s >= self.seconds
@@ -172,6 +179,19 @@ def call_time(rounds: Rounds, device: Timing, overheads: OverheadTable) -> CallT
     if lower_eighth(seen) - explained > slack_ms(lower_eighth(rounds.seen), over) + COPIES_SHARE * over:
         return CallTime(_of(seen, trials), host_ms)
     return CallTime(_of(hosts, trials) if host_ms > device.median_ms else device, host_ms)
+
+
+def settled(rounds: Rounds, device: Timing, overheads: OverheadTable) -> bool:
+    """Whether further rounds would tell no more: the device's time explains what was seen, or the two rounds that took least
+    agree. What else a machine does adds to some rounds, for tenths of a second now and then (another process takes up its
+    work on the GPU): three rounds in 20 ms may all have it."""
+    if not rounds.hosts:
+        return False
+    found = call_time(rounds, device, overheads)
+    if found.timing is device:
+        return True
+    least = sorted(rounds.hosts if found.timing.median_ms == found.host_ms else rounds.seen)[:2]
+    return len(least) == 2 and least[1] - least[0] <= AGREE * least[0]
 
 
 def _of(samples: Sequence[float], trials: int) -> Timing:

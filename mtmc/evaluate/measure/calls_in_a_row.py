@@ -84,11 +84,18 @@ class CallsInARow:
         self._slots, self._draw_seed = slots, draw_seed
         self._pieces = [self._piece(slot) for slot in range(slots.count)]
 
-    def rounds(self, source: InputSource, number: int, counted: int, budget: LoopBudget) -> Rounds:
-        """Rounds until the budget is spent. number: of the model. counted: see `Rounds`."""
+    def rounds(
+        self,
+        source: InputSource,
+        number: int,
+        counted: int,
+        budget: LoopBudget,
+        agree: Callable[[Rounds], bool] = lambda _: True,
+    ) -> Rounds:
+        """Rounds until the budget is spent. number: of the model. counted: see `Rounds`. agree: see `LoopBudget`."""
         self._asked.stage = "time"
         found, started = Rounds(counted), time.monotonic()
-        while not budget.enough(len(found.hosts), time.monotonic() - started):
+        while not budget.enough(len(found.hosts), time.monotonic() - started, agree(found)):
             least = min(found.hosts, default=float("inf"))
             self._asked.where = f"full shapes, {LEAD + counted} calls in a row"
             row = self._prepared(source, number, LEAD + counted)

@@ -9,6 +9,7 @@ import importlib
 import os
 import socket
 import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -19,9 +20,11 @@ from mtmc.evaluate.check.candidate import poisoned_memory
 from mtmc.evaluate.compiling import cuda_kernels
 from mtmc.evaluate.compiling.prebuilt import install, prime
 from mtmc.evaluate.compiling.target import target
+from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.measure.backend import open_backend
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.flags import Flags
+from mtmc.evaluate.measure.rehearsal import rehearse
 from mtmc.evaluate.measure.subject import Subject
 from mtmc.evaluate.measure.wire import (
     READY,
@@ -91,6 +94,8 @@ def serve(
     mode: str = "",
     turns: str = "",
     done: str = "",
+    quiet: Sequence[int] = (),
+    others: Sequence[int] = (),
 ) -> None:
     """Job function of the candidates' pool: until the oracle hangs up, after one candidate as a rule.
 
@@ -98,6 +103,7 @@ def serve(
     not for the evaluator's own models, which need a compiler. cache: folder of compiled kernels, to be read.
     target_name: what they were compiled for. task, mode: whose reference is compiled before the oracle is told of this
     process, see `compile_ahead`. turns: path of the device's lock. done: path of a file that then tells that it is.
+    quiet, others: hardware threads that it keeps to in its turn, and that it compiles on, see `mtmc.evaluate.core_split`.
     """
     prepared = None if task is None else _compiled(task, mode, backend, Path(turns), Path(done))
     connection = socket.socket(socket.AF_UNIX)
@@ -111,6 +117,7 @@ def serve(
     refusals = _ready_triton() if backend == "cuda" and locked else []
     if backend == "cuda" and locked:
         cuda_kernels.install(Path(cache), target(target_name), refusals)
+        rehearse(str(device.device), Path.cwd())
     request, [fd] = line.asked(fds=1)
     assert isinstance(request, Hello)
     flags = Flags(fd)
@@ -118,9 +125,10 @@ def serve(
     line.say(READY)
     request, [inputs, outputs] = line.asked(fds=2)
     assert isinstance(request, Open)
+    keep_to(quiet)
     window = device.window(outputs, request.outputs)
     memory = device.open(inputs, request.inputs)
-    subject = Subject(line, device, flags, memory, window, request.outputs, refusals, prepared)
+    subject = Subject(line, device, flags, memory, window, request.outputs, refusals, prepared, others)
     os.close(inputs)
     if locked:
         device.leave_room()

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.compiling.cold_cache import ColdCache
 from mtmc.evaluate.measure.flags import Flags
 
 _log = logging.getLogger(__name__)
@@ -39,8 +40,6 @@ POOL, PRIORITIES = 32, 4
 """Streams that torch has in turn for each priority, and priorities that it tells apart."""
 SPECIAL_STREAMS = (1, 2)
 """Handles of the two streams that every thread can name: the one that waits for all others, and its own."""
-FLUSH_FACTOR = 2
-"""Bytes written to flush the last-level cache, as a multiple of its size."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class CudaBackend:
         self._mapped: dict[int, tuple[Any, _Mapping]] = {}  # descriptor -> handle, where
         self._everything = self._joining_event()
         self._join_ms = 0.0
-        self._cold: torch.Tensor | None = None
+        self._cold: ColdCache | None = None
         self._streams: tuple[int, ...] | None = None
 
     @property
@@ -192,12 +191,11 @@ class CudaBackend:
         _synchronize()
 
     def flush(self) -> None:
-        """See `DeviceBackend.flush`: writes twice the cache's size, after persisting lines have lost that right."""
+        """See `DeviceBackend.flush`: after persisting lines have lost that right."""
         _checked(self._driver.cuCtxResetPersistingL2Cache())
         if self._cold is None:
-            size = FLUSH_FACTOR * int(self._properties.L2_cache_size)
-            self._cold = torch.empty(size, dtype=torch.uint8, device="cuda")
-        self._cold.zero_()
+            self._cold = ColdCache()
+        self._cold.empty()
 
     def leave_room(self) -> None:
         """See `DeviceBackend.leave_room`: `ROOM_BYTES` of what is free are left, or an eighth of a small GPU's memory."""

@@ -259,10 +259,18 @@ class Examination:
         self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
         return _Times(wall, wall, None, max(said.behind_ms, 0.0))
 
-    def in_a_row(self, source: InputSource, number: int, counted: int, budget: LoopBudget, slots: Slots) -> Rounds:
-        """Calls in a row, see `calls_in_a_row`. counted: calls that a round counts."""
+    def in_a_row(
+        self,
+        source: InputSource,
+        number: int,
+        counted: int,
+        budget: LoopBudget,
+        slots: Slots,
+        agree: Callable[[Rounds], bool] = lambda _: True,
+    ) -> Rounds:
+        """Calls in a row, see `calls_in_a_row`. counted: calls that a round counts. agree: see `LoopBudget`."""
         calls = CallsInARow(self._asked, self._buffer, self._backend, self._flags, slots, self._draw_seed)
-        return calls.rounds(source, number, counted, budget)
+        return calls.rounds(source, number, counted, budget, agree)
 
     def _call(self, expected: ExpectedOutputs, number: int, places: Any, serial: int, gated: bool = True) -> Call:
         return Call(

@@ -66,7 +66,8 @@ class GpuWorkerSettings:
 
     cache: folder of the shared Triton cache. backend: "cuda", or "host" for the conversation without a GPU.
     spares: processes kept ready. reuse: candidates that a process may screen, one after another, as long as they are right.
-    compilers: processes that torch.compile may take for one baseline.
+    compilers: processes that torch.compile may take for one baseline. quiet, others: hardware threads on
+    which is measured, and on which candidates' processes wait and compile; none: wherever there is room.
     """
 
     index: str
@@ -79,6 +80,8 @@ class GpuWorkerSettings:
     spares: int = 5
     reuse: int = 1
     compilers: int = 1
+    quiet: tuple[int, ...] = ()
+    others: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,11 +97,15 @@ class GpuWorker:
     """Examines one candidate at a time; from any thread. Raises (constructor): EvaluatorError if it does not start."""
 
     def __init__(
-        self, settings: GpuWorkerSettings, silence: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        settings: GpuWorkerSettings,
+        silence: Callable[[], AbstractContextManager[None]] = nullcontext,
+        quiet: Callable[[bool], None] = lambda on: None,
     ) -> None:
-        """silence: while it lasts, what else the evaluator does on this machine rests."""
+        """silence: while it lasts, what else the evaluator does on this machine rests. quiet: has it stand still for some
+        milliseconds, and go on."""
         self._settings = settings
-        self._silence = silence
+        self._silence, self._quiet = silence, quiet
         self._waiting: dict[str, Process] = {}  # made for candidates and not taken yet
         self._folder = Path(tempfile.mkdtemp(prefix="mtmc-gpu-worker-"))
         self._lock = threading.Lock()
@@ -261,7 +268,13 @@ class GpuWorker:
         if self._oracle is None:
             self._pools[True].start()
             self._oracle = OracleProcess(
-                self._settings.visible, self._settings.backend, self._settings.hardware, self._folder, self._address
+                self._settings.visible,
+                self._settings.backend,
+                self._settings.hardware,
+                self._folder,
+                self._address,
+                self._settings.quiet,
+                self._quiet,
             )
             self._calibrated = self._filled = False
         return self._oracle
@@ -328,6 +341,7 @@ class GpuWorker:
         token = secrets.token_hex(16)
         settings = self._settings
         arguments = {"oracle": self._address, "token": token, "backend": settings.backend, "locked": locked, **prepare}
+        arguments |= {"quiet": settings.quiet, "others": settings.others}
         arguments |= {"cache": str(settings.cache), "target_name": settings.hardware.target}
         return Process(token, self._threads.submit(self._pools[locked].run, serve, arguments, IDLE_S))
 
@@ -360,6 +374,7 @@ class GpuWorker:
                 gpu=settings.backend == "cuda",
                 readable=(settings.cache, self._folder),
                 writable=() if locked else (settings.cache,),
+                cores=settings.others,
                 profile=None,
             )
         )

@@ -16,7 +16,8 @@ import pickle
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -26,10 +27,11 @@ from mtmc.errors import MtmcError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.compiling.target import describe_device
+from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.arena import Arena
 from mtmc.evaluate.measure.backend import open_backend
-from mtmc.evaluate.measure.call_time import LoopBudget, call_time, counted_calls
+from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, call_time, counted_calls, settled
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
 from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation, Failed
@@ -41,6 +43,7 @@ from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import (
     ENDED,
     NO_START,
+    QUIET,
     STALE,
     TASK_S,
     About,
@@ -75,22 +78,25 @@ HARD_ONCE_IN = 4
 """One timed call in so many, at random, has inputs that stand out: a candidate's host code cannot know which."""
 TIMING_BUDGETS: Mapping[str, TimingBudget] = {
     # A quarter of a microsecond is little beside what a launch takes the host: who comes first is settled at verification.
-    "screen": TimingBudget(least=12, most=60, precision=0.005, seconds=0.15, enough_ms=2.5e-4),
+    "screen": TimingBudget(least=8, most=60, precision=0.005, seconds=0.15, enough_ms=2.5e-4),
     "verify": TimingBudget(least=20, most=100, precision=0.003, seconds=0.5),
 }
 LOOP_BUDGETS: Mapping[str, LoopBudget] = {
-    "screen": LoopBudget(least=3, most=6, seconds=0.008, long_seconds=0.03),
-    "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1),
+    "screen": LoopBudget(least=3, most=6, seconds=0.008, long_seconds=0.03, doubtful=24, doubtful_seconds=0.25),
+    "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1, doubtful=60, doubtful_seconds=0.6),
 }
 
 
-def main(control_fd: int, listener_fd: int, folder: str, backend: str, hardware: str) -> None:
-    """Serve until the GPU worker hangs up. hardware: fields of a `Hardware` as JSON."""
+def main(
+    control_fd: int, listener_fd: int, folder: str, backend: str, hardware: str, cores: Sequence[int] = ()
+) -> None:
+    """Serve until the GPU worker hangs up. hardware: fields of a `Hardware` as JSON. cores: hardware threads to keep to."""
+    keep_to(cores)
     control = socket.socket(fileno=control_fd)
     listener = socket.socket(fileno=listener_fd)
     torch.set_grad_enabled(False)
     logging.basicConfig(level=logging.DEBUG if os.environ.get("MTMC_DEBUG") else logging.WARNING)
-    oracle = Oracle(listener, Path(folder), backend, Hardware(**json.loads(hardware)))
+    oracle = Oracle(listener, Path(folder), backend, Hardware(**json.loads(hardware)), lambda: _quiet(control))
     importlib.import_module("torch._subclasses.fake_tensor")  # what weighing a task loads at first
     importlib.import_module("torch.utils.flop_counter")
     freeze()
@@ -102,11 +108,34 @@ def main(control_fd: int, listener_fd: int, folder: str, backend: str, hardware:
     os._exit(0)
 
 
+@contextlib.contextmanager
+def _quiet(control: socket.socket) -> Iterator[None]:
+    """Ask the GPU worker to have all builds stand still, and to go on after this. Raises: EOFError, OSError."""
+
+    def tell(on: bool) -> None:
+        write_message(control, json.dumps({QUIET: on}).encode())
+        read_message(control)
+
+    tell(True)
+    try:
+        yield
+    finally:
+        tell(False)
+
+
 class Oracle:
     """The state between examinations: the device, the arena, what is known of the present task."""
 
-    def __init__(self, listener: socket.socket, folder: Path, backend: str, hardware: Hardware) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        listener: socket.socket,
+        folder: Path,
+        backend: str,
+        hardware: Hardware,
+        quiet: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        """quiet: while it is open, nothing is built on this machine."""
+        self._folder, self._quiet = folder, quiet
         self._backend = open_backend(backend)
         self._backend.warm_up()
         self._hardware = hardware
@@ -238,15 +267,21 @@ class Oracle:
         budget: LoopBudget,
     ) -> Measured:
         """What was found of one call at a time, as the version's user has it: with what the host takes in calls in a row."""
-        assert self._overhead is not None
+        overheads = self._overhead
+        assert overheads is not None
         keeps = reference.calibration is not None and bool(reference.calibration.effects.state)
         counted = counted_calls(found.timing.median_ms, state.slots.count, keeps)
         source = InputSource.of(reference, self._seed())
-        rounds = examination.in_a_row(source, number, counted, budget, state.slots)
-        expected = reference.timed(self._seed())
-        if not expected.changed_inputs:
-            eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, keeps)
-        called = call_time(rounds, found.timing, self._overhead)
+
+        def agree(rounds: Rounds) -> bool:
+            return settled(rounds, found.timing, overheads)
+
+        with self._quiet():
+            rounds = examination.in_a_row(source, number, counted, budget, state.slots, agree)
+            expected = reference.timed(self._seed())
+            if not expected.changed_inputs:
+                eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, keeps)
+        called = call_time(rounds, found.timing, overheads)
         return as_called(found, called, eager.hosts, state.task.cuda_graph)
 
     # -- the device ----------------------------------------------------------------------------------------------
@@ -310,7 +345,8 @@ class Oracle:
     def _measured_overhead(self, line: Line, task: Task | None) -> OverheadTable | TaskOverhead:
         if task is None:
             self._make_room(calibration.ROOM, "calibration")
-            self._overhead = calibration.run(self._opened(line, CONNECT_S), self._backend)
+            with self._quiet():
+                self._overhead = calibration.run(self._opened(line, CONNECT_S), self._backend)
             return self._overhead
         assert self._overhead is not None
         state = self._state_of(task)

@@ -9,12 +9,13 @@ import socket
 import subprocess
 import sys
 import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.measure.questions import About, Answer, Calibrate, Examine
+from mtmc.evaluate.measure.questions import QUIET, About, Answer, Calibrate, Examine
 from mtmc.evaluate.plain import from_plain
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.hardware import Hardware
@@ -26,7 +27,7 @@ _ORACLE = """
 import sys
 sys.path[:] = {path!r}
 from mtmc.evaluate.measure.oracle import main
-main({control}, {listener}, {folder!r}, {backend!r}, {hardware!r})
+main({control}, {listener}, {folder!r}, {backend!r}, {hardware!r}, {cores!r})
 """
 
 
@@ -41,7 +42,19 @@ class OracleProcess:
     Raises (constructor): EvaluatorError if it does not start.
     """
 
-    def __init__(self, visible: str, backend: str, hardware: Hardware, folder: Path, address: str) -> None:
+    def __init__(
+        self,
+        visible: str,
+        backend: str,
+        hardware: Hardware,
+        folder: Path,
+        address: str,
+        cores: Sequence[int] = (),
+        quiet: Callable[[bool], None] = lambda on: None,
+    ) -> None:
+        """cores: hardware threads that it keeps to. quiet: is told when nothing should be built beside it, and when again
+        it may."""
+        self._quiet = quiet
         self._log_path = folder / "oracle.log"
         Path(address).unlink(missing_ok=True)
         self._control, theirs = socket.socketpair()
@@ -57,6 +70,7 @@ class OracleProcess:
             folder=str(own),
             backend=backend,
             hardware=json.dumps(asdict(hardware)),
+            cores=tuple(cores),
         )
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible if backend == "cuda" else ""}
         with theirs, listener, open(self._log_path, "wb") as log:
@@ -78,12 +92,24 @@ class OracleProcess:
 
     def ask(self, request: Examine | Calibrate, limit_s: float) -> Answer:
         """One request and its answer. Raises: OracleLost."""
+        self._say(pickle.dumps(request))
+        quiet = False
         try:
-            write_message(self._control, pickle.dumps(request))
+            while QUIET in (said := self._heard(limit_s)):
+                quiet = bool(said[QUIET])
+                self._quiet(quiet)
+                self._say(b"")
+        finally:
+            if quiet:
+                self._quiet(False)
+        answer: Answer = from_plain(Answer, said)
+        return answer
+
+    def _say(self, body: bytes) -> None:
+        try:
+            write_message(self._control, body)
         except OSError as error:
             raise OracleLost(self._tail(str(error))) from error
-        answer: Answer = from_plain(Answer, self._heard(limit_s))
-        return answer
 
     def close(self) -> None:
         """End the process."""

@@ -15,6 +15,8 @@ NO_START = "NoStart"
 """Kind of the diagnosis where a process for candidates has failed by itself: the evaluator's fault, no candidate's."""
 ENDED = "ProcessExit"
 """Kind of the diagnosis where a candidate's process has ended under it: how it ended says why."""
+QUIET = "quiet"
+"""Key of what the oracle says before an answer: whether nothing should be built on the machine. It hears an empty word."""
 STALE = "Stale"
 """Kind of the diagnosis where a process that stayed for the next candidate has memory that is no longer used."""
 TASK_S = 120.0

@@ -11,7 +11,7 @@ import linecache
 import pickle
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +32,7 @@ from mtmc.evaluate.check.layout import (
     without_gaps,
 )
 from mtmc.evaluate.compiling.prebuilt import know
+from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure.backend import DeviceBackend, Window
 from mtmc.evaluate.measure.flags import DONE, GATE, HOST_LAST, HOST_LED, LED, Flags
@@ -79,7 +80,8 @@ class _Taken:
 
 class Subject:
     """inputs: memory that they lie in. window, room: what outputs are copied into, and its bytes: seen by this process only
-    from when a candidate's host code has returned until its work is done. prepared: a baseline that was compiled before."""
+    from when a candidate's host code has returned until its work is done. prepared: a baseline that was compiled before.
+    others: hardware threads on which one that was not is compiled; none: where this process runs."""
 
     def __init__(
         self,
@@ -91,8 +93,9 @@ class Subject:
         room: int,
         refusals: list[str],
         prepared: Prepared | None = None,
+        others: Sequence[int] = (),
     ) -> None:
-        self._refusals, self._prepared = refusals, prepared
+        self._refusals, self._prepared, self._others = refusals, prepared, others
         self._line = line
         self._backend = backend
         self._flags = flags  # kept: the device writes into its page
@@ -172,7 +175,10 @@ class Subject:
         known = None
         if self._prepared is not None and self._prepared.mode == mode:
             known = self._prepared.with_numbers_of(model)
-        return torch.compile(model, mode=mode) if known is None else known
+        if known is not None:
+            return known
+        keep_to(self._others)  # at its first call, with as many processes as there are cores for
+        return torch.compile(model, mode=mode)
 
     def _module(self, request: Load) -> ModuleType:
         text = candidate_text(request.source, request.constants)

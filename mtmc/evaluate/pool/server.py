@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from mtmc.errors import MtmcError
+from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.watch import Watch
 from mtmc.evaluate.sandbox.capabilities import prctl
@@ -41,6 +42,8 @@ from mtmc.evaluate.sandbox.view import view
 _log = logging.getLogger(__name__)
 
 JOB, GOODBYE = b"J", b"Q"
+STAND_STILL, GO_ON = b"S", b"G"
+"""All jobs that run: their processes are stopped where they are, and go on."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -71,12 +74,21 @@ def resolve(path: str) -> Callable[..., Any]:
     return function
 
 
-def main(control_fd: int, warm: str, arguments: str, memory_mib: int, readable: Sequence[str], gpu: bool) -> None:
+def main(
+    control_fd: int,
+    warm: str,
+    arguments: str,
+    memory_mib: int,
+    readable: Sequence[str],
+    gpu: bool,
+    cores: Sequence[int] = (),
+) -> None:
     """Serve until the pool closes its end. `warm` is called once with `arguments` (JSON) before the first fork.
 
     memory_mib: see `mtmc.evaluate.pool.watch`. readable: what jobs may read besides what every worker needs. gpu: and
-    whether the GPU's devices belong to that.
+    whether the GPU's devices belong to that. cores: hardware threads to keep to, see `mtmc.evaluate.core_split`.
     """
+    keep_to(cores)
     control = socket.socket(fileno=control_fd)
     _leave_network()
     with contextlib.suppress(
@@ -117,6 +129,9 @@ class _Server:
                 self._end_unwanted(ready)
                 if self._control.fileno() in ready:
                     message, fds, _, _ = socket.recv_fds(self._control, 1, 3)
+                    if message in (STAND_STILL, GO_ON):
+                        self._signal(signal.SIGSTOP if message == STAND_STILL else signal.SIGCONT)
+                        continue
                     if message != JOB:
                         return message == GOODBYE
                     self._fork(*fds)
@@ -142,6 +157,11 @@ class _Server:
     def _end(self, pid: int) -> None:
         self._ended.add(pid)
         _kill_group(pid)
+
+    def _signal(self, number: int) -> None:
+        for pid in self._status.keys() - self._ended:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, number)
 
     def _fork(self, job_fd: int, output_fd: int, status_fd: int) -> None:
         status = socket.socket(fileno=status_fd)

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.plain import MalformedError, returned
 from mtmc.evaluate.pool.job import Job, JobResult, remove_tree
-from mtmc.evaluate.pool.server import GOODBYE, JOB, Order
+from mtmc.evaluate.pool.server import GO_ON, GOODBYE, JOB, STAND_STILL, Order
 from mtmc.evaluate.pool.watch import TASK_LIMIT
 from mtmc.evaluate.sandbox.launch import Sandboxed, start
 from mtmc.evaluate.sandbox.lockdown import Mode
@@ -45,7 +45,7 @@ _OWN_TASKS, _OWN_MIB = 64, 2048  # of the warm process itself and of bubblewrap
 
 _STARTER = """
 from mtmc.evaluate.pool.server import main
-main({fd}, {warm!r}, {arguments!r}, {memory_mib}, {readable!r}, {gpu})
+main({fd}, {warm!r}, {arguments!r}, {memory_mib}, {readable!r}, {gpu}, {cores!r})
 """
 
 
@@ -61,6 +61,7 @@ class PoolSettings:
         not at all, for a trusted function that does it by itself (after it has opened a socket, say).
     sandbox: "auto", "strict" or "off". gpu: with the GPU's devices.
     readable, writable: files and folders that jobs may read besides what every worker needs, and write besides their own.
+    cores: hardware threads that they keep to; none: all that there are.
     """
 
     warm: Callable[..., None]
@@ -74,6 +75,7 @@ class PoolSettings:
     gpu: bool = False
     readable: tuple[Path, ...] = ()
     writable: tuple[Path, ...] = ()
+    cores: tuple[int, ...] = ()
 
 
 class Pool:
@@ -148,6 +150,14 @@ class Pool:
         writable = (folder,) if profile == "candidate" else (folder, cache, *map(str, settings.writable))
         name, readable = name_of(function), tuple(map(str, settings.readable))
         return Order(name, dict(arguments), folder, profile, settings.memory_mib, settings.gpu, writable, readable)
+
+    def stand_still(self, on: bool) -> None:
+        """Stop the jobs that run now where they are, or let them go on. What is asked for meanwhile begins. Time stands not
+        still: keep it short."""
+        with self._lock:
+            server = self._server
+        if server is not None:
+            server.stand_still(on)
 
     def close(self) -> None:
         """End the warm process and all jobs, remove the temporary files. Idempotent."""
@@ -230,6 +240,7 @@ class _Server:
             memory_mib=settings.memory_mib,
             readable=list(map(str, settings.readable)),
             gpu=settings.gpu,
+            cores=settings.cores,
         )
         with theirs:
             self._process = start(
@@ -268,6 +279,11 @@ class _Server:
         finally:
             job.close_theirs()
         return job
+
+    def stand_still(self, on: bool) -> None:
+        """See `Pool.stand_still`."""
+        with self._lock, contextlib.suppress(OSError):  # one that is gone has no jobs
+            self._control.send(STAND_STILL if on else GO_ON)
 
     def close(self) -> None:
         """End the process and its jobs."""

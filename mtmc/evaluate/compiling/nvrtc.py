@@ -1,0 +1,52 @@
+"""NVRTC in a process of its own, which has loaded nothing else.
+
+NVRTC 13 starts the CUDA driver (cuInit), also where it compiles for a named target. In a process that was forked from one
+which had asked that driver before, and which is to see no device, the driver crashes (580.159 on an H100). And a compiler
+that crashes at a text takes no builder with it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+import sys
+
+from mtmc.cuda import RawKernel
+
+LIMIT_S = 120.0
+_NO_DEVICE = {"CUDA_VISIBLE_DEVICES": ""}
+_START = "import sys; sys.path[:] = {path!r}; from mtmc.evaluate.compiling.nvrtc import main; main()"
+
+
+def compiled(code: str, name: str, options: tuple[str, ...], chip: str) -> tuple[bytes, str]:
+    """`RawKernel.raw_compiled`. chip: as NVRTC calls it ("sm_90a").
+
+    Raises: RuntimeError with what NVRTC says, or how its process ended; OSError where there is no NVRTC.
+    """
+    command = [sys.executable, "-c", _START.format(path=[os.path.abspath(entry) for entry in sys.path])]
+    order = json.dumps({"code": code, "name": name, "options": options, "chip": chip})
+    try:
+        ended = subprocess.run(
+            command, input=order, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, **_NO_DEVICE}
+        )
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"NVRTC was stopped after {LIMIT_S:g} s") from None
+    if ended.returncode:
+        raise RuntimeError(f"NVRTC's process ended with status {ended.returncode}\n{ended.stderr[-2000:]}")
+    answer = json.loads(ended.stdout)
+    if "binary" in answer:
+        return base64.b64decode(answer["binary"]), answer["lowered"]
+    raise (OSError if answer["kind"] == "OSError" else RuntimeError)(answer["error"])
+
+
+def main() -> None:
+    """In that process: one order from standard input, one answer to standard output."""
+    order = json.load(sys.stdin)
+    try:
+        binary, lowered = RawKernel.raw_compiled(order["code"], order["name"], tuple(order["options"]), order["chip"])
+        answer = {"binary": base64.b64encode(binary).decode(), "lowered": lowered}
+    except (OSError, RuntimeError) as error:
+        answer = {"kind": "OSError" if isinstance(error, OSError) else "RuntimeError", "error": str(error)}
+    json.dump(answer, sys.stdout)

@@ -1,0 +1,36 @@
+"""NVRTC in a process of its own: a compiler that crashes or hangs is an error of the text, not the end of a builder."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtmc.evaluate.compiling import nvrtc
+
+
+def compiled() -> None:
+    nvrtc.compiled("", "k", (), "sm_90a")
+
+
+def test_a_crash_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "_START", "import os; assert {path!r}; os.kill(os.getpid(), 11)")
+    with pytest.raises(RuntimeError, match="ended with status -11"):
+        compiled()
+
+
+def test_a_hang_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvrtc, "_START", "import time; assert {path!r}; time.sleep(60)")
+    monkeypatch.setattr(nvrtc, "LIMIT_S", 0.5)
+    with pytest.raises(RuntimeError, match=r"stopped after 0\.5 s"):
+        compiled()
+
+
+def test_that_there_is_none_is_told_from_a_text_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (OSError, RuntimeError):
+        answer = {"kind": kind.__name__, "error": "x"}
+        monkeypatch.setattr(
+            nvrtc,
+            "_START",
+            f"import json; assert {{path!r}}; print(json.dumps({answer!r}))".replace("{'", "{{'").replace("'}", "'}}"),
+        )
+        with pytest.raises(kind, match="x"):
+            compiled()
