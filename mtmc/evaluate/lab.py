@@ -170,7 +170,7 @@ class LabEvaluator(Evaluator):
         built = self._job(self._build, "build", build, request, {"target_name": self._settings.target})
         if isinstance(built, Outcome):
             return built
-        if built.cuda:  # nothing here interprets CUDA C++
+        if built.cuda or built.gluon:  # nothing here interprets CUDA C++ or Gluon, whatever else the version launches
             return not_run(built, [self._resources(kernel, product=True) for kernel in built.kernels], self._hardware)
         if request.depth == "profile":
             return self._profiled(request, built)

@@ -8,7 +8,7 @@ Refuses outright what no kernel needs: processes, network, files, ctypes, frames
 
 (numpy for its constants and shape arithmetic: references of KernelBench use it; its file and ctypes doors are shut),
 and whatever else the task's own reference imports, unless it is one of the doors above; and `RawKernel` of `mtmc.cuda`, for
-kernels in CUDA C++, whose texts are read by `.cuda_text`.
+kernels in CUDA C++, whose texts are read by `.cuda_text`. Of Gluon there is a list of names (`.gluon_names`, `.gluon_text`).
 
 What is read is `mtmc.syntax.canonical_text`, all of it, and that is what runs. A text that others would read in another
 way, and names that the file does not define, are refused too (`.reading`).
@@ -58,6 +58,7 @@ from mtmc.evaluate.audit.denylist import (
     refused_text,
 )
 from mtmc.evaluate.audit.diagnosis import diagnose
+from mtmc.evaluate.audit.gluon_text import refusals as gluon_refusals
 from mtmc.evaluate.audit.kernels import questions
 from mtmc.evaluate.audit.places import Places
 from mtmc.evaluate.audit.reading import STARRED, doubtful_beginnings, undefined
@@ -146,7 +147,7 @@ class _Refusals:
         self._names = Tracking([node for node, _ in nodes], paths)
         self._places = Places([node for node, _ in nodes], self._names)
         found += [(getattr(node, "lineno", 1), what) for node, own in nodes if (what := self._use(node, own))]
-        return sorted([*found, *questions(tree, self._names)])
+        return sorted([*found, *questions(tree, self._names), *gluon_refusals(tree, self._names)])
 
     def _import(self, node: ast.AST, paths: dict[str, str]) -> Iterator[str]:
         for path, name in imports(node):

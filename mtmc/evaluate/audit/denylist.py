@@ -13,6 +13,8 @@ import string
 from collections.abc import Iterator, Sequence
 
 from mtmc.evaluate.audit.allowlist import ALLOWED_MODULES, ALLOWED_PATHS, PUBLIC_PRIVATE
+from mtmc.evaluate.audit.gluon_names import MODULES as GLUON_MODULES
+from mtmc.evaluate.audit.gluon_names import is_of_experimental, refused_gluon
 
 
 def _words(text: str) -> frozenset[str]:
@@ -106,6 +108,7 @@ FORBIDDEN_PATHS = {
     "triton.compiler": "triton's inside",
     "triton.compile": "triton's inside",
     "triton.backends": "triton's inside",
+    "triton.experimental": "triton's inside",
     "triton.knobs": "triton's inside",
     "triton.profiler": "the profiler, which others look through",
     "triton.tools": "triton's inside",
@@ -244,6 +247,8 @@ def refused_path(path: str) -> str | None:
     """Why a dotted path that starts at a module is refused; None where it is not."""
     if any(path == allowed or path.startswith(allowed + ".") for allowed in ALLOWED_PATHS):
         return None
+    if is_of_experimental(path):
+        return refused_gluon(path)
     for name in _names(path):
         for prefix, what in FORBIDDEN_PATHS.items():
             if name == prefix or name.startswith(prefix + "."):
@@ -279,7 +284,7 @@ def leads_on(path: str) -> bool:
 def is_module(path: str) -> bool:
     """Whether a path is known to be a module, which must not be handed around: through it others are reached."""
     leads = any(name.startswith(path + ".") for name in (*FORBIDDEN_PATHS, *ALLOWED_PATHS))
-    return leads or path in ALLOWED_MODULES or MODULES.fullmatch(path) is not None
+    return leads or path in ALLOWED_MODULES or path in GLUON_MODULES or MODULES.fullmatch(path) is not None
 
 
 def is_patchable(path: str) -> bool:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,15 @@ from typing import TYPE_CHECKING, Any
 from mtmc.evaluate.audit.audit import audit
 from mtmc.evaluate.audit.cuda_text import CudaText, texts_of
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose, diagnose_exception
+from mtmc.evaluate.audit.gluon_names import chips
+from mtmc.evaluate.audit.gluon_text import paths_of
 from mtmc.evaluate.compiling.compiler import Compiler, launchers
 from mtmc.evaluate.compiling.cuda_kernels import CudaBinary, compile_texts
 from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.compiling.prebuilt import fingerprint
-from mtmc.evaluate.compiling.target import install_driver, target
+from mtmc.evaluate.compiling.target import Target, install_driver, target
 from mtmc.evaluate.compiling.torch_calls import TorchCall
-from mtmc.evaluate.compiling.trace import Kernel, Trace
+from mtmc.evaluate.compiling.trace import Forbidden, Kernel, Trace
 from mtmc.evaluate.loading.clean_import import note_standard
 from mtmc.evaluate.loading.modules import (
     candidate_text,
@@ -66,7 +69,8 @@ class Prebuilt:
 @dataclass(frozen=True)
 class Built:
     """What a version launches at the full shapes, see `Trace` for the fields. prebuilt: of a build for a GPU. cuda: how many
-    kernels in CUDA C++ its text has."""
+    kernels in CUDA C++ its text has. gluon: how many in Gluon it launches, at any shapes; 1 where its text has some and
+    launches none."""
 
     launches: tuple[Launch, ...]
     kernels: tuple[Kernel, ...]
@@ -74,6 +78,7 @@ class Built:
     prebuilt: Prebuilt | None = None
     calls: tuple[TorchCall, ...] = ()
     cuda: int = 0
+    gluon: int = 0
 
 
 def warm(
@@ -156,6 +161,9 @@ def compiled(
 
     device = _prepare_for_gpu(target_name) if for_gpu else "cpu"
     compiler = Compiler(COMPILE_THREADS) if for_gpu else None
+    gluon = paths_of(source)
+    if gluon and (elsewhere := _for_another_chip(gluon, target(target_name), source)) is not None:
+        return Failure("build_error", elsewhere)
     cuda = _cuda(source, target_name)
     if isinstance(cuda, Failure):
         return cuda
@@ -166,15 +174,38 @@ def compiled(
         for variant in shapes:
             failure = _forward(task, variant, source, trace, device)
             if failure is not None:
-                return Failure("build_error", failure)
+                return _failed(failure)
     failure = _finish(trace, source)
     if failure is not None:
-        return Failure("build_error", failure)
+        return _failed(failure)
     prebuilt = None
     if compiler is not None:
         prebuilt = Prebuilt(device, compiler.kernels, launchers().note, fingerprint(target_name))
-    calls = tuple(trace.calls)
-    return Built(tuple(trace.launches), tuple(trace.kernels), trace.autotuned, prebuilt, calls, len(cuda))
+    calls, in_gluon = tuple(trace.calls), len(trace.gluon) or int(bool(gluon))
+    return Built(tuple(trace.launches), tuple(trace.kernels), trace.autotuned, prebuilt, calls, len(cuda), in_gluon)
+
+
+def _failed(diagnosis: Diagnosis) -> Failure:
+    return Failure("rejected" if diagnosis.kind == Forbidden.__name__ else "build_error", diagnosis)
+
+
+def _for_another_chip(paths: Set[str], chosen: Target, source: str) -> Diagnosis | None:
+    """Why a version in Gluon cannot be built for a target, before a compiler that would end at it is asked.
+
+    paths: see `gluon_paths`."""
+    arch = chosen.arch if isinstance(chosen.arch, int) else 0
+    for path in sorted(paths):
+        least, most = chips(path)
+        if not least <= arch <= most:
+            name = path.rpartition(".")[2]
+            line = next((at for at, text in enumerate(source.splitlines(), 1) if re.search(rf"\b{name}\b", text)), None)
+            kind = "Hopper" if least == 90 else "Ampere"
+            message = (
+                f"{path} is of NVIDIA's {kind}{'' if least == most else ' and later'} (sm_{least}), and this is built for "
+                f"{chosen.name}: write it in Triton, or in what gluon.language has for every GPU"
+            )
+            return diagnose("build", "WrongTarget", message, source, line)
+    return None
 
 
 def _cuda(source: str, target_name: str) -> Mapping[CudaText, CudaBinary] | Failure:
@@ -271,6 +302,8 @@ def _failure(error: Exception, trace: Trace, path: str, source: str) -> Diagnosi
 
     where = "" if trace.label == "full" else f" (at the {trace.label} shapes)"
     kernel, line = trace.launching
+    if isinstance(error, Forbidden):
+        return diagnose("build", Forbidden.__name__, str(error), source, error.line)
     if isinstance(error, CompilationError):
         line, message = trace.locate(error)
         return diagnose("build", type(error).__name__, message + where, source, line)

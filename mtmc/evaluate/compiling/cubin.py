@@ -14,6 +14,7 @@ _TABLES = ("__cudart_i2opi_f", "__cudart_i2opi_d", "__cudart_sin_cos_coeffs")
 """What CUDA's sines keep, and only read."""
 _KEEPING = (".nv.global", ".nv.global.init")
 _CLOCKS = re.compile(r"\bSR_(?:CLOCK\w*|GLOBALTIMER\w*)")
+_PTX_CLOCKS = re.compile(r"%(?:clock|globaltimer)\w*")
 _SYMBOLS_SECTION = 2
 
 
@@ -68,6 +69,13 @@ def refusal(cubin: Cubin, machine_code: str, text: str) -> str | None:
             "as __constant__"
         )
     return None
+
+
+def clock_in(ptx: str) -> str | None:
+    """A register with the time that PTX names, of a kernel in Triton or Gluon; None: there is none. PTX has no macros and no
+    spliced lines, so what it does not name it does not read."""
+    found = _PTX_CLOCKS.search(ptx)
+    return None if found is None else found[0]
 
 
 def _plain(name: str) -> str:

@@ -47,7 +47,7 @@ class Launch:
 
 
 def described(value: Any) -> Argument:
-    """An argument as plain data: numbers as they are, tensors by type and layout, the rest by name."""
+    """An argument as plain data: numbers as they are, tensors and descriptors by type and layout, the rest by name."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -55,8 +55,20 @@ def described(value: Any) -> Argument:
         return Layout(name, tuple(value.shape), tuple(value.stride()), int(value.storage_offset()))
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    base = descriptor_base(value)
+    if base is not None:
+        name, shape, strides = str(base.dtype).removeprefix("torch."), value.shape, value.strides
+        return Layout(name, tuple(map(int, shape)), tuple(map(int, strides)), int(base.storage_offset()))
     inner = getattr(value, "value", None)
     return inner if isinstance(inner, bool | int | float | str) else str(value)
+
+
+def descriptor_base(value: Any) -> Any:
+    """The tensor that a tensor descriptor of Triton or Gluon describes; None for anything else."""
+    import torch
+
+    base = getattr(value, "base", None) if hasattr(value, "block_shape") else None
+    return base if isinstance(base, torch.Tensor) else None
 
 
 def as_text(argument: Argument) -> str:

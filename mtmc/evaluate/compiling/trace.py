@@ -10,15 +10,18 @@ import contextlib
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from mtmc.cuda import RawKernel
+from mtmc.errors import MtmcError
 from mtmc.evaluate.audit.cuda_text import CudaText
 from mtmc.evaluate.compiling import stand_in
 from mtmc.evaluate.compiling.autotune import pin_autotuners, try_all
 from mtmc.evaluate.compiling.compiler import Compiler, Pending, tunable_failures
+from mtmc.evaluate.compiling.cubin import clock_in
 from mtmc.evaluate.compiling.cuda_kernels import CudaBinary, launched
-from mtmc.evaluate.compiling.launched import Launch, described
+from mtmc.evaluate.compiling.launched import Launch, described, descriptor_base
 from mtmc.evaluate.compiling.prebuilt import know
 from mtmc.evaluate.compiling.target import Target
 from mtmc.evaluate.compiling.torch_calls import TorchCall, torch_calls
@@ -34,7 +37,8 @@ _BASE_ADDRESS = 1 << 40
 @dataclass(frozen=True)
 class Kernel:
     """One distinct compiled kernel. line: of its `def` in the candidate. files: path by extension ("cubin", "ptx", ...).
-    shared: bytes of shared memory of a program. function: of CUDA C++, its name in the cubin; "": a kernel in Triton."""
+    shared: bytes of shared memory of a program. function: of CUDA C++, its name in the cubin; "": a kernel in Triton or
+    Gluon."""
 
     name: str
     hash: str
@@ -46,6 +50,14 @@ class Kernel:
     num_ctas: int
     warp_size: int
     function: str = ""
+
+
+class Forbidden(MtmcError):
+    """A kernel whose code does what no kernel needs. line: of its `def` in the candidate."""
+
+    def __init__(self, message: str, line: int | None) -> None:
+        super().__init__(message)
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -80,6 +92,7 @@ class Trace:
     launching: name and first line of the kernel being launched now, or last.
     failed: error and `launching` of the last launch of each kernel that failed in it: a forward that swallowed the error
         has not told.
+    gluon: names of the kernels in Gluon that were asked for, at any shapes.
     label: of the shapes that the forward now has. Launches at others than the full ones are compiled, not recorded.
 
     With a compiler, kernels compile in its threads and launches are recorded by `finish`; every configuration of an
@@ -100,7 +113,9 @@ class Trace:
         self.autotuned: dict[str, int] = {}
         self.launching: tuple[str, int | None] = ("", None)
         self.failed: dict[str, tuple[Exception, tuple[str, int | None]]] = {}
+        self.gluon: set[str] = set()
         self.label = "full"
+        self._forbidden: Forbidden | None = None
         self._target = target
         self._cuda = cuda or {}
         self._compiler = compiler
@@ -143,6 +158,8 @@ class Trace:
 
         def run(jitted: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
             self.launching = (jitted.__name__, self._lines.get(jitted.src))
+            if jitted.is_gluon():
+                self.gluon.add(jitted.__name__)
             try:
                 compiled = original(jitted, *args, grid=grid, warmup=True, **kwargs)
                 launch = None if warmup else self._launch(jitted, grid, args, kwargs)
@@ -207,12 +224,15 @@ class Trace:
         """Wait for all kernels that were asked for, and record the launches of the full shapes.
 
         Raises: what the first launch of which no kernel compiles and fits raised; `launching` and `label` are its own.
+            Forbidden for a kernel that no version may have, whether or not a forward has swallowed that.
         """
         label, choices, self._choices = self.label, self._choices, []
         for choice in choices:
             self.label = choice.label
             self._settle(choice)
         self.label = label
+        if self._forbidden is not None:
+            raise self._forbidden
 
     def know(self, module: types.ModuleType) -> None:
         """Note where the jitted functions of a candidate stand, for diagnoses, and make their keys alike wherever that is
@@ -256,6 +276,7 @@ class Trace:
             try:
                 compiled = asked.compiled.result() if isinstance(asked.compiled, Pending) else asked.compiled
                 self._check_resources(compiled.metadata)
+                self._check_clocks(compiled.metadata_group)
             except tunable_failures() as error:
                 refused = refused or error
                 continue
@@ -316,13 +337,24 @@ class Trace:
 
         from mtmc.evaluate.compiling.pretended import on_host
 
-        for name, value in values.items():
-            if not isinstance(value, torch.Tensor):
+        for name, given in values.items():
+            value = given if isinstance(given, torch.Tensor) else descriptor_base(given)
+            if value is None:
                 continue
             if on_host(value) or (self._device == "cuda" and value.device.type != "cuda"):
                 raise ValueError(
                     f"argument {name} of {self.launching[0]} is a tensor on the {value.device}, not on a GPU"
                 )
+
+    def _check_clocks(self, files: Mapping[str, str]) -> None:
+        """Raises: Forbidden for a kernel that reads a clock."""
+        path = next((path for name, path in files.items() if name.endswith(".ptx")), None)
+        clock = None if path is None else clock_in(Path(path).read_text(encoding="utf-8", errors="replace"))
+        if clock is not None:
+            name, line = self.launching
+            message = f"kernel {name} reads a clock ({clock}): no kernel needs it"
+            self._forbidden = Forbidden(f"{message}, so the version is refused without being run", line)
+            raise self._forbidden
 
     def _check_resources(self, metadata: Any) -> None:
         """What a driver checks when it loads a kernel. Raises: triton.OutOfResources."""

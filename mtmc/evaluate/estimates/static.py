@@ -33,10 +33,11 @@ def static_ms(built: Built, resources: Sequence[Resources], gpu: Hardware) -> fl
 
 
 def not_run(built: Built, resources: Sequence[Resources], gpu: Hardware) -> Outcome:
-    """The outcome of a version in CUDA C++ where there is no GPU: compiled, and neither right nor wrong."""
+    """The outcome of a version in CUDA C++ or Gluon where there is no GPU: compiled, and neither right nor wrong."""
     estimate = static_ms(built, resources, gpu)
+    written = [f"{count} in {name}" for name, count in (("CUDA C++", built.cuda), ("Gluon", built.gluon)) if count]
     message = (
-        f"not run: it is compiled for {gpu.target} ({built.cuda} kernels in CUDA C++, {len(built.launches)} launches), and "
+        f"not run: it is compiled for {gpu.target} (kernels: {', '.join(written)}; {len(built.launches)} launches), and "
         f"there is no GPU here to run it on; from static counts it would take {estimate:.3g} ms or more on an {gpu.name}"
     )
     metrics = {**built_metrics(built, resources, gpu), "static_ms": estimate}

@@ -1,0 +1,249 @@
+"""Kernels in Gluon without a GPU: what the audit reads, what is compiled for which chip, what the lab says."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import types
+from pathlib import Path
+
+import pytest
+
+from mtmc.evaluate.audit.audit import audit
+from mtmc.evaluate.audit.denylist import is_module, refused_path
+from mtmc.evaluate.audit.gluon_names import LANGUAGE, NAMES
+from mtmc.evaluate.audit.gluon_text import paths_of
+from mtmc.evaluate.compiling.cubin import clock_in
+from mtmc.evaluate.lab import LabEvaluator, LabSettings
+from mtmc.protocols import EvaluationRequest
+from mtmc.task import Task, load_task
+from tests.acceptance.documents import snippets
+from tests.exploits.catalogue import controls
+
+FILE = """import torch
+import triton
+import triton.language as tl
+from torch import nn
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+
+
+@triton.jit
+def half_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) * 0.5, mask=at < n)
+
+
+@gluon.jit
+def times(x, by):
+    return x * by
+
+
+@gluon.jit
+def scale_kernel(x_ptr, y_ptr, n, BLOCK: gl.constexpr, LAYOUT: gl.constexpr):
+    at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, LAYOUT)
+    x = gl.load(x_ptr + at, mask=at < n)
+    gl.store(y_ptr + at, times(x, 4.0), mask=at < n)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y, z = torch.empty_like(x), torch.empty_like(x)
+        grid = (triton.cdiv(x.numel(), 1024),)
+        scale_kernel[grid](x, y, x.numel(), 1024, gl.BlockedLayout([4], [32], [4], [0]), num_warps=4)
+        half_kernel[grid](y, z, x.numel(), 1024)
+        return z
+"""
+TASK = """import torch
+from torch import nn
+
+n = 1000
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 2.0
+
+
+def get_inputs():
+    return [torch.randn(n)]
+
+
+def get_init_inputs():
+    return []
+"""
+HOPPER = "from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma\n"
+
+
+@pytest.fixture(scope="module")
+def double(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    path = tmp_path_factory.mktemp("task") / "double.py"
+    path.write_text(TASK)
+    return load_task(path)
+
+
+def test_honest_files_pass_the_audit() -> None:
+    assert audit(FILE) is None
+    honest = [control for control in controls() if "gluon" in control.source]
+    assert honest
+    for control in honest:
+        assert audit(control.source) is None, control.file
+
+
+def test_what_a_file_uses_of_gluon_is_found_by_any_name() -> None:
+    text = "import triton.experimental.gluon as g\nlanguage = g.language\n\n\n@g.jit\ndef f(x):\n    language.load(x)\n"
+    assert {f"{LANGUAGE}.load", "triton.experimental.gluon.jit"} <= paths_of(text)
+    assert paths_of("# gluon\nimport triton\n") == frozenset()
+
+
+def test_each_release_has_most_of_the_names_and_what_is_left_out_is_refused() -> None:
+    gluon = importlib.import_module("triton.experimental.gluon")
+    for module, names in NAMES.items():
+        try:
+            found = functools.reduce(getattr, module.removeprefix("triton.experimental.gluon").split(".")[1:], gluon)
+        except AttributeError:
+            assert module.endswith("hopper.cluster")  # of later releases
+            continue
+        here = {name for name in vars(found) if name in names}
+        assert len(here) > 0.4 * len(names), module
+        assert not any(isinstance(getattr(found, name), types.ModuleType) for name in here)
+        assert is_module(module)
+        assert all(refused_path(f"{module}.{name}") is None for name in here)
+        for name in {*vars(found)} - names:
+            assert refused_path(f"{module}.{name}") is not None or is_module(f"{module}.{name}"), (module, name)
+
+
+CHANGES = {
+    "assembly": ("times(x, 4.0)", "gl.inline_asm_elementwise('mov.u32 $0, 1;', '=r', [], gl.int32, True, 1)", "inline_asm"),
+    "assembly by Triton": ("times(x, 4.0)", "tl.inline_asm_elementwise('', '=r', [x], tl.int32, True, 1)", "triton.jit"),
+    "printing": ("    return x * by", "    gl.device_print('x', x)\n    return x", "device_print"),
+    "integers as pointers": ("x_ptr + at", "n.to(gl.pointer_type(gl.float32)) + at", "pointer_type"),
+    "a clock": ("times(x, 4.0)", "tl.extra.cuda.globaltimer()", "triton.language.extra"),
+    "inside": ("times(x, 4.0)", "gl._core.tensor(x)", "gluon.language._core"),
+    "inside by a module": ("times(x, 4.0)", "gl.nvidia.hopper.tma.ttgl.load(x)", "tma.ttgl"),
+    "the runtime": ("@triton.jit", "gluon._runtime.jit\n\n\n@triton.jit", "gluon._runtime"),
+    "the source's class": ("@triton.jit", "gluon.GluonASTSource\n\n\n@triton.jit", "GluonASTSource"),
+    "another package": ("import triton\n", "import triton\nfrom triton.experimental import gsan\n", "experimental.gsan"),
+    "another chip's part": (
+        "import triton\n",
+        "import triton\nfrom triton.experimental.gluon.language.nvidia import blackwell\n",
+        "nvidia.blackwell",
+    ),
+    "all names": ("import language as gl", "import language as gl\nfrom triton.experimental.gluon import *", "import of"),
+    "the module as a value": ("times(x, 4.0)", "times(x, 4.0, gl)", "as a value"),
+    "asking": ("    return x * by", "    if isinstance(x, int):\n        return x\n    return x * by", "use of isinstance"),
+    "a handle": ("    return x * by", "    x.handle\n    return x * by", "use of .handle"),
+    "a callback": ("@gluon.jit\ndef scale", "@gluon.jit(launch_metadata=print)\ndef scale", "launch_metadata"),
+    "another name of a kernel": ("@gluon.jit\ndef scale", "@gluon.jit(repr=lambda _: 'x')\ndef scale", "repr"),
+    "no decorator": ("class ModelNew", "other = gluon.jit(times.fn)\n\n\nclass ModelNew", "other than as a decorator"),
+    "a maker as a value": ("class ModelNew", "made = list(map(gluon.jit, []))\n\n\nclass ModelNew", "than as a decorator"),
+    "Triton's maker": ("class ModelNew", "made = triton.JITFunction(times.fn)\n\n\nclass ModelNew", "than as a decorator"),
+    "a Triton function in a kernel": ("times(x, 4.0)", "half_kernel(x, x, 1, 1)", "the Triton function half_kernel"),
+    "a Triton function as a partition": (
+        "    x = gl.load",
+        "    gl.warp_specialize([(times, (at, at)), (half_kernel, (at, at, n))], [1], [24])\n    x = gl.load",
+        "the Triton function half_kernel",
+    ),
+    "a Triton function as an argument": ("x.numel(), 1024, gl.", "half_kernel, 1024, gl.", "the Triton function"),
+    "a function of tl as an argument": ("x.numel(), 1024, gl.", "tl.device_print, 1024, gl.", "use of triton.language"),
+    "a subclass": ("class ModelNew", "class L(gl.BlockedLayout): ...\n\n\nclass ModelNew", "a subclass of"),
+    "a patch": ("class ModelNew", "gl.load = times\n\n\nclass ModelNew", "assignment to an attribute of"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_what_no_kernel_needs_is_refused_by_the_text(case: str) -> None:
+    before, after, message = CHANGES[case]
+    assert before in FILE
+    outcome = audit(FILE.replace(before, after, 1))
+    assert outcome is not None
+    assert outcome.diagnosis is not None
+    assert outcome.status == "rejected", outcome
+    assert message in outcome.diagnosis.message
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "triton.experimental.gsan",
+        "triton.experimental.gluon.language.load.__wrapped__",
+        "triton.experimental.gluon.language.NVMMASharedLayout.__init__",
+        "triton.experimental.gluon.language.nvidia.hopper.tma.builtin",
+        "triton.experimental.gluon.language.extra.libdevice.core",
+        "triton.experimental.gluon.language.core",
+        "triton.experimental.gluon.language.static_print",
+        "torch.nn.triton.experimental.gsan",
+    ],
+)
+def test_paths_that_are_in_no_list_are_refused(path: str) -> None:
+    assert refused_path(path) is not None or is_module(path)
+
+
+def test_a_clock_is_found_in_ptx() -> None:
+    assert clock_in("mov.u64 %rd2, %globaltimer;") == "%globaltimer"
+    assert clock_in("\tmov.u32 %r1, %clock_hi;") == "%clock_hi"
+    assert clock_in("mov.u32 %r1, %smid; // the clock") is None
+
+
+def test_the_lab_compiles_and_says_that_nothing_was_run(usual_lab: LabEvaluator, double: Task) -> None:
+    wrong = FILE.replace("4.0", "5.0")
+    unused = FILE.replace("        scale_kernel[grid]", "        0 and scale_kernel[grid]").replace("(y, z", "(x, z")
+    requests = [EvaluationRequest(double, each) for each in (FILE, wrong, unused)]
+    outcomes = usual_lab.evaluate([*requests, EvaluationRequest(double, FILE, 0, "verify")])
+    for outcome in outcomes:  # right or wrong is not known here
+        assert (outcome.status, outcome.ok, outcome.runtime_ms) == ("not_run", False, None)
+        assert outcome.diagnosis is not None
+        assert "1 in Gluon" in outcome.diagnosis.message
+        assert outcome.metrics["registers"] > 0
+    assert [outcome.metrics["kernels"] for outcome in outcomes] == [2, 2, 1, 2]
+    assert outcomes[0].metrics["bytes_moved"] == 4 * 4000
+    assert outcomes[0].metrics["static_ms"] > outcomes[2].metrics["static_ms"] > 0
+
+
+ERRORS = {
+    "audit": ("times(x, 4.0)", "times(x, bye)", 24, "NameError", "'bye' is not defined"),
+    "in a helper": ("return x * by", "return x.turned(by)", 17, "CompilationError", "no attribute 'turned'"),
+    "no power of two": ("BLOCK, LAYOUT)", "BLOCK + 1, LAYOUT)", 22, "CompilationError", "power of 2"),
+    "warps": ("num_warps=4", "num_warps=8", 22, "RuntimeError", "invalid layout"),
+    "two layouts": (
+        "BLOCK, LAYOUT)", "BLOCK, LAYOUT) + gl.arange(0, BLOCK, gl.BlockedLayout([1], [32], [4], [0]))",
+        22, "CompilationError", "Layout mismatch",
+    ),
+    "shared memory": (
+        "    at = gl.program_id",
+        "    held = gl.allocate_shared_memory(gl.float32, [65536], gl.SwizzledSharedLayout(1, 1, 1, [0]))\n"
+        "    held.store(gl.full([65536], 0.0, gl.float32, LAYOUT))\n    at = gl.program_id",
+        21, "OutOfResources", "shared memory",
+    ),
+    "host": ("num_warps=4", "num_warps=4, stages=2", 31, "KeyError", "stages"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_is_told_at_its_line(case: str, usual_lab: LabEvaluator, double: Task) -> None:
+    before, after, line, kind, words = ERRORS[case]
+    assert before in FILE
+    [outcome] = usual_lab.evaluate([EvaluationRequest(double, FILE.replace(before, after, 1))])
+    assert outcome.status == "build_error", outcome
+    assert outcome.diagnosis is not None
+    assert (outcome.diagnosis.line, outcome.diagnosis.kind) == (line, kind), outcome
+    assert words in outcome.diagnosis.message
+
+
+def test_the_kernel_of_the_page_compiles(usual_lab: LabEvaluator, double: Task) -> None:
+    [kernel] = snippets("docs/evaluator.md", "py")
+    call = "scale[(1,)](x, y, 2.0, x.numel(), 1024, gl.BlockedLayout([4], [32], [4], [0]))"
+    forward = f"    def forward(self, x):\n        y = torch.empty_like(x)\n        {call}\n        return y\n"
+    source = f"import torch\n{kernel}\n\nclass ModelNew(torch.nn.Module):\n{forward}"
+    [outcome] = usual_lab.evaluate([EvaluationRequest(double, source)])
+    assert outcome.status == "not_run", outcome
+
+
+def test_another_chip_is_told(double: Task, tmp_path: Path) -> None:
+    with LabSettings(target="sm_80", workers=1).open() as lab:
+        plain, hopper = lab.evaluate([EvaluationRequest(double, each) for each in (FILE, HOPPER + FILE)])
+    assert plain.status == "not_run"
+    assert hopper.status == "build_error"
+    assert hopper.diagnosis is not None
+    assert (hopper.diagnosis.kind, hopper.diagnosis.line) == ("WrongTarget", 1)
+    assert "this is built for sm_80" in hopper.diagnosis.message
