@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import types
-from pathlib import Path
 
 import pytest
 
@@ -13,12 +12,14 @@ from mtmc.evaluate.audit.audit import audit
 from mtmc.evaluate.audit.denylist import is_module, refused_path
 from mtmc.evaluate.audit.gluon_names import LANGUAGE, NAMES
 from mtmc.evaluate.audit.gluon_text import paths_of
+from mtmc.evaluate.compiling.build import wrong_target
 from mtmc.evaluate.compiling.cubin import clock_in
-from mtmc.evaluate.lab import LabEvaluator, LabSettings
+from mtmc.evaluate.compiling.target import target
+from mtmc.evaluate.lab import LabEvaluator
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task, load_task
 from tests.acceptance.documents import snippets
-from tests.exploits.catalogue import controls
+from tests.exploits.catalogue import controls, exploits, task
 
 FILE = """import torch
 import triton
@@ -96,7 +97,7 @@ def test_what_a_file_uses_of_gluon_is_found_by_any_name() -> None:
     assert paths_of("# gluon\nimport triton\n") == frozenset()
 
 
-def test_each_release_has_most_of_the_names_and_what_is_left_out_is_refused() -> None:
+def test_each_release_has_some_of_the_names_and_what_is_left_out_is_refused() -> None:
     gluon = importlib.import_module("triton.experimental.gluon")
     for module, names in NAMES.items():
         try:
@@ -105,7 +106,7 @@ def test_each_release_has_most_of_the_names_and_what_is_left_out_is_refused() ->
             assert module.endswith("hopper.cluster")  # of later releases
             continue
         here = {name for name in vars(found) if name in names}
-        assert len(here) > 0.4 * len(names), module
+        assert here, module
         assert not any(isinstance(getattr(found, name), types.ModuleType) for name in here)
         assert is_module(module)
         assert all(refused_path(f"{module}.{name}") is None for name in here)
@@ -230,6 +231,40 @@ def test_an_error_is_told_at_its_line(case: str, usual_lab: LabEvaluator, double
     assert words in outcome.diagnosis.message
 
 
+STATUSES = {"e150": "rejected", "e151": "not_run", "e152": "not_run"}
+"""Of attacks in the lab: what only a run can tell is not told there."""
+
+
+def test_attacks_and_honest_candidates_are_compiled_as_they_are(usual_lab: LabEvaluator) -> None:
+    ours = [each for each in (*exploits(), *controls()) if "triton.experimental" in each.source]
+    outcomes = usual_lab.evaluate([EvaluationRequest(task(each.task), each.source) for each in ours])
+    found = {each.file: outcome for each, outcome in zip(ours, outcomes, strict=True)}
+    for file, outcome in found.items():
+        assert outcome.status == STATUSES.get(file.partition("_")[0], "not_run"), outcome
+    attention = found["gluon_attention"].metrics
+    assert attention["shared_memory"] == 164_112
+    assert attention["bytes_moved"] == 4 * 2 * (2 * 16 * 2048 * 128)
+    assert attention["spills"] == 0
+    assert attention["occupancy"] == 12 * 32 / 2048  # groups of four, of which two compute and one loads
+
+
+def test_a_clock_is_refused_in_triton_too(usual_lab: LabEvaluator, double: Task) -> None:
+    asm = "tl.inline_asm_elementwise('mov.u64 $0, %globaltimer;', '=l', [], tl.int64, False, 1)"
+    source = FILE[: FILE.index("@gluon.jit\ndef times")].replace(
+        "x_ptr + at, mask=at < n) * 0.5", f"x_ptr + at) * {asm}"
+    )
+    source = "\n".join(line for line in source.split("\n") if "gluon" not in line)
+    launch = "half_kernel[(1,)](x, y, x.numel(), 1024)"
+    swallowed = (
+        f"        try:\n            {launch}\n        except Exception:\n            pass\n        return x * 2.0\n"
+    )
+    source += f"class ModelNew(nn.Module):\n    def forward(self, x):\n        y = torch.empty_like(x)\n{swallowed}"
+    [outcome] = usual_lab.evaluate([EvaluationRequest(double, source)])
+    assert outcome.diagnosis is not None
+    assert (outcome.status, outcome.diagnosis.kind) == ("rejected", "Forbidden"), outcome
+    assert "half_kernel reads a clock (%globaltimer)" in outcome.diagnosis.message
+
+
 def test_the_kernel_of_the_page_compiles(usual_lab: LabEvaluator, double: Task) -> None:
     [kernel] = snippets("docs/evaluator.md", "py")
     call = "scale[(1,)](x, y, 2.0, x.numel(), 1024, gl.BlockedLayout([4], [32], [4], [0]))"
@@ -239,11 +274,35 @@ def test_the_kernel_of_the_page_compiles(usual_lab: LabEvaluator, double: Task) 
     assert outcome.status == "not_run", outcome
 
 
-def test_another_chip_is_told(double: Task, tmp_path: Path) -> None:
-    with LabSettings(target="sm_80", workers=1).open() as lab:
-        plain, hopper = lab.evaluate([EvaluationRequest(double, each) for each in (FILE, HOPPER + FILE)])
-    assert plain.status == "not_run"
-    assert hopper.status == "build_error"
-    assert hopper.diagnosis is not None
-    assert (hopper.diagnosis.kind, hopper.diagnosis.line) == ("WrongTarget", 1)
-    assert "this is built for sm_80" in hopper.diagnosis.message
+@pytest.mark.parametrize(
+    ("chip", "text", "found"),
+    [
+        ("sm_80", FILE, None),
+        ("gfx942", FILE, None),
+        (
+            "sm_80",
+            HOPPER + FILE,
+            "fence_async_shared is of NVIDIA's Hopper and later (sm_90), and this is built for sm_80",
+        ),
+        ("sm_90", HOPPER + FILE, None),
+        ("sm_100", HOPPER + FILE, "warpgroup_mma is of NVIDIA's Hopper (sm_90), and this is built for sm_100"),
+        (
+            "sm_89",
+            FILE.replace("times(x, 4.0)", "gl.warp_specialize([], [], [])"),
+            "warp_specialize is of NVIDIA's Hopper",
+        ),
+        ("sm_80", FILE.replace("times(x, 4.0)", "gl.nvidia.ampere.async_copy.wait_group(0)"), None),
+        (
+            "gfx942",
+            FILE.replace("times(x, 4.0)", "gl.nvidia.ampere.async_copy.wait_group(0)"),
+            "Ampere and later (sm_80)",
+        ),
+    ],
+)
+def test_another_chip_is_told(chip: str, text: str, found: str | None) -> None:
+    diagnosis = wrong_target(paths_of(text), target(chip), text)
+    assert (diagnosis is None) == (found is None)
+    if diagnosis is not None:
+        assert diagnosis.kind == "WrongTarget"
+        assert str(found) in diagnosis.message
+        assert diagnosis.line == (1 if text.startswith(HOPPER) else 24)

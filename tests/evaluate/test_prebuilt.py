@@ -99,6 +99,55 @@ class ModelNew(torch.nn.Module):
         return out
 """
 
+# One warp loads a tile by a descriptor of the host, four write it by one that they make themselves.
+GLUON = """
+import torch
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import mbarrier, tma
+from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
+
+load_tile = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared
+store_tile = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
+
+
+@gluon.jit
+def write(out, held, full, at):
+    mbarrier.wait(full, 0)
+    store_tile(out, [at, 0], held)
+    tma.store_wait(0)
+
+
+@gluon.jit
+def ask(source, held, full, at):
+    mbarrier.expect(full, 4096)
+    load_tile(source, [at, 0], full, held)
+
+
+@gluon.jit
+def copied(source, out_ptr, rows, cols, BLOCK: gl.constexpr):
+    out = tma.make_tensor_descriptor(out_ptr, [rows, cols], [cols, 1], [BLOCK, BLOCK], source.layout)
+    held = gl.allocate_shared_memory(gl.float32, [BLOCK, BLOCK], source.layout)
+    full = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    mbarrier.init(full, count=1)
+    at = gl.program_id(0) * BLOCK
+    gl.warp_specialize([(write, (out, held, full, at)), (ask, (source, held, full, at))], [1], [24])
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+
+    def forward(self, x):
+        triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8, device=x.device))
+        x = x[:, : x.shape[1] // 4 * 4].contiguous()
+        out = torch.empty_like(x)
+        layout = gl.NVMMASharedLayout.get_default_for([32, 32], gl.float32)
+        copied[(1,)](TensorDescriptor.from_tensor(x, [32, 32], layout), out, x.shape[0], x.shape[1], BLOCK=32)
+        return out
+"""
+
 # On a real device it launches what it did not launch in the build; and it hides the error of that.
 DECEITFUL = changed(
     "BLOCK=block)",
@@ -125,6 +174,7 @@ JOBS = {
     "prepared": (TASK, PREPARED),
     "shifted": (SHIFTED, HONEST),
     "descriptors": (TASK, DESCRIPTORS),
+    "gluon": (TASK, GLUON),
 }
 LABELS = ("small", "odd1", "odd2", "full")
 
@@ -170,7 +220,14 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any],
 
 def test_every_launch_of_every_shape_is_found(processes: tuple[dict[str, Any], dict[str, Any]]) -> None:
     built, launched = processes
-    for name, launches in (("plain", 1), ("varied", 4), ("shifted", 1), ("prepared", 1), ("descriptors", 1)):
+    for name, launches in (
+        ("plain", 1),
+        ("varied", 4),
+        ("shifted", 1),
+        ("prepared", 1),
+        ("descriptors", 1),
+        ("gluon", 1),
+    ):
         assert len(built[name]["launches"]) == launches
         for label in LABELS:
             assert launched[name][label].get("launches") == 2 * launches, (name, label, launched[name][label])
@@ -180,6 +237,14 @@ def test_every_launch_of_every_shape_is_found(processes: tuple[dict[str, Any], d
         else:
             assert hashes == set(launched[name]["full"]["hashes"])
         assert launched[name]["odd1"]["hashes"] != launched[name]["full"]["hashes"]
+
+
+def test_a_kernel_in_gluon_is_built_as_such(processes: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    built, launched = processes
+    assert (built["gluon"]["gluon"], built["plain"]["gluon"]) == (1, 0)
+    [kernel] = built["gluon"]["kernels"]
+    assert kernel["num_warps"] == 8  # four that write, one that loads, and as many beside it as a group has
+    assert launched["gluon"]["full"]["threads"] == 256
 
 
 def test_both_processes_have_one_fingerprint(processes: tuple[dict[str, Any], dict[str, Any]]) -> None:

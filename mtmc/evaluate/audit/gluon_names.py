@@ -99,6 +99,6 @@ def refused_gluon(path: str) -> str | None:
 
 def chips(path: str) -> tuple[int, int]:
     """The least and the greatest compute capability of GPUs that have what a path of Gluon names: 90 is Hopper."""
-    if path.startswith((_HOPPER, f"{GLUON}.nvidia")):
+    if path.startswith((_HOPPER, f"{GLUON}.nvidia")) or path == f"{LANGUAGE}.warp_specialize":
         return 90, 90 if path.rpartition(".")[2] in ONLY_HOPPER else LATEST
     return (80 if path.startswith(f"{LANGUAGE}.nvidia") else 0), LATEST

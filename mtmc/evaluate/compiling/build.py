@@ -162,8 +162,9 @@ def compiled(
     device = _prepare_for_gpu(target_name) if for_gpu else "cpu"
     compiler = Compiler(COMPILE_THREADS) if for_gpu else None
     gluon = paths_of(source)
-    if gluon and (elsewhere := _for_another_chip(gluon, target(target_name), source)) is not None:
-        return Failure("build_error", elsewhere)
+    other_chip = wrong_target(gluon, target(target_name), source)
+    if other_chip is not None:
+        return Failure("build_error", other_chip)
     cuda = _cuda(source, target_name)
     if isinstance(cuda, Failure):
         return cuda
@@ -189,10 +190,10 @@ def _failed(diagnosis: Diagnosis) -> Failure:
     return Failure("rejected" if diagnosis.kind == Forbidden.__name__ else "build_error", diagnosis)
 
 
-def _for_another_chip(paths: Set[str], chosen: Target, source: str) -> Diagnosis | None:
-    """Why a version in Gluon cannot be built for a target, before a compiler that would end at it is asked.
+def wrong_target(paths: Set[str], chosen: Target, source: str) -> Diagnosis | None:
+    """Why a version in Gluon cannot be built for a target, told before the compiler is asked, which would end at it.
 
-    paths: see `gluon_paths`."""
+    paths: of Gluon, which the version uses. Returns: None where it can."""
     arch = chosen.arch if isinstance(chosen.arch, int) else 0
     for path in sorted(paths):
         least, most = chips(path)

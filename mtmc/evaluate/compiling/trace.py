@@ -174,6 +174,7 @@ class Trace:
             return _BASE_ADDRESS + int(tensor.storage_offset()) * int(tensor.element_size())
 
         JITFunction.run = run
+        self._number_lines()
         if self._cuda:
             self._install_cuda()
         FakeTensor.data_ptr = data_ptr  # type: ignore[method-assign,assignment]
@@ -182,6 +183,21 @@ class Trace:
         else:
             self._compiler.install()
             try_all(self._one_of)
+
+    def _number_lines(self) -> None:
+        """Let the compiler count lines as the file does: in 3.6 it asks for a function's first line where it compiles it,
+        later releases have noted it before `know` changes it."""
+        from triton.compiler import code_generator
+
+        original = getattr(code_generator, "get_jit_fn_file_line", None)
+        if original is None:
+            return
+
+        def located(function: Any) -> tuple[str, int]:
+            file, line = original(function)
+            return file, self._lines.get(getattr(function, "src", ""), line)
+
+        code_generator.get_jit_fn_file_line = located
 
     def _install_cuda(self) -> None:
         """Catch the launches of kernels in CUDA C++, too."""
