@@ -51,12 +51,25 @@ def failed_gate(failure: Failure, result: JobResult[Any], source: str) -> Outcom
     return Outcome(status, diagnosis=dataclasses.replace(diagnosis, excerpt=text))
 
 
+def refused_by_compiler(outcome: Outcome, output: str, source: str) -> Outcome:
+    """A build whose process has crashed after the compiler told what is wrong with a kernel: LLVM ends its process at some
+    errors. Any other outcome is given back."""
+    before = outcome.diagnosis
+    if outcome.status != "crash" or before is None:
+        return outcome
+    found = with_compiler_text(before, output, source)
+    if found is before:
+        return outcome
+    text = found.excerpt or before.excerpt
+    return Outcome("build_error", diagnosis=dataclasses.replace(found, kind="CompilerAbort", excerpt=text))
+
+
 def taken(
     stage: str, result: JobResult[Passed | Failure], source: str, timeout_s: float, memory_mib: int
 ) -> Passed | Outcome:
     """The value of a gate's job, or the outcome of a version that fails in it. timeout_s, memory_mib: see `failed_job`."""
     if result.value is None:
-        return failed_job(stage, result, timeout_s, memory_mib)
+        return refused_by_compiler(failed_job(stage, result, timeout_s, memory_mib), result.output, source)
     return failed_gate(result.value, result, source) if isinstance(result.value, Failure) else result.value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mtmc.agents.coders.editing.prompt import edit_messages
 from mtmc.evaluate.audit.diagnosis import with_compiler_text
 from mtmc.evaluate.lab import LabEvaluator
@@ -30,6 +32,13 @@ def test_what_is_printed_is_added_once_and_only_to_a_failed_build() -> None:
     assert told.message == "PassManager::run failed; bad layout" and told.line == 13
     assert "> 13 |" in told.excerpt
     assert with_compiler_text(told, output, CHILD) == told
+    named = 'loc("x"("/tmp/a/mtmc_candidate.py":12:18)): error: worse layout\n'
+    assert with_compiler_text(failed, named, CHILD).line == 12
+    called = 'loc(callsite("mtmc_candidate.py":11:1 at "mtmc_candidate.py":14:2)): error: worse layout\n'
+    assert with_compiler_text(failed, called, CHILD).line == 11
+    for place in ("", "<unknown>:0: ", "loc(unknown): "):
+        without = with_compiler_text(replace(failed, line=9), f"{place}error: worse layout\n", CHILD)
+        assert (without.message, without.line) == ("PassManager::run failed; worse layout", 9)
     checked = Diagnosis("check", "Mismatch", "off by 1", 3)
     assert with_compiler_text(checked, output, CHILD) == checked
     assert with_compiler_text(failed, "nothing of note\n", CHILD) == failed

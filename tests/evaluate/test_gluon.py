@@ -73,6 +73,55 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+RICH = """import torch
+import triton
+from torch import nn
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.extra import libdevice
+import triton.experimental.gluon.language.nvidia.hopper as hop
+
+
+@gluon.constexpr_function
+def layout_of(warps):
+    return gl.BlockedLayout([4], [32], [warps], [0])
+
+
+@gluon.aggregate
+class Span:
+    at: gl.tensor
+    n: gl.tensor
+
+    @gluon.constexpr_function
+    def __init__(self, at, n):
+        self.at = at
+        self.n = n
+
+    @gluon.jit
+    def mask(self):
+        return self.at < self.n
+
+
+@triton.autotune([triton.Config({"BLOCK": 512}, num_warps=4), triton.Config({"BLOCK": 1024}, num_warps=8)], key=["n"])
+@gluon.jit(do_not_specialize=["n"])
+def scale_kernel(x_ptr, y_ptr, n, BLOCK: gl.constexpr):
+    L: gl.constexpr = layout_of(gl.num_warps())
+    bits: gl.constexpr = gl.float32.primitive_bitwidth
+    gl.static_assert(bits == 32)
+    at = gl.program_id(0) * BLOCK + gl.arange(0, BLOCK, L)
+    span = Span(at, n)
+    x = gl.load(x_ptr + at, mask=span.mask())
+    y = libdevice.exp2(libdevice.log2(gl.abs(x) + 1.0)) - 1.0
+    gl.store(y_ptr + at, gl.where(x < 0, -2.0 * y, 2.0 * y), mask=span.mask())
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        scale_kernel[lambda meta: (triton.cdiv(x.numel(), meta["BLOCK"]),)](x, y, x.numel())
+        return y
+"""
+"""A class of compile-time structure, functions of constants, libdevice, and a tuner."""
 HOPPER = "from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma\n"
 
 
@@ -229,6 +278,31 @@ def test_an_error_is_told_at_its_line(case: str, usual_lab: LabEvaluator, double
     assert outcome.diagnosis is not None
     assert (outcome.diagnosis.line, outcome.diagnosis.kind) == (line, kind), outcome
     assert words in outcome.diagnosis.message
+
+
+def test_a_line_is_told_where_llvm_ends_the_process(usual_lab: LabEvaluator) -> None:
+    [control] = [each for each in controls() if each.file == "gluon_attention"]
+    converted = "p = gl.convert_layout(weights.to(gl.bfloat16), weights_layout)\n    for"
+    broken = control.source.replace(converted, "p = weights.to(gl.bfloat16)\n    for")
+    assert broken != control.source
+    [outcome] = usual_lab.evaluate([EvaluationRequest(task(control.task), broken)])
+    assert outcome.status == "build_error", outcome
+    assert outcome.diagnosis is not None
+    assert outcome.diagnosis.kind == "CompilerAbort"
+    assert outcome.diagnosis.line is not None
+    assert "summed = warpgroup_mma(p," in broken.splitlines()[outcome.diagnosis.line - 1]
+    assert usual_lab.imports(control.source) is None  # the next job has a new process, and the file stands by itself
+
+
+def test_aggregates_tuners_and_functions_of_constants_are_compiled(usual_lab: LabEvaluator, double: Task) -> None:
+    if not hasattr(importlib.import_module("triton.experimental.gluon"), "aggregate"):
+        pytest.skip("this release of Triton has no aggregates")
+    wrong = RICH.replace("self.at < self.n", "self.at < self.m")
+    right, broken = usual_lab.evaluate([EvaluationRequest(double, each) for each in (RICH, wrong)])
+    assert right.status == "not_run", right
+    assert right.metrics["programs"] == 2  # of the tuner's first configuration
+    assert broken.diagnosis is not None
+    assert "return self.at < self.m" in wrong.splitlines()[(broken.diagnosis.line or 0) - 1]
 
 
 STATUSES = {"e150": "rejected", "e151": "not_run", "e152": "not_run"}

@@ -15,7 +15,7 @@ from evaluate_sources import HONEST, REFERENCE, TASK, changed, line_of
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate import LabEvaluator, LabSettings
 from mtmc.evaluate.audit.diagnosis import Failure
-from mtmc.evaluate.failures import failed_gate, failed_job
+from mtmc.evaluate.failures import failed_gate, failed_job, taken
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.outcome import Diagnosis, Outcome, outcome_from_json, outcome_to_json
 from mtmc.protocols import EvaluationRequest
@@ -223,6 +223,21 @@ def test_each_way_in_which_a_job_fails_has_an_outcome(ended: JobResult, status: 
     assert outcome.status == status and diagnosis is not None
     assert (diagnosis.stage, diagnosis.kind) == ("build", kind) and words in diagnosis.message
     assert diagnosis.excerpt.endswith("last words")
+
+
+def test_a_compiler_that_ends_its_process_has_refused_the_kernel() -> None:
+    said = 'loc("p"("mtmc_candidate.py":2:1)): error: unexpected layout\nLLVM ERROR: no type\n'
+    outcome = taken("build", JobResult("crash", signal="SIGABRT", output=said), "first\nsecond", 0.0, 0)
+    assert outcome.status == "build_error" and outcome.diagnosis is not None
+    assert (outcome.diagnosis.kind, outcome.diagnosis.line) == ("CompilerAbort", 2)
+    assert outcome.diagnosis.message == "the process of the build was ended by SIGABRT; unexpected layout"
+    assert "> 2 | second" in outcome.diagnosis.excerpt
+    silent = taken("build", JobResult("crash", signal="SIGABRT", output="no error here\n"), "first", 0.0, 0)
+    assert (silent.status, silent.diagnosis and silent.diagnosis.kind) == ("crash", "SIGABRT")
+    slow = taken("build", JobResult("timeout", output=said), "first", 1.0, 0)
+    assert slow.status == "timeout"
+    checked = taken("check", JobResult("crash", signal="SIGABRT", output=said), "first", 0.0, 0)
+    assert checked.status == "crash"
 
 
 def test_limits_that_are_not_known_are_not_named() -> None:

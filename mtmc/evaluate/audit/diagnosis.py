@@ -19,9 +19,11 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,}")
 _PATH = re.compile(r"(?<![\w./:-])/(?:[\w.+-]+/)+([\w.+-]+)")
 _REPRO = re.compile(r"\n+Repro command:.*\Z", re.DOTALL)
 _MLIR = re.compile(
-    r"^(?:loc\(\"?)?(?P<file>[^\s\":()]+):(?P<line>\d+):\d+\"?\)?(?: to \S+)?: error: (?P<text>.+)$", re.MULTILINE
+    r"^(?P<place>(?:loc\(.*\)|<unknown>:0|[^\s\":()]+:\d+:\d+(?: to \S+)?): |)error: (?P<text>.+)$", re.MULTILINE
 )
-"""An error as MLIR prints it, with the place in the file that the operation comes from."""
+"""An error as MLIR prints it, with the place that the operation comes from; none where kernels are built without lines."""
+_PLACE = re.compile(r"(?P<file>[^\s\":()]+)\"?:(?P<line>\d+):\d+")
+"""A line of a file in such a place, which may have a name and be called from others: `loc("x"("file":1:2))`."""
 _RANDOM = re.compile(r"\btmp\w{8}\b")
 
 
@@ -120,9 +122,10 @@ def with_compiler_text(diagnosis: Diagnosis, output: str, source: str) -> Diagno
     output: the end of what the process has written. The first error in the candidate's own file gives the line: that of the
     exception is where the kernel is launched.
     """
-    found = [(Path(each["file"]), int(each["line"]), each["text"].strip()) for each in _MLIR.finditer(output)]
-    own = [line for file, line, _ in found if file.name.startswith("mtmc_candidate")]
-    new = [text for text in dict.fromkeys(text for _, _, text in found) if text not in diagnosis.message]
+    found = list(_MLIR.finditer(output))
+    places = [place for each in found for place in _PLACE.finditer(each["place"])]
+    own = [int(place["line"]) for place in places if Path(place["file"]).name.startswith("mtmc_candidate")]
+    new = [text for text in dict.fromkeys(each["text"].strip() for each in found) if text not in diagnosis.message]
     if diagnosis.stage != "build" or not new:
         return diagnosis
     message = "; ".join([diagnosis.message, *new])

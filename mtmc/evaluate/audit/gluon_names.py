@@ -69,6 +69,8 @@ NAMES: dict[str, frozenset[str]] = {
 _LIBDEVICE = re.compile(rf"{re.escape(LANGUAGE)}\.extra\.libdevice\.(?!core$)[a-z]\w*")
 _OF_CLASSES = _words("get_default_for with_dim from_tensor")
 """What is looked up in a class."""
+_TYPES = frozenset(f"{LANGUAGE}.{name}" for name in DTYPES)
+_OF_TYPES = re.compile(r"primitive_bitwidth|itemsize|name|is_[a-z]\w*")
 _ALLOWED = frozenset(f"{module}.{name}" for module, names in NAMES.items() for name in names)
 MODULES = frozenset(
     ".".join(parts[:count])
@@ -91,10 +93,9 @@ def refused_gluon(path: str) -> str | None:
     owner, _, name = path.rpartition(".")
     if path in MODULES or path in _ALLOWED or _LIBDEVICE.fullmatch(path):
         return None
-    if owner in _ALLOWED and name in _OF_CLASSES:
+    if owner in _ALLOWED and (name in _OF_CLASSES or (owner in _TYPES and _OF_TYPES.fullmatch(name))):
         return None
-    instead = f"; of Gluon there are {LANGUAGE.rpartition('.')[2]}, nvidia.ampere and nvidia.hopper, by a list of names"
-    return f"use of {path}{instead if path.startswith(GLUON) else ''}"
+    return f"use of {path}{', which is not in the list of Gluon names' if path.startswith(GLUON) else ''}"
 
 
 def chips(path: str) -> tuple[int, int]:

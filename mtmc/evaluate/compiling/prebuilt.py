@@ -52,7 +52,10 @@ def know(module: types.ModuleType) -> dict[str, int]:
     """
     from triton.runtime.jit import JITCallable
 
-    functions = {id(function): function for function in map(_jitted, vars(module).values())}
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    own = [each for each in classes if each.__module__ == module.__name__]
+    methods = [method for each in own for method in vars(each).values()]  # of Gluon's aggregates
+    functions = {id(function): function for function in map(_jitted, [*vars(module).values(), *methods])}
     lines = {}
     for function in functions.values():
         if isinstance(function, JITCallable) and function.__module__ == module.__name__:
