@@ -42,26 +42,60 @@ def refusals(tree: ast.Module, names: Tracking) -> Iterator[tuple[int, str]]:
     """(line, what is refused). Nothing for a file without Gluon."""
     if not _mentioned(tree) or not gluon_paths(tree, names):
         return
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    nodes = list(ast.walk(tree))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     triton = [node for node in functions if any(map(_is_triton, _decorators(node, names)))]
-    theirs = {node.name for node in triton}
-    inside = {id(part) for node in triton for part in ast.walk(node)}
-    leading = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Subscript | ast.Attribute)}
-    decorators = [part for node in ast.walk(tree) for part in getattr(node, "decorator_list", ())]
+    theirs, inside = {node.name for node in triton}, {id(part) for node in triton for part in ast.walk(node)}
+    methods = {part.name for node in nodes if isinstance(node, ast.ClassDef) for part in node.body if part in triton}
+    leading = {id(node.value) for node in nodes if isinstance(node, ast.Subscript | ast.Attribute)}
+    decorators = [part for node in nodes for part in getattr(node, "decorator_list", ())]
     yield from (each for part in decorators if isinstance(part, ast.Call) for each in _told(part, names))
-    makers = {id(part.func if isinstance(part, ast.Call) else part) for part in decorators}
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.Attribute | ast.Name) or not isinstance(node.ctx, ast.Load):
+    inner = [
+        node.decorator_list[-1] for node in functions if node.decorator_list
+    ]  # under another one is another function
+    makers = {id(part.func if isinstance(part, ast.Call) else part) for part in inner}
+    for node in nodes:
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Call):
             continue
-        path = names.path(node) or ""
+        path = _by_name(node, names) or ""
+        if path.endswith("."):
+            yield node.lineno, f"getattr of {path[:-1]} by a computed name, in a file with Gluon"
         if _makes(path) and id(node) not in makers and not names.is_alias(node):
-            yield node.lineno, f"use of {path} other than as a decorator, in a file with Gluon"
+            yield node.lineno, f"use of {path} other than as a function's innermost decorator, in a file with Gluon"
         if id(node) in inside or id(node) in leading:
             continue
         if path.startswith(_TRITON_LANGUAGE + ".") and path.rpartition(".")[2] not in _OF_TRITON:
             yield node.lineno, f"use of {path} outside of a function under triton.jit, in a file with Gluon"
-        elif isinstance(node, ast.Name) and node.id in theirs:
-            yield node.lineno, f"use of the Triton function {node.id} other than to launch it, in a file with Gluon"
+        elif _loads(node) in theirs if isinstance(node, ast.Name) else _loads(node) in methods and not path:
+            yield (
+                node.lineno,
+                f"use of the Triton function {_loads(node)} other than to launch it, in a file with Gluon",
+            )
+
+
+def _loads(node: ast.AST) -> str:
+    """The name or attribute that a node looks up; "": another one."""
+    if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
+        return ""
+    return node.id if isinstance(node, ast.Name) else node.attr
+
+
+def _by_name(node: ast.AST, names: Tracking) -> str | None:
+    """The dotted path that a node looks up, be it by `getattr`: then it ends with a dot where the name is computed, of what
+    belongs to Triton."""
+    if _loads(node):
+        return names.path(node)
+    if (
+        not isinstance(node, ast.Call)
+        or not isinstance(node.func, ast.Name)
+        or node.func.id != "getattr"
+        or not node.args
+    ):
+        return None
+    owner = names.path(node.args[0]) or ""
+    name = node.args[1] if len(node.args) > 1 else None
+    constant = name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else ""
+    return f"{owner}.{constant}" if owner.split(".")[0] == "triton" else None
 
 
 def _mentioned(tree: ast.Module) -> bool:

@@ -2,7 +2,7 @@
 
 The same by one command, as a table:
 
-    python -m tests.exploits.table --evaluator gpu --only $(python -m tests.evaluate.test_gluon_on_gpu)
+    python -m tests.exploits.table --evaluator gpu --only $(python -m tests.evaluate.test_gluon_versions_on_gpu)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 
 from mtmc.protocols import EvaluationRequest, Evaluator
 from mtmc.task import load_task
-from tests.evaluate.test_gluon import FILE, TASK
+from tests.evaluate.test_gluon_versions import FILE, TASK
 from tests.exploits.catalogue import Control, Exploit, controls, exploits, task
 from tests.exploits.rows import Row
 from tests.exploits.table import evaluate_all, open_evaluator
