@@ -298,7 +298,11 @@ def test_a_line_is_told_where_llvm_ends_the_process(usual_lab: LabEvaluator) -> 
     converted = "p = gl.convert_layout(weights.to(gl.bfloat16), weights_layout)\n    for"
     broken = control.source.replace(converted, "p = weights.to(gl.bfloat16)\n    for")
     assert broken != control.source
-    [outcome] = usual_lab.evaluate([EvaluationRequest(task(control.task), broken)])
+    elsewhere = control.source.replace("out = torch.empty_like(q)", 'out = torch.empty_like(q, device="cpu")')
+    requests = [EvaluationRequest(task(control.task), each) for each in (broken, elsewhere)]
+    outcome, on_host = usual_lab.evaluate(requests)
+    assert on_host.diagnosis is not None
+    assert "out_tiles of attention_kernel is a tensor on the cpu, not on a GPU" in on_host.diagnosis.message
     assert outcome.status == "build_error", outcome
     assert outcome.diagnosis is not None
     assert outcome.diagnosis.kind == "CompilerAbort"
