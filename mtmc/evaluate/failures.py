@@ -19,6 +19,9 @@ _KINDS = {
     "output_limit": "OutputLimit",
     "process_limit": "ProcessLimit",
 }
+_ABORT = "CompilerAbort"
+_FAILED = ("PassManager::run failed", "error encountered during parsing")
+"""What Triton's exceptions say where MLIR has refused a kernel."""
 
 
 def failed_job(stage: str, result: JobResult[Any], timeout_s: float, memory_mib: int) -> Outcome:
@@ -61,7 +64,15 @@ def refused_by_compiler(outcome: Outcome, output: str, source: str) -> Outcome:
     if found is before:
         return outcome
     text = found.excerpt or before.excerpt
-    return Outcome("build_error", diagnosis=dataclasses.replace(found, kind="CompilerAbort", excerpt=text))
+    return Outcome("build_error", diagnosis=dataclasses.replace(found, kind=_ABORT, excerpt=text))
+
+
+def without_place(outcome: Outcome) -> bool:
+    """Whether the compiler has refused a kernel and could not say where, because kernels for a GPU have no line numbers."""
+    found = outcome.diagnosis
+    if outcome.status != "build_error" or found is None:
+        return False
+    return found.kind == _ABORT or (found.kind == "RuntimeError" and found.message.startswith(_FAILED))
 
 
 def taken(

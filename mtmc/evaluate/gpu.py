@@ -28,7 +28,7 @@ from mtmc.evaluate.core_split import split_here
 from mtmc.evaluate.devices import Device, cores, visible_devices
 from mtmc.evaluate.estimates.built import built_figures, built_metrics
 from mtmc.evaluate.estimates.resources import Resources, read_resources
-from mtmc.evaluate.failures import failed_job, refused_import, taken
+from mtmc.evaluate.failures import failed_job, refused_import, taken, without_place
 from mtmc.evaluate.loading.clean_import import import_alone
 from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings, Process
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
@@ -251,10 +251,18 @@ class GpuEvaluator(Evaluator):
             "variants": plan(request.task, request.depth, self._settings.check_variants).variants,
             "for_gpu": self._backend == "cuda",
         }
+        built = self._built_once(request.source, arguments)
+        if isinstance(built, Outcome) and without_place(built):
+            again = self._built_once(request.source, {**arguments, "lines": True})
+            return again if isinstance(again, Outcome) and again.status == built.status else built
+        return built
+
+    def _built_once(self, source: str, arguments: Mapping[str, object]) -> Built | Outcome:
+        """One job of the build."""
         builds = self._builds()
         with self._hush.work():
             result = builds.run(build, arguments)
-        return taken("build", result, request.source, self._settings.timeout_s, self._settings.memory_mib)
+        return taken("build", result, source, self._settings.timeout_s, self._settings.memory_mib)
 
     def _examined(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import types
@@ -12,10 +13,13 @@ from mtmc.evaluate.audit.audit import audit
 from mtmc.evaluate.audit.denylist import is_module, refused_path
 from mtmc.evaluate.audit.gluon_names import LANGUAGE, NAMES
 from mtmc.evaluate.audit.gluon_text import paths_of
-from mtmc.evaluate.compiling.build import wrong_target
+from mtmc.evaluate.compiling.build import build, warm, wrong_target
 from mtmc.evaluate.compiling.cubin import clock_in
+from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.compiling.target import target
+from mtmc.evaluate.failures import taken, without_place
 from mtmc.evaluate.lab import LabEvaluator
+from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task, load_task
 from tests.acceptance.documents import snippets
@@ -320,6 +324,23 @@ def test_aggregates_tuners_and_functions_of_constants_are_compiled(usual_lab: La
     assert right.metrics["programs"] == 2  # of the tuner's first configuration
     assert broken.diagnosis is not None
     assert "return self.at < self.m" in wrong.splitlines()[(broken.diagnosis.line or 0) - 1]
+
+
+def test_a_build_for_a_gpu_says_where_when_it_is_asked_again(double: Task) -> None:
+    """Its kernels have no line numbers, so the compiler cannot say it at first."""
+    broken = FILE.replace("num_warps=4", "num_warps=8")
+    warmth = {"target_name": "sm_90", "multiprocessors": 132, "for_gpu": True}
+    arguments = {"task": double, "source": broken, "target_name": "sm_90", "for_gpu": True}
+    with contextlib.closing(Pool(PoolSettings(warm, warmth, {**ENVIRONMENT}, 1, 60.0, 4096))) as pool:
+        first, again = (
+            taken("build", pool.run(build, {**arguments, "lines": lines}), broken, 60.0, 4096)
+            for lines in (False, True)
+        )
+    for outcome in (first, again):
+        assert without_place(outcome), outcome
+        assert "invalid layout" in outcome.diagnosis.message
+    assert first.diagnosis.line == 21  # of the kernel
+    assert again.diagnosis.line == 22
 
 
 STATUSES = {"e150": "rejected", "e151": "not_run", "e152": "not_run"}

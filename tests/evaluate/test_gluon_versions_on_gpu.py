@@ -65,6 +65,17 @@ def test_what_the_build_knows_is_told(evaluator: Evaluator) -> None:
 
 
 @on_gpu
+def test_a_line_is_told_where_the_compiler_ends(evaluator: Evaluator) -> None:
+    [control] = [each for each in HONEST if each.file == "gluon_attention"]
+    converted = "p = gl.convert_layout(weights.to(gl.bfloat16), weights_layout)\n    for"
+    broken = control.source.replace(converted, "p = weights.to(gl.bfloat16)\n    for")
+    [outcome] = evaluator.evaluate([EvaluationRequest(task(control.task), broken)])
+    assert outcome.diagnosis is not None
+    assert (outcome.status, outcome.diagnosis.kind) == ("build_error", "CompilerAbort"), outcome
+    assert "summed = warpgroup_mma(p," in broken.splitlines()[(outcome.diagnosis.line or 0) - 1], outcome
+
+
+@on_gpu
 def test_a_file_of_both_languages_and_one_that_is_wrong(evaluator: Evaluator, tmp_path: Path) -> None:
     (tmp_path / "double.py").write_text(TASK)
     requests = [

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from mtmc.evaluate.audit.gluon_text import paths_of
 from mtmc.evaluate.compiling.compiler import Compiler, launchers
 from mtmc.evaluate.compiling.cuda_kernels import CudaBinary, compile_texts
 from mtmc.evaluate.compiling.launched import Launch
-from mtmc.evaluate.compiling.prebuilt import fingerprint
+from mtmc.evaluate.compiling.prebuilt import WITHOUT_LINES, fingerprint
 from mtmc.evaluate.compiling.target import Target, install_driver, target
 from mtmc.evaluate.compiling.torch_calls import TorchCall
 from mtmc.evaluate.compiling.trace import Forbidden, Kernel, Trace
@@ -133,17 +134,25 @@ def ready() -> bool:
 
 
 def build(
-    task: Task, source: str, target_name: str, variants: Sequence[Variant] = (), for_gpu: bool = False
+    task: Task,
+    source: str,
+    target_name: str,
+    variants: Sequence[Variant] = (),
+    for_gpu: bool = False,
+    lines: bool = False,
 ) -> Built | Failure:
     """Audit a candidate, then compile its kernels, see `compiled`.
 
     The audit is here since reading a large file takes a second, which would hold up the process that all GPUs share.
+    lines: whether kernels keep line numbers in any case, so that the compiler can say where one is wrong.
     Returns: as `compiled`; a failure for what is refused, too. Raises: TaskError if the reference itself fails.
     """
     refused = audit(source, task.source)
     if refused is not None:
         assert refused.diagnosis is not None
         return Failure(refused.status, refused.diagnosis)
+    if lines:
+        os.environ.pop(WITHOUT_LINES, None)
     return compiled(task, source, target_name, variants, for_gpu)
 
 
