@@ -46,7 +46,8 @@ class Case:
 class Built:
     """What became of one candidate. file: of the version. failure: why there is none that can be run, "" otherwise.
 
-    kernels: for each, name, registers, spills in bytes, shared memory in bytes, warps, and kinds of instructions.
+    kernels: for each, name, registers, bytes of local memory (what spills), shared memory in bytes, warps, and kinds of
+    instructions.
     """
 
     case: str
@@ -154,13 +155,20 @@ def _forward(case: Case, path: Path) -> None:
 
 def _facts(kernel: Any) -> dict[str, Any]:
     """What a compiled kernel needs, and which instructions of interest its PTX has."""
-    from mtmc.evaluate.compiling.target import registers
+    import tempfile
+
+    from mtmc.evaluate.compiling.cuobjdump import usage_of
 
     ptx = kernel.asm["ptx"]
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(kernel.asm["cubin"])
+        file.flush()
+        registers, local, _ = usage_of(Path(file.name))
     words = ("wgmma.mma_async", "cp.async.bulk.tensor", "setmaxnreg", "cp.async.cg", "mma.sync")
     return {
         "name": kernel.metadata.name,
-        "registers": registers(kernel.asm["cubin"]),
+        "registers": registers,
+        "local": local,
         "shared": int(kernel.metadata.shared),
         "warps": int(kernel.metadata.num_warps),
         **{word: ptx.count(word) for word in words if word in ptx},

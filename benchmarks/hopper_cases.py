@@ -197,15 +197,34 @@ def attentions() -> dict[str, Settings]:
     }  # fmt: skip
 
 
+def gluon(width: int) -> dict[str, Settings]:
+    """Schedules of attention in Gluon: rows and columns, blocks in shared memory, and whether groups take turns."""
+    tiles = ((128, 64, 2), (128, 64, 3), (128, 128, 2))
+    if width <= 64:
+        tiles += ((128, 128, 3), (192, 64, 2), (192, 64, 3), (192, 128, 2), (192, 128, 3), (128, 256, 2))
+    return {
+        f"{'turns' if turns else 'gluon'}_{m}x{n}_s{stages}": heads(m, n, 4, stages, language="gluon", turns=turns)
+        for m, n, stages in tiles
+        for turns in (0, 1)
+    }
+
+
+def many_queries(width: int) -> dict[str, Settings]:
+    """All schedules of attention over many queries."""
+    return {**attentions(), **gluon(width)}
+
+
 def attention() -> Iterator[Case]:
     """Attention over many queries."""
-    yield attention_case("full_4096_d128", 4, 16, 4096, 128, attentions())
-    yield attention_case("causal_4096_d128", 4, 16, 4096, 128, attentions(), CAUSAL)
-    yield attention_case("full_4096_d64", 4, 32, 4096, 64, attentions())
-    yield attention_case("causal_16384_d128", 1, 16, 16384, 128, attentions(), CAUSAL)
-    yield attention_case("grouped_4096_d128", 4, 32, 4096, 128, attentions(), GROUPED, g=8)
-    yield attention_case("window_16384_d128", 1, 16, 16384, 128, attentions(), WINDOW)
-    yield attention_case("written_2048_d128", 4, 16, 2048, 128, attentions(), WRITTEN)
+    yield attention_case("full_4096_d128", 4, 16, 4096, 128, many_queries(128))
+    yield attention_case("causal_4096_d128", 4, 16, 4096, 128, many_queries(128), CAUSAL)
+    yield attention_case("full_4096_d64", 4, 32, 4096, 64, many_queries(64))
+    yield attention_case("causal_4096_d64", 4, 32, 4096, 64, many_queries(64), CAUSAL)
+    yield attention_case("causal_16384_d128", 1, 16, 16384, 128, many_queries(128), CAUSAL)
+    yield attention_case("causal_16384_d64", 1, 32, 16384, 64, many_queries(64), CAUSAL)
+    yield attention_case("grouped_4096_d128", 4, 32, 4096, 128, many_queries(128), GROUPED, g=8)
+    yield attention_case("window_16384_d128", 1, 16, 16384, 128, many_queries(128), WINDOW)
+    yield attention_case("written_2048_d128", 4, 16, 2048, 128, many_queries(128), WRITTEN)
 
 
 def few_rows() -> dict[str, Settings]:

@@ -12,6 +12,12 @@ from mtmc.errors import CoderError
 from mtmc.syntax import parse
 from mtmc.task import DECLARATION
 
+_GLUON = {
+    "from triton.experimental import gluon",
+    "from triton.experimental.gluon import language as gl",
+    "from triton.experimental.gluon.language.nvidia import hopper",
+    "from triton.experimental.gluon.nvidia.hopper import TensorDescriptor as TileDescriptor",
+}
 _INPUT_FUNCTIONS = ("get_inputs", "get_init_inputs", "get_small_inputs", "get_small_init_inputs")
 
 
@@ -127,6 +133,8 @@ def imports(source: str, kernels: Sequence[str] = ()) -> list[str]:
     found = {"import torch"} | ({"import triton", "import triton.language as tl"} if kernels else set())
     if any("TensorDescriptor(" in text for text in kernels):
         found.add("from triton.tools.tensor_descriptor import TensorDescriptor")
+    if any("@gluon.jit" in text for text in kernels):
+        found |= _GLUON
     for node in _module(source).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             found.add(ast.unparse(node))

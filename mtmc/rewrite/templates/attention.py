@@ -12,6 +12,7 @@ from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
+from mtmc.rewrite.templates import gluon_attention
 from mtmc.rewrite.templates.attention_kernel import Kernel
 from mtmc.rewrite.templates.product_tiles import SPECIAL
 from mtmc.rewrite.templates.shares import crowded
@@ -66,6 +67,8 @@ class Attention:
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where the body is more than attention with elementwise work."""
+        if dict(stage.schedule).get("language") == gluon_attention.LANGUAGE:
+            return gluon_attention.emit(graph, body, stage, name)
         return _Assembler(graph, body, stage, name).emit()
 
 

@@ -14,13 +14,13 @@ scores again.
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, Node, NotCovered
-from mtmc.rewrite.graph import Graph, Size, Varying, is_one, product, same
+from mtmc.rewrite.graph import Graph, Size, product, same
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
-from mtmc.rewrite.templates.attention_window import Window, window_of
+from mtmc.rewrite.templates.attention_window import Window, window_of, write_bounds
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER
 from mtmc.rewrite.templates.shares import crowded
@@ -93,7 +93,7 @@ class Kernel:
         window = self._window()
         if window:
             limits = ["last"]
-            self._bounds(window)
+            write_bounds(writer, found, window, self.block)
         if found.causal:
             writer.comment("columns behind the block's last row are masked for all of its rows")
             writer.line(f"last = tl.minimum({ends[-1]}, ({self.block} + 1) * BLOCK_M)")
@@ -123,30 +123,6 @@ class Kernel:
         if found.causal or found.wide or len(found.regions) > 1 or self.split > 1 or self.packed:
             return Window()
         return window_of(self.body, found, len(self.graph.variants))
-
-    def _bounds(self, window: Window) -> None:
-        """Lines that say from which column to which the block's rows can see any, at ends of blocks."""
-        writer, columns = self.writer, self.writer.size(self.found.columns)
-        writer.comment("columns that no row of the block can see are left out")
-        first, last = "0", columns
-        if window.high is not None:
-            before = f"{self.block} * BLOCK_M - {self._number(window.high)}"
-            first = f"tl.minimum(tl.maximum({before}, 0), {columns}) // BLOCK_N * BLOCK_N"
-        if window.low is not None:
-            behind = f"({self.block} + 1) * BLOCK_M - {self._number(window.low)}"
-            last = f"tl.minimum({columns}, tl.cdiv(tl.maximum({behind}, 0), BLOCK_N) * BLOCK_N)"
-        writer.line(f"first = {first}")
-        writer.line(f"last = tl.maximum({last}, first)")
-
-    def _number(self, number: Size) -> str:
-        if len(set(number)) == 1:
-            return f"({number[0]})" if number[0] < 0 else str(number[0])
-        for less in (0, 1, -1):  # the width of a window, say, that the mask has as it is
-            known = Varying(tuple(each + less for each in number))
-            if any(known in node.operands for node in self.body.nodes):
-                name = self.writer.number(known)
-                return f"({name} - {less})" if less else name
-        return self.writer.number(Varying(number))
 
     def _loop(self, region: Region, begin: str, end: str, limit: str) -> None:
         """Columns from one on to another. end: of the region, for the mask; "" where none is masked."""
@@ -262,20 +238,7 @@ class Kernel:
 
     def digits(self, value: str) -> list[str]:
         """Which of a tensor's matrices a program reads: its number along each dimension of the batch."""
-        tensor, batch, digits = self.graph.values[value], self.found.batch, list[str]()
-        for axis in range(len(batch)):
-            below, own = product(batch[axis + 1 :]), tensor.shape[axis]
-            if is_one(own):
-                digits.append("0")
-                continue
-            digit = "batch" if not below or is_one(below) else f"batch // {self.writer.size(below)}"
-            if axis > 0:
-                digit = f"batch % {self.writer.size(batch[axis])}"
-            if not same(own, batch[axis]):
-                heads = f"{self.found.query}.shape[{axis}] // {value}.shape[{axis}]"
-                digit = f"{digit} // {self.writer.argument(f'{value}_share', heads)}"
-            digits.append(digit)
-        return digits
+        return tiles.digits(self.writer, self.found, value)
 
     def _scores(self, region: Region, end: str) -> None:
         """The scores of this block of columns, as the softmax takes them. end: of the region's columns, "" where none of

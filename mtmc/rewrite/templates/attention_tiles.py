@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from mtmc.rewrite.body import Body, NotCovered
-from mtmc.rewrite.graph import Graph
+from mtmc.rewrite.graph import Graph, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER, OWN_WARPS, STORED
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
@@ -65,6 +65,24 @@ class TiledAttention(Protocol):
     def parts(self, value: str, first: int, second: int) -> tuple[str, str, str]: ...
 
 
+def digits(writer: Writer, found: SoftmaxProduct, value: str) -> list[str]:
+    """Which of a tensor's matrices a program reads: its number along each dimension of the batch, by the number `batch`."""
+    tensor, batch, numbers = writer.graph.values[value], found.batch, list[str]()
+    for axis in range(len(batch)):
+        below, own = product(batch[axis + 1 :]), tensor.shape[axis]
+        if is_one(own):
+            numbers.append("0")
+            continue
+        number = "batch" if not below or is_one(below) else f"batch // {writer.size(below)}"
+        if axis > 0:
+            number = f"batch % {writer.size(batch[axis])}"
+        if not same(own, batch[axis]):
+            heads = f"{found.query}.shape[{axis}] // {value}.shape[{axis}]"
+            number = f"{number} // {writer.argument(f'{value}_share', heads)}"
+        numbers.append(number)
+    return numbers
+
+
 def make_descriptors(kernel: TiledAttention) -> None:
     """The lines of a kernel that makes the descriptors of its head's matrices itself."""
     writer, found, region, (stored,) = kernel.writer, kernel.found, kernel.found.regions[0], kernel.body.stores
@@ -105,7 +123,7 @@ def load(role: str, digits: list[str], way: str, first: str, block: str) -> str:
     """A tile whose first row has this number. role: "query", "key" or "value". digits: of the program's matrix."""
     if way == BY_KERNEL:
         return f"{role}_tiles.load([{first}, 0])"
-    return f"tl.reshape({role}_tiles.load([{', '.join([*_narrow(digits), first, '0'])}]), [{block}])"
+    return f"tl.reshape({role}_tiles.load([{', '.join([*narrow(digits), first, '0'])}]), [{block}])"
 
 
 def store(value: str, digits: list[str], way: str, first: str, result: str) -> str:
@@ -114,10 +132,10 @@ def store(value: str, digits: list[str], way: str, first: str, result: str) -> s
     if way == BY_KERNEL:
         return f"result_tiles.store([{first}, 0], {cast})"
     block = ", ".join([*(["1"] * len(digits)), "BLOCK_M", "BLOCK_V"])
-    return f"result_tiles.store([{', '.join([*_narrow(digits), first, '0'])}], tl.reshape({cast}, [{block}]))"
+    return f"result_tiles.store([{', '.join([*narrow(digits), first, '0'])}], tl.reshape({cast}, [{block}]))"
 
 
-def _narrow(digits: list[str]) -> list[str]:
+def narrow(digits: list[str]) -> list[str]:
     """The same numbers as 32-bit ones, which is what a descriptor takes."""
     return [digit if digit == "0" else f"({digit}).to(tl.int32)" for digit in digits]
 

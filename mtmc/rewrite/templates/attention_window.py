@@ -16,6 +16,7 @@ from mtmc.rewrite.body import Body, Index, Node, Number, Operand, Varying
 from mtmc.rewrite.graph import Size
 from mtmc.rewrite.operators.attention import CAUSAL, MASKED
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
+from mtmc.rewrite.templates.writer import Writer
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,35 @@ def window_of(body: Body, found: SoftmaxProduct, variants: int) -> Window:
     for node in found.between:
         window &= _left(body, node, variants)
     return window
+
+
+def write_bounds(writer: Writer, found: SoftmaxProduct, window: Window, block: str) -> None:
+    """Lines that say from which column to which a block's rows can see any, `first` and `last`, at ends of blocks.
+
+    block: the name of the block's number.
+    """
+    columns, first, last = writer.size(found.columns), "0", writer.size(found.columns)
+    writer.comment("columns that no row of the block can see are left out")
+    if window.high is not None:
+        before = f"{block} * BLOCK_M - {number_text(writer, window.high)}"
+        first = f"tl.minimum(tl.maximum({before}, 0), {columns}) // BLOCK_N * BLOCK_N"
+    if window.low is not None:
+        behind = f"({block} + 1) * BLOCK_M - {number_text(writer, window.low)}"
+        last = f"tl.minimum({columns}, tl.cdiv(tl.maximum({behind}, 0), BLOCK_N) * BLOCK_N)"
+    writer.line(f"first = {first}")
+    writer.line(f"last = tl.maximum({last}, first)")
+
+
+def number_text(writer: Writer, number: Size) -> str:
+    """A bound of a window in the kernel."""
+    if len(set(number)) == 1:
+        return f"({number[0]})" if number[0] < 0 else str(number[0])
+    for less in (0, 1, -1):  # the width of a window, say, that the mask has as it is
+        known = Varying(tuple(each + less for each in number))
+        if any(known in node.operands for node in writer.body.nodes):
+            name = writer.number(known)
+            return f"({name} - {less})" if less else name
+    return writer.number(Varying(number))
 
 
 def _tighter(one: Size | None, other: Size | None, choose: Callable[[int, int], int]) -> Size | None:

@@ -1,0 +1,82 @@
+"""gluon_attention: the same attention as attention.py's, printed in Gluon for Hopper (the kernel: gluon_kernel.py).
+
+Settings: block_m, 64 rows for each group of warps (128 or 192); block_n, columns of a block; num_stages, blocks in shared
+memory at once; turns, whether groups start their products one after the other. The launcher copies what a descriptor
+cannot say (rows that do not begin at multiples of 16 bytes), and refuses a GPU that is no Hopper.
+"""
+
+from __future__ import annotations
+
+from mtmc.rewrite.body import Body
+from mtmc.rewrite.graph import Graph, Varying, product
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates import attention_tiles as tiles
+from mtmc.rewrite.templates.gluon_kernel import GROUP_ROWS, GluonKernel, check
+from mtmc.rewrite.templates.shares import crowded
+from mtmc.rewrite.templates.writer import (
+    INDENT,
+    Launch,
+    Printed,
+    allocation,
+    contiguous_lines,
+    launch_lines,
+    printed,
+    scope_of,
+    size_expression,
+)
+
+LANGUAGE = "gluon"
+"""What the setting "language" says of a kernel in Gluon."""
+CONSTANTS = ("WIDE", "EVEN", "BLOCK_K")
+_TILES = """\
+{0}_load = getattr(hopper.tma, "async_load", None) or hopper.tma.async_copy_global_to_shared  # up to Triton 3.6
+{0}_store = getattr(hopper.tma, "async_store", None) or hopper.tma.async_copy_shared_to_global"""
+_DESCRIBE = '''\
+def {0}_tiles(x, rows, columns):
+    """Tiles of a tensor's matrices, through a descriptor. Rows must begin at multiples of 16 bytes: others are copied."""
+    steps = [step * x.element_size() for step in x.stride()[:-1]]
+    if x.data_ptr() % 16 or x.stride(-1) != 1 or any(step <= 0 or step % 16 for step in steps):
+        x = x.clone(memory_format=torch.contiguous_format)
+    block = [1] * (x.dim() - 2) + [rows, columns]
+    layout = gl.NVMMASharedLayout.get_default_for(block, gl.{1})
+    return TileDescriptor(x, list(x.shape), list(x.stride()), block, layout)'''
+_GUARD = """\
+if {0}.is_cuda and torch.cuda.get_device_capability({0}.device) != (9, 0):
+    name = torch.cuda.get_device_name({0}.device)
+    raise RuntimeError(f"this kernel is made for Hopper GPUs (compute capability 9.0), not for {{name}}")"""
+
+
+def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
+    """The kernel and its launcher. Raises: NotCovered where the body or the schedule is more than it can do."""
+    check(graph, body, stage)
+    kernel, scope, spare = GluonKernel(graph, body, stage, name), scope_of(graph, body), dict[str, Varying]()
+    text, found, writer = kernel.text(CONSTANTS), kernel.found, kernel.writer
+    writer.contiguous |= {value for value in found.tensors if graph.values[value].contiguous}
+    query, region, (result,) = found.query, found.regions[0], body.stores
+    columns = size_expression(found.columns, "n_cols", scope, spare)
+    rows = size_expression(found.rows, "n_rows", scope, spare)
+    grid = (
+        f"triton.cdiv({rows}, {kernel.groups * GROUP_ROWS})",
+        size_expression(product(found.batch), "n_batch", scope, spare),
+    )
+    lines = [INDENT + line for line in _GUARD.format(query).splitlines()]
+    lines += contiguous_lines(writer)
+    lines += [allocation(graph, body, result, scope, spare)]
+    lines.append(f"{INDENT}width = max(16, triton.next_power_of_2({query}.shape[-1]))")
+    made = ((query, GROUP_ROWS), (region.key, kernel.columns), (region.value, kernel.columns), (result, GROUP_ROWS))
+    for table, (value, count) in zip(tiles.TABLES, made, strict=True):
+        lines.append(f"{INDENT}{table} = {name}_tiles({value}, {count}, width)")
+    sizes = ", ".join(f"{value}.numel()" for value in (*body.loads, *body.stores))
+    constants = (f"max({sizes}) >= 2**31", f"({columns}) % {kernel.columns} == 0", "width")
+    launch = Launch(
+        f"{name}_kernel",
+        writer,
+        (),
+        tiles.TABLES,
+        grid[::-1] if crowded(found.batch) else grid,
+        tuple(zip(CONSTANTS, constants, strict=True)),
+        4,
+    )
+    lines += launch_lines(launch, scope, spare)
+    texts = [_TILES.format(name), text, _DESCRIBE.format(name, graph.values[query].dtype)]
+    return printed(body, name, texts, lines, spare)

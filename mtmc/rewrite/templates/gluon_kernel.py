@@ -1,0 +1,367 @@
+"""gluon_kernel: attention's kernel in Gluon for Hopper, with groups of warps that each have work of their own.
+
+A program has 64 rows (queries) of one head for each group of four warps. One more warp does nothing but have blocks of
+keys and values brought to shared memory by the tensor memory accelerator. A group starts the next block's scores, then the
+last block's weighted sum of values, and works out exponentials while the tensor cores are at it.
+
+Where groups take turns, the first starts its products, then the second its own, and so on: one group's exponentials are
+worked out during another one's products, rather than all groups' at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.folding import docstring
+from mtmc.rewrite.graph import Graph, Size, power_of_two_above, product, same
+from mtmc.rewrite.operators.attention import CAUSAL
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates import attention_tiles as tiles
+from mtmc.rewrite.templates.attention_kernel import LOG2_E
+from mtmc.rewrite.templates.attention_window import window_of, write_bounds
+from mtmc.rewrite.templates.gluon_text import in_gluon, needed_registers
+from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.shares import crowded
+from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse
+from mtmc.rewrite.templates.writer import INDENT, Writer
+
+GROUP_ROWS = 64
+"""Of a group of four warps: those of one instruction of the tensor cores."""
+_NAMES = "scores own start batch rows cols row_mask col_mask outer out_mask layout out given"
+_LOCALS: Variables = {("local", name): name for name in _NAMES.split()}
+"""Variables of the functions that work on tiles: what is loaded there gets other names."""
+BARRIERS = ("q_full", "k_full", "v_full", "k_free", "v_free")
+PLACE = ("batch", "block", "first", "steps", "factor")
+
+
+class GluonKernel:
+    """The functions of one kernel in the making. Raises: NotCovered where something cannot be said in Gluon."""
+
+    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
+        self.graph, self.body, self.stage, self.name = graph, body, stage, name
+        self.found: SoftmaxProduct = analyse(graph, body)
+        self.writer = Writer(graph, body, f"{name}_kernel")
+        schedule = dict(stage.schedule)
+        self.groups = stage.number("block_m") // GROUP_ROWS
+        self.columns, self.stages = stage.number("block_n"), stage.number("num_stages")
+        self.turns, self.heavy = bool(schedule.get("turns", 0)), schedule.get("order") == "heavy"
+        self.factor, self.scaling = self.found.factor()
+        self.window = window_of(body, self.found, len(graph.variants)) if not self.found.causal else None
+
+    def text(self, constants: Sequence[str]) -> str:
+        """All functions. constants: names of the kernel's compile-time arguments."""
+        writer, found = self.writer, self.found
+        self.n_rows, self.n_cols = writer.preset(found.rows, "n_rows"), writer.preset(found.columns, "n_cols")
+        read = (found.query, found.regions[0].key, found.regions[0].value)
+        digits = [tiles.narrow(tiles.digits(writer, found, value)) for value in read]
+        parts = [self._scores(), self._softmax(), self._result(), *self._group(digits[0]), self._loads(digits)]
+        parts.append(self._kernel(constants))
+        unpacked = f"{INDENT}{', '.join(self._given())} = given"
+        return "\n\n\n".join(part.replace(f"{INDENT}UNPACKED", unpacked) for part in parts)
+
+    def _given(self) -> list[str]:
+        """Names of the kernel's arguments besides tiles and compile-time ones; two at least, of rows and of columns."""
+        writer = self.writer
+        used = [f"{value}_ptr" for value in writer.body.loads if value in writer.used]
+        return [*used, *writer.sizes.values(), *writer.strides.values(), *writer.numbers.values(), *writer.given]
+
+    def _function(self, name: str, arguments: str, doc: str, lines: Sequence[str]) -> str:
+        """One function. lines: of its body, indented."""
+        head = [f"def {self.name}_{name}({arguments}):", *docstring(doc)]
+        return "\n".join(["@gluon.jit", *head, *in_gluon(lines)])
+
+    def _take(self) -> list[str]:
+        """The lines written so far, which are taken away."""
+        lines, self.writer.lines, self.writer.level = self.writer.lines, [], 1
+        return lines
+
+    def _map(self, node: Node, last: tuple[str, Size, str], variables: Variables) -> None:
+        """One elementwise step on a tile; what has no batch is the same for all of it."""
+        groups: tuple[Group, ...] = (Group("rows", self.found.rows, "row_mask"), Group(*last))
+        if len(node.shape) > 2 and not same(product(node.shape[:-2]), ()):
+            groups = (Group("batch", product(self.found.batch), ""), *groups)
+        write_maps(self.writer, [node.name], groups, variables)
+
+    def _places(self, across: str, first: str, count: str) -> None:
+        """Numbers of a tile's rows and columns. across: what the columns' numbers are called."""
+        line = self.writer.line
+        line(f"rows = tl.expand_dims(own + tl.arange(0, {GROUP_ROWS}, tl.SliceLayout(1, layout)), 1)")
+        line(f"{across} = tl.expand_dims({first}tl.arange(0, {count}, tl.SliceLayout(0, layout)), 0)")
+
+    def _scores(self) -> str:
+        """Scores as the softmax takes them: with scales, masks and biases."""
+        writer, found = self.writer, self.found
+        others = [node for node in found.between if node.name not in self.scaling and node.operation != CAUSAL]
+        name = found.scores.name
+        writer.line("UNPACKED")
+        writer.line("layout: tl.constexpr = scores.type.layout")
+        variables: Variables = {name: "scores", **_LOCALS}
+        if others:
+            self._places("cols", "start + ", str(self.columns))
+            writer.line(f"row_mask = rows < {self.n_rows}")
+            writer.line(f"col_mask = cols < {self.n_cols}")
+        for node in found.between:
+            if node.name in self.scaling or node.operation == CAUSAL:
+                variables[node.name] = variables[node.reads()[0]]
+            else:
+                self._map(node, ("cols", found.columns, "col_mask"), variables)
+        if variables[found.logits] != "scores":
+            writer.line(f"scores = {variables[found.logits]}")
+        if found.causal:
+            writer.line(f"if start + {self.columns} > own + 1:  # some columns are behind a row's own")
+            writer.level += 1
+            self._places("cols", "start + ", str(self.columns))
+            writer.line('scores = tl.where(rows >= cols, scores, float("-inf"))')
+            writer.level -= 1
+        writer.line("if not EVEN:")
+        writer.line(f"    if start + {self.columns} > {self.n_cols}:  # there are no more columns")
+        writer.level += 2
+        self._places("cols", "start + ", str(self.columns))
+        writer.line(f'scores = tl.where(cols < {self.n_cols}, scores, float("-inf"))')
+        writer.level -= 2
+        writer.line("return scores")
+        doc = "A block's scores as the softmax takes them, from the product's on."
+        return self._function("scores", "scores, EVEN: gl.constexpr, own, start, batch, given", doc, self._take())
+
+    def _softmax(self) -> str:
+        line = self.writer.line
+        line("larger = tl.maximum(top, tl.max(scores, 1) * factor)")
+        shift = "larger"
+        if self.found.masked:
+            self.writer.comment("a row of which all columns are masked so far has no largest score")
+            line('shift = tl.where(larger == float("-inf"), 0.0, larger)')
+            shift = "shift"
+        line(f"weights = tl.exp2(scores * factor - tl.expand_dims({shift}, 1))")
+        line(f"scale = tl.exp2(top - {shift})")
+        line("return weights, larger, total * scale + tl.sum(weights, 1), scale")
+        doc = "A block's weights, the rows' largest scores and sums so far, and what earlier sums are scaled by."
+        return self._function("softmax", "scores, top, total, factor", doc, self._take())
+
+    def _result(self) -> str:
+        """What is done with the rows' weighted sums."""
+        writer, found = self.writer, self.found
+        name, value = found.result.name, self.body.stores[0]
+        if found.after:
+            writer.line("UNPACKED")
+            writer.line("layout: tl.constexpr = scores.type.layout")
+            self._places("outer", "", "scores.shape[1]")
+            writer.line(f"row_mask = rows < {self.n_rows}")
+            writer.line(f"out_mask = outer < {writer.size(found.out_width)}")
+        variables: Variables = {name: "scores", **_LOCALS}
+        for node in found.after:
+            self._map(node, ("outer", found.out_width, "out_mask"), variables)
+        writer.line(f"return {variables[value]}")
+        doc = "The result of 64 rows, from their weighted sums of values on."
+        return self._function("result", "scores, own, batch, given", doc, self._take())
+
+    def _unpack(self) -> None:
+        writer, turns = self.writer, ["turns"] if self.turns else []
+        writer.line(f"{', '.join(tiles.TABLES)} = tiles")
+        writer.line("q_mem, k_mem, v_mem = memory")
+        writer.line(f"{', '.join([*BARRIERS, *turns])} = barriers")
+        writer.line(f"{', '.join(PLACE)} = place")
+
+    def _group(self, digits: Sequence[str]) -> list[str]:
+        """What one group of warps does."""
+        line, columns = self.writer.line, self.columns
+        self._unpack()
+        line("UNPACKED")
+        line("BLOCK_K: tl.constexpr = q_mem.shape[-1]")
+        line(f"scores_layout: tl.constexpr = tl.NVMMADistributedLayout([3, 0], [4, 1], [16, {columns}, 16])")
+        line("out_layout: tl.constexpr = tl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])")
+        line("weights_layout: tl.constexpr = tl.DotOperandLayout(0, out_layout, 2)")
+        for name, value in (("top", 'float("-inf")'), ("total", "0.0")):
+            line(f"{name} = tl.full([{GROUP_ROWS}], {value}, tl.float32, tl.SliceLayout(1, scores_layout))")
+        line(f"out = tl.zeros([{GROUP_ROWS}, BLOCK_K], tl.float32, out_layout)")
+        line(f"none = tl.zeros([{GROUP_ROWS}, {columns}], tl.float32, scores_layout)")
+        line(f"own = block * {self.groups * GROUP_ROWS} + GROUP * {GROUP_ROWS}")
+        line(f"q = q_mem.index(GROUP).reshape([{GROUP_ROWS}, BLOCK_K])")
+        line("hopper.mbarrier.wait(q_full, 0)")
+        line("hopper.mbarrier.wait(k_full.index(0), 0)")
+        line(f"first_k = k_mem.index(0).reshape([{columns}, BLOCK_K]).permute((1, 0))")
+        line("begun = hopper.warpgroup_mma(q, first_k, none, use_acc=False, is_async=True)")
+        line("scores = hopper.warpgroup_mma_wait(0, deps=(begun,))")
+        line("hopper.mbarrier.arrive(k_free.index(0), count=1)")
+        line(f"scores = {self.name}_scores(scores, EVEN, own, first, batch, given)")
+        line(f"weights, top, total, _ = {self.name}_softmax(scores, top, total, factor)")
+        line("p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
+        self._loop()
+        line(f"last = (steps - 1) % {self.stages}")
+        line(f"hopper.mbarrier.wait(v_full.index(last), ((steps - 1) // {self.stages}) & 1)")
+        line(f"last_v = v_mem.index(last).reshape([{columns}, BLOCK_K])")
+        line("ended = hopper.warpgroup_mma(p, last_v, out, is_async=True)")
+        line("out = hopper.warpgroup_mma_wait(0, deps=(ended,))")
+        line("out = out / tl.expand_dims(tl.convert_layout(total, tl.SliceLayout(1, out_layout)), 1)")
+        line(f"q.store({self.name}_result(out, own, batch, given).to(q_mem.dtype))")
+        line("hopper.fence_async_shared()")
+        line(f"{self.name}_store(result_tiles, [{', '.join([*digits, 'own', '0'])}], q_mem.index(GROUP))")
+        line("hopper.tma.store_wait(0)")
+        arguments = "GROUP: gl.constexpr, EVEN: gl.constexpr, tiles, memory, barriers, place, given"
+        return [self._function("group", arguments, "What one group of warps does: 64 rows.", self._take())]
+
+    def _loop(self) -> None:
+        """Each turn starts a block's scores and adds the values of the one before."""
+        line, columns, stages = self.writer.line, self.columns, self.stages
+        line("for step in range(1, steps):")
+        self.writer.level += 1
+        line(f"at = step % {stages}")
+        line(f"before = (step - 1) % {stages}")
+        line(f"hopper.mbarrier.wait(k_full.index(at), (step // {stages}) & 1)")
+        if self.turns:
+            phase = "(step - 1) & 1"
+            line(f"hopper.mbarrier.wait(turns.index(GROUP), {phase} if GROUP > 0 else ({phase}) ^ 1)")
+        line(f"k = k_mem.index(at).reshape([{columns}, BLOCK_K]).permute((1, 0))")
+        line("begun = hopper.warpgroup_mma(q, k, none, use_acc=False, is_async=True)")
+        line(f"hopper.mbarrier.wait(v_full.index(before), ((step - 1) // {stages}) & 1)")
+        line(f"v = v_mem.index(before).reshape([{columns}, BLOCK_K])")
+        line("summed = hopper.warpgroup_mma(p, v, out, is_async=True)")
+        if self.turns:
+            line(f"hopper.mbarrier.arrive(turns.index((GROUP + 1) % {self.groups}), count=1)")
+        line("scores = hopper.warpgroup_mma_wait(1, deps=(begun,))")
+        line("hopper.mbarrier.arrive(k_free.index(at), count=1)")
+        line(f"scores = {self.name}_scores(scores, EVEN, own, first + step * {columns}, batch, given)")
+        line(f"weights, top, total, scale = {self.name}_softmax(scores, top, total, factor)")
+        line("out = hopper.warpgroup_mma_wait(0, deps=(summed,))")
+        line("hopper.mbarrier.arrive(v_free.index(before), count=1)")
+        line("out = out * tl.expand_dims(tl.convert_layout(scale, tl.SliceLayout(1, out_layout)), 1)")
+        line("p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
+        self.writer.level -= 1
+
+    def _loads(self, digits: Sequence[Sequence[str]]) -> str:
+        """What the warp does that has tiles loaded."""
+        writer, line = self.writer, self.writer.line
+        query, key, value = (", ".join(each) for each in digits)
+        self._unpack()
+        line("UNPACKED")
+        line("BLOCK_K: tl.constexpr = q_mem.shape[-1]")
+        line(f"hopper.mbarrier.expect(q_full, {2 * self.groups * GROUP_ROWS} * BLOCK_K)")
+        line(f"for group in tl.static_range({self.groups}):")
+        row = f"block * {self.groups * GROUP_ROWS} + group * {GROUP_ROWS}"
+        line(f"    {self.name}_load(query_tiles, [{query}, {row}, 0], q_full, q_mem.index(group))")
+        line("for step in range(steps):")
+        writer.level += 1
+        line(f"at = step % {self.stages}")
+        line(f"phase = ((step // {self.stages}) & 1) ^ 1")
+        for kind, role, place in (("k", "key", key), ("v", "value", value)):
+            line(f"hopper.mbarrier.wait({kind}_free.index(at), phase)")
+            line(f"hopper.mbarrier.expect({kind}_full.index(at), {2 * self.columns} * BLOCK_K)")
+            where = f"[{place}, first + step * {self.columns}, 0]"
+            line(f"{self.name}_load({role}_tiles, {where}, {kind}_full.index(at), {kind}_mem.index(at))")
+        writer.level -= 1
+        arguments = "tiles, memory, barriers, place, given"
+        doc = "What the warp does that has queries, keys and values loaded."
+        return self._function("loads", arguments, doc, self._take())
+
+    def _kernel(self, constants: Sequence[str]) -> str:
+        """The kernel itself: memory, barriers, which columns a program sees, and who does what."""
+        writer, line, batch = self.writer, self.writer.line, self.found.batch
+        ones = ", 1" * len(batch)
+        line(f"q_mem = tl.allocate_shared_memory(query_tiles.dtype, [{self.groups}{ones}, {GROUP_ROWS}, BLOCK_K], "
+             "query_tiles.layout)")  # fmt: skip
+        for kind, role in (("k", "key"), ("v", "value")):
+            shape = f"[{self.stages}{ones}, {self.columns}, BLOCK_K]"
+            line(f"{kind}_mem = tl.allocate_shared_memory({role}_tiles.dtype, {shape}, {role}_tiles.layout)")
+        self._barriers()
+        line(f"batch = tl.program_id({int(not crowded(batch))})")
+        line("if WIDE:  # more elements than a 32-bit offset can reach")
+        line("    batch = batch.to(tl.int64)")
+        program = int(crowded(batch))
+        if self.heavy:
+            writer.comment("blocks with the most columns come first")
+            line(f"block = tl.num_programs({program}) - 1 - tl.program_id({program})")
+        else:
+            line(f"block = tl.program_id({program})")
+        self._range()
+        if self.factor is None:
+            line(f"factor = {LOG2_E} / tl.sqrt({writer.size(self.found.width)} + 0.0)")
+        else:
+            line(f"factor = {LOG2_E * self.factor!r}")
+        turns = ["turns"] if self.turns else []
+        line(f"tiles = ({', '.join(tiles.TABLES)})")
+        line("memory = (q_mem, k_mem, v_mem)")
+        line(f"barriers = ({', '.join([*BARRIERS, *turns])})")
+        line(f"place = ({', '.join(PLACE)})")
+        line("GIVEN")
+        shared = "tiles, memory, barriers, place, given"
+        who = [f"({self.name}_group, ({group}, EVEN, {shared}))" for group in range(self.groups)]
+        who.append(f"({self.name}_loads, ({shared}))")
+        warps, registers = ", ".join(["4"] * (self.groups - 1) + ["1"]), needed_registers(self.groups)
+        line("tl.warp_specialize(")
+        line(f"    [{', '.join(who)}],")
+        line(f"    [{warps}],")
+        line(f"    [{', '.join(map(str, registers))}],")
+        line(")")
+        given = self._given()
+        lines = [each.replace("GIVEN", f"given = ({', '.join(given)})") for each in self._take()]
+        names = [*[each for each in given if each.endswith("_ptr")], *tiles.TABLES,
+                 *[each for each in given if not each.endswith("_ptr")]]  # fmt: skip
+        parameters = ", ".join([*names, *(f"{name}: gl.constexpr" for name in constants)])
+        doc = f"{', '.join(self.stage.ops)}: {self.groups * GROUP_ROWS} rows of one head a program, by {self.groups} groups."
+        return self._function("kernel", parameters, doc, lines)
+
+    def _barriers(self) -> None:
+        line = self.writer.line
+        turns = ["turns"] if self.turns else []
+        counts = {"q_full": 0, "turns": self.groups}
+        for name in (*BARRIERS, *turns):
+            count = counts.get(name, self.stages)
+            shape = f"[{count}, 1]" if count else "[1]"
+            line(f"{name} = tl.allocate_shared_memory(tl.int64, {shape}, hopper.mbarrier.MBarrierLayout())")
+        line("hopper.mbarrier.init(q_full, count=1)")
+        line(f"for at in tl.static_range({self.stages}):")
+        for name in BARRIERS[1:]:
+            count = self.groups if name.endswith("free") else 1
+            line(f"    hopper.mbarrier.init({name}.index(at), count={count})")
+        if self.turns:
+            line(f"for at in tl.static_range({self.groups}):")
+            line("    hopper.mbarrier.init(turns.index(at), count=1)")
+        line("hopper.fence_async_shared()")
+
+    def _range(self) -> None:
+        """From which column on a program looks, and at how many blocks."""
+        writer, found = self.writer, self.found
+        first, last, rows = "0", self.n_cols, self.groups * GROUP_ROWS
+        if self.window:
+            write_bounds(writer, found, self.window, "block")
+            bounds, writer.lines = writer.lines[-2:], writer.lines[:-2]
+            writer.lines += [
+                each.replace("BLOCK_M", str(rows)).replace("BLOCK_N", str(self.columns)) for each in bounds
+            ]
+            first, last = "first", "last"
+        elif found.causal:
+            writer.line(f"last = tl.minimum({self.n_cols}, (block + 1) * {rows})")
+            last = "last"
+        if first != "first":
+            writer.line(f"first = {first}")
+        span = f"{last} - first" if first == "first" else last
+        writer.line(f"steps = tl.maximum(tl.cdiv({span}, {self.columns}), 1)")
+
+
+def padded(width: int) -> int:
+    """Columns of a tile of a head's width."""
+    return max(16, power_of_two_above(width))
+
+
+def check(graph: Graph, body: Body, stage: Stage) -> None:
+    """Raises: NotCovered where an attention, or a schedule, is none that the Gluon kernel can do."""
+    found, schedule = analyse(graph, body), dict(stage.schedule)
+    if graph.values[found.query].dtype not in ("float16", "bfloat16"):
+        raise NotCovered("a Gluon kernel of other than numbers of 16 bits")
+    if found.wide or len(found.regions) > 1 or not found.transposed:
+        raise NotCovered("a Gluon kernel of wide heads, keys in several tensors, or keys that lie the other way")
+    if any(length % 8 for length in (*found.width, *found.out_width)):
+        raise NotCovered("a Gluon kernel of rows that do not begin at multiples of 16 bytes")
+    if [padded(size) for size in found.width] != [padded(size) for size in found.out_width]:
+        raise NotCovered("a Gluon kernel of keys and values of different widths")
+    if len(body.stores) != 1 or graph.values[body.stores[0]].dtype != graph.values[found.query].dtype:
+        raise NotCovered("a Gluon kernel of several results, or of one of another type")
+    if stage.number("block_m") // GROUP_ROWS not in (2, 3) or stage.number("block_m") % GROUP_ROWS:
+        raise NotCovered("a Gluon kernel with other than two or three groups of 64 rows")
+    if stage.number("num_warps") != 4 or stage.number("block_n") not in (32, 64, 128, 256):
+        raise NotCovered("a Gluon kernel with groups of other than four warps, or such blocks of columns")
+    if any(
+        schedule.get(name, plain) != plain for name, plain in (("split_keys", 1), ("packed", 0), ("specialized", 0))
+    ):
+        raise NotCovered("a Gluon kernel that shares keys, packs heads, or leaves its warps to the compiler")
