@@ -199,9 +199,9 @@ def attentions() -> dict[str, Settings]:
 
 def gluon(width: int) -> dict[str, Settings]:
     """Schedules of attention in Gluon: rows and columns, blocks in shared memory, and whether groups take turns."""
-    tiles = ((128, 64, 2), (128, 64, 3), (128, 128, 2))
+    tiles = ((128, 64, 2), (128, 64, 3), (128, 128, 2), (192, 64, 2))
     if width <= 64:
-        tiles += ((128, 128, 3), (192, 64, 2), (192, 64, 3), (192, 128, 2), (192, 128, 3), (128, 256, 2))
+        tiles += ((128, 128, 3), (192, 64, 3), (192, 128, 2), (192, 128, 3), (128, 256, 2))
     return {
         f"{'turns' if turns else 'gluon'}_{m}x{n}_s{stages}": heads(m, n, 4, stages, language="gluon", turns=turns)
         for m, n, stages in tiles

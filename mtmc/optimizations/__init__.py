@@ -20,6 +20,7 @@ from mtmc.optimizations.pipeline import Pipeline
 from mtmc.optimizations.precision import Precision
 from mtmc.optimizations.reorder import Reorder
 from mtmc.optimizations.resources import asks_as_much
+from mtmc.optimizations.specialize import Specialize
 from mtmc.optimizations.split import Split
 from mtmc.optimizations.stop import Stop
 from mtmc.optimizations.tile import Tile
@@ -43,6 +44,7 @@ KINDS: dict[str, Optimization] = {
         Split(),
         Persist(),
         Descriptors(),
+        Specialize(),
         Layout(),
         Algebra(),
         Pack(),

@@ -11,6 +11,7 @@ from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles, softmax_product
+from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse, describable
 
 PAGE = """\
@@ -62,7 +63,7 @@ class Descriptors(ScheduleChange):
 
     def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         """See `ScheduleChange.offer`."""
-        if version.hardware.target not in WITH_DESCRIPTORS or not suits_descriptors(version, stage):
+        if version.hardware.target not in WITH_DESCRIPTORS or not suits_descriptors(version, stage) or is_gluon(stage):
             return []
         schedule, name = dict(stage.schedule), stage.title
         offers: list[tuple[Choice, str]] = []

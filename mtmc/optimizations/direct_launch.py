@@ -12,6 +12,7 @@ from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
+from mtmc.rewrite.templates.gluon_attention import is_gluon
 
 PAGE = """\
 # direct_launch
@@ -45,11 +46,11 @@ class DirectLaunch(Optimization):
     changes = ("host_ms", "call_ms")
 
     def legal(self, version: Version) -> Iterator[Move]:
-        """The one move, where kernels are launched one by one."""
+        """The one move, where kernels of Triton are launched one by one."""
         plan = version.plan
         if plan.direct_launch or version.task.cuda_graph:
             return
-        kernels = [stage for stage in plan.stages if not stage.is_torch]
+        kernels = [stage for stage in plan.stages if not stage.is_torch and not is_gluon(stage)]
         lines = [version.regions[stage] for stage in kernels if stage in version.regions]
         if not lines:
             return

@@ -11,6 +11,7 @@ from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS
 from mtmc.source.sites import Sites
 
@@ -90,6 +91,8 @@ def _own_warps(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     """Whether loads have warps of their own, where the compiler can give them some."""
     schedule, name = dict(stage.schedule), stage.title
     attention = stage.template == "attention"
+    if is_gluon(stage):  # which has them anyway
+        return []
     if schedule.get("specialized"):
         masks: Choice = {"masks": "edges"} if attention else {}
         words = f"let all warps of the {name} kernel load and multiply again"

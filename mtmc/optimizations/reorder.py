@@ -9,6 +9,7 @@ from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.graph import power_of_two_above
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse as analyse_product
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping, register_warps
@@ -119,7 +120,10 @@ def _keys(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     assert body is not None
     found, name, schedule = analyse(version.graph, body), stage.title, dict(stage.schedule)
     offers: list[tuple[Choice, str]] = []
-    if not found.wide and not schedule.get("specialized"):
+    if is_gluon(stage):
+        for turns, words in ((1, "one after the other"), (0, "when they can")):
+            offers.append(({"turns": turns}, f"let the {name} kernel's groups of warps start products {words}"))
+    elif not found.wide and not schedule.get("specialized"):
         for masks, words in (
             ("edges", "whole blocks of keys without masks, then the others"),
             ("all", "all keys in one"),

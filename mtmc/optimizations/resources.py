@@ -11,6 +11,9 @@ from mtmc.rewrite.operators.products import PRODUCTS as MULTIPLYING
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Stage, plan_from_json
 from mtmc.rewrite.templates import product as products
+from mtmc.rewrite.templates.gluon_attention import is_gluon
+from mtmc.rewrite.templates.gluon_kernel import GROUP_ROWS
+from mtmc.rewrite.templates.gluon_text import needed_registers
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.softmax_product import analyse
 
@@ -22,6 +25,10 @@ PRODUCTS = ("matmul", "convolution", "attention")
 
 MAX_ELEMENTS_A_THREAD = 128
 """Of at most 255 registers a thread: above this, a kernel that holds its elements spills nearly all of them."""
+
+
+ELEMENTS_A_REGISTER = 2 / 3
+"""Of a kernel in Gluon, at most: the rest are addresses, largest scores, and weights in 16 bits."""
 
 
 def shared_bytes(graph: Graph, stage: Stage) -> int:
@@ -61,9 +68,12 @@ def elements_a_thread(graph: Graph, stage: Stage) -> float:
 
     products * block_m * block_n / threads for products, and block_m * out_width / threads more for attention (block_v in
     place of out_width where that is less); block_rows * block_cols / threads for rows (the whole row, rounded up to a power
-    of two, where it is held in registers). Where loads have warps of their own, twice the others make the product.
+    of two, where it is held in registers). Where loads have warps of their own, twice the others make the product, and in
+    Gluon as many groups as there are.
     """
     threads = 32 * stage.number("num_warps") * (2 if dict(stage.schedule).get("specialized") else 1)
+    if is_gluon(stage):
+        threads *= stage.number("block_m") // GROUP_ROWS
     if stage.template in PRODUCTS:
         more = _widths(graph, stage)[1] if stage.template == "attention" else 0
         more = min(more, int(dict(stage.schedule).get("block_v", more)))
@@ -78,6 +88,13 @@ def elements_a_thread(graph: Graph, stage: Stage) -> float:
             columns = max(columns, stage.number("split"))  # the shares of a row are read at once
         return stage.number("block_rows") * columns / threads
     return stage.number("block") / threads
+
+
+def most_elements(stage: Stage) -> float:
+    """Elements that a thread may hold: the groups of a kernel in Gluon have a number of registers of their own."""
+    if not is_gluon(stage):
+        return MAX_ELEMENTS_A_THREAD
+    return ELEMENTS_A_REGISTER * needed_registers(stage.number("block_m") // GROUP_ROWS)[0]
 
 
 def _widths(graph: Graph, stage: Stage) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from functools import partial
 from mtmc.action import make_action
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.move import Move
-from mtmc.optimizations.resources import MAX_ELEMENTS_A_THREAD, elements_a_thread, shared_bytes
+from mtmc.optimizations.resources import elements_a_thread, most_elements, shared_bytes
 from mtmc.optimizations.version import Version, also
 from mtmc.rewrite.plan import Plan, Setting, Stage
 
@@ -48,4 +48,4 @@ def _rescheduled(plan: Plan, stages: Sequence[Stage], choice: Choice) -> Plan:
 def _fits(version: Version, stage: Stage) -> bool:
     if shared_bytes(version.graph, stage) > version.hardware.shared_per_block:
         return False
-    return elements_a_thread(version.graph, stage) <= MAX_ELEMENTS_A_THREAD and version.prints(stage)
+    return elements_a_thread(version.graph, stage) <= most_elements(stage) and version.prints(stage)

@@ -10,6 +10,7 @@ from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.attention_shares import can_pack
+from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping
@@ -88,7 +89,7 @@ class Split(ScheduleChange):
                 if count <= 8 or inner // count >= LEAST_INNER
             ]
         if stage.template == "attention":
-            return _keys(version, stage)
+            return [] if is_gluon(stage) else _keys(version, stage)
         if stage.template == "rowwise":
             body = version.body(stage)
             assert body is not None

@@ -13,6 +13,7 @@ from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.graph import FP8, is_one, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.product_dispatch import BY_ROWS
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS
@@ -108,6 +109,9 @@ ATTENTION_TILES = (
 )
 """Queries a program of attention has, keys it looks at at a time, and the warps that suit them."""
 
+GLUON_TILES = ((128, 32), (128, 64), (128, 128), (128, 256), (192, 64), (192, 128))
+"""Queries of attention in Gluon, and keys at a time; as many of 64 queries as there are groups of warps."""
+
 WIDE_ATTENTION_TILES = (
     (64, 32, 32, 128, 4),
     (64, 32, 32, 256, 8),
@@ -176,6 +180,14 @@ class Tile(ScheduleChange):
                     f"the heads' width at a time, {warps} warps",
                 )
                 for m, n, k, v, warps in WIDE_ATTENTION_TILES
+            ]
+        if is_gluon(stage):
+            return [
+                (
+                    {"block_m": m, "block_n": n},
+                    f"retile the {stage.title} kernel to {m // 64} groups of 64 queries, {n} keys at a time",
+                )
+                for m, n in GLUON_TILES
             ]
         if stage.template == "attention":
             return [

@@ -11,6 +11,7 @@ from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse, can_transpose
 from mtmc.source.sites import Sites
 
@@ -76,7 +77,7 @@ class Vectorize(ScheduleChange):
             offers.append(({"block": block}, f"vectorize the {stage.title} kernel: {block} elements a program"))
         if stage.template == "matmul":
             offers += _right_operand(version, stage)
-        for warps in WARPS.get(stage.template, ()):
+        for warps in WARPS.get(stage.template, ()) if not is_gluon(stage) else ():
             offers.append(({"num_warps": warps}, f"vectorize the {stage.title} kernel: {warps} warps a program"))
         fewest, most = EACH.get(stage.template, (0, math.inf))
         return [

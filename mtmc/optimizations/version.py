@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mtmc.action import Region
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
-from mtmc.optimizations.starts import started
+from mtmc.optimizations.starts import specialized, started
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.builder import build
 from mtmc.rewrite.exported import export_graph
@@ -70,6 +70,11 @@ class Version:
         own = ("tf32",) if template == "convolution" and self.tf32_reference else ()
         return (*own, "tf32x3", "ieee")
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether versions are evaluated on a GPU: calls are timed there and nowhere else."""
+        return self.times is not None
+
     def kernels(self) -> list[Stage]:
         """The stages that are Triton kernels."""
         return [stage for stage in self.plan.stages if not stage.is_torch]
@@ -112,9 +117,9 @@ class Version:
             default = {**default, "precision": self.fp32_products(template.name)[0]}
         plain = Stage(ops, template.name, tuple(sorted(default.items())))
         best = started(self.graph, body, plain, self.hardware)
-        own = dict(best.schedule)
-        kept = {name: value for name, value in settings.items() if name in own}
-        for stage in (best.scheduled(kept), best, plain):
+        first = specialized(self.graph, body, best, self.hardware) if self.on_gpu else best
+        choices = [with_kept(first, settings), first, with_kept(best, settings), best, plain]
+        for stage in dict.fromkeys(choices):
             fits = shared_bytes(self.graph, stage) <= self.hardware.shared_per_block or stage == plain
             if fits and self.prints(stage):
                 return stage
@@ -130,6 +135,12 @@ class Version:
         except (NotCovered, NoExpression):
             return False
         return True
+
+
+def with_kept(stage: Stage, settings: Mapping[str, int | str]) -> Stage:
+    """A stage with those of the settings that its template has."""
+    own = dict(stage.schedule)
+    return stage.scheduled({name: value for name, value in settings.items() if name in own})
 
 
 def also(others: Sequence[object]) -> str:

@@ -130,7 +130,9 @@ def _plain_targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
 
 def imports(source: str, kernels: Sequence[str] = ()) -> list[str]:
     """The reference's module-level imports and those that a version with these kernels needs, each once, sorted."""
-    found = {"import torch"} | ({"import triton", "import triton.language as tl"} if kernels else set())
+    found = {"import torch"} | ({"import triton"} if kernels else set())
+    if any("tl." in text for text in kernels):
+        found.add("import triton.language as tl")
     if any("TensorDescriptor(" in text for text in kernels):
         found.add("from triton.tools.tensor_descriptor import TensorDescriptor")
     if any("@gluon.jit" in text for text in kernels):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 EXAMPLES = Path(__file__).parents[2] / "optimizations" / "examples"
 """KIND_task.py (a reference in KernelBench's format), KIND_before.py and KIND_after.py (two versions of it)."""
 
-TEXT_ONLY = (STOP_KIND,)
-"""Kinds that change nothing, and so have no versions before and after."""
+TEXT_ONLY = (STOP_KIND, "specialize")
+"""Kinds without versions before and after: one changes nothing, and Gluon neither runs without a GPU nor fits a prompt."""
 
 
 _WIDTH = 118

@@ -67,7 +67,7 @@ class Attention:
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where the body is more than attention with elementwise work."""
-        if dict(stage.schedule).get("language") == gluon_attention.LANGUAGE:
+        if gluon_attention.is_gluon(stage):
             return gluon_attention.emit(graph, body, stage, name)
         return _Assembler(graph, body, stage, name).emit()
 

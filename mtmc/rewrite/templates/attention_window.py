@@ -50,6 +50,28 @@ def window_of(body: Body, found: SoftmaxProduct, variants: int) -> Window:
     return window
 
 
+def is_all(body: Body, found: SoftmaxProduct, variants: int) -> bool:
+    """Whether masks say nothing else than the window: inside of it no score is changed but by what `factor` folds."""
+    _, scaling = found.factor()
+    made = {found.scores.name}
+    for node in found.between:
+        if not made & set(node.reads()):
+            continue  # makes a mask
+        made.add(node.name)
+        masks = node.operation == MASKED and _says_all(body, node.operands[1], variants)
+        if not masks and node.operation != CAUSAL and node.name not in scaling:
+            return False
+    return True
+
+
+def _says_all(body: Body, item: Operand, variants: int) -> bool:
+    """Whether a mask is made of comparisons that `_where` understands, and of nothing else."""
+    node = body.node(item) if isinstance(item, str) else None
+    if node is not None and node.operation in ("{0}", "{0} & {1}", "{0} != 0"):
+        return all(_says_all(body, each, variants) for each in node.operands)
+    return bool(_where(body, item, True, variants))
+
+
 def write_bounds(writer: Writer, found: SoftmaxProduct, window: Window, block: str) -> None:
     """Lines that say from which column to which a block's rows can see any, `first` and `last`, at ends of blocks.
 

@@ -46,6 +46,11 @@ if {0}.is_cuda and torch.cuda.get_device_capability({0}.device) != (9, 0):
     raise RuntimeError(f"this kernel is made for Hopper GPUs (compute capability 9.0), not for {{name}}")"""
 
 
+def is_gluon(stage: Stage) -> bool:
+    """Whether a stage's kernel is written in Gluon."""
+    return dict(stage.schedule).get("language") == LANGUAGE
+
+
 def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
     """The kernel and its launcher. Raises: NotCovered where the body or the schedule is more than it can do."""
     check(graph, body, stage)
@@ -63,7 +68,8 @@ def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
     lines += contiguous_lines(writer)
     lines += [allocation(graph, body, result, scope, spare)]
     lines.append(f"{INDENT}width = max(16, triton.next_power_of_2({query}.shape[-1]))")
-    made = ((query, GROUP_ROWS), (region.key, kernel.columns), (region.value, kernel.columns), (result, GROUP_ROWS))
+    key = region.key if found.transposed else f"{region.key}.transpose(-2, -1)"
+    made = ((query, GROUP_ROWS), (key, kernel.columns), (region.value, kernel.columns), (result, GROUP_ROWS))
     for table, (value, count) in zip(tiles.TABLES, made, strict=True):
         lines.append(f"{INDENT}{table} = {name}_tiles({value}, {count}, width)")
     sizes = ", ".join(f"{value}.numel()" for value in (*body.loads, *body.stores))

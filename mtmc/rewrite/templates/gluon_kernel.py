@@ -20,7 +20,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_kernel import LOG2_E
-from mtmc.rewrite.templates.attention_window import window_of, write_bounds
+from mtmc.rewrite.templates.attention_window import is_all, number_text, window_of, write_bounds
 from mtmc.rewrite.templates.gluon_text import in_gluon, needed_registers
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.shares import crowded
@@ -98,6 +98,10 @@ class GluonKernel:
         writer.line("UNPACKED")
         writer.line("layout: tl.constexpr = scores.type.layout")
         variables: Variables = {name: "scores", **_LOCALS}
+        edges = self._edges() if others else ""
+        if edges:
+            writer.line(f"if {edges}:  # some columns are outside of a row's window")
+            writer.level += 1
         if others:
             self._places("cols", "start + ", str(self.columns))
             writer.line(f"row_mask = rows < {self.n_rows}")
@@ -109,6 +113,7 @@ class GluonKernel:
                 self._map(node, ("cols", found.columns, "col_mask"), variables)
         if variables[found.logits] != "scores":
             writer.line(f"scores = {variables[found.logits]}")
+        writer.level -= int(bool(edges))
         if found.causal:
             writer.line(f"if start + {self.columns} > own + 1:  # some columns are behind a row's own")
             writer.level += 1
@@ -124,6 +129,18 @@ class GluonKernel:
         writer.line("return scores")
         doc = "A block's scores as the softmax takes them, from the product's on."
         return self._function("scores", "scores, EVEN: gl.constexpr, own, start, batch, given", doc, self._take())
+
+    def _edges(self) -> str:
+        """The condition under which a block needs masks; "" where all do, or where more than a window changes scores."""
+        window = self.window
+        if not window or not is_all(self.body, self.found, len(self.graph.variants)):
+            return ""
+        edges = []
+        if window.low is not None:
+            edges.append(f"(start + {self.columns - 1} + {number_text(self.writer, window.low)} > own)")
+        if window.high is not None:
+            edges.append(f"(own + {GROUP_ROWS - 1} - start > {number_text(self.writer, window.high)})")
+        return " | ".join(edges)
 
     def _softmax(self) -> str:
         line = self.writer.line
@@ -349,7 +366,8 @@ def check(graph: Graph, body: Body, stage: Stage) -> None:
     found, schedule = analyse(graph, body), dict(stage.schedule)
     if graph.values[found.query].dtype not in ("float16", "bfloat16"):
         raise NotCovered("a Gluon kernel of other than numbers of 16 bits")
-    if found.wide or len(found.regions) > 1 or not found.transposed:
+    lies_across = not found.transposed and graph.values[found.regions[0].key].contiguous
+    if found.wide or len(found.regions) > 1 or lies_across:
         raise NotCovered("a Gluon kernel of wide heads, keys in several tensors, or keys that lie the other way")
     if any(length % 8 for length in (*found.width, *found.out_width)):
         raise NotCovered("a Gluon kernel of rows that do not begin at multiples of 16 bytes")

@@ -1,0 +1,67 @@
+"""specialize: groups of warps with work of their own, written in Gluon: one asks for tiles, the others multiply."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mtmc.action import Action
+from mtmc.optimizations.schedule_change import Choice, ScheduleChange
+from mtmc.optimizations.starts import TRITON_ATTENTION, gluon_start
+from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
+from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.gluon_attention import LANGUAGE, is_gluon
+from mtmc.rewrite.templates.softmax_product import analyse
+
+PAGE = """\
+# specialize
+
+Attention's kernel is written in Gluon, Triton's language of layouts and barriers, for Hopper: warps are specialized.
+
+## What it does
+One warp asks the tensor memory accelerator for blocks of keys and values; two or three groups of four warps multiply,
+64 rows of queries each. They tell each other by barriers in shared memory which block is there and which place is
+free. A group starts the next block's scores, then the last block's weighted sum of values (wgmma, asynchronous), and
+works out exponentials meanwhile, which Triton's own pipelining does not do. Registers go from the loading warp to the
+groups (setmaxnreg): 240 a thread for two groups, 160 for three. Blocks of keys are masked only where a row's edge is
+in them.
+
+## When it pays
+Attention of many queries in fp16 or bf16 with heads of 64, 128 or 256. By hand, with 128 keys at a time in two stages
+and heads of 128, it has 1.02x of cuDNN's speed for 4096 queries, full (687 TFLOP/s) and causal, and 1.19x for 16384,
+causal (H100, bf16); Triton's kernel had 0.84x on average. With heads of 64 there is an exponential for half as many
+products, and both take the same time on an H100: there 64 keys at a time did best (0.87x), and groups that take
+turns, or a third group, are worth a try.
+
+## When it harms
+- On other GPUs the file says so and stops: Ampere has no such instructions, Blackwell has others.
+- Few queries: a program has 128 or 192 rows, and fills a multiprocessor by itself.
+- Biases that are loaded for each score are loaded in the layout of the tensor cores, element by element.
+- Nothing can run it without a GPU: it is no legal action where no version's calls were timed.
+- Heads that are no power of two are padded to one: 80 costs as much as 128.
+"""
+
+
+class Specialize(ScheduleChange):
+    """Attention in Gluon, and back."""
+
+    kind = "specialize"
+    page = PAGE
+    weight = 2.0
+    changes = ("device_ms", "registers")
+
+    def offer(self, version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+        """See `ScheduleChange.offer`. Nothing where no GPU evaluates: the lab compiles such a kernel and cannot run it."""
+        if stage.template != "attention" or version.hardware.target != "sm_90" or not version.on_gpu:
+            return []
+        if is_gluon(stage):
+            return [({**TRITON_ATTENTION, "language": "triton"}, f"write the {stage.title} kernel in Triton again")]
+        body = version.body(stage)
+        assert body is not None
+        found = analyse(version.graph, body)
+        words = f"write the {stage.title} kernel in Gluon: one warp loads, groups of four multiply 64 rows each"
+        return [({**gluon_start(found), "language": LANGUAGE}, words)]
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Towards Gluon rather than back."""
+        return 1.0 if dict(action.params).get("language") == LANGUAGE else -2.0

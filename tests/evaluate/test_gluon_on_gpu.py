@@ -1,0 +1,65 @@
+"""Attention in Gluon on a Hopper GPU, against float64 and beside torch's own in 16 bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from mtmc.evaluate.loading.modules import load_module
+from mtmc.task import Task
+from tests.rewrite.gluon_cases import CAPPED, CASES, CAUSAL, FULL, GLUON, GROUPED, WINDOW, inputs_of, printed, task_of
+
+HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
+pytestmark = pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU (compute capability 9.0)")
+LARGE = {
+    "d64": (FULL, (2, 4, 4, 1024, 1024, 64), {}),
+    "d64, causal": (CAUSAL, (2, 4, 4, 1000, 1000, 64), {"block_n": 128, "num_stages": 3}),
+    "d64, three groups": (CAUSAL, (2, 4, 4, 1000, 1000, 64), {"block_m": 192, "block_n": 128}),
+    "d64, three groups in turns": (FULL, (2, 4, 4, 1000, 777, 64), {"block_m": 192, "block_n": 128, "turns": 1}),
+    "d64, wide blocks": (FULL, (2, 4, 4, 1024, 1000, 64), {"block_n": 256}),
+    "d128": (CAUSAL, (2, 4, 4, 1024, 1024, 128), {"block_n": 128}),
+    "d128, odd": (CAUSAL, (2, 4, 4, 1001, 1003, 128), {"block_n": 128, "turns": 1}),
+    "d128, grouped": (GROUPED, (2, 8, 2, 1024, 1024, 128), {"block_n": 128}),
+    "d128, window": (WINDOW, (1, 4, 4, 1024, 1024, 128), {"block_n": 128}),
+    "d128, three groups": (FULL, (1, 4, 4, 1024, 1024, 128), {"block_m": 192}),
+    "d256": (CAUSAL, (1, 4, 4, 500, 500, 256), {}),
+}
+
+
+def errors(task: Task, settings: Mapping[str, int | str], path: Path) -> tuple[float, float]:
+    """Norm-wise error of a version and of torch's own against float64."""
+    reference = ModuleType("reference")
+    exec(task.source, vars(reference))
+    version = load_module(printed(task, settings), path)
+    inputs = [each.cuda() for each in inputs_of(task)]
+    exact = reference.Model()(*(each.double() for each in inputs))
+    ours, theirs = (model(*inputs).double() for model in (version.ModelNew(), reference.Model()))
+    return float((ours - exact).norm() / exact.norm()), float((theirs - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "half"])
+@pytest.mark.parametrize("name", [*CASES, *LARGE])
+def test_as_exact_as_torch_in_16_bits(name: str, dtype: str, tmp_path: Path) -> None:
+    work, sizes, settings = {**CASES, **LARGE}[name]
+    ours, theirs = errors(task_of(work, sizes, dtype=dtype), {**GLUON, **settings}, tmp_path / "version.py")
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+def test_work_on_scores_and_results(tmp_path: Path) -> None:
+    task = task_of(CAPPED, (2, 2, 2, 300, 200, 64), bias="batch, heads, 1, width")
+    ours, theirs = errors(task, GLUON, tmp_path / "version.py")
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+def test_a_hundred_calls_give_one_result(tmp_path: Path) -> None:
+    """Races show as results that differ now and then."""
+    task = task_of(CAUSAL, (2, 8, 8, 1000, 1000, 64))
+    for settings in ({"block_m": 192, "turns": 1}, {"num_stages": 3}):
+        model = load_module(printed(task, {**GLUON, **settings}), tmp_path / f"{len(settings)}.py").ModelNew()
+        inputs = [each.cuda() for each in inputs_of(task)]
+        first = model(*inputs)
+        assert all(torch.equal(model(*inputs), first) for _ in range(100))

@@ -1,0 +1,105 @@
+"""What attention in Gluon is tried with, on a CPU (test_gluon.py) and on a GPU (tests/evaluate/test_gluon_on_gpu.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+
+import torch
+
+from mtmc.hardware import hardware
+from mtmc.optimizations import Version
+from mtmc.optimizations.version import CallTimes
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import Plan, Stage, merged_ops, root_plan
+from mtmc.rewrite.source import print_plan
+from mtmc.task import Task, task_from_source
+
+REFERENCE = """
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+batch, heads, groups, rows, cols, width = {sizes}
+VARIANTS = {{
+    "small": {{"batch": 1, "rows": 48, "cols": 64}},
+    "odd1": {{"batch": 3, "rows": 33, "cols": 49}},
+}}
+
+
+class Model(nn.Module):
+    def forward(self, q, k, v, bias):
+        {work}
+
+
+def get_inputs():
+    return [
+        torch.randn(batch, heads, rows, width).{dtype}(),
+        torch.randn(batch, groups, cols, width).{dtype}(),
+        torch.randn(batch, groups, cols, width).{dtype}(),
+        torch.randn({bias}).{dtype}(),
+    ]
+
+
+def get_init_inputs():
+    return []
+"""
+CALL = "return scaled_dot_product_attention(q, k, v{})"
+FULL, CAUSAL, GROUPED = CALL.format(""), CALL.format(", is_causal=True"), CALL.format(", enable_gqa=True")
+WINDOW = (
+    "at = torch.arange(q.shape[2], device=q.device)[:, None] - torch.arange(k.shape[2], device=q.device)[None, :]\n"
+    "        return scaled_dot_product_attention(q, k, v, attn_mask=(at >= -20) & (at < 100))"
+)
+BIASED = CALL.format(", attn_mask=bias, scale=0.2")
+WRITTEN = "return torch.softmax((q @ k.transpose(-2, -1)) * 0.3, dim=-1) @ v"
+CAPPED = "return torch.softmax(20 * torch.sin((q @ k.transpose(-2, -1)) / 20), dim=-1) @ v * bias + 1"
+GLUON: dict[str, int | str] = {
+    "language": "gluon", "block_m": 128, "block_n": 64, "num_warps": 4, "num_stages": 2, "turns": 0,
+}  # fmt: skip
+
+
+def task_of(work: str, sizes: tuple[int, ...], bias: str = "rows, cols", dtype: str = "bfloat16") -> Task:
+    return task_from_source(REFERENCE.format(work=work, sizes=sizes, bias=bias, dtype=dtype), "attention_in_gluon")
+
+
+def kernel_of(
+    task: Task, settings: Mapping[str, int | str], times: CallTimes | None = None
+) -> tuple[Version, Plan, Stage]:
+    """The root, a plan of the one kernel that covers a task with some settings changed, and its stage."""
+    graph = export_graph(task)
+    root = Version.of(task, root_plan(graph), hardware("H100"), times=times)
+    parts = [stage for stage in root.plan.stages if not root.is_free(stage)]
+    stage = root.as_kernel(merged_ops(graph, parts), {})
+    if stage is None:  # views stand between the others
+        parts = list(root.plan.stages)
+        stage = root.as_kernel(merged_ops(graph, parts), {})
+    assert stage is not None
+    stage = stage.scheduled(settings)
+    return root, root.plan.with_merged(graph, parts, stage), stage
+
+
+def printed(task: Task, settings: Mapping[str, int | str]) -> str:
+    root, plan, _ = kernel_of(task, settings)
+    return print_plan(task, root.graph, plan).source
+
+
+def inputs_of(task: Task) -> list[torch.Tensor]:
+    torch.manual_seed(0)
+    module = ModuleType("reference")
+    exec(task.source, vars(module))
+    return list(module.get_inputs())
+
+
+CASES = {
+    "full": (FULL, (1, 2, 2, 256, 256, 64), {}),
+    "more columns than blocks, in turns": (FULL, (2, 1, 1, 200, 137, 64), {"block_n": 32, "num_stages": 3, "turns": 1}),
+    "causal": (CAUSAL, (1, 2, 2, 256, 256, 32), {"block_n": 128}),
+    "causal, fewer columns": (CAUSAL, (1, 2, 2, 300, 130, 32), {}),
+    "causal, more columns": (CAUSAL, (1, 1, 1, 140, 300, 16), {"block_n": 32}),
+    "three groups in turns": (GROUPED, (2, 4, 2, 200, 150, 32), {"block_m": 192, "turns": 1}),
+    "window": (WINDOW, (1, 2, 2, 400, 400, 32), {"num_stages": 3}),
+    "window, fewer columns": (WINDOW, (1, 1, 1, 220, 130, 32), {"block_n": 128}),
+    "bias": (BIASED, (2, 2, 2, 100, 200, 64), {}),
+    "written out": (WRITTEN, (1, 2, 2, 70, 90, 64), {}),
+    "a width between": (CAUSAL, (1, 2, 2, 130, 130, 40), {}),
+}

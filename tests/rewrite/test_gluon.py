@@ -1,0 +1,199 @@
+"""Attention in Gluon: right on a CPU by `gluon_on_cpu`, compiled for Hopper, legal where a GPU evaluates and nowhere else.
+
+What `gluon_on_cpu` cannot see is for the compiler (layouts, registers) and for tests/evaluate/test_gluon_on_gpu.py.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from mtmc.errors import CoderError
+from mtmc.evaluate.loading.fake import FakeMode
+from mtmc.hardware import hardware
+from mtmc.optimizations import Version, legal_moves
+from mtmc.optimizations.version import CallTimes
+from mtmc.rewrite.plan import plan_from_json
+from mtmc.rewrite.source import print_plan
+from mtmc.task import Task
+from tests.rewrite import gluon_on_cpu
+from tests.rewrite.gluon_cases import (
+    BIASED,
+    CAPPED,
+    CASES,
+    CAUSAL,
+    FULL,
+    GLUON,
+    WINDOW,
+    inputs_of,
+    kernel_of,
+    printed,
+    task_of,
+)  # fmt: skip
+from tests.rewrite.gluon_on_cpu import module_on_cpu
+
+TIMES = CallTimes(1.0, 1.0)
+
+
+def error_of(task: Task, source: str, inputs: list[torch.Tensor]) -> tuple[float, float]:
+    """Norm-wise error of a version and of torch's own in 16 bits, against float64."""
+    reference = ModuleType("reference")
+    exec(task.source, vars(reference))
+    exact = reference.Model()(*(each.double() for each in inputs))
+    found = [model(*inputs).double() for model in (module_on_cpu(source).ModelNew(), reference.Model())]
+    return tuple(float((each - exact).norm() / exact.norm()) for each in found)  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_as_exact_as_torch_in_16_bits(name: str) -> None:
+    work, sizes, settings = CASES[name]
+    task = task_of(work, sizes, dtype="half" if len(name) % 2 else "bfloat16")
+    ours, theirs = error_of(task, printed(task, {**GLUON, **settings}), inputs_of(task))
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+def test_work_on_scores_and_results() -> None:
+    task = task_of(CAPPED, (2, 2, 2, 100, 80, 32), bias="batch, heads, 1, width")
+    ours, theirs = error_of(task, printed(task, GLUON), inputs_of(task))
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+def test_tensors_that_lie_in_another_way() -> None:
+    """What a descriptor can say is read in place; rows that begin at odd addresses are copied."""
+    task = task_of(FULL, (2, 2, 2, 130, 70, 32))
+    source, (q, k, v, bias) = printed(task, GLUON), inputs_of(task)
+    across = q.transpose(1, 2).contiguous().transpose(1, 2)
+    odd = torch.empty(v.numel() + 1, dtype=v.dtype)[1:].view(v.shape).copy_(v)
+    shared = k[:1].expand(2, -1, -1, -1)
+    for inputs in ([across, k, v, bias], [q, k, odd, bias], [q, shared, v, bias]):
+        ours, theirs = error_of(task, source, inputs)
+        assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        r"hopper\.mbarrier\.wait\(k_free.*",
+        r"hopper\.mbarrier\.wait\(v_full\.index\(before\).*",
+        r"hopper\.mbarrier\.arrive\(v_free.*",
+        r"hopper\.mbarrier\.arrive\(turns.*",
+        r"out = out \* gl\.expand_dims.*",
+        r"scores = gl\.where\(rows >= cols.*",
+    ],
+)
+def test_a_line_that_is_lost_is_seen(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gluon_on_cpu, "STUCK_S", 0.5)
+    monkeypatch.setattr(gluon_on_cpu, "LOAD_S", 0.003)
+    task = task_of(CAUSAL, (1, 1, 1, 512, 512, 16))
+    source = printed(task, {**GLUON, "turns": 1})
+    broken, count = re.subn(lost, "pass", source, count=1)
+    assert count == 1
+    try:
+        ours, theirs = error_of(task, broken, inputs_of(task))
+    except AssertionError:
+        return
+    assert not ours < 2 * theirs
+
+
+def test_masks_only_where_edges_are() -> None:
+    """The mask of a window is in a branch, that of a bias is not; each group compares its own 64 rows."""
+    window = printed(task_of(WINDOW, (1, 1, 1, 256, 256, 32)), GLUON)
+    assert "if (start + 63 + (-20) > own) | (own + 63 - start > 99):" in window
+    assert " > own" not in printed(task_of(BIASED, (1, 1, 1, 256, 256, 32)), GLUON)
+
+
+@pytest.mark.parametrize(
+    ("work", "sizes", "settings", "words"),
+    [
+        (FULL, (1, 1, 1, 64, 64, 36), {}, "multiples of 16 bytes"),
+        (FULL, (1, 1, 1, 64, 64, 512), {}, "wide heads"),
+        (FULL, (1, 1, 1, 64, 64, 64), {"block_m": 64}, "two or three groups"),
+        (FULL, (1, 1, 1, 64, 64, 64), {"block_n": 96}, "blocks of columns"),
+        (FULL, (1, 1, 1, 64, 64, 64), {"num_warps": 8}, "four warps"),
+        (FULL, (1, 1, 1, 64, 64, 64), {"split_keys": 2}, "shares keys"),
+        ("return scaled_dot_product_attention(q, k, v).float()", (1, 1, 1, 64, 64, 64), {}, "another type"),
+        (
+            "return torch.softmax(torch.tanh(q @ k.transpose(-2, -1)), dim=-1) @ v",
+            (1, 1, 1, 64, 64, 64),
+            {},
+            "in Gluon",
+        ),
+    ],
+)
+def test_what_it_cannot_do_is_refused(
+    work: str, sizes: tuple[int, ...], settings: Mapping[str, int | str], words: str
+) -> None:
+    with pytest.raises(CoderError, match=words):
+        printed(task_of(work, sizes), {**GLUON, **settings})
+
+
+def test_floats_of_32_bits_are_refused() -> None:
+    with pytest.raises(CoderError, match="numbers of 16 bits"):
+        printed(task_of(FULL, (1, 1, 1, 64, 64, 64), dtype="float"), GLUON)
+
+
+def test_legal_and_first_only_where_a_gpu_evaluates() -> None:
+    task = task_of(CAUSAL, (4, 16, 16, 1024, 1024, 128))
+    root, plan, stage = kernel_of(task, {})
+    assert "language" not in dict(stage.schedule)
+    assert not [move for move in legal_moves(Version.of(task, plan, root.hardware)) if move.action.kind == "specialize"]
+    timed, fast, first = kernel_of(task, {}, TIMES)
+    assert timed.on_gpu and not root.on_gpu
+    assert {**GLUON, "block_n": 128}.items() <= dict(first.schedule).items()
+    assert plan_from_json(fast.to_json()) == fast
+    again = Version.of(task, plan, root.hardware, times=TIMES)
+    [there] = [move for move in legal_moves(again) if move.action.kind == "specialize"]
+    assert there.child is not None and there.child.stage_of(stage.ops[0]) == first
+    elsewhere = Version.of(task, plan, hardware("A100"), times=TIMES)
+    assert not [move for move in legal_moves(elsewhere) if move.action.kind == "specialize"]
+
+
+def test_settings_are_reached_by_further_actions_and_lead_back() -> None:
+    task = task_of(CAUSAL, (4, 16, 16, 1024, 1024, 64))
+    root, plan, _ = kernel_of(task, {}, TIMES)
+    moves = [move for move in legal_moves(Version.of(task, plan, root.hardware, times=TIMES)) if move.stage is not None]
+    reached = {(name, value) for move in moves for name, value in move.action.params}
+    assert {("block_n", 128), ("block_m", 192), ("num_stages", 3), ("turns", 1), ("language", "triton")} <= reached
+    assert not {"descriptors", "split", "vectorize", "persist"} & {move.action.kind for move in moves}
+    [back] = [move for move in moves if move.action.kind == "specialize"]
+    assert back.child is not None and "@triton.jit" in print_plan(task, root.graph, back.child).source
+    again = Version.of(task, back.child, root.hardware, times=TIMES)
+    [forth] = [move for move in legal_moves(again) if move.action.kind == "specialize"]
+    assert forth.child is not None
+    sources = [print_plan(task, root.graph, each).source for each in (forth.child, plan)]
+    assert sources[0] == sources[1]
+
+
+def test_another_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = printed(task_of(FULL, (1, 1, 1, 64, 64, 64)), GLUON)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "A100")
+    with FakeMode(), pytest.raises(RuntimeError, match=r"made for Hopper GPUs .*, not for A100"):
+        module_on_cpu(source).ModelNew()(*(torch.empty(1, 1, 64, 64, device="cuda") for _ in range(4)))
+
+
+def test_compiles_for_hopper_without_spills(tmp_path: Path) -> None:
+    """The schedules that attention starts with, for heads of 64 and of 128: in a process of its own, which gets a driver."""
+    program = """
+import json, sys
+from pathlib import Path
+from benchmarks.hopper_build import build
+from benchmarks.hopper_cases import CAUSAL, attention_case, heads
+for width, columns in ((64, 64), (128, 128)):
+    case = attention_case(f"d{width}", 1, 2, 512, width, {"x": heads(128, columns, 4, 2, language="gluon")}, CAUSAL)
+    built = build(case, "x", Path(sys.argv[1]))
+    print("BUILT", json.dumps([built.failure, built.kernels]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, timeout=300
+    )
+    rows = re.findall(r"^BUILT (.*)$", done.stdout, re.MULTILINE)
+    assert len(rows) == 2 and all('"local": 0' in row and '["", [' in row for row in rows), done.stdout
+    assert all("wgmma.mma_async" in row and "cp.async.bulk.tensor" in row and "setmaxnreg" in row for row in rows)
