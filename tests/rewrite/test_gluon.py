@@ -81,7 +81,7 @@ def test_tensors_that_lie_in_another_way() -> None:
     "lost",
     [
         r"hopper\.mbarrier\.wait\(k_free.*",
-        r"hopper\.mbarrier\.wait\(v_full\.index\(before\).*",
+        r"hopper\.mbarrier\.wait\(v_full\.index\(at\).*",
         r"hopper\.mbarrier\.arrive\(v_free.*",
         r"hopper\.mbarrier\.arrive\(turns.*",
         r"out = out \* gl\.expand_dims.*",
@@ -179,21 +179,28 @@ def test_another_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         module_on_cpu(source).ModelNew()(*(torch.empty(1, 1, 64, 64, device="cuda") for _ in range(4)))
 
 
-def test_compiles_for_hopper_without_spills(tmp_path: Path) -> None:
+def test_compiles_for_hopper_without_spills_and_with_exponentials_during_a_product(tmp_path: Path) -> None:
     """The schedules that attention starts with, for heads of 64 and of 128: in a process of its own, which gets a driver."""
     program = """
-import json, sys
+import json, re, sys
 from pathlib import Path
-from benchmarks.hopper_build import build
+from benchmarks.hopper_build import _prepared, build
 from benchmarks.hopper_cases import CAUSAL, attention_case, heads
+from mtmc.evaluate.compiling.cuobjdump import disassembled
 for width, columns in ((64, 64), (128, 128)):
     case = attention_case(f"d{width}", 1, 2, 512, width, {"x": heads(128, columns, 4, 2, language="gluon")}, CAUSAL)
     built = build(case, "x", Path(sys.argv[1]))
     print("BUILT", json.dumps([built.failure, built.kernels]))
+    cubin = Path(sys.argv[1]) / "kernel.cubin"
+    cubin.write_bytes(_prepared(132)[-1].asm["cubin"])
+    print("ORDER", *re.findall(r"MUFU.EX2|WARPGROUP.DEPBAR.LE gsb0, 0x[01]|HGMMA", disassembled(cubin)), sep="|")
 """
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, timeout=300
     )
     rows = re.findall(r"^BUILT (.*)$", done.stdout, re.MULTILINE)
     assert len(rows) == 2 and all('"local": 0' in row and '["", [' in row for row in rows), done.stdout
+    loops = re.findall(r"gsb0, 0x1\|((?:MUFU.EX2\|)+)WARPGROUP.DEPBAR.LE gsb0, 0x0", done.stdout)
+    during = [loop.count("MUFU") for loop in loops]  # of a thread: two rows' columns over four threads
+    assert during == [64 // 2 + 2] * 2 + [128 // 2 + 2] * 2
     assert all("wgmma.mma_async" in row and "cp.async.bulk.tensor" in row and "setmaxnreg" in row for row in rows)

@@ -204,9 +204,9 @@ class GluonKernel:
         line(f"scores = {self.name}_scores(scores, EVEN, own, first, batch, given)")
         line(f"weights, top, total, _ = {self.name}_softmax(scores, top, total, factor)")
         line("p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
+        line("hopper.mbarrier.wait(v_full.index(0), 0)")
         self._loop()
         line(f"last = (steps - 1) % {self.stages}")
-        line(f"hopper.mbarrier.wait(v_full.index(last), ((steps - 1) // {self.stages}) & 1)")
         line(f"last_v = v_mem.index(last).reshape([{columns}, BLOCK_K])")
         line("ended = hopper.warpgroup_mma(p, last_v, out, is_async=True)")
         line("out = hopper.warpgroup_mma_wait(0, deps=(ended,))")
@@ -231,7 +231,6 @@ class GluonKernel:
             line(f"hopper.mbarrier.wait(turns.index(GROUP), {phase} if GROUP > 0 else ({phase}) ^ 1)")
         line(f"k = k_mem.index(at).reshape([{columns}, BLOCK_K]).permute((1, 0))")
         line("begun = hopper.warpgroup_mma(q, k, none, use_acc=False, is_async=True)")
-        line(f"hopper.mbarrier.wait(v_full.index(before), ((step - 1) // {stages}) & 1)")
         line(f"v = v_mem.index(before).reshape([{columns}, BLOCK_K])")
         line("summed = hopper.warpgroup_mma(p, v, out, is_async=True)")
         if self.turns:
@@ -240,10 +239,13 @@ class GluonKernel:
         line("hopper.mbarrier.arrive(k_free.index(at), count=1)")
         line(f"scores = {self.name}_scores(scores, EVEN, own, first + step * {columns}, batch, given)")
         line(f"weights, top, total, scale = {self.name}_softmax(scores, top, total, factor)")
+        # ptxas has the exponentials wait for the weighted sum, unless there is a branch between them.
+        line("next_p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
+        line(f"hopper.mbarrier.wait(v_full.index(at), (step // {stages}) & 1)")
         line("out = hopper.warpgroup_mma_wait(0, deps=(summed,))")
         line("hopper.mbarrier.arrive(v_free.index(before), count=1)")
         line("out = out * tl.expand_dims(tl.convert_layout(scale, tl.SliceLayout(1, out_layout)), 1)")
-        line("p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
+        line("p = next_p")
         self.writer.level -= 1
 
     def _loads(self, digits: Sequence[Sequence[str]]) -> str:
