@@ -197,15 +197,20 @@ def attentions() -> dict[str, Settings]:
     }  # fmt: skip
 
 
+GLUON: dict[str, Settings] = {"gluon": {}, "turns": {"turns": 1}, "late": {"rescale": "late"},
+         "lateturns": {"turns": 1, "rescale": "late"}}  # fmt: skip
+"""Whether groups take turns, and when they scale earlier sums."""
+
+
 def gluon(width: int) -> dict[str, Settings]:
     """Schedules of attention in Gluon: rows and columns, blocks in shared memory, and whether groups take turns."""
     tiles = ((128, 64, 2), (128, 64, 3), (128, 128, 2), (192, 64, 2))
     if width <= 64:
-        tiles += ((128, 128, 3), (192, 64, 3), (192, 128, 2), (192, 128, 3), (128, 256, 2))
+        tiles += ((128, 128, 3), (192, 64, 3), (192, 128, 2), (192, 128, 3), (256, 64, 2), (256, 64, 3), (128, 256, 2))
     return {
-        f"{'turns' if turns else 'gluon'}_{m}x{n}_s{stages}": heads(m, n, 4, stages, language="gluon", turns=turns)
+        f"{word}_{m}x{n}_s{stages}": heads(m, n, 4, stages, language="gluon", **more)
         for m, n, stages in tiles
-        for turns in (0, 1)
+        for word, more in GLUON.items()
     }
 
 

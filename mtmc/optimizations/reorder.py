@@ -123,6 +123,8 @@ def _keys(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     if is_gluon(stage):
         for turns, words in ((1, "one after the other"), (0, "when they can")):
             offers.append(({"turns": turns}, f"let the {name} kernel's groups of warps start products {words}"))
+        for rescale, words in (("late", "after the next scores are started"), ("early", "before that")):
+            offers.append(({"rescale": rescale}, f"let the {name} kernel scale its sums {words}"))
     elif not found.wide and not schedule.get("specialized"):
         for masks, words in (
             ("edges", "whole blocks of keys without masks, then the others"),

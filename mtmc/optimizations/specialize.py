@@ -19,23 +19,23 @@ PAGE = """\
 Attention's kernel is written in Gluon, Triton's language of layouts and barriers, for Hopper: warps are specialized.
 
 ## What it does
-One warp asks the tensor memory accelerator for blocks of keys and values; two or three groups of four warps multiply,
+One warp asks the tensor memory accelerator for blocks of keys and values; two to four groups of four warps multiply,
 64 rows of queries each. They tell each other by barriers in shared memory which block is there and which place is
 free. A group starts the next block's scores, then the last block's weighted sum of values (wgmma, asynchronous), and
 works out exponentials meanwhile, which Triton's own pipelining does not do. Registers go from the loading warp to the
-groups (setmaxnreg): 240 a thread for two groups, 160 for three. Blocks of keys are masked only where a row's edge is
-in them.
+groups (setmaxnreg): 240 a thread for two groups, 160 for three, 112 for four. Blocks of keys are masked only where a
+row's edge is in them.
 
 ## When it pays
 Attention of many queries in fp16 or bf16 with heads of 64, 128 or 256. By hand, with 128 keys at a time in two stages
 and heads of 128, it has 1.02x of cuDNN's speed for 4096 queries, full (687 TFLOP/s) and causal, and 1.19x for 16384,
 causal (H100, bf16); Triton's kernel had 0.84x on average. With heads of 64 there is an exponential for half as many
 products, and both take the same time on an H100: there 64 keys at a time did best (0.87x), and groups that take
-turns, or a third group, are worth a try.
+turns, or more of them, are worth a try.
 
 ## When it harms
 - On other GPUs the file says so and stops: Ampere has no such instructions, Blackwell has others.
-- Few queries: a program has 128 or 192 rows, and fills a multiprocessor by itself.
+- Few queries: a program has 128 to 256 rows, and fills a multiprocessor by itself.
 - Biases that are loaded for each score are loaded in the layout of the tensor cores, element by element.
 - Nothing can run it without a GPU: it is no legal action where no version's calls were timed.
 - Heads that are no power of two are padded to one: 80 costs as much as 128.

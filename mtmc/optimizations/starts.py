@@ -116,8 +116,9 @@ def specialized(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> S
 def gluon_start(found: softmax_product.SoftmaxProduct) -> dict[str, Setting]:
     """The tile of an attention in Gluon, without its language."""
     columns = 64 if max(found.width[0], found.out_width[0]) != 128 else 128
-    tile: dict[str, Setting] = {"block_m": 128, "block_n": columns, "num_warps": 4, "num_stages": 2, "turns": 0}
-    return {**tile, "specialized": 0, "operands": "pointers", "packed": 0, "split_keys": 1}
+    tile: dict[str, Setting] = {"block_m": 128, "block_n": columns, "num_warps": 4, "num_stages": 2}
+    plain: dict[str, Setting] = {"specialized": 0, "operands": "pointers", "packed": 0, "split_keys": 1}
+    return {**tile, "turns": 0, "rescale": "early", **plain}
 
 
 def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:

@@ -109,7 +109,7 @@ ATTENTION_TILES = (
 )
 """Queries a program of attention has, keys it looks at at a time, and the warps that suit them."""
 
-GLUON_TILES = ((128, 32), (128, 64), (128, 128), (128, 256), (192, 64), (192, 128))
+GLUON_TILES = ((128, 32), (128, 64), (128, 128), (128, 256), (192, 64), (192, 128), (256, 64))
 """Queries of attention in Gluon, and keys at a time; as many of 64 queries as there are groups of warps."""
 
 WIDE_ATTENTION_TILES = (

@@ -92,7 +92,8 @@ def inputs_of(task: Task) -> list[torch.Tensor]:
 
 CASES = {
     "full": (FULL, (1, 2, 2, 256, 256, 64), {}),
-    "more columns than blocks, in turns": (FULL, (2, 1, 1, 200, 137, 64), {"block_n": 32, "num_stages": 3, "turns": 1}),
+    "more columns than blocks": (FULL, (2, 1, 1, 200, 137, 64), {"block_n": 32, "num_stages": 3, "rescale": "late"}),
+    "four groups in turns": (FULL, (1, 1, 1, 300, 137, 64), {"block_m": 256, "turns": 1, "rescale": "late"}),
     "causal": (CAUSAL, (1, 2, 2, 256, 256, 32), {"block_n": 128}),
     "causal, fewer columns": (CAUSAL, (1, 2, 2, 300, 130, 32), {}),
     "causal, more columns": (CAUSAL, (1, 1, 1, 140, 300, 16), {"block_n": 32}),

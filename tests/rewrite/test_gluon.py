@@ -114,7 +114,7 @@ def test_masks_only_where_edges_are() -> None:
     [
         (FULL, (1, 1, 1, 64, 64, 36), {}, "multiples of 16 bytes"),
         (FULL, (1, 1, 1, 64, 64, 512), {}, "wide heads"),
-        (FULL, (1, 1, 1, 64, 64, 64), {"block_m": 64}, "two or three groups"),
+        (FULL, (1, 1, 1, 64, 64, 64), {"block_m": 64}, "two to four groups"),
         (FULL, (1, 1, 1, 64, 64, 64), {"block_n": 96}, "blocks of columns"),
         (FULL, (1, 1, 1, 64, 64, 64), {"num_warps": 8}, "four warps"),
         (FULL, (1, 1, 1, 64, 64, 64), {"split_keys": 2}, "shares keys"),

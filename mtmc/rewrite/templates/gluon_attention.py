@@ -1,7 +1,8 @@
 """gluon_attention: the same attention as attention.py's, printed in Gluon for Hopper (the kernel: gluon_kernel.py).
 
-Settings: block_m, 64 rows for each group of warps (128 or 192); block_n, columns of a block; num_stages, blocks in shared
-memory at once; turns, whether groups start their products one after the other. The launcher copies what a descriptor
+Settings: block_m, 64 rows for each group of warps (128, 192 or 256); block_n, columns of a block; num_stages, blocks in
+shared memory at once; turns, whether groups start their products one after the other; rescale, whether earlier sums are
+scaled before the next scores are started or, "late", while they are computed. The launcher copies what a descriptor
 cannot say (rows that do not begin at multiples of 16 bytes), and refuses a GPU that is no Hopper.
 """
 

@@ -21,7 +21,7 @@ from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_kernel import LOG2_E
 from mtmc.rewrite.templates.attention_window import is_all, number_text, window_of, write_bounds
-from mtmc.rewrite.templates.gluon_text import in_gluon, needed_registers
+from mtmc.rewrite.templates.gluon_text import CONSUMERS, in_gluon, needed_registers
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse
@@ -33,6 +33,8 @@ _NAMES = "scores own start batch rows cols row_mask col_mask outer out_mask layo
 _LOCALS: Variables = {("local", name): name for name in _NAMES.split()}
 """Variables of the functions that work on tiles: what is loaded there gets other names."""
 BARRIERS = ("q_full", "k_full", "v_full", "k_free", "v_free")
+RESCALED = "out = out * tl.expand_dims(tl.convert_layout(scale, tl.SliceLayout(1, out_layout)), 1)"
+"""Earlier blocks' sums come to the scale of the largest score."""
 PLACE = ("batch", "block", "first", "steps", "factor")
 
 
@@ -46,6 +48,7 @@ class GluonKernel:
         schedule = dict(stage.schedule)
         self.groups = stage.number("block_m") // GROUP_ROWS
         self.columns, self.stages = stage.number("block_n"), stage.number("num_stages")
+        self.late = schedule.get("rescale") == "late"
         self.turns, self.heavy = bool(schedule.get("turns", 0)), schedule.get("order") == "heavy"
         self.factor, self.scaling = self.found.factor()
         self.window = window_of(body, self.found, len(graph.variants)) if not self.found.causal else None
@@ -202,10 +205,12 @@ class GluonKernel:
         line("scores = hopper.warpgroup_mma_wait(0, deps=(begun,))")
         line("hopper.mbarrier.arrive(k_free.index(0), count=1)")
         line(f"scores = {self.name}_scores(scores, EVEN, own, first, batch, given)")
-        line(f"weights, top, total, _ = {self.name}_softmax(scores, top, total, factor)")
+        line(f"weights, top, total, scale = {self.name}_softmax(scores, top, total, factor)")
         line("p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
         line("hopper.mbarrier.wait(v_full.index(0), 0)")
         self._loop()
+        if self.late:
+            line(RESCALED)
         line(f"last = (steps - 1) % {self.stages}")
         line(f"last_v = v_mem.index(last).reshape([{columns}, BLOCK_K])")
         line("ended = hopper.warpgroup_mma(p, last_v, out, is_async=True)")
@@ -231,6 +236,8 @@ class GluonKernel:
             line(f"hopper.mbarrier.wait(turns.index(GROUP), {phase} if GROUP > 0 else ({phase}) ^ 1)")
         line(f"k = k_mem.index(at).reshape([{columns}, BLOCK_K]).permute((1, 0))")
         line("begun = hopper.warpgroup_mma(q, k, none, use_acc=False, is_async=True)")
+        if self.late:
+            line(RESCALED)
         line(f"v = v_mem.index(before).reshape([{columns}, BLOCK_K])")
         line("summed = hopper.warpgroup_mma(p, v, out, is_async=True)")
         if self.turns:
@@ -244,7 +251,8 @@ class GluonKernel:
         line(f"hopper.mbarrier.wait(v_full.index(at), (step // {stages}) & 1)")
         line("out = hopper.warpgroup_mma_wait(0, deps=(summed,))")
         line("hopper.mbarrier.arrive(v_free.index(before), count=1)")
-        line("out = out * tl.expand_dims(tl.convert_layout(scale, tl.SliceLayout(1, out_layout)), 1)")
+        if not self.late:
+            line(RESCALED)
         line("p = next_p")
         self.writer.level -= 1
 
@@ -377,8 +385,8 @@ def check(graph: Graph, body: Body, stage: Stage) -> None:
         raise NotCovered("a Gluon kernel of keys and values of different widths")
     if len(body.stores) != 1 or graph.values[body.stores[0]].dtype != graph.values[found.query].dtype:
         raise NotCovered("a Gluon kernel of several results, or of one of another type")
-    if stage.number("block_m") // GROUP_ROWS not in (2, 3) or stage.number("block_m") % GROUP_ROWS:
-        raise NotCovered("a Gluon kernel with other than two or three groups of 64 rows")
+    if stage.number("block_m") // GROUP_ROWS not in CONSUMERS or stage.number("block_m") % GROUP_ROWS:
+        raise NotCovered("a Gluon kernel with other than two to four groups of 64 rows")
     if stage.number("num_warps") != 4 or stage.number("block_n") not in (32, 64, 128, 256):
         raise NotCovered("a Gluon kernel with groups of other than four warps, or such blocks of columns")
     if any(

@@ -16,7 +16,7 @@ _SAME = (
 SAME = frozenset(_SAME.split())
 """What is called the same in both from Triton 3.6 on."""
 _NAME, _LIBRARY = re.compile(r"\btl\.(\w+)(\.?)"), re.compile(r"\b(?:libdevice|triton)\.")
-CONSUMERS = {2: (240,), 3: (160, 160)}
+CONSUMERS = {2: (240,), 3: (160, 160), 4: (112, 112, 112)}
 """Registers of each thread of the groups but the first, which gets what is left, by the number of groups."""
 LOADING = 24
 """Registers of each thread of the warp that has tiles loaded."""
