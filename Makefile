@@ -18,10 +18,11 @@ test: $(VENV)/installed
 test-all: $(VENV)/installed
 	MTMC_WIDE=1 $(MAKE) --no-print-directory test
 
-# Workers in the sandbox cannot leave compiled modules behind, and would compile all that they import each time.
+# Workers in the sandbox cannot leave compiled modules behind, and would compile all that they import each time. Tests are
+# compiled too, for the next run, whatever the environment says.
 pytest: $(VENV)/installed
 	$(BIN)/python -m compileall -q mtmc
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

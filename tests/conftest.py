@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate import lab
+from mtmc.evaluate.pool.collection import loading
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from tests.postgres_server import Server, missing
 
@@ -81,6 +82,16 @@ class WarmPools:
             settings.profile,
         )
         return settings == usual
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What all tests import is loaded without the garbage collector, and out of its sight in them and in their forks.
+
+    It would go through these million objects again and again, which took half of the collection.
+    """
+    with loading():
+        return (yield)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -48,15 +48,18 @@ def _server() -> subprocess.Popen[str]:
 
 
 def _serve() -> None:
-    import torch
-    import triton.language  # noqa: F401
+    from mtmc.evaluate.pool.collection import loading
 
-    import mtmc.evaluate.interpreter.interpreter
-    import mtmc.rewrite.exported
-    import mtmc.rewrite.source  # noqa: F401
+    with loading():  # or each fork would go through all of it, and copy the pages that it lies on
+        import torch
+        import triton.language  # noqa: F401
 
-    torch.set_num_threads(1)
-    torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))  # which loads more, once
+        import mtmc.evaluate.interpreter.interpreter
+        import mtmc.rewrite.exported
+        import mtmc.rewrite.source  # noqa: F401
+
+        torch.set_num_threads(1)
+        torch.export.export(torch.nn.ReLU(), (torch.ones(2, 3),))  # which loads more, once
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:

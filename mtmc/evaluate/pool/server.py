@@ -31,7 +31,7 @@ from typing import Any
 
 from mtmc.errors import MtmcError
 from mtmc.evaluate.core_split import keep_to
-from mtmc.evaluate.pool.collection import freeze
+from mtmc.evaluate.pool.collection import loading
 from mtmc.evaluate.pool.watch import Watch
 from mtmc.evaluate.sandbox.capabilities import prctl
 from mtmc.evaluate.sandbox.limits import limit_process
@@ -95,8 +95,8 @@ def main(
         OSError
     ):  # a job may write below it, not make it; where the pool only reads it, it is there
         os.makedirs(os.environ["TRITON_CACHE_DIR"], exist_ok=True)
-    resolve(warm)(**json.loads(arguments))
-    freeze()
+    with loading():
+        resolve(warm)(**json.loads(arguments))
     for extra in ([], [Path(each) for each in readable]):
         view(extra, gpu)  # before the first fork: it is the same for every job
     if not _Server(control, Watch(memory_mib)).serve():
