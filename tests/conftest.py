@@ -6,6 +6,7 @@ processes of the lab with its usual settings: the two take seven seconds of CPU 
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from collections.abc import Generator, Iterator
@@ -92,6 +93,11 @@ def pytest_collection() -> Generator[None, object, object]:
     """
     with loading():
         return (yield)
+
+
+def pytest_unconfigure() -> None:
+    """Or what triton has made would never be taken down, and it would complain of that."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

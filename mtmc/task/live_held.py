@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 
@@ -18,12 +19,23 @@ from mtmc.task.tensors import storage_key
 def tensors_alive() -> dict[int, torch.Tensor]:
     """All tensors of this process by their storage; they stay alive as long as this does."""
     found: dict[int, torch.Tensor] = {}
-    for each in gc.get_objects():
+    for each in _objects():
         if issubclass(type(each), torch.Tensor):
             try:
                 found.setdefault(storage_key(each), each)
             except Exception:  # no storage: a sparse one, a lazy one, or one of a class of its own
                 continue
+    return found
+
+
+def _objects() -> list[Any]:
+    """All objects of this process that the collector knows, with those that servers freeze before they fork."""
+    if not gc.get_freeze_count():
+        return gc.get_objects()
+    gc.collect()  # or what is garbage by now would be frozen with the rest
+    gc.unfreeze()
+    found = gc.get_objects()
+    gc.freeze()
     return found
 
 

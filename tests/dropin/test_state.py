@@ -4,6 +4,7 @@ original runs, eagerly and as the compiler sees it."""
 from __future__ import annotations
 
 import copy
+import gc
 import warnings
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
@@ -235,6 +236,16 @@ class InTheFile(Block):
 def test_a_tensor_that_is_not_the_modules_own_is_refused(kind: type[Block]) -> None:
     with pytest.raises(TaskError, match="does not hold as its own"):
         capture_module(kind().eval(), X)
+
+
+def test_a_tensor_is_found_that_the_collector_no_longer_sees() -> None:
+    """As in a server that has frozen what it loaded before it forks."""
+    module = InAnObject().eval()
+    before = gc.get_freeze_count()
+    gc.freeze()
+    with pytest.raises(TaskError, match="does not hold as its own"):
+        capture_module(module, X)
+    assert gc.get_freeze_count() > before
 
 
 class OwnConstant(Block):
