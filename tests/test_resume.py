@@ -24,9 +24,10 @@ from mtmc.search import Budget, SearchResult, load, resume, search
 from mtmc.search.canonical import canonical_json
 from mtmc.search.strategies import STRATEGIES, BestOfN, Mcts
 from mtmc.store import STORE_NAME, Store
+from tests.breadth import WIDE, share
 
 EVALUATIONS = 40
-MOMENTS = 20
+MOMENTS = 20 if WIDE else 10
 ROOT = Path(__file__).parent.parent
 
 
@@ -69,8 +70,7 @@ def die(folder: Path, at: int, **arguments: Any) -> None:
         begin(folder, evaluator, **arguments)
 
 
-@pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(("strategy", "batch"), share([(name, batch) for name in STRATEGIES for batch in (1, 4)], 3))
 def test_a_run_that_died_anywhere_goes_on_to_the_same_tree(tmp_path: Path, strategy: str, batch: int) -> None:
     whole = canonical_json(begin(tmp_path / "whole", strategy=strategy, batch=batch))
     spent = json.loads(whole)["evaluations"]
@@ -226,7 +226,7 @@ def test_no_run_no_resume(tmp_path: Path) -> None:
 
 
 def test_kill_9_at_any_moment_and_resume(tmp_path: Path) -> None:
-    """Twenty runs of forty evaluations, each killed at a random moment by a signal that no process survives."""
+    """Runs of forty evaluations, each killed at a random moment by a signal that no process survives."""
     command = [sys.executable, "-m", "tests.test_resume", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

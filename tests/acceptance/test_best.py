@@ -19,7 +19,7 @@ TURNED = {"matmul_max"}
 SINGLE = {"softmax", "linear"}
 """Tasks of one op: there is nothing to fuse. One whose work is memory's and one whose work is arithmetic."""
 NAMES = share(
-    ["softmax", "elementwise_chain", "linear", "linear_gelu", "matmul_max", "row_mean_max_argmax", "softmax_gelu"], 3
+    ["softmax_gelu", "elementwise_chain", "softmax", "linear_gelu", "linear", "matmul_max", "row_mean_max_argmax"], 4
 )
 """What is searched here; other built-in tasks are walked over (`test_random_walks`), all are in the benchmarks."""
 

@@ -12,7 +12,7 @@ from tests.breadth import share
 from tests.interpreter import interpreted
 from tests.rewrite.padded_modules import MODULES
 
-NAMES = share(list(MODULES), 8)
+NAMES = share(list(MODULES), 12)
 
 
 @pytest.fixture(scope="module")

@@ -107,7 +107,7 @@ def _variants(text: str) -> dict[str, dict[str, int]]:
     return names["VARIANTS"]
 
 
-@pytest.mark.parametrize("index", share([5, 7, 9, 13, 19], 3))
+@pytest.mark.parametrize("index", share([5, 7, 9, 13, 19], 5))
 def test_a_task_is_loaded_admitted_and_captured(index: int, tmp_path: Path) -> None:
     task = task_of(generate(0, index))
     assert admit(task, "cpu", tmp_path).warnings == ()

@@ -28,10 +28,11 @@ from mtmc.search.result import evaluation_order
 from mtmc.search.strategies import STRATEGIES
 from mtmc.search.strategies.common import derive_seed
 from mtmc.store import STORE_NAME, Batch, Store
+from tests.breadth import WIDE, share
 from tests.test_resume import Killed, Mortal, evaluated, fork, logged, recorded_hashes, wait_for_evaluation
 
 EVALUATIONS = 40
-MOMENTS = 10
+MOMENTS = 10 if WIDE else 6
 
 
 def begin(folder: Path | None = None, evaluator: FakeEvaluator | None = None, **arguments: Any) -> SearchResult:
@@ -78,7 +79,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph, "ThreadedFlight", Drawn)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", share([*STRATEGIES], 2))
 def test_a_run_that_died_anywhere_goes_on_to_the_same_tree(drawn: None, tmp_path: Path, strategy: str) -> None:
     whole = begin(tmp_path / "whole", strategy=strategy)
     spent = whole.evaluations
