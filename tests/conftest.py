@@ -18,7 +18,7 @@ import pytest
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate import lab
-from mtmc.evaluate.pool.collection import loading
+from mtmc.evaluate.pool.collection import freeze, loading
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from tests.postgres_server import Server, missing
 
@@ -93,6 +93,12 @@ def pytest_collection() -> Generator[None, object, object]:
     """
     with loading():
         return (yield)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _frozen() -> None:
+    """What earlier files have loaded besides, as in a worker: calibrating collects often, and would go through all of it."""
+    freeze()
 
 
 def pytest_unconfigure() -> None:

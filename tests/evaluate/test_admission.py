@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.reference.admission import FIXED_BYTES, Admission, admit, bytes_needed
 from mtmc.evaluate.reference.memory import Footprint
 from mtmc.task import Task, Variant, load_task
-
-
-@pytest.fixture(scope="module", autouse=True)
-def frozen() -> Iterator[None]:
-    """As in a worker: a full collection goes through all of torch, and calibrating collects often."""
-    freeze()
-    yield
-    gc.unfreeze()
-
 
 MODEL = """
 import torch

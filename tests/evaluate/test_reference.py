@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.loading.degenerate import move_degenerate, perturb
 from mtmc.evaluate.loading.heavy_tails import REST, HeavyTails
 from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
-from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.reference import calibrating
 from mtmc.evaluate.reference import reference as reference_module
 from mtmc.evaluate.reference.calibrating import Calibration
@@ -30,15 +28,6 @@ from mtmc.evaluate.reference.returned import flatten
 from mtmc.evaluate.reference.running_sums import PIECE
 from mtmc.evaluate.reference.tf32 import Tf32Convolutions, cut_to_tf32, library_precision
 from mtmc.task import Task, Variant
-
-
-@pytest.fixture(scope="module", autouse=True)
-def frozen() -> Iterator[None]:
-    """As in a worker: a full collection goes through all of torch, and calibrating collects often."""
-    freeze()
-    yield
-    gc.unfreeze()
-
 
 SOURCE = """
 import numpy
