@@ -12,7 +12,7 @@ from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
-from mtmc.rewrite.algebra import RULES, Rewritten, apply_rules
+from mtmc.rewrite.algebra import OF_WEIGHTS, RULES, Rewritten, apply_rules
 from mtmc.rewrite.plan import Plan, Stage, in_order
 from mtmc.rewrite.source import print_plan
 
@@ -30,8 +30,9 @@ and a softmax, since one kernel would work out its scores several times. The bia
 addition that the kernel behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or a
 GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as
 matrices do becomes a product of matrices between views, which kernels are joined with; embeddings that are summed a row
-of indices at a time become a lookup and a reduction. Weights are summed or
-scaled in each call, so a version is right for any weights.
+of indices at a time become a lookup and a reduction. Several layers of one operand (queries, keys and values, whatever
+their widths) become one product with their weights one behind the other, which are kept as by `pack`. Other weights are
+summed or scaled in each call, so a version is right for any weights.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features of 8192 inputs, 1024 rows, takes 1.4e11 flops
@@ -79,7 +80,8 @@ def _rewritten(version: Version, rules: str, found: Rewritten) -> Plan | None:
         return None
     covered = {name for stage in kept for name in stage.ops}
     new = [Stage((op.name,)) for op in found.graph.ops if op.name not in covered]
-    plan = replace(old, stages=tuple(in_order(found.graph, [*kept, *new])), algebra=(*old.algebra, rules))
+    stages, packed = tuple(in_order(found.graph, [*kept, *new])), old.packed or rules in OF_WEIGHTS
+    plan = replace(old, stages=stages, algebra=(*old.algebra, rules), packed=packed)
     try:
         print_plan(version.task, found.graph, plan)
     except CoderError:

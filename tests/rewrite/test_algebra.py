@@ -53,6 +53,8 @@ LINEAR = "self.linear = nn.Linear(cols, outs)"
 ROWS = "self.w = nn.Parameter(torch.randn(9, outs))"
 TURNED = "self.conv = nn.ConvTranspose2d(cols, outs, 3, stride=2"
 NORMED = "; self.norm = nn.BatchNorm2d(outs).eval(); nn.init.normal_(self.norm.running_mean)"
+TWO = "self.f, self.g = nn.Linear(cols, outs), nn.Linear(cols, outs)"
+CHANGED = "self.register_buffer('w', torch.randn(cols, outs)); self.register_buffer('v', torch.randn(cols, outs))"
 FITS = {
     "sum over features": ("sums", reference("return self.linear(x).sum(1, keepdim=True)", layers=LINEAR)),
     "mean over features, with steps": (
@@ -138,6 +140,29 @@ FITS = {
         "einsums",
         reference("return torch.einsum('ikc,jkc->ijc', x, x[1:].cos())", "torch.randn(rows, cols, 3)"),
     ),
+    "heads that share keys": (
+        "joined",
+        reference(
+            "q, k, v = self.q(x), self.k(x), self.v(x)[:, :8]; return F.softmax(q.view(-1, 3, 8) @ "
+            "k.view(-1, 8, 1), 1).squeeze(2).repeat(1, 2)[:, :4] * v[:, :4] + x.sum(1, keepdim=True)",
+            layers="self.q, self.k, self.v = nn.Linear(cols, 24), nn.Linear(cols, 8, bias=False), nn.Linear(cols, 12)",
+        ),
+    ),
+    "a gate with activations": (
+        "joined",
+        reference(
+            "return F.gelu(x @ self.gate) * (x @ self.up) + 1",
+            layers="self.gate, self.up = (nn.Parameter(torch.randn(cols, outs)) for _ in range(2))",
+        ),
+    ),
+    "layers of images whose features are cut": (
+        "joined",
+        reference(
+            "return self.f(x).transpose(1, 2).chunk(2, -1)[1].contiguous().flatten(1) - self.g(x).mean()",
+            "torch.randn(rows, 5, 3, cols)",
+            "self.f, self.g = nn.Linear(cols, outs), nn.Linear(cols, 2 * outs)",
+        ),
+    ),
 }
 KEPT = {
     "read twice": ("sums", reference("y = self.linear(x); return y.sum(1) + y[:, 0]", layers=LINEAR)),
@@ -190,6 +215,27 @@ KEPT = {
             "return F.embedding_bag(x.long().abs(), self.w, padding_idx=0)",
             layers=ROWS,
         ),
+    ),
+    "layers of which one is the result": (
+        "joined",
+        reference("return self.f(x), self.g(x).exp()", layers=TWO),
+    ),
+    "layers of two operands": ("joined", reference("return self.f(x).exp() + self.g(x + 1).exp()", layers=TWO)),
+    "weights that are no layer's": (
+        "joined",
+        reference("return F.linear(x, self.f.weight * 2).exp() + self.g(x).exp()", layers=TWO),
+    ),
+    "weights that forward changes": (
+        "joined",
+        reference("self.w.mul_(2); return (x @ self.w).exp() + (x @ self.v).exp()", layers=CHANGED),
+    ),
+    "features that end between": (
+        "joined",
+        reference("return self.f(x).exp().sum(1) + self.g(x).exp().sum(1)", layers=TWO.replace("outs)", "outs + 1)")),
+    ),
+    "features of all rows in a row": (
+        "joined",
+        reference("return self.f(x).view(-1).exp() + self.g(x).view(-1)", layers=TWO),
     ),
     "bounds apart": ("constants", reference("return torch.clamp(torch.minimum(x, x.new_tensor(0.5)), 0, 1)")),
 }

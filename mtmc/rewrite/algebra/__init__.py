@@ -9,8 +9,10 @@ biases.py      the bias of a library convolution, added by the kernel behind it
 cells.py       one step of an LSTM or a GRU as two products and elementwise work
 bags.py        sums, means and maxima of embeddings, as a lookup and a reduction
 einsums.py     an Einstein sum as a product of matrices between permutations
+joined.py      several layers of one operand as one product
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
+laid_out.py    how values lie in memory afterwards
 
 Every rule states its proof. A rule looks at what was exported, so it holds for any shape at which the sizes agree that
 agree wherever the reference was exported.
@@ -30,6 +32,7 @@ from mtmc.rewrite.algebra.constants import CONSTANTS
 from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.einsums import EINSUMS
 from mtmc.rewrite.algebra.identities import IDENTITIES
+from mtmc.rewrite.algebra.joined import JOINED
 from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.sums import SUMS
@@ -46,7 +49,10 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "cells": CELLS,
     "einsums": EINSUMS,
     "bags": BAGS,
+    "joined": JOINED,
 }
+OF_WEIGHTS = ("joined",)
+"""Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""
 _MOST = 200
 """Times that rules are applied, one after the other."""
 

@@ -68,6 +68,11 @@ class Editor:
         rest = self.op.outputs[len(pairs) :]
         if any(self.graph.readers(value) or value in self.graph.results() for value in rest):
             return None
+        return self.replaced(sentence, ops, pairs)
+
+    def replaced(self, sentence: str, ops: tuple[str, ...], pairs: Mapping[str, Ref]) -> Finding:
+        """The graph with other values (`pairs`: old name -> new value) in the places of some, whatever their form, and
+        without the op itself."""
         listed: list[Op] = []
         for op in self.graph.ops:
             if op.name == self.op.name:
