@@ -1,12 +1,15 @@
-"""What takes launches in each block of `suite=blocks` once all between products is fused, and how early a graph is tried.
+"""What takes launches in each block of `suite=blocks` once all between products is fused, beside what Inductor launches,
+and how early a graph is tried.
 
     PYTHONPATH=. python benchmarks/blocks_launches.py --out results/blocks_launches
 
 Nothing is run. Launches: of the reference, and after the fusions and rewrites that save most, one after the other, none of
-which takes a product into a kernel (a library's product in 16 bits is hard to beat). Packed: launches of the reference that
-`pack` keeps from one call to the next. Graph: where `cuda_graph` stands among the legal actions by the heuristic policy's
-prior, for a reference whose calls wait for the host: 12.5 us of the device and 45 us of the host a launch, as ten launches
-of decoder/mla_decode_absorbed took on an H100.
+which takes a product into a kernel (a library's product in 16 bits is hard to beat). Copies that torch's calls make unasked
+count among the others (`benchmarks/moved.py`). Inductor: the kernels of its schedule (`benchmarks/inductor_kernels.py`),
+library calls included. MB: what all kernels read and write, each tensor once a kernel. Packed: launches of the
+reference that `pack` keeps from one call to the next. Graph: where `cuda_graph` stands among the legal actions by the
+heuristic policy's prior, for a reference whose calls wait for the host: 12.5 us of the device and 45 us of the host a
+launch, as ten launches of decoder/mla_decode_absorbed took on an H100.
 
 Last, where `pack` is legal, the lab's estimate of the first version with it, and of the same version without it.
 """
@@ -14,12 +17,18 @@ Last, where `pack` is legal, the lab's estimate of the first version with it, an
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.common import Report
 from benchmarks.figures import header, row
+from benchmarks.moved import moved
 from mtmc.bench import open_suite
 from mtmc.bench.loading import load_problem
 from mtmc.optimizations import KINDS, Version
@@ -39,11 +48,13 @@ EARLY = 4
 
 @dataclass(frozen=True)
 class Found:
-    """Of one block. graph: the rank of `cuda_graph`, from 1, None where it is not legal; actions: how many are."""
+    """Of one block. bytes: of all that is left. graph: the rank of `cuda_graph`, from 1, None where it is not legal;
+    actions: how many are."""
 
     launches: int
     products: int
     others: int
+    bytes: int
     packed: int
     graph: int | None
     actions: int
@@ -63,7 +74,17 @@ def measured(task: Task) -> Found:
     fused = _fused(root)
     left = [stage for stage in fused.plan.stages if not fused.is_free(stage)]
     products = sum(_multiplies(fused.graph, stage) for stage in left)
-    return Found(len(working), products, len(left) - products, packed, rank, actions)
+    total, copies = moved(fused)
+    return Found(len(working), products, len(left) - products + copies, total, packed, rank, actions)
+
+
+def inductor() -> dict[str, dict[str, Any]]:
+    """What `inductor_kernels.py` finds of each block, in a process without a GPU of its own. Raises: CalledProcessError."""
+    here = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    program = Path(__file__).with_name("inductor_kernels.py")
+    done = subprocess.run([sys.executable, str(program)], env=here, stdout=subprocess.PIPE, text=True, check=True)
+    found: dict[str, dict[str, Any]] = json.loads(done.stdout)
+    return found
 
 
 def _graph(task: Task, plan: str, launches: int) -> tuple[int | None, int]:
@@ -158,6 +179,39 @@ def _multiplies(graph: Graph, stage: Stage) -> bool:
     return any(each in PRODUCTS or each.split(".")[1].startswith(_LIBRARY) for each in targets)
 
 
+def _tell(report: Report, name: str, each: Found, theirs: Mapping[str, Any]) -> None:
+    rank = each.graph or "not legal"
+    other = (theirs["launches"], f"{theirs['bytes'] / 1e6:.1f}") if "launches" in theirs else ("not found", "")
+    ours = (each.launches, each.products, each.others, other[0], f"{each.bytes / 1e6:.1f}", other[1])
+    report.say(row(name, *ours, each.packed, rank, each.actions))
+
+
+def _tell_all(report: Report, found: Mapping[str, Found], theirs: Mapping[str, Any]) -> None:
+    early = sum(each.graph is not None and each.graph <= EARLY for each in found.values())
+    sums = [sum(getattr(each, name) for each in found.values()) for name in ("launches", "products", "others")]
+    once = sum(each.others <= each.products + 1 for each in found.values())
+    report.say(
+        f"\n{len(found)} blocks: {sums[0]} launches, of which {sums[1]} products and {sums[2]} others are left. In "
+        f"{once} blocks there is at most one other launch before, between or behind products. `pack` is legal on "
+        f"{sum(each.packed > 0 for each in found.values())}. A graph is among the first {EARLY} actions of {early}."
+    )
+    known = {name: each for name, each in theirs.items() if "launches" in each}
+    left = {name: found[name].products + found[name].others for name in known}
+    more = {
+        name: f"{name} ({left[name]}, {each['launches']})"
+        for name, each in known.items()
+        if left[name] > each["launches"]
+    }
+    bytes_ = [sum(found[name].bytes for name in known), sum(each["bytes"] for each in known.values())]
+    report.say(
+        f"\nOf {len(known)} blocks that Inductor has a schedule of: {sum(left.values())} launches and "
+        f"{bytes_[0] / 1e9:.1f} GB of ours, {sum(each['launches'] for each in known.values())} and {bytes_[1] / 1e9:.1f} of "
+        f"Inductor's. More than Inductor's has: {', '.join(more.values()) or 'none'}."
+    )
+    greedy = [name for name in known if found[name].bytes > 1.05 * known[name]["bytes"]]
+    report.say(f"\nOver 1.05 of Inductor's bytes: {', '.join(greedy) or 'none'}.")
+
+
 def main() -> None:
     """Write the report."""
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -165,23 +219,27 @@ def main() -> None:
     arguments = made.parse_args()
     suite = open_suite("blocks", "")
     with Report("Launches of blocks, without running them", arguments.out) as report:
-        report.say(header("block", "launches", "products", "others", "packed", "rank of cuda_graph", "of"))
-        found, packed = dict[str, Found](), dict[str, Task]()
+        columns = (
+            "launches",
+            "products",
+            "others",
+            "Inductor",
+            "MB",
+            "Inductor's MB",
+            "packed",
+            "rank of cuda_graph",
+            "of",
+        )
+        report.say(header("block", *columns))
+        found, packed, theirs = dict[str, Found](), dict[str, Task](), inductor()
         for problem in suite.problems():
             task = load_problem(suite, problem, "fp32")
             each = found[problem.id] = measured(task)
             packed |= {problem.id: task} if each.packed else {}
-            rank = each.graph or "not legal"
-            report.say(row(problem.id, each.launches, each.products, each.others, each.packed, rank, each.actions))
+            _tell(report, problem.id, each, theirs[problem.id])
         report.data["blocks"] = {name: asdict(each) for name, each in found.items()}
-        early = sum(each.graph is not None and each.graph <= EARLY for each in found.values())
-        sums = [sum(getattr(each, name) for each in found.values()) for name in ("launches", "products", "others")]
-        once = sum(each.others <= each.products + 1 for each in found.values())
-        report.say(
-            f"\n{len(found)} blocks: {sums[0]} launches, of which {sums[1]} products and {sums[2]} others are left. In "
-            f"{once} blocks there is at most one other launch before, between or behind products. `pack` is legal on "
-            f"{sum(each.packed > 0 for each in found.values())}. A graph is among the first {EARLY} actions of {early}."
-        )
+        report.data["inductor"] = theirs
+        _tell_all(report, found, theirs)
         _tell_packed(report, packed)
 
 

@@ -35,7 +35,8 @@ What that is worth can be told beforehand: twice the bytes of the value between,
 
 Small stages over the same shape that need nothing of each other go side by side in one kernel, which saves the launch.
 Products of one left operand with matrices of one shape share its tiles: the two of a gated MLP become one kernel with
-what takes both. What only moves elements (slices, joins, pads, lookups) costs nothing in a kernel and ends no fusion.
+what takes both. A norm before layers with few rows (16 of 4096) is worked out by each program for the rows it owns. What
+only moves elements (slices, joins, pads, lookups) costs nothing in a kernel and ends no fusion.
 
 ## When it pays
 Nearly always where memory is the limit: elementwise after anything, elementwise before a product, a reduction after

@@ -51,7 +51,7 @@ def _results(op: Op, values: dict[str, Tensor], variants: int) -> dict[str, Tens
     columns: dict[str, list[torch.Tensor]] = {name: [] for name in named}
     for variant in range(variants):
         try:
-            made = call(*_at(op.args, values, variant), **_at(dict(op.kwargs), values, variant))
+            made = call(*without_data(op.args, values, variant), **without_data(dict(op.kwargs), values, variant))
         except (RuntimeError, NotImplementedError, TypeError):
             return None
         listed = dict(zip(op.outputs, made if isinstance(made, (tuple, list)) else (made,), strict=False))
@@ -60,8 +60,8 @@ def _results(op: Op, values: dict[str, Tensor], variants: int) -> dict[str, Tens
     return {name: _tensor(column) for name, column in columns.items()}
 
 
-def _at(item: Any, values: dict[str, Tensor], variant: int) -> Any:
-    """An argument at one variant."""
+def without_data(item: Any, values: dict[str, Tensor], variant: int) -> Any:
+    """An op's argument at one variant, tensors without data."""
     import torch
 
     if isinstance(item, Ref):
@@ -76,8 +76,8 @@ def _at(item: Any, values: dict[str, Tensor], variant: int) -> Any:
     if isinstance(item, torch.device):
         return torch.device("meta")
     if isinstance(item, dict):
-        return {key: _at(part, values, variant) for key, part in item.items()}
-    return [_at(part, values, variant) for part in item] if isinstance(item, (tuple, list)) else item
+        return {key: without_data(part, values, variant) for key, part in item.items()}
+    return [without_data(part, values, variant) for part in item] if isinstance(item, (tuple, list)) else item
 
 
 def _tensor(column: Sequence[torch.Tensor]) -> Tensor:

@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Index, Node, NotCovered, Number, maps_into
+from mtmc.rewrite.body import Body, Index, Node, NotCovered, Number
 from mtmc.rewrite.graph import FP8, Graph, Shape, Size, is_one, product, same
 from mtmc.rewrite.scaled import scales_of
+from mtmc.rewrite.templates.product_statistics import Making, check, made_of
 
 REDUCTIONS = ("sum", "max", "amax", "amin")
 """Reductions over the product's columns that can be kept up while the product is made."""
@@ -39,7 +40,8 @@ class Product:
 
     left: a value from outside; a matrix may be that of all products of a batch. factors: what it is multiplied by, mostly
     one. batch: batch dimensions (empty: one product, with the left's leading dimensions folded into rows). m, n, k: sizes.
-    before: maps on the left operand; prologue: what makes the right operand, which is no value from outside then; after:
+    statistics: what is known of each row of the left operand before its elements are (see `product_statistics`); before:
+    maps on the left operand; prologue: what makes the right operand, which is no value from outside then; after:
     the rest, without what is computed where an element of it is needed: scales of groups, and other work on less than the
     product. dtype: in which tiles are multiplied. scales: of groups of neighbours along k, see
     `mtmc.rewrite.scaled.scales_of`.
@@ -57,6 +59,7 @@ class Product:
     prologue: tuple[Node, ...] = ()
     dtype: str = ""
     scales: tuple[tuple[str, int, Size], ...] = ()
+    statistics: tuple[Node, ...] = ()
 
     @property
     def fp8(self) -> bool:
@@ -87,17 +90,17 @@ def analyse(graph: Graph, body: Body) -> Product:
     left = dots[0].reads()[0]
     _check_factors(graph, body, factors, left)
     under = _under_view(graph, body, left)
-    before = () if under else maps_into(body, left, "product")
+    inner = _shape_of(graph, body, left)[-1]
+    making = Making() if under else made_of(body, left, inner)
+    statistics, before = making.statistics, making.before
     source = under or _source(graph, body, left, before)
     prologue = _prologue(body, factors[0].right) if body.node(factors[0].right) is not None else ()
     scales = tuple(scales_of(dots[0]))
     made = graph.values.get(left)
     dtype = made.dtype if made is not None and made.is_fp8 else graph.values[source].dtype
     aside = _aside(body, (*dots, *before, *prologue), left if under else "") if dtype in FP8 else ()
-    others = (*dots, *before, *prologue, *aside)
+    others = (*dots, *making.all, *prologue, *aside)
     after = tuple(node for node in body.nodes if node not in others and not (under and node.name == left))
-    if any(node.name in body.stores for node in before):
-        raise NotCovered("the left operand is also needed elsewhere")
     a, b, transposed = graph.values[source], graph.values[factors[0].right], factors[0].transposed
     if dtype != b.dtype and not {dtype, b.dtype} <= FP8.keys():
         raise NotCovered(f"a product of {dtype} and {b.dtype}")
@@ -117,9 +120,12 @@ def analyse(graph: Graph, body: Body) -> Product:
     if not batched and len(shape) > 2 and not a.contiguous:
         raise NotCovered("a left operand whose leading dimensions cannot be folded")
     reduces = _check_after(dots[0], after, n)
-    if reduces and len(factors) > 1:
-        raise NotCovered("several products whose columns are reduced")
-    return Product(source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, scales)
+    if reduces and (len(factors) > 1 or statistics):
+        raise NotCovered("several products whose columns are reduced, or rows that are reduced for each of them")
+    if statistics and (batched or prologue or dtype in FP8):
+        raise NotCovered("rows that are reduced before products of a batch, of 8 bits or of what is made in the kernel")
+    check(body, making, m, k)
+    return Product(source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, scales, statistics)
 
 
 def _under_view(graph: Graph, body: Body, left: str) -> str:
@@ -187,12 +193,11 @@ def _source(graph: Graph, body: Body, left: str, before: tuple[Node, ...]) -> st
             raise NotCovered("a product of a product")
         return left
     shape = before[-1].shape
-    made = {node.name for node in before}
     if any(node.shape != shape for node in before):
         raise NotCovered("work before the product that broadcasts")
     for node in before:
         for operand in node.operands:
-            if isinstance(operand, str) and operand not in made and graph.values[operand].shape == shape:
+            if isinstance(operand, str) and body.node(operand) is None and graph.values[operand].shape == shape:
                 return operand
     raise NotCovered("work before the product whose operands are all broadcast")
 

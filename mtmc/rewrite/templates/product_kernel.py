@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body, Node, NotCovered
-from mtmc.rewrite.graph import FP8, Graph, Tensor, product
+from mtmc.rewrite.graph import FP8, Graph, Shape, Tensor, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
@@ -13,6 +13,7 @@ from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpo
 from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
 from mtmc.rewrite.templates.product_prologue import sources, write_right
 from mtmc.rewrite.templates.product_scales import add_scaled
+from mtmc.rewrite.templates.product_statistics import write_statistics
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS, Tiles, make_descriptors, read_tiles, store_results
 from mtmc.rewrite.templates.row_extremes import IDENTITY, combined, reduced
 from mtmc.rewrite.templates.shares import crowded
@@ -35,6 +36,7 @@ class ProductKernel:
         self._check()
         self.writer = Writer(graph, body, f"{name}_kernel")
         self.variables: Variables = {}
+        self.rows_known: Variables = {}
         self.reductions = [node for node in self.found.after if node.kind == "reduce"]
         self.narrow: set[str] = set()
         """Which of the things after the product hold one number a row."""
@@ -160,7 +162,6 @@ class ProductKernel:
         writer, found = self.writer, self.found
         a = self.graph.values[found.left]
         left = self._base(found.left, a) + f" + rows{self._stride_m(a)}"
-        along = self._times(found.left, a, len(a.shape) - 1)
         writer.line(f"left = {left}")
         down: dict[str, str] = {}
         for factor in () if found.prologue else found.factors:
@@ -184,6 +185,7 @@ class ProductKernel:
         if needed and not (self.persistent or self.streaming):
             writer.line(f"last = tl.where({needed}, {last}, 0)  # nothing to add up where the whole tile is cut off")
             last = "last"
+        self.rows_known = write_statistics(self) if found.statistics else {}
         alone = self.specialized and not self.persistent
         over = (
             f"tl.range({first}, {last}, BLOCK_K, warp_specialize=SPECIAL)"
@@ -198,7 +200,7 @@ class ProductKernel:
             read_tiles(self, "program" if found.reduces else "block_m")
             writer.line("else:")
             writer.level += 1
-        writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other=0.0)")
+        self.load_left()
         for factor in () if found.prologue else found.factors:
             tile, right = self.tile_name("b", factor), self.tile_name("right", factor)
             address = f"{right} + ks[:, None]{down[factor.right]}"
@@ -216,6 +218,31 @@ class ProductKernel:
         writer.level -= 1
         for factor in found.factors if self.swapped else ():
             writer.line(f"{factor.dot.name} = tl.trans({factor.dot.name})")
+
+    def load_left(self) -> None:
+        """Load the tile of the left operand at `ks`."""
+        along = self._times(self.found.left, tensor := self.graph.values[self.found.left], len(tensor.shape) - 1)
+        self.writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other=0.0)")
+
+    def left_variables(self, shape: Shape) -> Variables:
+        """The left operand's tile as work on it knows it."""
+        fp32 = self.graph.values[self.found.left].dtype == "float32"
+        return {(self.found.left, shape): "a" if fp32 else "a.to(tl.float32)"}
+
+    def left_groups(self) -> tuple[Group, ...]:
+        """Iteration space of the left operand's tile."""
+        groups = (Group("rows", self.found.m, "row_mask"), Group("ks[None, :]", self.found.k, "k_mask[None, :]"))
+        return (Group("batch", product(self.found.batch), ""), *groups) if self.found.batch else groups
+
+    @property
+    def statistics(self) -> tuple[Node, ...]:
+        """What is known of each row of the left operand."""
+        return self.found.statistics
+
+    @property
+    def before(self) -> tuple[Node, ...]:
+        """Work on the left operand's elements."""
+        return self.found.before
 
     def _add_up(self) -> None:
         """Add the product of the tiles at hand to what there is of it."""
@@ -249,12 +276,8 @@ class ProductKernel:
             return
         fp32 = self.graph.values[found.left].dtype == "float32"
         made = found.fp8 and not self.graph.values[found.left].is_fp8
-        shape = found.before[-1].shape
-        variables: Variables = {(found.left, shape): "a" if fp32 else "a.to(tl.float32)"}
-        columns = Group("ks[None, :]", found.k, "k_mask[None, :]")
-        groups: tuple[Group, ...] = (Group("rows", found.m, "row_mask"), columns)
-        if found.batch:
-            groups = (Group("batch", product(found.batch), ""), *groups)
+        variables = {**self.rows_known, **self.left_variables(found.before[-1].shape)}
+        groups = self.left_groups()
         write_maps(writer, [node.name for node in found.before], groups, variables)
         # What lies outside the bounds must stay 0 whatever the work made of it.
         result = f"tl.where(row_mask & k_mask[None, :], {variables[found.before[-1].name]}, 0.0)"

@@ -1,0 +1,58 @@
+"""A norm before layers with few rows becomes part of their kernel; with many it stays apart."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtmc.hardware import hardware
+from mtmc.optimizations import Version, legal_moves
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import root_plan
+from mtmc.task import task_from_source
+from tests.rewrite.interpreted import apply
+from tests.rewrite.interpreting import interpret
+from tests.rewrite.references import reference
+
+TWO = "\nself.f, self.g = nn.Linear(k, m), nn.Linear(k, m)"
+RMS = "self.norm = nn.RMSNorm(k, eps=1e-5); nn.init.uniform_(self.norm.weight)"
+LAYER = "self.norm = nn.LayerNorm(k); nn.init.uniform_(self.norm.weight); nn.init.uniform_(self.norm.bias)"
+ROWS = "torch.randn(2, n // 2, k) + 3"
+NORMED = {
+    "rms_norm": reference("F.gelu(self.f(self.norm(x)))", ROWS, RMS + TWO),
+    "layer_norm_of_two_layers": reference("y = self.norm(x), self.f(y)", ROWS, LAYER + TWO).replace(
+        "return y = self.norm(x), self.f(y)", "y = self.norm(x)\n        return self.f(y) * torch.sigmoid(self.g(y))"
+    ),
+    "norm_by_hand": reference(
+        "(x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * (1 + y)) @ z",
+        "torch.randn(n, k), torch.randn(k), torch.randn(k, m)",
+    ),
+    "softmax": reference("torch.softmax(x, -1) @ y", "torch.randn(n, k), torch.randn(k, m)"),
+    "largest": reference("(x / x.abs().amax(-1, keepdim=True)) @ y", "torch.randn(n, k), torch.randn(k, m)"),
+    "a_sum_of_two": reference(
+        "F.linear(F.layer_norm(x + y, x.shape[-1:]), z)", "torch.randn(n, k), torch.randn(n, k), torch.randn(m, k)"
+    ),
+}
+APART = {
+    "many rows": NORMED["rms_norm"].replace("n = 64", "n = 320"),
+    "the norm is needed elsewhere": reference("y = 0", ROWS, RMS + TWO).replace(
+        "return y = 0", "y = self.norm(x)\n        return self.f(y), y"
+    ),
+    "rows of a batch": reference("torch.softmax(x, -1) @ y", "torch.randn(3, n, k), torch.randn(3, k, m)"),
+    "columns": reference("torch.softmax(x, 0) @ y", "torch.randn(n, k), torch.randn(k, m)"),
+}
+
+
+def test_each_is_one_kernel_and_right() -> None:
+    cases = [{"name": name, "source": source, "ways": [["fuse"]], "whole": True} for name, source in NORMED.items()]
+    assert interpret(cases) == dict.fromkeys(NORMED)
+    for name, source in NORMED.items():
+        (stage,) = apply(task_from_source(source, "normed"), ["fuse"]).stages
+        assert stage.template == "matmul", name
+
+
+@pytest.mark.parametrize("name", APART)
+def test_what_would_not_pay_stays_apart(name: str) -> None:
+    task = task_from_source(APART[name], "apart")
+    version = Version.of(task, root_plan(export_graph(task)), hardware("H100"))
+    found = [move.action.sentence for move in legal_moves(version) if move.action.kind == "fuse"]
+    assert not [each for each in found if "norm and" in each or "softmax and" in each], found
