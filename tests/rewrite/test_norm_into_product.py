@@ -28,6 +28,16 @@ NORMED = {
     ),
     "softmax": reference("torch.softmax(x, -1) @ y", "torch.randn(n, k), torch.randn(k, m)"),
     "largest": reference("(x / x.abs().amax(-1, keepdim=True)) @ y", "torch.randn(n, k), torch.randn(k, m)"),
+    "in_bfloat16": reference(
+        "self.f(self.norm(x))",
+        "torch.randn(n, k).bfloat16()",
+        "self.norm = nn.RMSNorm(k, eps=1e-5).bfloat16()\nself.f = nn.Linear(k, m).bfloat16()",
+    ),
+    "in_float16": reference(
+        "F.silu(self.f(self.norm(x)))",
+        "torch.randn(n, k).half()",
+        "self.norm = nn.LayerNorm(k).half()\nself.f = nn.Linear(k, m).half()",
+    ),
     "a_sum_of_two": reference(
         "F.linear(F.layer_norm(x + y, x.shape[-1:]), z)", "torch.randn(n, k), torch.randn(n, k), torch.randn(m, k)"
     ),
@@ -43,7 +53,8 @@ APART = {
 
 
 def test_each_is_one_kernel_and_right() -> None:
-    cases = [{"name": name, "source": source, "ways": [["fuse"]], "whole": True} for name, source in NORMED.items()]
+    ways = [["fuse"], ["fuse", "tile", "precision", "columns first"], ["fuse", "split"], ["fuse", "persist"]]
+    cases = [{"name": name, "source": source, "ways": ways, "whole": True} for name, source in NORMED.items()]
     assert interpret(cases) == dict.fromkeys(NORMED)
     for name, source in NORMED.items():
         (stage,) = apply(task_from_source(source, "normed"), ["fuse"]).stages
