@@ -4,8 +4,8 @@ and how early a graph is tried.
     PYTHONPATH=. python benchmarks/blocks_launches.py --out results/blocks_launches
 
 Nothing is run. Launches: of the reference, and after the fusions and rewrites that save most, one after the other, none of
-which takes a product into a kernel (a library's product in 16 bits is hard to beat). Copies that torch's calls make unasked
-count among the others (`benchmarks/moved.py`). Inductor: the kernels of its schedule (`benchmarks/inductor_kernels.py`),
+which takes a product into a kernel (a library's product in 16 bits is hard to beat). Copies: those that
+torch's calls make unasked (`benchmarks/moved.py`). Inductor: the kernels of its schedule (`benchmarks/inductor_kernels.py`),
 library calls included. MB: what all kernels read and write, each tensor once a kernel. Packed: launches of the
 reference that `pack` keeps from one call to the next. Graph: where `cuda_graph` stands among the legal actions by the
 heuristic policy's prior, for a reference whose calls wait for the host: 12.5 us of the device and 45 us of the host a
@@ -32,6 +32,7 @@ from benchmarks.moved import moved
 from mtmc.bench import open_suite
 from mtmc.bench.loading import load_problem
 from mtmc.optimizations import KINDS, Version
+from mtmc.optimizations.groups import parts_of
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest, Evaluator, Observation
 from mtmc.rewrite.graph import Graph
@@ -54,6 +55,7 @@ class Found:
     launches: int
     products: int
     others: int
+    copies: int
     bytes: int
     packed: int
     graph: int | None
@@ -75,7 +77,7 @@ def measured(task: Task) -> Found:
     left = [stage for stage in fused.plan.stages if not fused.is_free(stage)]
     products = sum(_multiplies(fused.graph, stage) for stage in left)
     total, copies = moved(fused)
-    return Found(len(working), products, len(left) - products + copies, total, packed, rank, actions)
+    return Found(len(working), products, len(left) - products, copies, total, packed, rank, actions)
 
 
 def inductor() -> dict[str, dict[str, Any]]:
@@ -108,7 +110,7 @@ def _fused(version: Version) -> Version:
         children = [child for kind in ("algebra", "fuse") for child in _children(version, kind)]
         if not children:
             break
-        best = min(children, key=_launches)
+        best = min(children, key=lambda child: (_launches(child), _parts(child)))
         if _launches(best) >= _launches(version):
             break
         version = best
@@ -168,6 +170,11 @@ def _tell_packed(report: Report, tasks: Mapping[str, Task]) -> None:
         evaluator.close()
 
 
+def _parts(version: Version) -> int:
+    """Parts of elementwise kernels, which nothing else joins."""
+    return sum(parts_of(version, stage) for stage in version.plan.stages)
+
+
 def _launches(version: Version) -> int:
     return sum(not version.is_free(stage) for stage in version.plan.stages)
 
@@ -182,31 +189,34 @@ def _multiplies(graph: Graph, stage: Stage) -> bool:
 def _tell(report: Report, name: str, each: Found, theirs: Mapping[str, Any]) -> None:
     rank = each.graph or "not legal"
     other = (theirs["launches"], f"{theirs['bytes'] / 1e6:.1f}") if "launches" in theirs else ("not found", "")
-    ours = (each.launches, each.products, each.others, other[0], f"{each.bytes / 1e6:.1f}", other[1])
+    ours = (each.launches, each.products, each.others, each.copies, other[0], f"{each.bytes / 1e6:.1f}", other[1])
     report.say(row(name, *ours, each.packed, rank, each.actions))
 
 
 def _tell_all(report: Report, found: Mapping[str, Found], theirs: Mapping[str, Any]) -> None:
     early = sum(each.graph is not None and each.graph <= EARLY for each in found.values())
-    sums = [sum(getattr(each, name) for each in found.values()) for name in ("launches", "products", "others")]
+    sums = [
+        sum(getattr(each, name) for each in found.values()) for name in ("launches", "products", "others", "copies")
+    ]
     once = sum(each.others <= each.products + 1 for each in found.values())
     report.say(
-        f"\n{len(found)} blocks: {sums[0]} launches, of which {sums[1]} products and {sums[2]} others are left. In "
-        f"{once} blocks there is at most one other launch before, between or behind products. `pack` is legal on "
+        f"\n{len(found)} blocks: {sums[0]} launches, of which {sums[1]} products, {sums[2]} others and {sums[3]} copies "
+        f"are left. In {once} blocks there is at most one other launch before, between or behind products. `pack` is legal on "
         f"{sum(each.packed > 0 for each in found.values())}. A graph is among the first {EARLY} actions of {early}."
     )
     known = {name: each for name, each in theirs.items() if "launches" in each}
-    left = {name: found[name].products + found[name].others for name in known}
+    left = {name: found[name].products + found[name].others + found[name].copies for name in known}
     more = {
         name: f"{name} ({left[name]}, {each['launches']})"
         for name, each in known.items()
         if left[name] > each["launches"]
     }
+    fewer = f"{sum(left[name] < each['launches'] for name, each in known.items())} blocks"
     bytes_ = [sum(found[name].bytes for name in known), sum(each["bytes"] for each in known.values())]
     report.say(
         f"\nOf {len(known)} blocks that Inductor has a schedule of: {sum(left.values())} launches and "
         f"{bytes_[0] / 1e9:.1f} GB of ours, {sum(each['launches'] for each in known.values())} and {bytes_[1] / 1e9:.1f} of "
-        f"Inductor's. More than Inductor's has: {', '.join(more.values()) or 'none'}."
+        f"Inductor's. Fewer than Inductor's has {fewer}. More than Inductor's has: {', '.join(more.values()) or 'none'}."
     )
     greedy = [name for name in known if found[name].bytes > 1.05 * known[name]["bytes"]]
     report.say(f"\nOver 1.05 of Inductor's bytes: {', '.join(greedy) or 'none'}.")

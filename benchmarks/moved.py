@@ -1,7 +1,8 @@
 """What the calls and kernels of a version move, counted without running it: bytes, and copies that calls make unasked.
 
 torch copies a tensor that `reshape` cannot view in its new shape, and so does a product of batches whose operands' batches
-do not lie as one. Kernels of ours read such tensors as they lie.
+do not lie as one. Kernels of ours read such tensors as they lie. The library's attention on a GPU leaves heads behind
+rows, so what puts them there copies nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import math
 from mtmc.optimizations import Version
 from mtmc.rewrite.algebra.laid_out import without_data
 from mtmc.rewrite.graph import Ref, Tensor
+from mtmc.rewrite.operators.attention import ATTENTION
+from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.plan import Stage
 
 SHAPED = ("aten.reshape.default", "aten.flatten.using_ints", "aten.unflatten.int", "aten.view.default")
@@ -37,7 +40,7 @@ def copies(version: Version, stage: Stage) -> list[int]:
     values = dict(version.graph.values)
     if not all(isinstance(item, Ref) and item.name in values for item in op.args[:1]):
         return []
-    if op.target in SHAPED:
+    if op.target in SHAPED and not _of_attention(version, op.args[0].name):
         made = [op.outputs[0]] if _copies(op.args[0], values, version.graph.values[op.outputs[0]]) else []
         return [_bytes(values[name]) for name in made]
     if op.target != "aten.matmul.default":
@@ -45,6 +48,16 @@ def copies(version: Version, stage: Stage) -> list[int]:
     shape = values[op.outputs[0]].shape
     batches = [item for item in op.args if isinstance(item, Ref) and len(values[item.name].shape) == len(shape) > 3]
     return [_bytes(values[item.name]) for item in batches if _copies(item, values, _folded(values[item.name]))]
+
+
+def _of_attention(version: Version, value: str) -> bool:
+    """Whether a value is what the library's attention gives, with rows before heads."""
+    graph = version.graph
+    maker = graph.by_name.get(graph.producer.get(value, ""))
+    if maker is None or maker.target not in ("aten.transpose.int", "aten.permute.default"):
+        return False
+    source = graph.by_name.get(graph.producer.get(maker.refs()[0], ""))
+    return source is not None and source.target in ATTENTION and version.plan.stage_of(source.name).is_torch
 
 
 def _folded(tensor: Tensor) -> Tensor:
@@ -61,12 +74,25 @@ def _copies(item: Ref, values: dict[str, Tensor], wanted: Tensor) -> bool:
 
 
 def _own(version: Version, stage: Stage) -> int:
-    """Bytes of what a stage reads from outside and of what leaves it."""
+    """Bytes of what a stage reads from outside, of each tensor no more than it has, and of what leaves the stage."""
     graph = version.graph
     made = {value for name in stage.ops for value in graph.by_name[name].outputs}
     reads = {ref for name in stage.ops for ref in graph.by_name[name].refs()} - made
-    left = set(graph.leaving(stage.ops))
-    return sum(_bytes(graph.values[name]) for name in reads | left if name in graph.values)
+    by_source: dict[str, int] = {}
+    for name in reads & graph.values.keys():
+        source = _source(version, name)
+        by_source[source] = min(by_source.get(source, 0) + _bytes(graph.values[name]), _bytes(graph.values[source]))
+    return sum(by_source.values()) + sum(_bytes(graph.values[name]) for name in graph.leaving(stage.ops))
+
+
+def _source(version: Version, value: str) -> str:
+    """What a value is a view of."""
+    graph = version.graph
+    while (maker := graph.by_name.get(graph.producer.get(value, ""))) is not None and maker.target in FREE:
+        if maker.refs()[0] not in graph.values:
+            break
+        value = maker.refs()[0]
+    return value
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -18,7 +18,9 @@ from mtmc.protocols import Observation
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import CONSTANT, Shape
 from mtmc.rewrite.isomorphism import structural_hash
+from mtmc.rewrite.operators.attention import ATTENTION
 from mtmc.rewrite.operators.products import PRODUCTS
+from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.plan import Plan, Stage, feeds, merged_ops
 from mtmc.source.calls import Call
 from mtmc.source.sites import Sites
@@ -33,7 +35,9 @@ The value between them stays in registers: it is not written to memory and not r
 What that is worth can be told beforehand: twice the bytes of the value between, over the bandwidth that streams reach
 (0.87 of the peak). 16384 x 4096 fp32 numbers are 268 MB, so 0.18 ms on an H100.
 
-Small stages over the same shape that need nothing of each other go side by side in one kernel, which saves the launch.
+Small stages over the same shape that need nothing of each other go side by side in one kernel, which saves the launch, and
+so do elementwise stages of any size and shape that read parts of one value: queries and keys that are rotated, heads that
+are laid out anew. A program then belongs to one of them.
 Products of one left operand with matrices of one shape share its tiles: the two of a gated MLP become one kernel with
 what takes both. A norm before layers with few rows (16 of 4096) is worked out by each program for the rows it owns. What
 only moves elements (slices, joins, pads, lookups) costs nothing in a kernel and ends no fusion.
@@ -117,12 +121,14 @@ class Fuse(Optimization):
                 yield Move(action, partial(_fused, version, alike))
 
     def _side_by_side(self, version: Version, flow: Flow) -> Iterator[Move]:
-        """Small stages over the same shape of which none needs another: one launch instead of two."""
+        """Small stages of which none needs another, and larger ones that read parts of one value: one launch for two."""
         working = [stage for stage in version.plan.stages if not version.is_free(stage)]
-        small = [(stage, shape) for stage in working if (shape := _small(version, stage)) is not None]
-        for at, (first, shape) in enumerate(small):
-            for second, other in small[at + 1 :]:
-                if shape != other or not flow.independent(first, second) or flow.together(first, second):
+        level = [(stage, shape) for stage in working if (shape := _shape(version, stage)) is not None]
+        for at, (first, shape) in enumerate(level):
+            for second, other in level[at + 1 :]:
+                if not self._pays(version, (first, shape), (second, other)):
+                    continue
+                if not flow.independent(first, second) or flow.together(first, second):
                     continue
                 merged = version.as_kernel(merged_ops(version.graph, (first, second)), settings_of((first, second)))
                 if merged is None or merged.template not in HORIZONTAL:
@@ -133,6 +139,12 @@ class Fuse(Optimization):
                 plan = version.plan.with_merged(version.graph, (first, second), merged)
                 yield Move(action, partial(kept, version, plan))
                 break  # the next one like it; the others can follow
+
+    def _pays(self, version: Version, one: tuple[Stage, Shape], other: tuple[Stage, Shape]) -> bool:
+        """Whether the launch is most of what one of two stages takes, or both read what lies in the cache for the other."""
+        if one[1] == other[1] and all(_small(version, stage) for stage, _ in (one, other)):
+            return True
+        return _of_one(version, one[0], other[0]) and not _leads_to(version, one[0]) & _leads_to(version, other[0])
 
     def sites(self, sites: Sites) -> Iterator[Action]:
         """Two to `LONGEST` calls in a row, short ones first, and each row as a whole."""
@@ -224,14 +236,50 @@ def _span(version: Version, stages: Sequence[Stage]) -> Region:
     return replace(version.region(*stages), name=f"{stages[0].name} to {stages[-1].name}")
 
 
-def _small(version: Version, stage: Stage) -> Shape | None:
-    """The shape of a stage's first result, where a launch takes longer than the bytes of all it reads and writes."""
-    graph = version.graph
+def _shape(version: Version, stage: Stage) -> Shape | None:
+    """The shape of the first result of a stage that may stand beside another in one launch; None of another stage."""
     if not stage.is_torch and stage.template not in HORIZONTAL:
         return None
+    last = version.graph.by_name[stage.ops[-1]]
+    result = version.graph.values.get(last.outputs[0])
+    return None if last.target == CONSTANT or result is None else result.shape
+
+
+def _small(version: Version, stage: Stage) -> bool:
+    """Whether a launch takes longer than the bytes of all that a stage reads and writes."""
+    graph = version.graph
     ops = [graph.by_name[name] for name in stage.ops]
     values = {name for op in ops for name in (*op.refs(), *op.outputs) if name in graph.values}
-    if not values or sum(graph.values[name].numel() for name in values) > SMALL or ops[-1].target == CONSTANT:
-        return None
-    result = graph.values.get(ops[-1].outputs[0])
-    return None if result is None else result.shape
+    return bool(values) and sum(graph.values[name].numel() for name in values) <= SMALL
+
+
+def _of_one(version: Version, one: Stage, other: Stage) -> bool:
+    """Whether two stages read parts of one value that forward makes, by way of views."""
+    return bool(_sources(version, one) & _sources(version, other))
+
+
+def _leads_to(version: Version, stage: Stage) -> set[str]:
+    """The ops that hang on a stage, up to products and the library's attention: what these meet in is fused with both."""
+    graph, found = version.graph, set[str]()
+    todo = [value for name in stage.ops for value in graph.by_name[name].outputs]
+    while todo:
+        for name in graph.readers(todo.pop()):
+            op = graph.by_name[name]
+            if name not in found and op.target not in PRODUCTS and op.target not in ATTENTION:
+                found.add(name)
+                todo += op.outputs
+    return found
+
+
+def _sources(version: Version, stage: Stage) -> set[str]:
+    """What a stage reads, or what that is a view of; not the module's tensors."""
+    graph, found = version.graph, set[str]()
+    todo = [ref for name in stage.ops for ref in graph.by_name[name].refs() if graph.producer.get(ref) not in stage.ops]
+    while todo:
+        value = todo.pop()
+        maker = graph.by_name.get(graph.producer.get(value, ""))
+        if maker is not None and maker.target in FREE:
+            todo += maker.refs()
+        elif value not in graph.parameters:
+            found.add(value)
+    return found

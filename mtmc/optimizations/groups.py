@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.flow import Flow
+from mtmc.rewrite.graph import product
 from mtmc.rewrite.plan import Plan, Setting, Stage, merged_ops
 
 MULTIPLY = ("matmul", "convolution")
@@ -29,6 +30,14 @@ def flow_of(version: Version) -> Flow:
     return Flow(version.graph, version.plan, [stage for stage in version.plan.stages if version.is_free(stage)])
 
 
+def parts_of(version: Version, stage: Stage) -> int:
+    """How many numbers of elements the results of an elementwise kernel have; 1 for any other stage."""
+    graph = version.graph
+    if stage.template != "pointwise":
+        return 1
+    return len({product(graph.values[value].shape) or (1,) for value in graph.leaving(stage.ops)})
+
+
 def settings_of(stages: Sequence[Stage]) -> dict[str, Setting]:
     """The settings of all stages; those of an earlier one count more, those of a product most, and those of a kernel that
     goes element by element only among its like: its warps suit no rows."""
@@ -45,7 +54,8 @@ def groups_of(version: Version) -> list[Group]:
 
     Each grows from its first stage on, by one neighbour at a time: what memory limits (`MEMORY`) with its like, and what
     goes element by element after a product that is a kernel already, or that no library call does as well: one of fp32
-    numbers. Left to `fuse` a pair at a time is what may harm: work before a product, a reduction after one.
+    numbers. Elementwise results of several sizes become parts of one launch in the end, since nothing else joins such a
+    kernel any more. Left to `fuse` a pair at a time is what may harm: work before a product, a reduction after one.
     """
     return _Growing(version).groups()
 
@@ -56,13 +66,16 @@ class _Growing:
     _flow: Flow | None = None
     _families: dict[tuple[str, ...], str | None] = field(default_factory=dict)
     _members: dict[Stage, tuple[Stage, ...]] = field(default_factory=dict)
+    _in_parts: bool = False
+    """Whether elementwise kernels may be joined whose results have other numbers of elements."""
 
     def groups(self) -> list[Group]:
         plan = self.version.plan
         self._members = {stage: (stage,) for stage in plan.stages}
-        for seed in plan.stages:
-            if seed in self._members and self._family(seed) is not None:
-                self._grow(seed)
+        for self._in_parts in (False, True):
+            for seed in tuple(self._members):
+                if seed in self._members and self._family(seed) is not None:
+                    self._grow(seed)
         found = []
         for merged, parts in self._members.items():
             stages = tuple(stage for stage in plan.stages if stage in parts and not self.version.is_free(stage))
@@ -97,13 +110,17 @@ class _Growing:
     def _gladly(self, first: Stage, second: Stage) -> bool:
         """Whether two stages should be one, by the templates they are of alone."""
         one, two = self._family(first), self._family(second)
+        if self._in_parts:
+            return one == two == "pointwise"
         if one in MEMORY and two in MEMORY:
             return True
         return one in MULTIPLY and two == "pointwise" and (not first.is_torch or self._in_fp32(first, one))
 
     def _as_wished(self, first: Stage, second: Stage, merged: Stage) -> bool:
         one = self._family(first)
-        return merged.template == one if one in MULTIPLY else merged.template in MEMORY
+        if one in MULTIPLY:
+            return merged.template == one
+        return merged.template in MEMORY and (self._in_parts or parts_of(self.version, merged) == 1)
 
     def _in_fp32(self, stage: Stage, template: str) -> bool:
         outputs = self.version.graph.by_name[stage.ops[-1]].outputs

@@ -1,6 +1,13 @@
-"""pointwise: any chain of elementwise ops over one iteration space, flat, `block` elements a program."""
+"""pointwise: any chain of elementwise ops over one iteration space, flat, `block` elements a program.
+
+Results with other numbers of elements are parts of one launch: a program finds by its number which part it belongs to. What
+two parts need is worked out in both, so no program waits for another.
+"""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body, Index, Node, NotCovered, Trailing
 from mtmc.rewrite.graph import Graph, Shape, Size, Varying, product, same
@@ -36,34 +43,86 @@ class Pointwise:
         return {"block": 1024, "num_warps": 4}
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
-        """One kernel. Raises: NotCovered where results differ in their number of elements."""
-        space = _space(graph, body)
+        """One kernel. Raises: NotCovered where results differ too much in their number of elements."""
+        parts = _parts(graph, body)
+        if len(parts) > 1 and is_channels_last(stage):
+            raise NotCovered("results with another number of elements, channels last")
         writer = Writer(*in_memory_order(graph, body, stage), f"{name}_kernel")
-        count = writer.preset(space, "n_elements")
-        group = Group("offs", space, "mask")
-        writer.line("block = tl.program_id(0)")
-        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-        writer.line("    block = block.to(tl.int64)")
-        writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
-        writer.line(f"mask = offs < {count}")
-        variables: Variables = {}
-        write_maps(writer, at_home(body, space), (group,), variables)
-        for value in body.stores:
-            writer.store(value, variables[value], "offs", "mask")
-        return _assemble(graph, body, stage, name, writer, space)
+        if len(parts) == 1:
+            writer.preset(parts[0][0], "n_elements")
+            writer.line("block = tl.program_id(0)")
+            _write_part(writer, *parts[0])
+        else:
+            _write_parts(writer, parts)
+        return _assemble(graph, body, stage, name, writer, [space for space, _ in parts])
 
 
-def _space(graph: Graph, body: Body) -> Size:
-    sizes = [product(graph.values[value].shape) for value in body.stores]
-    if not all(same(size, sizes[0]) for size in sizes):
-        raise NotCovered("results with another number of elements")
-    return sizes[0]
+Part = tuple[Size, tuple[str, ...]]
+"""Results with the same number of elements, and that number."""
+MOST_PARTS = 6
+"""Of a launch."""
 
 
-def at_home(body: Body, space: Size) -> list[str]:
+def _parts(graph: Graph, body: Body) -> list[Part]:
+    """The results by their numbers of elements. Raises: NotCovered where there are many."""
+    found: list[tuple[Size, list[str]]] = []
+    for value in body.stores:
+        size = product(graph.values[value].shape)
+        mine = next((values for other, values in found if same(size, other)), None)
+        if mine is None:
+            found.append((size, [value]))
+        else:
+            mine.append(value)
+    if len(found) > MOST_PARTS:
+        raise NotCovered(f"results with more than {MOST_PARTS} numbers of elements")
+    return [(size, tuple(values)) for size, values in found]
+
+
+def _write_part(writer: Writer, space: Size, stores: tuple[str, ...]) -> None:
+    """Lines that make one block of some results."""
+    writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
+    writer.line("    block = block.to(tl.int64)")
+    writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
+    writer.line(f"mask = offs < {writer.size(space)}")
+    variables: Variables = {}
+    write_maps(writer, at_home(writer.body, space, stores), (Group("offs", space, "mask"),), variables)
+    for value in stores:
+        writer.store(value, variables[value], "offs", "mask")
+
+
+def _write_parts(writer: Writer, parts: list[Part]) -> None:
+    """Lines of a kernel whose programs belong to several parts, in order."""
+    writer.line("program = tl.program_id(0)")
+    writer.line("end_0 = 0")
+    for at, (space, stores) in enumerate(parts):
+        last = at == len(parts) - 1
+        if not last:
+            writer.line(f"end_{at + 1} = end_{at} + tl.cdiv({writer.size(space)}, BLOCK)")
+        between = f"(program >= end_{at}) & (program < end_{at + 1})" if at else "program < end_1"
+        writer.line(f"if {f'program >= end_{at}' if last else between}:")
+        writer.level += 1
+        first = len(writer.lines)
+        writer.line(f"block = program - end_{at}")
+        _write_part(writer, space, stores)
+        writer.lines[first:] = _own_names(writer.lines[first:], at)
+        writer.level -= 1
+
+
+_ASSIGNED = re.compile(r" *(\w+) = ")
+
+
+def _own_names(lines: list[str], part: int) -> list[str]:
+    """The lines of a part with names of its own: a name may stand for one type alone in all of a kernel."""
+    names = {match[1] for line in lines if (match := _ASSIGNED.match(line))}
+    word = re.compile(rf"(?<!\.)\b({'|'.join(sorted(names))})\b(?!=)")
+    return [word.sub(rf"\1_of_{part}", line) for line in lines]
+
+
+def at_home(body: Body, space: Size, stores: Sequence[str] | None = None) -> list[str]:
     """The nodes that are computed at the place at hand, in order: of as many elements as the iteration space, and needed
-    there by others or as a result. What is not among them is computed where an element of it is needed."""
-    needed, found = set(body.stores), []
+    there by others or as a result (one of `stores`, if only some are). What is not among them is computed where an element
+    of it is needed."""
+    needed, found = set(body.stores if stores is None else stores), []
     for node in reversed(body.nodes):
         if node.name in needed and same(product(node.shape), space):
             found.append(node.name)
@@ -139,19 +198,21 @@ def load_once(
     return variables[key]
 
 
-def _assemble(graph: Graph, body: Body, stage: Stage, name: str, writer: Writer, space: Size) -> Printed:
+def _assemble(graph: Graph, body: Body, stage: Stage, name: str, writer: Writer, spaces: list[Size]) -> Printed:
     scope, spare = scope_with_results(graph, body), dict[str, Varying]()
     ops = ", ".join(stage.ops)
     text = kernel_text(writer, body.stores, (), ("WIDE", "BLOCK"), f"{ops}: BLOCK elements a program.")
-    count = size_expression(space, "n_elements", scope, spare)
+    labels = ["n_elements", *(f"n_elements_{at}" for at in range(1, len(spaces)))]
+    counts = [size_expression(space, label, scope, spare) for space, label in zip(spaces, labels, strict=True)]
+    wide = [writer.wide(count, space) for count, space in zip(counts, spaces, strict=True)]
     block = stage.number("block")
     launch = Launch(
         f"{name}_kernel",
         writer,
         body.stores,
         (),
-        (f"triton.cdiv({count}, {block})",),
-        (("WIDE", writer.wide(count, space)), ("BLOCK", str(block))),
+        (" + ".join(f"triton.cdiv({count}, {block})" for count in counts),),
+        (("WIDE", " or ".join(dict.fromkeys(wide))), ("BLOCK", str(block))),
         stage.number("num_warps"),
     )
     lines = handed_over(graph, body, stage, writer, scope_of(graph, body), spare)
