@@ -201,8 +201,8 @@ def _tell_all(report: Report, found: Mapping[str, Found], theirs: Mapping[str, A
     once = sum(each.others <= each.products + 1 for each in found.values())
     report.say(
         f"\n{len(found)} blocks: {sums[0]} launches, of which {sums[1]} products, {sums[2]} others and {sums[3]} copies "
-        f"are left. In {once} blocks there is at most one other launch before, between or behind products. `pack` is legal on "
-        f"{sum(each.packed > 0 for each in found.values())}. A graph is among the first {EARLY} actions of {early}."
+        f"are left. In {once} blocks there is at most one other launch before, between or behind products. `pack` is "
+        f"legal on {sum(each.packed > 0 for each in found.values())}. A graph is among the first {EARLY} actions of {early}."
     )
     known = {name: each for name, each in theirs.items() if "launches" in each}
     left = {name: found[name].products + found[name].others + found[name].copies for name in known}

@@ -114,7 +114,7 @@ _ASSIGNED = re.compile(r" *(\w+) = ")
 def _own_names(lines: list[str], part: int) -> list[str]:
     """The lines of a part with names of its own: a name may stand for one type alone in all of a kernel."""
     names = {match[1] for line in lines if (match := _ASSIGNED.match(line))}
-    word = re.compile(rf"(?<!\.)\b({'|'.join(sorted(names))})\b(?!=)")
+    word = re.compile(rf'(?<![."])\b({"|".join(sorted(names))})\b(?!=)')
     return [word.sub(rf"\1_of_{part}", line) for line in lines]
 
 
