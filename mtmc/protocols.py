@@ -357,6 +357,11 @@ class Strategy(Protocol):
     (it may be the same object, changed). The whole state can be rebuilt by the same calls in the same order.
     """
 
+    @property
+    def by_expected(self) -> bool:
+        """Whether it goes by what actions are expected to lead to (`expected` of `add_node`)."""
+        return False
+
     @abstractmethod
     def start(self, seed: int, deterministic: bool = True) -> Any:
         """The state before the first node is known. deterministic: of the coder, see `Coder.deterministic`."""

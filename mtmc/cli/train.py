@@ -1,4 +1,4 @@
-"""mtmc train: a policy learns from recorded trees; with coder=, see `mtmc.cli.coder`."""
+"""mtmc train: a policy learns from recorded trees; with coder=, see `mtmc.cli.coder`, with gain=, `mtmc.cli.gain`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,13 @@ SHOWN = ("reward", "entropy", "kl", "value_loss", "score", "evaluations", "greed
 
 def _train(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     from mtmc.conf.coder import is_coder
+    from mtmc.conf.gain import is_gain
     from mtmc.conf.train import compose_train
 
+    if is_gain(overrides):
+        from mtmc.cli.gain import train_gain
+
+        return train_gain(overrides, arguments.dry_run, TRAININGS, arguments.answer)
     if is_coder(overrides):
         from mtmc.cli.coder import train_coder
 
@@ -93,6 +98,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _settings_help() -> str:
     from mtmc.cli.coder import settings_help
+    from mtmc.cli.gain import settings_help as gain_help
     from mtmc.conf.schema import in_words
     from mtmc.conf.train import flat_types
     from mtmc.rl.train.algorithms import ALGORITHMS
@@ -101,7 +107,7 @@ def _settings_help() -> str:
     lines = ["settings:", f"  policy={{{','.join(SCORERS)}}}", f"  algorithm={{{','.join(ALGORITHMS)}}}"]
     lines += ["  out=  the folder of the training"]
     lines += [f"  {name}=  {in_words(hint)}" for name, hint in flat_types("compact", "ppo").items()]
-    return "\n".join([*lines, "", settings_help()])
+    return "\n".join([*lines, "", settings_help(), "", gain_help()])
 
 
 TRAIN = Command(
@@ -113,7 +119,8 @@ TRAIN = Command(
     "  mtmc train data=trees/h100 policy=compact algorithm=ppo out=trainings/compact\n"
     "  mtmc train data=[trees/h100,trees/h200] algorithm=grpo pretraining.epochs=0 iterations=300\n"
     "  mtmc train data=trees/h100 policy=lm policy.base=smollm2 out=trainings/lm\n"
-    "  mtmc train data=trees/h100 coder=smollm2 evaluator=gpu out=trainings/coder\n\n"
+    "  mtmc train data=trees/h100 coder=smollm2 evaluator=gpu out=trainings/coder\n"
+    "  mtmc train data=trees/h100 gain=boosted out=trainings/gain\n\n"
     "The folder gets best/ (weights and model card), curves.csv, curves.png and a checkpoint, from which the same command\n"
     "goes on. A search takes the weights with policy=compact policy.weights=FOLDER/best/weights.npz.",
     epilog=_settings_help,

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mtmc.action import STOP_KIND, Action
+from mtmc.agents.policies.learned.gain.boosted import Boosted
+from mtmc.agents.policies.learned.gain.model import expected
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation, Policy, Strategy
 from mtmc.reward import VALUE_FLOOR
@@ -22,6 +24,8 @@ from mtmc.search.strategies.common import derived_random
 
 Priors = Sequence[Sequence[float]]
 """For each node of a tree, a probability for each of its legal actions (recorded or not); empty where it has none."""
+Gains = Priors
+"""The same of what each action is expected to gain, log2."""
 
 REACHED = 0.95
 """Share of the best known speedup that counts as reached."""
@@ -74,25 +78,44 @@ def priors_of(tree: RecordedTree, policy: Policy, texts: bool | None = None) -> 
     return [next(told) if node.actions else [] for node in tree.nodes]
 
 
-def replay_search(tree: RecordedTree, strategy: Strategy, priors: Priors, budget: int, seed: int = 0) -> Curve:
+def gains_of(tree: RecordedTree, model: Boosted, spreads: float = 0.0) -> list[list[float]] | None:
+    """What a model expects of every legal action of every version of a tree, as a live search with `agents.gain` would be
+    told. spreads: see `AgentSettings.gain_spreads`. None of a tree without a graph: nothing is known of its plans."""
+    if tree.graph is None:
+        return None
+    told = [
+        expected(model, tree.observation(node.id), node.actions, tree.graph, tree.children_of(node.id))
+        if node.actions
+        else []
+        for node in tree.nodes
+    ]
+    return [[each.gain + spreads * each.spread for each in of_node or []] for of_node in told]
+
+
+def replay_search(
+    tree: RecordedTree, strategy: Strategy, priors: Priors, budget: int, seed: int = 0, gains: Gains | None = None
+) -> Curve:
     """One search on a recorded tree.
 
     strategy: any of `mtmc.search.strategies`. priors: of every node, see `priors_of`. budget: evaluations, the root's
     included. seed: of the strategy, and of the order in which actions are listed, which decides between equal priors (a
-    search would else profit from the order in which the rewriter lists them).
+    search would else profit from the order in which the rewriter lists them). gains: what the strategy is told that each
+    action gains, as `priors`; empty for a version of which nothing is known, None for a tree of which nothing is.
 
     Raises: ConfigError for priors of another tree.
     """
     if len(priors) != len(tree.nodes):
         raise ConfigError(f"priors of {len(priors)} versions do not fit tree {tree.name}, which has {len(tree.nodes)}")
-    return _Replay(tree, strategy, priors, seed).run(budget)
+    return _Replay(tree, strategy, priors, seed, gains).run(budget)
 
 
 class _Replay:
     """A search under way. ids: recorded node -> its id in this search; met: the other way round."""
 
-    def __init__(self, tree: RecordedTree, strategy: Strategy, priors: Priors, seed: int) -> None:
-        self._tree, self._strategy, self._priors = tree, strategy, priors
+    def __init__(
+        self, tree: RecordedTree, strategy: Strategy, priors: Priors, seed: int, gains: Gains | None = None
+    ) -> None:
+        self._tree, self._strategy, self._priors, self._gains = tree, strategy, priors, gains
         self._rng = derived_random(seed, "replay", tree.key)
         self._state: Any = strategy.start(seed, True)
         self._ids: dict[int, int] = {}
@@ -118,9 +141,12 @@ class _Replay:
         value = self._tree.values[node]
         self._ids[node] = len(self._met)
         self._met.append((node, shown))
-        self._state = self._strategy.add_node(
-            self._state, self._ids[node], parent_id, shown.priors, value, shown.stop_index
-        )
+        given = (self._state, self._ids[node], parent_id, shown.priors, value, shown.stop_index)
+        gains = [] if self._gains is None else self._gains[node]
+        if gains and shown.actions:
+            self._state = self._strategy.add_node(*given, [value + gains[index] for index in shown.actions])
+        else:
+            self._state = self._strategy.add_node(*given)
         return value
 
 

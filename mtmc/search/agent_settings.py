@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -28,6 +29,10 @@ class AgentSettings:
         only where it fails.
     refinements: how often the model of a trial is shown what its right version takes and asked for a faster one, at most.
     refine_gain: it is asked again where the last time saved this share of the runtime at least, 0 to 1.
+    gain: model that says what each action is expected to gain, for strategies that go by that (`Strategy.by_expected`), in
+        place of what the policy says: "trained" for the one that comes with mtmc, or a file that `mtmc train gain=boosted`
+        wrote; "" for none. gain_spreads: how many times its spread is added to what it expects, so that what nobody is sure
+        of is tried earlier; below 0 later.
     """
 
     profiles: int = 0
@@ -38,6 +43,8 @@ class AgentSettings:
     candidates: int = 1
     refinements: int = 0
     refine_gain: float = 0.05
+    gain: str = ""
+    gain_spreads: float = 0.0
 
     def __post_init__(self) -> None:
         """Raises: ConfigError naming the setting, its value and what it may be."""
@@ -49,6 +56,8 @@ class AgentSettings:
             value = getattr(self, name)
             if isinstance(value, bool) or not 0 <= value <= 1:
                 raise ConfigError(f"agents.{name} cannot be {value!r}: use 0 to 1")
+        if isinstance(self.gain_spreads, bool) or not math.isfinite(self.gain_spreads):
+            raise ConfigError(f"agents.gain_spreads cannot be {self.gain_spreads!r}: use a number, 0 for none")
         known = {each.name for each in fields(ModelSettings)} - {"replay", "callbacks", "patience_s"}
         for role, changes in self.models.items():
             if not isinstance(changes, Mapping) or not changes.get("name"):

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from mtmc.action import STOP_KIND, Action
 from mtmc.errors import ConfigError
-from mtmc.protocols import Observation, Policy, Relatives
+from mtmc.protocols import Observation, Policy, Relatives, Strategy
+from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.relatives import relatives_of
 from mtmc.search.run_state import Run, history
 from mtmc.search.trial_context import NodeContext
@@ -19,7 +20,7 @@ NOTHING = Legal((), ())
 
 
 def legal_actions(run: Run, node: KernelNode) -> Legal:
-    """The legal actions of a node that is in the tree, the policy's probabilities for them, and what it expects of them.
+    """The legal actions of a node that is in the tree, the policy's probabilities for them, and what is expected of them.
 
     The policy may propose actions of its own, if the coder takes such (`Coder.freeform`). Empty for a version that failed
     and for one at the greatest depth. Raises: ConfigError if the policy breaks its contract.
@@ -42,7 +43,30 @@ def legal_actions(run: Run, node: KernelNode) -> Legal:
         name = type(run.parts.policy).__name__
         hint = f"it must give {len(actions)} probabilities above 0 with sum 1"
         raise ConfigError(f"policy {name} gave {list(priors)} for {len(actions)} actions: {hint}")
-    return Legal(actions, priors, _gains(run.parts.policy, observation, actions))
+    agents = run.settings.agents
+    gains = _trained(agents, observation, actions) if agents.gain else _gains(run.parts.policy, observation, actions)
+    return Legal(actions, priors, gains)
+
+
+def check_gain(agents: AgentSettings, strategy: Strategy) -> None:
+    """Raises: ConfigError where a model of gains is set and the strategy does not go by it, RunError where it cannot be
+    read."""
+    if not agents.gain:
+        return
+    if not strategy.by_expected:
+        hint = "use strategy=best_first, or strategy=mcts with strategy.untried=predicted"
+        raise ConfigError(f"agents.gain={agents.gain} says nothing to {strategy!r}: {hint}")
+    from mtmc.agents.policies.learned.gain.model import load_gains
+
+    load_gains(agents.gain)
+
+
+def _trained(agents: AgentSettings, observation: Observation, actions: Sequence[Action]) -> tuple[float, ...] | None:
+    """What the trained model expects of the actions, see `AgentSettings.gain`."""
+    from mtmc.agents.policies.learned.gain.model import expected, load_gains
+
+    found = expected(load_gains(agents.gain), observation, actions)
+    return None if found is None else tuple(each.gain + agents.gain_spreads * each.spread for each in found)
 
 
 def _gains(policy: Policy, observation: Observation, actions: Sequence[Action]) -> tuple[float, ...] | None:

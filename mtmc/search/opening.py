@@ -20,6 +20,7 @@ from mtmc.search import components, folder
 from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.budget import Budget
 from mtmc.search.components import Kind
+from mtmc.search.legal import check_gain
 from mtmc.search.models import Models, models_of
 from mtmc.search.run_state import Parts, Run, Settings, rebuild
 from mtmc.store import LOCK_NAME, ROOT_TRIAL, SCHEMA_VERSION, Attempt, Store, check_unused
@@ -71,6 +72,7 @@ def plan(
     loaded = load_task(task)
     made: dict[Kind, Any] = {kind: components.resolve(kind, given[kind]) for kind in KINDS}
     _check(made["policy"], made["coder"], asked)
+    check_gain(settings.agents, made["strategy"])
     settings.agents.knowledge_text()
     models_of(asked, settings.agents.models)
     return Plan(loaded, given, made, settings, store)
@@ -123,6 +125,7 @@ def reopened(
         recorded = store.settings()
         settings = _settings(recorded, budget, model)
         made = {kind: components.remake(kind, recorded[kind], given[kind]) for kind in KINDS}
+        check_gain(settings.agents, made["strategy"])
         task = store.task()
         with _opened(made, given) as parts, _running(store, task, parts, settings) as run:
             if settings != _settings(recorded, None, None):

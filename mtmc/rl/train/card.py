@@ -48,9 +48,11 @@ def model_card(
             "of the best known log2 speedup that a search has found, averaged over its evaluations; evaluations: to 95% of "
             f"the best known speedup ({budget + 1} where it was not reached); greedy: the share that the greedy way "
             "alone gets.\n",
-            _table(("priors", "score", "evaluations", "greedy"), [_row(name, each) for name, each in scores.items()]),
+            markdown_table(
+                ("priors", "score", "evaluations", "greedy"), [_row(name, each) for name, each in scores.items()]
+            ),
             "## Settings\n",
-            _table(("setting", "value"), list(flat(settings).items())),
+            markdown_table(("setting", "value"), list(flat(settings).items())),
         ]
     )
 
@@ -84,7 +86,8 @@ def _row(name: str, found: Validation) -> tuple[str, str, str, str]:
     return name, f"{found.score:.3f}", f"{found.evaluations:.2f}", f"{found.greedy:.3f}"
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """A table of markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 

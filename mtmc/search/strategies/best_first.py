@@ -37,6 +37,11 @@ class BestFirst(TreeStrategy[BestFirstState]):
         """Raises: ConfigError for a weight below 0."""
         check_setting(self.prior_weight >= 0, "best_first.prior_weight", self.prior_weight, "use 0 or more")
 
+    @property
+    def by_expected(self) -> bool:
+        """It does."""
+        return True
+
     def score(self, node: StrategyNode, index: int) -> float:
         """What action `index` of a version promises, see the formula above."""
         value = node.value if node.expected is None else node.expected[index]

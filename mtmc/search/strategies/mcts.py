@@ -66,6 +66,11 @@ class Mcts(TreeStrategy[MctsState]):
         check_setting(self.untried in known, "mcts.untried", self.untried, f"use one of {', '.join(known)}")
         check_setting(self.reduction >= 0, "mcts.reduction", self.reduction, "use 0 or more")
 
+    @property
+    def by_expected(self) -> bool:
+        """With `untried` predicted."""
+        return self.untried == "predicted"
+
     def start(self, seed: int, deterministic: bool = True) -> MctsState:
         """The state before the root is known. The seed decides between actions of equal priors, and nothing else."""
         return MctsState(

@@ -93,7 +93,7 @@ class _Seen:
         self.observation = observation
         self.gpu: Hardware = hardware(observation.hardware)
         self.plan = plan_from_json(observation.plan) if observation.plan is not None else _NO_PLAN
-        self.graphs = _graphs(observation, graph)
+        self.graphs = graphs_of(observation, graph)
         self.graph = self.graphs(self.plan.algebra)
         self.stages = PlanCosts(self.plan, self.graph, self.gpu)
         self.whole = stage_facts(self.graph, tuple(op.name for op in self.graph.ops))
@@ -282,7 +282,7 @@ def _speedups(observation: Observation) -> list[float]:
     return [0.0, *(log(step.speedup or 1.0) for step in observation.history)]
 
 
-def _graphs(observation: Observation, recorded: GraphFacts | None) -> Graphs:
+def graphs_of(observation: Observation, recorded: GraphFacts | None) -> Graphs:
     """The facts of a task's graph after kinds of algebra: the recorded ones, or those of the exported graph."""
     if recorded is not None:
         return recorded.after_rules
