@@ -13,6 +13,7 @@ from typing import Any
 
 from mtmc.bench.candidates import match_candidates
 from mtmc.bench.folder import BenchFolder
+from mtmc.bench.headroom import left, shares
 from mtmc.bench.problem import Problem
 from mtmc.bench.report import write_report
 from mtmc.bench.row import PASSING, Row
@@ -31,6 +32,7 @@ from mtmc.search import Progress
 from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.components import Kind, describe
 from mtmc.search.opening import versions
+from mtmc.store import Store, has_run
 from mtmc.task.dtypes import in_dtype
 
 _log = logging.getLogger(__name__)
@@ -112,7 +114,10 @@ def run_bench(
             jobs = [Job(each, "solve" if setup.score is None else "score") for each in problems if each not in rows]
             size = settings.jobs or _jobs(parts["evaluator"], evaluator)
             limits = _limits(settings, GRACE_S, started, clock)
-            _work(jobs, Work(setup, folder, limits, size, log_level), evaluator, report, watcher or Quiet())
+            work = Work(setup, folder, limits, size, log_level)
+            _work(jobs, work, evaluator, report, watcher or Quiet())
+            if settings.headroom:
+                _spend_what_is_left(work, evaluator, report, watcher or Quiet())
     return report.result()
 
 
@@ -145,6 +150,36 @@ def _work(jobs: Sequence[Job], work: Work, evaluator: Evaluator, report: _Report
         report.write()
 
 
+def _spend_what_is_left(work: Work, evaluator: Evaluator, report: _Report, watcher: Watcher) -> None:
+    """Go on with the problems that have headroom, until nothing is left or the time is up. A problem that has no row yet has
+    nothing to give: its evaluations are its own."""
+    budget = work.setup.options.budget
+    while True:
+        result = report.result()
+        problems = {each.id: each for each in report.problems}
+        spent = {row.id: _spent(work.folder, problems[row.id], row) for row in result.rows}
+        given = shares(result.rows, budget, left(result.rows, spent, budget))
+        if not given or work.limits.over:
+            return
+        _log.info("%d evaluations are left, for %d problems with headroom", sum(given.values()), len(given))
+        jobs = [Job(problems[name], "solve", evaluations=spent[name] + more) for name, more in given.items()]
+        _work(jobs, work, evaluator, report, watcher)
+        if report.result().rows == result.rows:
+            return
+
+
+def _spent(folder: BenchFolder, problem: Problem, row: Row) -> int:
+    """Evaluations of a problem, also those of a search that was gone on with and cut off before it had a new row."""
+    run = folder.run(problem)
+    if row.failure is not None or not has_run(run):
+        return row.evaluations
+    store = Store.read(run)
+    try:
+        return max(row.evaluations, store.evaluations())
+    finally:
+        store.close()
+
+
 def list_problems(
     settings: BenchSettings, out: Path | str, *, watcher: Watcher | None = None, log_level: str = "ERROR"
 ) -> list[Row]:
@@ -167,12 +202,13 @@ def list_problems(
 
 
 class _Report:
-    """The rows that there are, and their tables, which are written anew every now and then."""
+    """The rows that there are, and their tables, which are written anew every now and then. problems: all chosen ones."""
 
     def __init__(
         self, folder: BenchFolder, problems: Sequence[Problem], rows: dict[Problem, Row], settings: Mapping[str, Any]
     ) -> None:
-        self._folder, self._problems, self._settings = folder, problems, settings
+        self._folder, self._settings = folder, settings
+        self.problems = problems
         self._rows = {problem.id: row for problem, row in rows.items()}
         self._written = 0.0
 
@@ -190,8 +226,8 @@ class _Report:
 
     def result(self) -> BenchResult:
         """What there is by now."""
-        rows = tuple(self._rows[each.id] for each in self._problems if each.id in self._rows)
-        left = tuple(each for each in self._problems if each.id not in self._rows)
+        rows = tuple(self._rows[each.id] for each in self.problems if each.id in self._rows)
+        left = tuple(each for each in self.problems if each.id not in self._rows)
         return BenchResult(rows, left, self._folder.path)
 
 
@@ -252,6 +288,8 @@ def _same(
             same["agents"] = asdict(options.agents)
         if options.asynchronous:
             same["asynchronous"] = True
+        if settings.headroom:
+            same["headroom"] = True
     return same
 
 

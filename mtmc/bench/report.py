@@ -87,6 +87,8 @@ def about(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, Any])
         names = [str(settings[each].get("name")) for each in ("strategy", "policy", "coder") if each in settings]
         budget = settings.get("budget", {})
         lines.append(f"Each search: {', '.join(names)}, at most {budget.get('evaluations')} evaluations.")
+        if settings.get("headroom"):
+            lines.append("What searches left of these went to problems below their bound.")
     versions = settings.get("versions", {})
     told = [*(f"{name} {version}" for name, version in versions.items()), str(settings.get("date", ""))]
     lines.append(", ".join(told) + "." if versions else "")

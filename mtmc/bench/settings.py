@@ -26,6 +26,8 @@ class BenchSettings:
     minutes: wall time of the whole; what is under way then is kept, and the same command goes on with it. null: no limit.
     problem_minutes: wall time of one problem. A search ends by itself after so long; what does not end is ended.
     retry: run those problems again that ended with a reason and no result, and go on with those whose model gave nothing.
+    headroom: what searches leave of their evaluations (those that end early, see budget.roofline) goes to problems that are
+        still below their bound, see `mtmc.bench.headroom`.
     score: folder of candidates made elsewhere, which are evaluated; nothing is searched. Empty: search.
     """
 
@@ -40,6 +42,7 @@ class BenchSettings:
     minutes: float | None = None
     problem_minutes: float = 20.0
     retry: bool = False
+    headroom: bool = False
     score: str = ""
 
     def __post_init__(self) -> None:
@@ -48,6 +51,8 @@ class BenchSettings:
             raise ConfigError(f"every cannot be {self.every}: use 1 or more")
         if self.jobs < 0:
             raise ConfigError(f"jobs cannot be {self.jobs}: use 1 or more, or 0 for what fits the evaluator")
+        if self.headroom and self.score:
+            raise ConfigError("headroom cannot be true with score: nothing is searched, so nothing is left to share")
         for name in ("minutes", "problem_minutes"):
             value = getattr(self, name)
             if value is not None and not value > 0:

@@ -59,6 +59,12 @@ class Setup:
     options: SearchOptions = field(default_factory=SearchOptions)
     score: Mapping[str, tuple[Path, ...]] | None = None
 
+    def with_evaluations(self, count: int | None) -> Setup:
+        """The same with another number of evaluations for a search; None changes nothing."""
+        if count is None:
+            return self
+        return replace(self, options=replace(self.options, budget=replace(self.options.budget, evaluations=count)))
+
     @property
     def kept(self) -> BenchFolder:
         """The benchmark's folder."""

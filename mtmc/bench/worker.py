@@ -30,11 +30,13 @@ What = Literal["solve", "score", "load", "salvage"]
 
 @dataclass(frozen=True)
 class Job:
-    """One thing to do. failure: for "salvage", why the process that had the problem was ended."""
+    """One thing to do. failure: for "salvage", why the process that had the problem was ended. evaluations: that its search
+    may take, None: as all."""
 
     problem: Problem
     what: What
     failure: Failure | None = None
+    evaluations: int | None = None
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def done(job: Job, setup: Setup, evaluator: RemoteEvaluator | None, on_progress:
         from mtmc.bench.score import score
 
         return score(job.problem, setup, shared)
-    return solve(job.problem, setup, shared, on_progress)
+    return solve(job.problem, setup.with_evaluations(job.evaluations), shared, on_progress)
 
 
 def serve(pipe: Connection) -> None:

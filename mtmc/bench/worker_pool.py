@@ -43,7 +43,7 @@ class Watcher(Protocol):
     """Who is told how a benchmark goes on."""
 
     def begin(self, problems: int) -> None:
-        """It begins, with so many problems to do."""
+        """It begins, with so many problems to do; or goes on with so many of them again."""
         ...
 
     def started(self, problem: Problem) -> None:
@@ -67,6 +67,11 @@ class Limits:
     problem_s: float | None = None
     deadline: float | None = None
     clock: Callable[[], float] = time.monotonic
+
+    @property
+    def over(self) -> bool:
+        """Whether the deadline is behind."""
+        return self.deadline is not None and self.clock() >= self.deadline
 
 
 class _Worker:
@@ -145,7 +150,7 @@ class WorkerPool:
         """
         self._waiting = deque(jobs)
         while self._waiting or any(each.job for each in self._workers):
-            if limits.deadline is not None and limits.clock() >= limits.deadline:
+            if limits.over:
                 self.close()
                 return
             self._assign(limits, watcher)

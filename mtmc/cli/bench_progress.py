@@ -39,6 +39,8 @@ class Bars:
 
     def begin(self, problems: int) -> None:
         """See `Watcher`."""
+        if self._whole is not None:
+            self._bar.remove_task(self._whole)
         self._whole = self._bar.add_task("problems", total=problems, told="")
 
     def started(self, problem: Problem) -> None:
@@ -66,7 +68,7 @@ class Lines:
 
     def begin(self, problems: int) -> None:
         """See `Watcher`."""
-        self._problems = problems
+        self._problems += problems
 
     def started(self, problem: Problem) -> None:
         """See `Watcher`."""

@@ -97,12 +97,17 @@ class Spent:
     needs: tuple[Need, ...] = ()
 
 
+def evaluations_spent(evaluations: int) -> str:
+    """Why a search ends whose evaluations are spent, in words."""
+    return f"{evaluations} evaluations are spent"
+
+
 def exhausted(budget: Budget, spent: Spent) -> str | None:
     """Why the search ends now, in words; None while it may go on."""
     if budget.roofline is not None and spent.roofline is not None and spent.roofline >= budget.roofline:
         return f"the best version reaches {spent.roofline:.2f} of the roofline, {budget.roofline:.2f} was asked"
     if spent.evaluations >= budget.evaluations:
-        return f"{budget.evaluations} evaluations are spent"
+        return evaluations_spent(budget.evaluations)
     if budget.wall_seconds is not None and spent.seconds >= budget.wall_seconds:
         return f"{budget.wall_seconds:g} seconds are spent"
     waits = max((need.seconds for need in spent.needs), default=0.0)
