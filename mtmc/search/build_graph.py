@@ -36,6 +36,7 @@ def build_graph(
     dumps: bool = True,
     interrupts: Collection[Question] = (),
     checkpointer: Any = None,
+    store: str = "",
 ) -> CompiledStateGraph[Any, Any, SearchInput, SearchOutput]:
     """A compiled graph that searches the task that it is given: `graph.invoke({"task": "softmax", "out": "runs/a"})`.
 
@@ -45,6 +46,9 @@ def build_graph(
         more is spent and the run stays as it is, or the version is rejected.
     checkpointer: as `StateGraph.compile` takes it; a checkpoint is written after each step. None: that of the graph that
         this one is part of, or none.
+    store: keeps checkpoints without a checkpointer of one's own: the path of a SQLite file, or
+        postgresql://USER@HOST/DATABASE, which then keeps the records of the runs too, as `mtmc.search.search` does. A call
+        of another process, with the same store and `thread_id`, goes on from the last step. Empty: neither.
 
     `stream_mode="custom"` gives the events of `mtmc.search.stream`. Everything is recorded in the run's folder: a graph
     without a checkpoint, or another process, goes on from there by the same input. A run is open as long as one call of
@@ -60,6 +64,15 @@ def build_graph(
             raise ConfigError(f"interrupts cannot have {each!r}: use some of {', '.join(QUESTIONS)}")
     if interrupts and asynchronous:
         raise ConfigError("interrupts need trials in batches: leave asynchronous or interrupts out")
+    if store and checkpointer is not None:
+        raise ConfigError("store and checkpointer both keep checkpoints: leave one of them out")
+    from mtmc.search.checkpoints import checkpoints_in, is_server
+
+    record = store if is_server(store) else ""
+    if store:
+        checkpointer = checkpoints_in(store)
     given: dict[Any, Any] = {"strategy": strategy, "policy": policy, "coder": coder, "evaluator": evaluator}
-    recipe = Recipe(given, budget, seed, batch, repairs, model, asynchronous, dumps, frozenset(interrupts), agents)
+    recipe = Recipe(
+        given, budget, seed, batch, repairs, model, asynchronous, dumps, frozenset(interrupts), agents, record
+    )
     return compiled(recipe, checkpointer)

@@ -37,6 +37,7 @@ class Recipe:
     dumps: bool
     interrupts: frozenset[str]
     agents: AgentSettings | None = None
+    store: str = ""
 
 
 class Session:
@@ -101,7 +102,7 @@ class Session:
         out = Path(state["out"])
         if not has_run(out):
             settings = (recipe.budget, recipe.seed, recipe.batch, recipe.repairs, recipe.model, recipe.asynchronous)
-            return begun(plan(state["task"], recipe.given, *settings, out, recipe.agents), out)
+            return begun(plan(state["task"], recipe.given, *settings, out, recipe.agents, recipe.store), out)
         _check_task(out, state["task"])
         objects = {kind: None if isinstance(recipe.given[kind], str) else recipe.given[kind] for kind in KINDS}
         model = recipe.model if isinstance(recipe.model, ModelSettings) else None

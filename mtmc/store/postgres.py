@@ -29,6 +29,8 @@ from mtmc.store.backend import LATEST, POINTER_NAME, Lock
 SCHEMES = ("postgresql://", "postgres://")
 NAME = re.compile(r"mtmc_[a-z0-9_]{1,58}")
 """A run's schema on the server."""
+GRAPHS = "mtmc_graphs"
+"""The schema of the checkpoints of graphs, see `graph_saver`."""
 
 ESCAPE = "\ue000"
 """PostgreSQL's text has no NUL, and its `meta` no bytes: both are written behind this character, and so is itself."""
@@ -187,13 +189,44 @@ class PostgresBackend:
 
     def _connect(self, options: Sequence[str]) -> Any:
         """Raises: RunError where there is no such server."""
-        settings = {**dict(_SESSION), "options": " ".join(f"-c {each}" for each in options)}
-        try:
-            return self._psycopg.connect(self.url, autocommit=True, application_name=_this_process(), **settings)
-        except self.errors as error:
-            said = (str(error).strip().splitlines() or [repr(error)])[-1]
-            hint = "see that the server runs and knows this user; a password is taken from PGPASSWORD or ~/.pgpass"
-            raise RunError(f"there is no connection to {self.url} ({said}): {hint}") from error
+        return _connected(self._psycopg, self.url, options)
+
+
+def _connected(psycopg: Any, url: str, options: Sequence[str]) -> Any:
+    """A connection of psycopg. Raises: RunError where there is no such server."""
+    settings = {**dict(_SESSION), "options": " ".join(f"-c {each}" for each in options)}
+    try:
+        return psycopg.connect(url, autocommit=True, application_name=_this_process(), **settings)
+    except psycopg.Error as error:
+        said = (str(error).strip().splitlines() or [repr(error)])[-1]
+        hint = "see that the server runs and knows this user; a password is taken from PGPASSWORD or ~/.pgpass"
+        raise RunError(f"there is no connection to {url} ({said}): {hint}") from error
+
+
+def graph_saver(url: str) -> tuple[Any, Any]:
+    """LangGraph's saver for the graphs of `mtmc.search.build_graph` on a server, with its connection. Their checkpoints
+    share the schema `GRAPHS`, told apart by their threads.
+
+    Raises: ConfigError for an address that cannot be; RunError where there is no such server, or no driver.
+    """
+    psycopg = _psycopg()
+    checked_url(url)
+    from langgraph.checkpoint.postgres import PostgresSaver
+    from psycopg.rows import dict_row
+
+    connection = _connected(psycopg, url, [f"search_path={GRAPHS}", *_SERVER])
+    try:
+        with connection.transaction():  # two processes may begin at once
+            connection.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (GRAPHS,))
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {GRAPHS}")
+        connection.row_factory = dict_row
+        saver = PostgresSaver(connection)
+        saver.setup()
+    except psycopg.Error as error:
+        connection.close()
+        said = (str(error).strip().splitlines() or [repr(error)])[0]
+        raise RunError(f"{url} cannot keep checkpoints ({said}): see the rights of its user") from error
+    return saver, connection
 
 
 class PostgresConnection:
