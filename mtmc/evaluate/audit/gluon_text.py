@@ -101,7 +101,7 @@ def _by_name(node: ast.AST, names: Tracking) -> str | None:
 def _mentioned(tree: ast.Module) -> bool:
     """Whether a file has the word, without which it has no path into Gluon: most have not."""
     return any(
-        (isinstance(node, ast.Attribute) and node.attr in GLUON)
+        (isinstance(node, ast.Attribute) and node.attr == "gluon")
         or (isinstance(node, ast.Import | ast.ImportFrom) and any("gluon" in path for path, _ in imports(node)))
         for node in ast.walk(tree)
     )
