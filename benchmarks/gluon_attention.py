@@ -5,8 +5,8 @@
 
 A program has 128 queries of one head: two groups of four warps with 64 each, and a warp that does nothing but ask the
 tensor memory accelerator for keys and values. Each group starts the next block's scores, then the last block's weighted
-sum of values, and works out exponentials meanwhile. --dry-run compiles for sm_90 without a GPU. Nothing in mtmc prints
-this; it says what a printer could gain over the Triton of results/hopper_attention.md.
+sum of values, and works out exponentials meanwhile. --dry-run compiles for sm_90 without a GPU. mtmc prints kernels
+like it since (mtmc/rewrite/templates/gluon_kernel.py); this one says what they had to reach.
 """
 
 # ruff: noqa: N803, N806 (names of compile-time arguments)

@@ -197,8 +197,7 @@ def attentions() -> dict[str, Settings]:
     }  # fmt: skip
 
 
-GLUON: dict[str, Settings] = {"gluon": {}, "turns": {"turns": 1}, "late": {"rescale": "late"},
-         "lateturns": {"turns": 1, "rescale": "late"}}  # fmt: skip
+GLUON: dict[str, Settings] = {"gluon": {}, "turns": {"turns": 1}, "late": {"rescale": "late"}}
 """Whether groups take turns, and when they scale earlier sums."""
 
 

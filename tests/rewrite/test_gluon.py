@@ -22,7 +22,7 @@ from mtmc.optimizations import Version, legal_moves
 from mtmc.optimizations.version import CallTimes
 from mtmc.rewrite.plan import plan_from_json
 from mtmc.rewrite.source import print_plan
-from mtmc.task import Task
+from mtmc.task import Task, task_from_source
 from tests.rewrite import gluon_on_cpu
 from tests.rewrite.gluon_cases import (
     BIASED,
@@ -31,6 +31,7 @@ from tests.rewrite.gluon_cases import (
     CAUSAL,
     FULL,
     GLUON,
+    REFERENCE,
     WINDOW,
     inputs_of,
     kernel_of,
@@ -61,6 +62,15 @@ def test_as_exact_as_torch_in_16_bits(name: str) -> None:
 
 def test_work_on_scores_and_results() -> None:
     task = task_of(CAPPED, (2, 2, 2, 100, 80, 32), bias="batch, heads, 1, width")
+    ours, theirs = error_of(task, printed(task, GLUON), inputs_of(task))
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+def test_heads_in_one_dimension() -> None:
+    text = REFERENCE.replace("torch.randn(batch, groups, cols, width)", "torch.randn(batch * groups, cols, width)")
+    text = text.replace("torch.randn(batch, heads, rows, width)", "torch.randn(batch * heads, rows, width)")
+    sizes = (2, 2, 2, 150, 90, 32)
+    task = task_from_source(text.format(work=CAUSAL, sizes=sizes, bias="rows, cols", dtype="half"), "three_dimensions")
     ours, theirs = error_of(task, printed(task, GLUON), inputs_of(task))
     assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
 
