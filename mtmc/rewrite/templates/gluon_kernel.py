@@ -12,16 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.body import Body, Node
 from mtmc.rewrite.folding import docstring
-from mtmc.rewrite.graph import Graph, Size, power_of_two_above, product, same
+from mtmc.rewrite.graph import Graph, Size, product, same
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_kernel import LOG2_E
 from mtmc.rewrite.templates.attention_window import is_all, number_text, window_of, write_bounds
-from mtmc.rewrite.templates.gluon_text import CONSUMERS, in_gluon, needed_registers
+from mtmc.rewrite.templates.gluon_text import in_gluon, needed_registers
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse
@@ -364,32 +364,3 @@ class GluonKernel:
             writer.line(f"first = {first}")
         span = f"{last} - first" if first == "first" else last
         writer.line(f"steps = tl.maximum(tl.cdiv({span}, {self.columns}), 1)")
-
-
-def padded(width: int) -> int:
-    """Columns of a tile of a head's width."""
-    return max(16, power_of_two_above(width))
-
-
-def check(graph: Graph, body: Body, stage: Stage) -> None:
-    """Raises: NotCovered where an attention, or a schedule, is none that the Gluon kernel can do."""
-    found, schedule = analyse(graph, body), dict(stage.schedule)
-    if graph.values[found.query].dtype not in ("float16", "bfloat16"):
-        raise NotCovered("a Gluon kernel of other than numbers of 16 bits")
-    lies_across = not found.transposed and graph.values[found.regions[0].key].contiguous
-    if found.wide or len(found.regions) > 1 or lies_across:
-        raise NotCovered("a Gluon kernel of wide heads, keys in several tensors, or keys that lie the other way")
-    if any(length % 8 for length in (*found.width, *found.out_width)):
-        raise NotCovered("a Gluon kernel of rows that do not begin at multiples of 16 bytes")
-    if [padded(size) for size in found.width] != [padded(size) for size in found.out_width]:
-        raise NotCovered("a Gluon kernel of keys and values of different widths")
-    if len(body.stores) != 1 or graph.values[body.stores[0]].dtype != graph.values[found.query].dtype:
-        raise NotCovered("a Gluon kernel of several results, or of one of another type")
-    if stage.number("block_m") // GROUP_ROWS not in CONSUMERS or stage.number("block_m") % GROUP_ROWS:
-        raise NotCovered("a Gluon kernel with other than two to four groups of 64 rows")
-    if stage.number("num_warps") != 4 or stage.number("block_n") not in (32, 64, 128, 256):
-        raise NotCovered("a Gluon kernel with groups of other than four warps, or such blocks of columns")
-    if any(
-        schedule.get(name, plain) != plain for name, plain in (("split_keys", 1), ("packed", 0), ("specialized", 0))
-    ):
-        raise NotCovered("a Gluon kernel that shares keys, packs heads, or leaves its warps to the compiler")
