@@ -28,7 +28,7 @@ from typing import Any
 
 from benchmarks.common import Report
 from benchmarks.figures import header, row
-from benchmarks.moved import moved
+from benchmarks.moved import kept, moved
 from mtmc.bench import open_suite
 from mtmc.bench.loading import load_problem
 from mtmc.optimizations import KINDS, Version
@@ -74,7 +74,7 @@ def measured(task: Task) -> Found:
     packs = list(KINDS["pack"].legal(root))
     packed = int(dict(packs[0].action.params)["launches"]) if packs else 0
     fused = _fused(root)
-    left = [stage for stage in fused.plan.stages if not fused.is_free(stage)]
+    left = _working(fused)
     products = sum(_multiplies(fused.graph, stage) for stage in left)
     total, copies = moved(fused)
     return Found(len(working), products, len(left) - products, copies, total, packed, rank, actions)
@@ -176,7 +176,13 @@ def _parts(version: Version) -> int:
 
 
 def _launches(version: Version) -> int:
-    return sum(not version.is_free(stage) for stage in version.plan.stages)
+    return len(_working(version))
+
+
+def _working(version: Version) -> list[Stage]:
+    """The stages that launch something at every call."""
+    packed = kept(version)
+    return [stage for stage in version.plan.stages if not version.is_free(stage) and stage not in packed]
 
 
 def _multiplies(graph: Graph, stage: Stage) -> bool:

@@ -14,6 +14,7 @@ from mtmc.rewrite.algebra.laid_out import without_data
 from mtmc.rewrite.graph import Ref, Tensor
 from mtmc.rewrite.operators.attention import ATTENTION
 from mtmc.rewrite.operators.table import FREE
+from mtmc.rewrite.packing import packed_stages
 from mtmc.rewrite.plan import Stage
 
 SHAPED = ("aten.reshape.default", "aten.flatten.using_ints", "aten.unflatten.int", "aten.view.default")
@@ -22,14 +23,21 @@ _BYTES = {"float64": 8, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 
 
 def moved(version: Version) -> tuple[int, int]:
     """Bytes that all calls and kernels read and write at the full shapes, each tensor once a kernel, and the number of
-    copies that nobody asked for, whose bytes are among them."""
-    total = count = 0
+    copies that nobody asked for, whose bytes are among them. Without what is kept from one call to the next."""
+    total, count, packed = 0, 0, kept(version)
     for stage in version.plan.stages:
+        if stage in packed:
+            continue
         found = copies(version, stage)
         total, count = total + 2 * sum(found), count + len(found)
         if not version.is_free(stage):
             total += _own(version, stage)
     return total, count
+
+
+def kept(version: Version) -> list[Stage]:
+    """The stages whose results stay from one call to the next."""
+    return packed_stages(version.graph, version.plan) if version.plan.packed else []
 
 
 def copies(version: Version, stage: Stage) -> list[int]:

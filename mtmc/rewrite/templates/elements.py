@@ -9,16 +9,19 @@ reduction, product or scan makes is known at its own place alone.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from mtmc.rewrite.body import Index, Node, NotCovered, Operand, Trailing
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Shape, Size, is_one, product, same
 from mtmc.rewrite.index_maps import Asked, At, Condition, IndexMap, Reshaped, broadcast_at
 from mtmc.rewrite.places import Digit, Place, digits, linear, number_place, one
 from mtmc.rewrite.space import Group, bare, flat, split
 from mtmc.rewrite.templates.writer import Writer
 
+_ASSIGNED = re.compile(r"( *)(\w+) = ")
 MOST_ELSEWHERE = 256
 """Values that a kernel computes at other places: what moves elements again and again asks for twice as many each time."""
 
@@ -126,11 +129,18 @@ class Elements:
     def _fresh(self, base: str) -> str:
         """A name that nothing in the kernel has."""
         taken = {*self.variables.values(), *self.writer.graph.values, *(node.name for node in self.writer.body.nodes)}
+        taken |= self._outside()
         name, number = base, 1
         while name in taken:
             number += 1
             name = f"{base}_{number}"
         return name
+
+    def _outside(self) -> set[str]:
+        """The names that stand before the loop or condition at hand, and would be carried into it."""
+        depth = len(INDENT) * self.writer.level
+        found = (_ASSIGNED.match(line) for line in self.writer.lines)
+        return {match[2] for match in found if match and len(match[1]) < depth}
 
     # -- values --------------------------------------------------------------------------------------------------
     def hangs(self, places: Iterable[Place]) -> frozenset[str]:

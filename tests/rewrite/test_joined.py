@@ -1,0 +1,38 @@
+"""Layers joined by their weights: also where the kernel picks each column's weights itself, and in 16 bits."""
+
+from __future__ import annotations
+
+import re
+
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import graph_of
+from mtmc.rewrite.source import print_plan
+from mtmc.task import task_from_source
+from tests.rewrite.interpreted import apply
+from tests.rewrite.interpreting import interpret
+from tests.rewrite.references import reference
+
+LAYERS = "self.q, self.k = nn.Linear(k, 24), nn.Linear(k, 8, bias=False)"
+HEADS = reference("self.q(x).exp().unflatten(-1, (3, 8)) * self.k(x)[:, None]", "torch.randn(n, k)", LAYERS)
+HALF = HEADS.replace("torch.randn(n, k)", "torch.randn(n, k).bfloat16()").replace(
+    "bias=False)", "bias=False)\n        self.bfloat16()"
+)
+JOIN, PICK = "rewrite by algebra", "fuse linear_weights and linear_joined"
+
+
+def test_joined_layers_are_right() -> None:
+    ways = [[JOIN, "fuse all", "lower"], [JOIN, PICK]]
+    cases = [{"name": name, "source": text, "ways": ways} for name, text in (("fp32", HEADS), ("bf16", HALF))]
+    assert interpret(cases) == {"fp32": None, "bf16": None}
+
+
+def test_what_a_loop_works_out_has_no_name_from_before_it() -> None:
+    """Triton would carry it around the loop, and refuse its other type."""
+    task = task_from_source(HEADS, "heads")
+    plan = apply(task, [JOIN, PICK])
+    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    (kernel,) = re.findall(r"@triton\.jit\n.*?\n\n\n", text, re.DOTALL)
+    before = set(re.findall(r"^    (\w+) = ", kernel, re.MULTILINE))
+    inside = set(re.findall(r"^        (\w+) = ", kernel, re.MULTILINE))
+    assert "inside" in before
+    assert before & inside <= {"linear_joined_dot", "rows", "cols", "batch"}
