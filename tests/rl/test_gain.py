@@ -19,6 +19,7 @@ from mtmc.agents.policies.learned.gain.model import NOTHING, WEIGHTS, expected, 
 from mtmc.cli import main
 from mtmc.conf.gain import compose_gain
 from mtmc.errors import ConfigError, RunError
+from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy
 from mtmc.hardware import hardware
 from mtmc.rl.dataset import write_dataset
 from mtmc.rl.gain.crossed import crossed, figures, rank_correlation
@@ -29,7 +30,7 @@ from mtmc.rl.record import Record, merged, record_run
 from mtmc.rl.replays import gains_of, priors_of, replay_search
 from mtmc.rl.schema import split_of
 from mtmc.rl.trees import RecordedTree, load_trees
-from mtmc.search import search
+from mtmc.search import resume, search
 from mtmc.search.agent_settings import AgentSettings
 from mtmc.search.strategies import BestFirst, Mcts
 from mtmc.store import Store
@@ -302,6 +303,24 @@ def test_the_command_trains_a_model_for_a_search(
     assert gains[0.0][-1] == 0.0 and len(set(gains[0.0])) > 1
     assert all(more >= plain for more, plain in zip(gains[1.0], gains[0.0], strict=True)) and gains[0.0] != gains[1.0]
     assert load_gains(str(file)).trees == 2 * 6 + 3
+    again = resume(tmp_path / "run0.0", evaluator=Drawn(), budget=5)
+    store = Store.read(tmp_path / "run0.0")
+    told = [store.legal_actions(node.id) for node in again.tree]
+    store.close()
+    assert again.evaluations == 5 and all((each.gains is not None) == bool(each.actions) for each in told)
+
+
+def test_it_goes_before_what_the_policy_expects(tmp_path: Path) -> None:
+    """Of versions without a plan it expects nothing, whatever the policy says."""
+    fakes = {"policy": FakePolicy(expects=True), "coder": FakeCoder(), "evaluator": FakeEvaluator(), "dumps": False}
+    strategy = Mcts(untried="predicted")
+    for name, agents in (("policy", AgentSettings()), ("model", AgentSettings(gain="trained"))):
+        search(FAKE_TASK, strategy=strategy, agents=agents, budget=2, out=tmp_path / name, **fakes)  # type: ignore[arg-type]
+    stores = [Store.read(tmp_path / name) for name in ("policy", "model")]
+    by_policy, by_model = (store.legal_actions(0).gains for store in stores)
+    assert by_policy is not None and by_model is None
+    for store in stores:
+        store.close()
 
 
 @pytest.mark.parametrize("strategy", [Mcts(), "random"])

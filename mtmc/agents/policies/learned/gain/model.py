@@ -18,6 +18,7 @@ from mtmc.agents.policies.learned.graphs import GraphFacts
 from mtmc.agents.policies.learned.vectors import matrix
 from mtmc.errors import TaskError
 from mtmc.protocols import Observation
+from mtmc.rewrite.plan import plan_from_json
 
 WEIGHTS = Path(__file__).parent / "weights.npz"
 """Those that come with mtmc; their model card stands beside them."""
@@ -51,12 +52,12 @@ def expected(
     graph: GraphFacts | None = None,
     children: Children | None = None,
 ) -> list[Expected] | None:
-    """What each of the legal actions is expected to gain, same order; None of a version that has no plan, or whose task does
-    not export: what a model writes on its own is nothing that was learned from.
+    """What each of the legal actions is expected to gain, same order; None of a version that has no plan of the rewriter's,
+    or whose task does not export: what a model writes on its own is nothing that was learned from.
 
     graph, children: of a recorded tree; by default those of the live task.
     """
-    if observation.plan is None:
+    if not _readable(observation.plan):
         return None
     children = children or children_of(observation)
     known = [at for at, action in enumerate(actions) if action.kind != STOP_KIND and children(action) is not None]
@@ -72,6 +73,14 @@ def expected(
     for at, centre, width in zip(known, mean.tolist(), spread.tolist(), strict=True):
         found[at] = Expected(centre, width)
     return found
+
+
+def _readable(plan: str | None) -> bool:
+    """Whether it is a plan of the rewriter's: that of another coder may have any form."""
+    try:
+        return plan is not None and bool(plan_from_json(plan).stages)
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def features_of(
