@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-WHOLE = ("tests", "examples", "benchmarks", "docs", "results", "mtmc")
+WHOLE = ("tests", "examples", "benchmarks", "docs", "results", "mtmc", "hydra_plugins")
 """Folders all of whose files are in a source distribution."""
 
 

@@ -20,7 +20,7 @@ from mtmc.cli.single import run, run_folder
 from mtmc.cli.sweep_evaluator import SweepEvaluator, evaluator_of, renew_evaluator, sweep_evaluator
 from mtmc.cli.sweep_report import report_sweep
 from mtmc.conf import SearchConfig
-from mtmc.conf.overrides import parse, sweeper_of
+from mtmc.conf.overrides import launcher_of, parse, sweeper_of
 from mtmc.errors import ConfigError, MtmcError, RunError
 from mtmc.files import write_whole
 from mtmc.redaction import redact
@@ -28,6 +28,8 @@ from mtmc.redaction import redact
 _FOLDER_SETTING = "hydra.sweep.dir"
 """Hydra's name of a sweep's folder; mtmc calls it out."""
 _DIRECTION = "hydra.sweeper.direction"
+ON_RAY = "mtmc_ray"
+"""Our launcher, see `mtmc.cli.sweep_on_ray`."""
 
 
 def run_sweep(overrides: Sequence[str], answer: dict[str, Any], config_dir: str = "") -> int:
@@ -40,9 +42,10 @@ def run_sweep(overrides: Sequence[str], answer: dict[str, Any], config_dir: str 
     from mtmc import conf
 
     texts, configs = conf.check_sweep(overrides, config_dir)
-    sweeper = sweeper_of(parse(overrides, sweep=True, added=[_name(text) for text in overrides]))
+    given = parse(overrides, sweep=True, added=[_name(text) for text in overrides])
+    sweeper = sweeper_of(given)
     with sweep_evaluator() as shared:
-        _check_evaluators(configs, shared)
+        _check(configs, launcher_of(given) == ON_RAY, shared)
         out = _out(configs, texts)
         with run_folder(out, "sweep") as folder:
             count = len(configs) if sweeper == "basic" else None
@@ -52,8 +55,12 @@ def run_sweep(overrides: Sequence[str], answer: dict[str, Any], config_dir: str 
             return report_sweep(folder, answer, count)
 
 
-def _check_evaluators(configs: Sequence[SearchConfig], shared: SweepEvaluator) -> None:
-    """Open those of all runs; the last one stays open. Raises: as `run_sweep`."""
+def _check(configs: Sequence[SearchConfig], elsewhere: bool, shared: SweepEvaluator) -> None:
+    """Load the tasks of all runs and open their evaluators; the last one stays open. elsewhere: on other machines, which may
+    have what this one has not: there they are opened.
+
+    Raises: as `run_sweep`.
+    """
     from mtmc.conf import make_parts
     from mtmc.search.components import opened
     from mtmc.task import load_task
@@ -61,6 +68,11 @@ def _check_evaluators(configs: Sequence[SearchConfig], shared: SweepEvaluator) -
     for config in configs:
         parts = make_parts(config)
         load_task(config.task)  # all that may be wrong, before anything is opened
+        if elsewhere:
+            if config.evaluator.name == "ray":
+                hint = "name what each run opens on its machine, evaluator=lab or evaluator=gpu"
+                raise ConfigError(f"evaluator=ray cannot be used with hydra/launcher={ON_RAY}: {hint}")
+            continue
         opened(shared.of(parts["evaluator"])).close()
 
 
@@ -88,14 +100,15 @@ def sweep_job(composed: Any) -> float:
         return math.nan if result.best.speedup is None else result.best.speedup
     except MtmcError as error:
         renew_evaluator()
-        _record_failure(folder, name, str(error), str(error))
+        record_failure(folder, name, str(error), str(error))
     except Exception as error:  # a bug is no reason to lose the other runs
         renew_evaluator()
-        _record_failure(folder, name, f"{type(error).__name__}: {error}", traceback.format_exc())
+        record_failure(folder, name, f"{type(error).__name__}: {error}", traceback.format_exc())
     return math.nan
 
 
-def _record_failure(folder: Path, name: str, reason: str, record: str) -> None:
+def record_failure(folder: Path, name: str, reason: str, record: str) -> None:
+    """Say why a run failed, and keep it in its folder."""
     from mtmc.export.sweep import ERROR_FILE
 
     (folder / ERROR_FILE).write_text(f"{record.strip()}\n", encoding="utf-8")

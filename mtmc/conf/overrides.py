@@ -103,6 +103,11 @@ def sweeper_of(overrides: Sequence[Override]) -> str:
     return next((str(each.value()) for each in overrides if name_of(each) == "hydra/sweeper"), "basic")
 
 
+def launcher_of(overrides: Sequence[Override]) -> str:
+    """Which of Hydra's launchers starts the runs of a sweep: "basic", or what hydra/launcher names."""
+    return next((str(each.value()) for each in overrides if name_of(each) == "hydra/launcher"), "basic")
+
+
 def expand(overrides: Sequence[Override]) -> list[list[str]]:
     """Every combination of a sweep's values, in the order in which Hydra's basic sweeper runs them; for another sweeper,
     which chooses by itself, each value once, with the first of the others, and of an interval its two ends.

@@ -77,7 +77,7 @@ class RayEvaluator(Evaluator):
         """opener: in place of the evaluator that the settings name, a function that can be pickled."""
         require_numbers(settings, ("wait_s", "tries"), ("slots", "cpus"))
         checked = _checked(settings)
-        self._ray = _ray()
+        self._ray = imported_ray()
         self._connected = connect(self._ray, settings.address)
         self._closed = False
         try:
@@ -233,7 +233,7 @@ def _cpus_of_gpu(ray: Any) -> int:
     return max(1, min((int(has.get("CPU", 1) // has["GPU"]) for has in machines), default=1))
 
 
-def _ray() -> Any:
+def imported_ray() -> Any:
     """Ray. Raises: EvaluatorError where it is not installed."""
     try:
         import ray
