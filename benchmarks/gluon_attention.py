@@ -44,9 +44,9 @@ LOG2_E = 1.4426950408889634
 @gluon.jit
 def softmax_step(scores, top, total, factor):
     """A block's weights, the rows' largest scores and sums so far, and what earlier sums are scaled by."""
-    larger = gl.maximum(top, gl.max(scores, 1) * factor)
-    weights = gl.exp2(scores * factor - gl.expand_dims(larger, 1))
-    scale = gl.exp2(top - larger)
+    larger = gl.maximum(top, gl.max(scores, 1))
+    weights = gl.exp2((scores - gl.expand_dims(larger, 1)) * factor)
+    scale = gl.exp2((top - larger) * factor)
     return weights, larger, total * scale + gl.sum(weights, 1), scale
 
 

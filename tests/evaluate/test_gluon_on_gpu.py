@@ -57,6 +57,16 @@ def test_work_on_scores_and_results(tmp_path: Path) -> None:
     assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
 
 
+@pytest.mark.parametrize("settings", [GLUON, {"split_keys": 4}, {}], ids=["gluon", "split", "triton"])
+def test_scores_of_a_billion_leave_the_largest_nothing(settings: Mapping[str, int | str], tmp_path: Path) -> None:
+    """Product and subtraction in one step would leave hundreds, and their powers of two are infinite."""
+    task = task_of(FULL, (1, 2, 2, 256, 1024, 128))
+    version = load_module(printed(task, settings), tmp_path / "version.py")
+    inputs = [each.cuda() for each in inputs_of(task)]
+    found = version.ModelNew()(inputs[0] * 2.0**18, inputs[1] * 2.0**18, *inputs[2:])
+    assert torch.isfinite(found).all()
+
+
 def test_a_hundred_calls_give_one_result(tmp_path: Path) -> None:
     """Races show as results that differ now and then."""
     task = task_of(CAUSAL, (2, 8, 8, 1000, 1000, 64))

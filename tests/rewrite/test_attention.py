@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from fractions import Fraction
+
+import numpy as np
 import pytest
 
 from mtmc.errors import CoderError
@@ -13,6 +17,8 @@ from mtmc.rewrite.plan import Plan, merged_ops, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates.softmax_product import analyse
 from mtmc.task import Task, load_task, task_from_source
+from tests.rewrite.gluon_cases import FULL, GLUON, printed
+from tests.rewrite.gluon_cases import task_of as task_of_gluon
 from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.stepping import actions_on, child_of
@@ -178,6 +184,18 @@ def test_a_positive_scale_is_part_of_the_exponent(scale: str, factor: str) -> No
     text = print_plan(task, export_graph(task), apply(task, ["lower"])).source
     assert f"factor = {factor}" in text
     assert ("_scaled = " in text) == (scale == "-0.5")
+
+
+@pytest.mark.parametrize("settings", [{}, {"split_keys": 4}, GLUON], ids=["triton", "split", "gluon"])
+def test_no_product_is_joined_with_the_subtraction_of_the_largest_score(settings: dict[str, int | str]) -> None:
+    """A score of 3e10 times 0.127: rounded it is 95 off here, and 2^95 is no weight. A compiler that joins
+    product and subtraction (the usual way) rounds once: not the largest itself, only what is taken from it."""
+    score, factor = np.float32(1.0e11 / 3), np.float32(1.4426950408889634 / 128**0.5)
+    left = Fraction(float(score)) * Fraction(float(factor)) - Fraction(float(score * factor))
+    assert round(float(left)) == -95
+    text = printed(task_of_gluon(FULL, (1, 2, 2, 256, 1024, 128)), settings)
+    powers = re.findall(r"exp2\((.*)\)$", text, re.MULTILINE)
+    assert len(powers) >= 2 and all(each.endswith(") * factor") for each in powers), powers
 
 
 @pytest.fixture(scope="module")

@@ -27,8 +27,6 @@ from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import Region, SoftmaxProduct, analyse
 from mtmc.rewrite.templates.writer import Writer
 
-LOG2_E = 1.4426950408889634
-"""Powers of two are what the hardware computes."""
 _LOCALS: Variables = {
     ("local", name): name
     for name in (
@@ -68,7 +66,7 @@ class Kernel:
         self.edges, self.heavy = schedule.get("masks") == "edges", schedule.get("order") == "heavy"
         self.specialized = bool(schedule.get("specialized", 0))
         self.block = "block" if self.found.wide or self.heavy else self.program
-        self.factor, self.scaling = self.found.factor()
+        _, self.scaling = self.found.factor()
         if self.edges and self.found.wide:
             raise NotCovered("blocks without masks of heads that are taken in slices")
         tiles.check(graph, self.found, stage, body.stores)
@@ -189,10 +187,7 @@ class Kernel:
             writer.level += int(self.described)
             writer.line(self._query_load("inner < WIDTH"))
             writer.level -= int(self.described)
-        if self.factor is None:
-            writer.line(f"factor = {LOG2_E} / tl.sqrt({writer.size(found.width)} + 0.0)")
-        else:
-            writer.line(f"factor = {LOG2_E * self.factor!r}")
+        writer.line(shares.factor_line(writer, found))
         writer.line('top = tl.full([BLOCK_M, 1], float("-inf"), tl.float32)')
         writer.line("total = tl.zeros([BLOCK_M, 1], tl.float32)")
         writer.line(f"{found.result.name} = tl.zeros([BLOCK_M, BLOCK_V], tl.float32)")
@@ -306,14 +301,14 @@ class Kernel:
     def _update(self, region: Region, end: str) -> None:
         writer, found = self.writer, self.found
         cast = "" if self.graph.values[region.value].dtype == "float32" else ".to(v.dtype)"
-        writer.line("larger = tl.maximum(top, tl.max(logits, axis=1, keep_dims=True) * factor)")
+        writer.line("larger = tl.maximum(top, tl.max(logits, axis=1, keep_dims=True))")
         shift = "larger"
         if found.masked:
             writer.comment("a row of which all columns are masked so far has no largest score")
             writer.line('shift = tl.where(larger == float("-inf"), 0.0, larger)')
             shift = "shift"
-        writer.line(f"weights = tl.exp2(logits * factor - {shift})")
-        writer.line(f"scale = tl.exp2(top - {shift})")
+        writer.line(f"weights = tl.exp2((logits - {shift}) * factor)")
+        writer.line(f"scale = tl.exp2((top - {shift}) * factor)")
         writer.line("total = total * scale + tl.sum(weights, axis=1, keep_dims=True)")
         place = f"values + columns[:, None]{self.value_down} + outer{self.value_across}"
         there = []

@@ -33,6 +33,23 @@ class SharedAttention(Protocol):
     n_rows: str
 
 
+LOG2_E = 1.4426950408889634
+"""Powers of two are what the hardware computes."""
+
+
+def factor_line(writer: Writer, found: SoftmaxProduct) -> str:
+    """What scores are multiplied by to be powers of two.
+
+    The largest score is taken away first, and then is multiplied: what is left of the largest is 0 exactly. The other way
+    round a compiler joins the product with the subtraction and rounds once, and for scores of 1e9 (of which the largest is
+    rounded by itself) hundreds are left, whose power of two is infinite.
+    """
+    number, _ = found.factor()
+    if number is None:
+        return f"factor = {LOG2_E} / tl.sqrt({writer.size(found.width)} + 0.0)"
+    return f"factor = {LOG2_E * number!r}"
+
+
 def split_of(stage: Stage) -> int:
     """Programs that share the keys of a block of queries."""
     return int(dict(stage.schedule).get("split_keys", 1))
@@ -118,7 +135,8 @@ def combine(kernel: SharedAttention, name: str) -> Writer:
     writer.line("top = tl.load(tops + place)")
     writer.line("largest = tl.max(top, axis=0, keep_dims=True)")
     writer.comment("a row of which all columns are masked has no largest score")
-    writer.line('scale = tl.exp2(top - tl.where(largest == float("-inf"), 0.0, largest))')
+    writer.line(factor_line(writer, found))
+    writer.line('scale = tl.exp2((top - tl.where(largest == float("-inf"), 0.0, largest)) * factor)')
     writer.line("total = tl.sum(tl.load(totals + place) * scale, axis=0, keep_dims=True)")
     writer.line("part = tl.load(parts + place * OUT_WIDTH + outer, mask=out_mask, other=0.0)")
     result = found.result.name

@@ -19,7 +19,7 @@ from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_tiles as tiles
-from mtmc.rewrite.templates.attention_kernel import LOG2_E
+from mtmc.rewrite.templates.attention_shares import factor_line
 from mtmc.rewrite.templates.attention_window import is_all, number_text, window_of, write_bounds
 from mtmc.rewrite.templates.gluon_text import in_gluon, needed_registers
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
@@ -50,7 +50,7 @@ class GluonKernel:
         self.columns, self.stages = stage.number("block_n"), stage.number("num_stages")
         self.late = schedule.get("rescale") == "late"
         self.turns, self.heavy = bool(schedule.get("turns", 0)), schedule.get("order") == "heavy"
-        self.factor, self.scaling = self.found.factor()
+        _, self.scaling = self.found.factor()
         self.window = window_of(body, self.found, len(graph.variants)) if not self.found.causal else None
 
     def text(self, constants: Sequence[str]) -> str:
@@ -147,14 +147,14 @@ class GluonKernel:
 
     def _softmax(self) -> str:
         line = self.writer.line
-        line("larger = tl.maximum(top, tl.max(scores, 1) * factor)")
+        line("larger = tl.maximum(top, tl.max(scores, 1))")
         shift = "larger"
         if self.found.masked:
             self.writer.comment("a row of which all columns are masked so far has no largest score")
             line('shift = tl.where(larger == float("-inf"), 0.0, larger)')
             shift = "shift"
-        line(f"weights = tl.exp2(scores * factor - tl.expand_dims({shift}, 1))")
-        line(f"scale = tl.exp2(top - {shift})")
+        line(f"weights = tl.exp2((scores - tl.expand_dims({shift}, 1)) * factor)")
+        line(f"scale = tl.exp2((top - {shift}) * factor)")
         line("return weights, larger, total * scale + tl.sum(weights, 1), scale")
         doc = "A block's weights, the rows' largest scores and sums so far, and what earlier sums are scaled by."
         return self._function("softmax", "scores, top, total, factor", doc, self._take())
@@ -301,10 +301,7 @@ class GluonKernel:
         else:
             line(f"block = tl.program_id({program})")
         self._range()
-        if self.factor is None:
-            line(f"factor = {LOG2_E} / tl.sqrt({writer.size(self.found.width)} + 0.0)")
-        else:
-            line(f"factor = {LOG2_E * self.factor!r}")
+        line(factor_line(writer, self.found))
         turns = ["turns"] if self.turns else []
         line(f"tiles = ({', '.join(tiles.TABLES)})")
         line("memory = (q_mem, k_mem, v_mem)")
