@@ -135,10 +135,9 @@ def less_own_maximum(body: Body) -> bool:
     """Whether a product is taken less the largest of such products, as in the softmax of scaled numbers.
 
     A compiler may multiply and subtract in one step, without rounding in between. For numbers of 1e9 what is left of the
-    largest is then not 0 but what rounding took from it, some 30 either way, and its exponential anything.
+    largest is then not 0 but what rounding took from it, some 30 either way, and its exponential anything. Scores of
+    attention, which are products of matrices themselves, are another matter: see `attention_shares.factor_line`.
     """
-    if any(node.kind == "dot" for node in body.nodes):
-        return False  # beside a product of matrices the two steps would be felt
     largest = {node.name: node.operands[0] for node in body.nodes if node.kind == "reduce" and node.operation == "max"}
     for node in body.nodes:
         if (
@@ -150,8 +149,14 @@ def less_own_maximum(body: Body) -> bool:
             while made is not None and made.kind == "map" and made.operation == "{0}":
                 made = body.node(str(made.operands[0]))
             if made is not None and made.kind == "map" and {"*", "/"} & set(made.operation):
-                return True
+                return not _made_of_product(body, made.name)
     return False
+
+
+def _made_of_product(body: Body, value: str) -> bool:
+    """Whether a product of matrices is among what makes a value."""
+    node = body.node(value)
+    return node is not None and (node.kind == "dot" or any(_made_of_product(body, each) for each in node.reads()))
 
 
 def maps_into(body: Body, value: str, what: str) -> tuple[Node, ...]:

@@ -8,6 +8,7 @@ from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
@@ -59,6 +60,17 @@ def test_each_is_one_kernel_and_right() -> None:
     for name, source in NORMED.items():
         (stage,) = apply(task_from_source(source, "normed"), ["fuse"]).stages
         assert stage.template == "matmul", name
+
+
+@pytest.mark.parametrize(("factor", "apart"), [("* 0.125", True), ("+ 1", False)])
+def test_a_scaled_softmax_before_a_product_rounds_what_it_takes_the_largest_from(factor: str, apart: bool) -> None:
+    """See `less_own_maximum`: in one step, products of 1e9 leave their largest some tens instead of 0."""
+    source = reference(f"torch.softmax(x {factor}, -1) @ y", "torch.randn(n, k), torch.randn(k, m)")
+    task = task_from_source(source, "scaled")
+    plan = apply(task, ["fuse"])
+    (stage,) = plan.stages
+    assert stage.template == "matmul"
+    assert ("enable_fp_fusion=False" in print_plan(task, export_graph(task), plan).source) == apart
 
 
 @pytest.mark.parametrize("name", APART)
