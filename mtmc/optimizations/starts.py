@@ -15,7 +15,6 @@ from mtmc.rewrite.graph import FP8, Graph, product
 from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
-from mtmc.rewrite.templates.gluon_attention import LANGUAGE
 from mtmc.rewrite.templates.product import Product, analyse, describable
 
 
@@ -44,11 +43,6 @@ tiles with twice the inner dimension, which are as many bytes; they have not bee
 TRITON_ATTENTION: dict[str, Setting] = {"block_m": 64, "block_n": 64, "num_warps": 4, "num_stages": 3}
 """Attention of halves: on an H100 0.815x of cuDNN's speed over six shapes in bf16 (heads of 64 and 128, full, causal,
 grouped); the best of 18 schedules of each has 0.835x (results/hopper_attention.md)."""
-GLUON_WIDTHS = (64, 128)
-"""Heads of which attention starts in Gluon. By hand, with 128 columns in two stages, it had 1.02x of cuDNN's speed for heads
-of 128 on an H100, and with 64 columns 0.87x for heads of 64, where Triton's had 0.84x and less."""
-LEAST_ROWS = 128
-"""Of a head's queries: those of one program."""
 _FEW = _Tile(16, 64, 128, 4, 4, 3, 1.0)
 """For at most 16 rows, which wait for the right operand: some 16 KiB of it in each of four stages and three programs."""
 _SEVERAL = _Tile(128, 64, 64, 8, 3, 1, 1.0)
@@ -101,24 +95,18 @@ def _attention(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> St
     return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage
 
 
-def specialized(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
-    """An attention in Gluon, where it does better than Triton's; the stage itself elsewhere. Only a GPU can evaluate it."""
-    if stage.template != "attention" or hardware.target != "sm_90":
-        return stage
-    found = softmax_product.analyse(graph, body)
-    halves = graph.values[found.query].dtype in ("float16", "bfloat16")
-    if not halves or found.wide or found.rows[0] < LEAST_ROWS or found.width[0] not in GLUON_WIDTHS:
-        return stage
-    better = stage.scheduled({**gluon_start(found), "language": LANGUAGE})
-    return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage
-
-
 def gluon_start(found: softmax_product.SoftmaxProduct) -> dict[str, Setting]:
-    """The tile of an attention in Gluon, without its language."""
-    columns = 64 if max(found.width[0], found.out_width[0]) != 128 else 128
-    tile: dict[str, Setting] = {"block_m": 128, "block_n": columns, "num_warps": 4, "num_stages": 2}
+    """The tile of an attention in Gluon, without its language.
+
+    On an H100 it has 1.06x of cuDNN's speed over seven shapes in bf16, 1.01x at worst (results/hopper_gluon.md): heads of 64
+    by three groups that take turns, heads of 128 by two that do not. Others are not timed.
+    """
+    wide = max(found.width[0], found.out_width[0])
+    tile: dict[str, Setting] = {"block_m": 128, "block_n": 128 if wide == 128 else 64, "turns": 0}
+    if 32 < wide <= 64:
+        tile = {"block_m": 192, "block_n": 128, "turns": 1}
     plain: dict[str, Setting] = {"specialized": 0, "operands": "pointers", "packed": 0, "split_keys": 1}
-    return {**tile, "turns": 0, "rescale": "early", **plain}
+    return {**tile, "num_warps": 4, "num_stages": 2, "rescale": "early", **plain}
 
 
 def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:

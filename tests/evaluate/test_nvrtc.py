@@ -34,3 +34,12 @@ def test_that_there_is_none_is_told_from_a_text_that_is_wrong(monkeypatch: pytes
         )
         with pytest.raises(kind, match="x"):
             compiled()
+
+
+def test_a_driver_that_crashes_in_one_environment_is_tried_in_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    crash = "import os, sys, json; assert {path!r}; seen = os.environ.get('CUDA_VISIBLE_DEVICES'); "
+    crash += "seen is None and os.kill(os.getpid(), 11); print(json.dumps(dict(kind='RuntimeError', error=repr(seen))))"
+    monkeypatch.setattr(nvrtc, "_START", crash)
+    with pytest.raises(RuntimeError, match="^''$"):
+        compiled()

@@ -1,8 +1,8 @@
 """NVRTC in a process of its own, which has loaded nothing else.
 
-NVRTC 13 starts the CUDA driver (cuInit), also where it compiles for a named target. In a process that was forked from one
-which had asked that driver before, and which is to see no device, the driver crashes (580.159 on an H100). And a compiler
-that crashes at a text takes no builder with it.
+NVRTC 13 starts the CUDA driver (cuInit), also where it compiles for a named target, and in a builder, which is to see no
+device (an empty CUDA_VISIBLE_DEVICES), that crashes with driver 580.159 on an H100. So it is told of no restriction first:
+the sandbox has no device's file in it anyway. And a compiler that crashes at a text takes no builder with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from mtmc.cuda import RawKernel
 
 LIMIT_S = 120.0
-_NO_DEVICE = {"CUDA_VISIBLE_DEVICES": ""}
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 _START = "import sys; sys.path[:] = {path!r}; from mtmc.evaluate.compiling.nvrtc import main; main()"
 
 
@@ -27,12 +27,16 @@ def compiled(code: str, name: str, options: tuple[str, ...], chip: str) -> tuple
     """
     command = [sys.executable, "-c", _START.format(path=[os.path.abspath(entry) for entry in sys.path])]
     order = json.dumps({"code": code, "name": name, "options": options, "chip": chip})
-    try:
-        ended = subprocess.run(
-            command, input=order, capture_output=True, text=True, timeout=LIMIT_S, env={**os.environ, **_NO_DEVICE}
-        )
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"NVRTC was stopped after {LIMIT_S:g} s") from None
+    unrestricted = {name: value for name, value in os.environ.items() if name != _VISIBLE}
+    for environment in (unrestricted, {**unrestricted, _VISIBLE: ""}):
+        try:
+            ended = subprocess.run(
+                command, input=order, capture_output=True, text=True, timeout=LIMIT_S, env=environment
+            )
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"NVRTC was stopped after {LIMIT_S:g} s") from None
+        if ended.returncode >= 0:
+            break  # no signal
     if ended.returncode:
         raise RuntimeError(f"NVRTC's process ended with status {ended.returncode}\n{ended.stderr[-2000:]}")
     answer = json.loads(ended.stdout)
