@@ -41,5 +41,5 @@ def test_a_driver_that_crashes_in_one_environment_is_tried_in_the_other(monkeypa
     crash = "import os, sys, json; assert {path!r}; seen = os.environ.get('CUDA_VISIBLE_DEVICES'); "
     crash += "seen is None and os.kill(os.getpid(), 11); print(json.dumps(dict(kind='RuntimeError', error=repr(seen))))"
     monkeypatch.setattr(nvrtc, "_START", crash)
-    with pytest.raises(RuntimeError, match="^''$"):
+    with pytest.raises(RuntimeError, match=r"^''$"):
         compiled()

@@ -82,8 +82,8 @@ TIMING_BUDGETS: Mapping[str, TimingBudget] = {
     "verify": TimingBudget(least=20, most=100, precision=0.003, seconds=0.5),
 }
 LOOP_BUDGETS: Mapping[str, LoopBudget] = {
-    "screen": LoopBudget(least=3, most=6, seconds=0.008, long_seconds=0.03, doubtful=24, doubtful_seconds=0.25),
-    "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1, doubtful=60, doubtful_seconds=0.6),
+    "screen": LoopBudget(least=3, most=6, seconds=0.008, long_seconds=0.03, doubtful=12, doubtful_seconds=0.12),
+    "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1, doubtful=40, doubtful_seconds=0.4),
 }
 
 
