@@ -14,11 +14,12 @@ import resource
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import IO, Any, NoReturn, TypeVar
 
 from mtmc.errors import MtmcError
@@ -59,7 +60,8 @@ def run_in_child(function: Callable[[Allow], Result], seconds: float) -> Result:
     with tempfile.TemporaryFile() as report, tempfile.TemporaryFile() as stack:
         child = 0
         try:
-            child = _fork()
+            with _interrupts_held():
+                child = _fork()
             if child == 0:
                 _be_child(function, seconds, report, stack)
             status = _wait(child)
@@ -80,6 +82,27 @@ def run_in_child(function: Callable[[Allow], Result], seconds: float) -> Result:
         raise value
     result: Result = value
     return result
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """An interrupt that comes while this is open is there when it ends, in this process alone.
+
+    Around a fork modules run code of their own (logging takes its lock, and gives it back): what is raised in there is
+    swallowed, and the lock stays taken for good.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # no handler of Python's runs in this thread
+        return
+    here, held = os.getpid(), list[int]()
+    signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if held and os.getpid() == here:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _fork() -> int:

@@ -21,3 +21,30 @@ faulthandler.cancel_dump_traceback_later()
 def test_a_watchdog_of_the_parent_holds_up_no_child_and_a_late_one_is_ended() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
     assert "is not done after 0.2 s" in done.stdout
+
+
+INTERRUPTED = """
+import os, signal
+armed = True
+def interrupt():
+    if armed:
+        os.kill(os.getpid(), signal.SIGINT)
+os.register_at_fork(after_in_parent=interrupt)
+import logging, threading
+from mtmc.task.child import run_in_child
+try:
+    print(run_in_child(lambda allow: 3, 20.0), "and the interrupt is lost")
+except KeyboardInterrupt:
+    print("interrupted")
+armed = False
+other = threading.Thread(target=lambda: logging.getLogger("other"), daemon=True)
+other.start()
+other.join(5)
+print("held up" if other.is_alive() else "logging goes on", signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+print(run_in_child(lambda allow: 4, 20.0))
+"""
+
+
+def test_an_interrupt_beside_a_fork_is_neither_lost_nor_in_the_way() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines() == ["interrupted", "logging goes on True", "4"], done.stderr
