@@ -28,6 +28,8 @@ TARGET_RIGHT = 0.95
 GAP = 0.05
 CALIBRATION = (200, 400)
 BASE_STEPS = 301
+PARTS = ("device_ms", "host_ms", "call_ms")
+"""Of a runtime: behind the gate, what the host takes for a call, and calls in a row by the oracle's clock."""
 
 
 def repeated(
@@ -54,6 +56,7 @@ def show_spreads(evaluator: Evaluator, arguments: argparse.Namespace, deadline: 
     report.say(header(*names))
     report.data["spreads"] = {}
     every: list[Outcome] = []
+    parts = [header("version", *(f"{part}: p10 / p50 / p90, ms" for part in PARTS))]
     for name, case in timed_versions().items():
         outcomes = repeated(evaluator, case, arguments.times, arguments.seed, arguments.in_flight, deadline)
         every += outcomes
@@ -69,8 +72,16 @@ def show_spreads(evaluator: Evaluator, arguments: argparse.Namespace, deadline: 
         cells = [f"{value:.5f}" for value in (middle, low, high)]
         trials = round(statistics.median(outcome.trials for outcome in outcomes))
         report.say(row(name, len(times), *cells, f"{found:.2%}{verdict}", interval(outcomes), trials))
-        report.data["spreads"][name] = {"spread": found, "runtimes_ms": times}
+        told = {part: [outcome.metrics[part] for outcome in outcomes if part in outcome.metrics] for part in PARTS}
+        report.data["spreads"][name] = {"spread": found, "runtimes_ms": times, **told}
+        parts.append(row(name, *(three(values) for values in told.values())))
+    report.say("\n" + "\n".join(parts))
     report.say("\n" + stage_table(every) + "\n")
+
+
+def three(values: Sequence[float]) -> str:
+    """Three percentiles; "" of a metric that the evaluator does not have."""
+    return " / ".join(f"{percentile(list(values), p):.5f}" for p in (10, 50, 90)) if values else ""
 
 
 def interval(outcomes: Sequence[Outcome]) -> str:

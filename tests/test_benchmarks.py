@@ -793,3 +793,8 @@ def test_each_part_for_the_gpu_is_a_command_that_there_is() -> None:
         assert files or module or part.words[0] == "-c", part
         assert all((evaluator_on_gpu.ROOT / name).exists() for name in files), part
         assert not module or importlib.util.find_spec(module) is not None, part
+
+
+def test_parts_of_a_runtime_in_repeatability() -> None:
+    assert repeatability.three([float(number) for number in range(11)]) == "1.00000 / 5.00000 / 9.00000"
+    assert repeatability.three([]) == ""
