@@ -142,7 +142,7 @@ def test_a_class_within_a_class_has_a_name(package: Path) -> None:
         ("lately:", r"'lately:' names no class: write it as package\.module:Class"),
         (":Latest", r"':Latest' names no class"),
         ("lately:NUMBER", r"lately:NUMBER is a int: name a class"),
-        ("lately:Nested", r"is no strategy: .*it lacks start"),
+        ("lately:Nested", r"is no strategy: .*it lacks by_expected, start"),
         ("latesd", r"there is no strategy 'latesd': did you mean 'latest'\?.*latest, or package\.module:Class"),
     ],
 )
