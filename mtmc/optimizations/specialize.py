@@ -22,16 +22,16 @@ Attention's kernel is written in Gluon, Triton's language of layouts and barrier
 One warp asks the tensor memory accelerator for blocks of keys and values; two to four groups of four warps multiply,
 64 rows of queries each. They tell each other by barriers in shared memory which block is there and which place is
 free. A group starts the next block's scores, then the last block's weighted sum of values (wgmma, asynchronous), and
-works out exponentials meanwhile, which Triton's own pipelining does not do. Registers go from the loading warp to the
-groups (setmaxnreg): 240 a thread for two groups, 160 for three, 112 for four. Blocks of keys are masked only where a
-row's edge is in them.
+works out exponentials meanwhile, which Triton's own pipelining does not do. Registers go from the loading warp to
+the groups (setmaxnreg): 240 a thread for two groups, 160 for three, 112 for four. Blocks of keys are masked only
+where a row's edge is in them.
 
 ## When it pays
-Attention of many queries in fp16 or bf16 with heads of 64, 128 or 256. With 128 keys at a time in two stages and heads
-of 128 it has 1.03x of cuDNN's speed for 4096 queries, full, causal and grouped, and 1.13x for 16384, causal (H100,
-bf16); Triton's kernel had 0.83x. With heads of 64 there is an exponential for half as many products, and both take the
-same time on an H100: there three groups that take turns did best (192 queries, 128 keys: 1.01x to 1.14x). Under a window
-Triton's kernel is as fast.
+Attention of many queries in fp16 or bf16 with heads of 64, 128 or 256. With 128 keys at a time in two stages and
+heads of 128 it has 1.03x of cuDNN's speed for 4096 queries, full, causal and grouped, and 1.13x for 16384, causal
+(H100, bf16); Triton's kernel had 0.83x. With heads of 64 there is an exponential for half as many products, and both
+take the same time on an H100: there three groups that take turns did best (192 queries, 128 keys: 1.01x to 1.14x).
+Under a window Triton's kernel is as fast.
 
 ## When it harms
 - On other GPUs the file says so and stops: Ampere has no such instructions, Blackwell has others.
