@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mtmc.errors import RunError
+from mtmc.stamped import read_stamped, write_stamped
 
 ABOUT, ADAPTER = "coder.json", "adapter"
 FORMAT, VERSION = "mtmc lm coder", 1
@@ -38,23 +38,13 @@ def folder_of(path: str) -> Path:
 
 def write_about(about: CoderAbout, folder: Path) -> Path:
     """Raises: OSError where it cannot be written."""
-    file = folder / ABOUT
-    file.write_text(
-        json.dumps({"format": FORMAT, "version": VERSION, **asdict(about)}, indent=1) + "\n", encoding="utf-8"
-    )
-    return file
+    return write_stamped(folder / ABOUT, FORMAT, VERSION, asdict(about))
 
 
 def read_about(folder: Path) -> CoderAbout:
     """Inverse of `write_about`. Raises: RunError where there is none, or one of a newer format."""
     try:
-        data = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        form, version = data.pop("format"), data.pop("version")
-        if form != FORMAT or version > VERSION:
-            raise RunError(
-                f"{folder / ABOUT} is {form} {version}, this mtmc reads {FORMAT} up to {VERSION}: upgrade mtmc"
-            )
-        return CoderAbout(**data)
+        return CoderAbout(**read_stamped(folder / ABOUT, FORMAT, VERSION))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         hint = "name the folder of a training, mtmc train coder=..."
         raise RunError(f"there is no trained coder in {folder} ({error}): {hint}") from error

@@ -17,6 +17,7 @@ from mtmc.agents.policies.learned.lm.prompt import NORMALIZATIONS, Normalize, Pr
 from mtmc.agents.policies.learned.lm.quiet import quiet
 from mtmc.errors import ConfigError, RunError
 from mtmc.renamed import under_new_names
+from mtmc.stamped import read_stamped
 
 FORMAT, VERSION = "mtmc lm policy", 2
 CONFIG, WEIGHTS, ABOUT = "adapter_config.json", "adapter_model.safetensors", "lm.json"
@@ -117,12 +118,7 @@ def write_weights(model: Any, base: str, folder: Path) -> list[Path]:
 def read_about(folder: Path) -> About:
     """What an adapter was trained for. Raises: RunError where there is none, or one of a newer format."""
     try:
-        data = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        form, version = data.pop("format"), data.pop("version")
-        if form != FORMAT or version > VERSION:
-            raise RunError(
-                f"{folder / ABOUT} is {form} {version}, this mtmc reads {FORMAT} up to {VERSION}: upgrade mtmc"
-            )
+        data = read_stamped(folder / ABOUT, FORMAT, VERSION)
         data = under_new_names("policy", data, [each.name for each in fields(About)])
         return About(**{**data, "prompt": PromptSettings(**data["prompt"])})
     except (OSError, ValueError, KeyError, TypeError) as error:
