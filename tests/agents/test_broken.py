@@ -13,7 +13,7 @@ from tests.breadth import WIDE, share
 
 CORPUS = corpus()
 ONE_IN = 134
-"""A run of the tests takes each 67th kernel of the corpus; a wide run takes all."""
+"""A run of the tests takes each 134th kernel of the corpus; a wide run takes all."""
 ROWS = {row.name: row for row in share(CORPUS, ONE_IN)}
 
 

@@ -23,6 +23,7 @@ from mtmc.optimizations.version import CallTimes
 from mtmc.rewrite.plan import plan_from_json
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, task_from_source
+from tests.breadth import share
 from tests.rewrite import gluon_on_cpu
 from tests.rewrite.gluon_cases import (
     BIASED,
@@ -52,7 +53,7 @@ def error_of(task: Task, source: str, inputs: list[torch.Tensor]) -> tuple[float
     return tuple(float((each - exact).norm() / exact.norm()) for each in found)  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", share(list(CASES), 3))
 def test_as_exact_as_torch_in_16_bits(name: str) -> None:
     work, sizes, settings = CASES[name]
     task = task_of(work, sizes, dtype="half" if len(name) % 2 else "bfloat16")

@@ -119,7 +119,7 @@ REFERENCES = {
 
 LEFT_OUT = ("counter", "no_argument", "read_then_ema", "batch_norm_1d")
 """Of the cases that are interpreted: others are like them."""
-COMPUTED = share([name for name in REFERENCES if name not in LEFT_OUT], 3)
+COMPUTED = share([name for name in REFERENCES if name not in LEFT_OUT], 5)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from tests.rewrite.interpreting import interpret
 from tests.rewrite.order_references import ORDERS
 from tests.rewrite.special_references import cases
 
-SOME = share(list(ORDERS), 4)
+SOME = share(list(ORDERS), 6)
 
 
 @pytest.fixture(scope="module")

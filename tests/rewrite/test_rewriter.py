@@ -40,7 +40,7 @@ GROUPS = {
     "half": HALF,
     "indexing": INDEXING,
 }
-GROUPS = {group: dict(share([*cases.items()], 3)) for group, cases in GROUPS.items()}
+GROUPS = {group: dict(share([*cases.items()], 4)) for group, cases in GROUPS.items()}
 CASES = [(group, name) for group, cases in GROUPS.items() for name in cases]
 
 

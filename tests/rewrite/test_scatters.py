@@ -9,7 +9,7 @@ from tests.rewrite.interpreting import interpret
 from tests.rewrite.scatter_references import SCATTERS
 from tests.rewrite.special_references import cases
 
-SOME = share(list(SCATTERS), 3)
+SOME = share(list(SCATTERS), 4)
 
 
 @pytest.fixture(scope="module")
