@@ -70,7 +70,7 @@ def die(folder: Path, at: int, **arguments: Any) -> None:
         begin(folder, evaluator, **arguments)
 
 
-@pytest.mark.parametrize(("strategy", "batch"), share([(name, batch) for name in STRATEGIES for batch in (1, 4)], 3))
+@pytest.mark.parametrize(("strategy", "batch"), share([(name, batch) for name in STRATEGIES for batch in (1, 4)], 4))
 def test_a_run_that_died_anywhere_goes_on_to_the_same_tree(tmp_path: Path, strategy: str, batch: int) -> None:
     whole = canonical_json(begin(tmp_path / "whole", strategy=strategy, batch=batch))
     spent = json.loads(whole)["evaluations"]

@@ -13,9 +13,10 @@ from collections.abc import Collection, Sequence
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Op
 from mtmc.rewrite.operators.table import FREE
+from mtmc.rewrite.overloads import overload
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.templates.channels_last import is_channels_last
-from mtmc.rewrite.write_back import may_alias, overload
+from mtmc.rewrite.write_back import may_alias
 from mtmc.task import Task
 
 _HELPER = '''\

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mtmc.rewrite.graph import Graph, Op, Ref
+from mtmc.rewrite.overloads import overload
 from mtmc.rewrite.plan import Plan
 
 NORM = "aten._native_batch_norm_legit_functional.default"
@@ -151,15 +152,6 @@ def _refs(item: Any) -> list[str]:
     if isinstance(item, Ref):
         return [item.name]
     return [ref for part in item for ref in _refs(part)] if isinstance(item, (tuple, list)) else []
-
-
-def overload(target: str) -> Any:
-    """An op by the name that exports give it; None where it is none of torch's."""
-    import torch
-
-    space, _, rest = target.partition(".")
-    name, _, overload = rest.partition(".")
-    return getattr(getattr(getattr(torch.ops, space, None), name, None), overload, None)
 
 
 def may_alias(op: Op) -> bool:

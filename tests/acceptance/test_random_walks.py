@@ -21,9 +21,9 @@ def test_random_walks_over_legal_actions_end_in_right_versions() -> None:
     results: list[Walk] = []
     known: dict[str, Outcome] = {}
     with LabSettings(workers=1, check_variants=1).open() as evaluator:
-        results += [walk(load_task(name), seed, DEPTH, evaluator, known) for name, seed in share([*SEEDS.items()], 5)]
+        results += [walk(load_task(name), seed, DEPTH, evaluator, known) for name, seed in share([*SEEDS.items()], 7)]
         results += [
-            walk(walk_task(name), SEED_OF_OTHERS, DEPTH_OF_OTHERS, evaluator, known) for name in share([*TEXTS], 5)
+            walk(walk_task(name), SEED_OF_OTHERS, DEPTH_OF_OTHERS, evaluator, known) for name in share([*TEXTS], 7)
         ]
     found = summary(results)
     assert found["problems"] == []

@@ -117,7 +117,7 @@ def test_no_kill_costs_an_evaluation(copied: list[Path], tmp_path: Path, drafts:
     assert ended(whole) == (BUDGET, BUDGET)
     copies = list(copied)
     assert len(copies) > BUDGET
-    for number, folder in share(list(enumerate(copies)), 6):
+    for number, folder in share(list(enumerate(copies)), 8):
         again = resume(folder, dumps=False, **parts(coder))
         assert ended(again) == (BUDGET, BUDGET), f"killed after record {number} of {len(copies)}"
         assert dict(load(folder).annotations) == dict(again.annotations)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mtmc.rewrite.graph import Graph, Op, Ref, Tensor, Varying
-from mtmc.rewrite.write_back import overload
+from mtmc.rewrite.overloads import overload
 
 if TYPE_CHECKING:
     import torch
