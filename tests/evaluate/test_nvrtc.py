@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 from mtmc.evaluate.compiling import nvrtc
@@ -43,3 +47,12 @@ def test_a_driver_that_crashes_in_one_environment_is_tried_in_the_other(monkeypa
     monkeypatch.setattr(nvrtc, "_START", crash)
     with pytest.raises(RuntimeError, match=r"^''$"):
         compiled()
+
+
+def test_it_needs_no_folder_that_a_builder_cannot_list() -> None:
+    """Of the folder that the package is in, Landlock shows a builder no names, so that no import finds it there."""
+    library = [entry for entry in sys.path if entry.endswith((".zip", "lib-dynload")) or entry == json.__path__[0][:-5]]
+    order = json.dumps({"code": "", "name": "k", "options": [], "chip": "sm_90a"})
+    command = [sys.executable, "-ISc", nvrtc.program(library)]
+    ended = subprocess.run(command, input=order, capture_output=True, text=True, check=False)
+    assert json.loads(ended.stdout)["kind"] == "OSError", ended.stderr  # there is no NVRTC on that path

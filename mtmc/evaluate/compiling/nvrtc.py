@@ -12,12 +12,25 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 
+from mtmc import cuda
 from mtmc.cuda import RawKernel
 
 LIMIT_S = 120.0
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
-_START = "import sys; sys.path[:] = {path!r}; from mtmc.evaluate.compiling.nvrtc import main; main()"
+_START = """
+import importlib.util, sys, types
+sys.path[:] = {path!r}
+package = sys.modules["mtmc"] = types.ModuleType("mtmc")
+for name, place in {modules!r}:
+    spec = importlib.util.spec_from_file_location(name, place)
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    setattr(package, name.rpartition(".")[2], sys.modules[name])
+    spec.loader.exec_module(sys.modules[name])
+sys.modules[name].main()
+"""
+# Its modules by the places of their files: Landlock lets a builder read this package, but not list the folder it is in.
 
 
 def compiled(code: str, name: str, options: tuple[str, ...], chip: str) -> tuple[bytes, str]:
@@ -25,7 +38,7 @@ def compiled(code: str, name: str, options: tuple[str, ...], chip: str) -> tuple
 
     Raises: RuntimeError with what NVRTC says, or how its process ended; OSError where there is no NVRTC.
     """
-    command = [sys.executable, "-c", _START.format(path=[os.path.abspath(entry) for entry in sys.path])]
+    command = [sys.executable, "-c", program([os.path.abspath(entry) for entry in sys.path])]
     order = json.dumps({"code": code, "name": name, "options": options, "chip": chip})
     unrestricted = {name: value for name, value in os.environ.items() if name != _VISIBLE}
     for environment in (unrestricted, {**unrestricted, _VISIBLE: ""}):
@@ -43,6 +56,12 @@ def compiled(code: str, name: str, options: tuple[str, ...], chip: str) -> tuple
     if "binary" in answer:
         return base64.b64decode(answer["binary"]), answer["lowered"]
     raise (OSError if answer["kind"] == "OSError" else RuntimeError)(answer["error"])
+
+
+def program(path: Sequence[str]) -> str:
+    """What that process runs. path: where it looks for libraries."""
+    modules = [(module.__name__, os.path.abspath(module.__file__ or "")) for module in (cuda, sys.modules[__name__])]
+    return _START.format(path=list(path), modules=modules)
 
 
 def main() -> None:
