@@ -25,8 +25,9 @@ class Case:
     name: of its files. group: "products", "attention", "decode" or "quantized". text: a task in KernelBench's format.
     settings: candidate schedules of the one kernel that covers it, by label. flops, bytes: of the arithmetic and of the
     operands and results, each read or written once. library: what it is compared with: "eager", "product" (a part of it),
-    "cudnn", "flash". fused: the expression that the last three evaluate; wide: of what it calls so. algebra: rules that
-    are applied first. also: further expressions that it is compared with, by label.
+    "cudnn", "flash", "flash3" (where it is installed). fused: the expression that the last four evaluate;
+    wide: of what it calls so. algebra: rules that are applied first. also: further expressions that it is compared with, by
+    label.
     """
 
     name: str

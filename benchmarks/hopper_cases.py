@@ -165,7 +165,7 @@ def attention_case(
     text = ATTENTION.format(b=b, h=h, s=s, t=t, d=d, g=g, work=work.format(d=d))
     fused = PLAIN if work == WRITTEN else work
     flops = 4.0 * b * h * s * min(t, 1024 if work == WINDOW else t) * d / (2 if "causal" in work else 1)
-    library = ("eager",) if work == WINDOW else ("eager", "cudnn", "flash")
+    library = ("eager", "flash3") if work == WINDOW else ("eager", "cudnn", "flash", "flash3")
     return Case(name, group, text, settings, flops, 2.0 * b * d * (2 * h * s + 2 * g * t), library, fused)
 
 

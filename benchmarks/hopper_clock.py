@@ -7,6 +7,7 @@ leaves that candidate out and goes on in another one.
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import statistics
 from collections.abc import Callable, Iterator
@@ -120,6 +121,8 @@ def _library(case: Case, module: Any, model: Any, inputs: list[Any], compiled: b
                     return eval(case.fused, {**module.__dict__, **names})
 
             yield name, fused
+        elif name == "flash3" and (flash3 := _flash3()):
+            yield name, functools.partial(flash3, case.fused, *(names[each] for each in "qkv"))
         elif name == "product" and case.fused:
             yield name, lambda: eval(case.fused, {**module.__dict__, **names})
     for name, text in case.also.items():
@@ -127,6 +130,22 @@ def _library(case: Case, module: Any, model: Any, inputs: list[Any], compiled: b
     if compiled:
         whole = torch.compile(model)
         yield "compile", lambda: whole(*inputs)
+
+
+def _flash3() -> Callable[..., Any] | None:
+    """FlashAttention 3 (`pip install fa3-fwd`) of operands as torch's function takes them; None where it is missing."""
+    try:
+        from fa3_fwd_interface import flash_attn_func
+    except ImportError:
+        return None
+
+    def attention(work: str, q: Any, k: Any, v: Any) -> Any:
+        window = (1023, 0) if "seen" in work else (-1, -1)
+        given = (each.transpose(1, 2) for each in (q, k, v))
+        found = flash_attn_func(*given, causal="is_causal=True" in work, window_size=window, num_splits=0)
+        return (found[0] if isinstance(found, tuple) else found).transpose(1, 2)
+
+    return attention
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], None]:
