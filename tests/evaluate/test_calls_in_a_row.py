@@ -6,6 +6,7 @@ import dataclasses
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,11 +18,11 @@ import torch
 from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.measure import calls_in_a_row
-from mtmc.evaluate.measure.call_time import LEAD, SLOTS, LoopBudget, Moments, Rounds, Slots, counted_calls
+from mtmc.evaluate.measure.call_time import LEAD, SLOTS, LoopBudget, Moments, Rounds, RowPlan, Slots
 from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, InputSource
 from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.examination import Examination
-from mtmc.evaluate.measure.flags import Flags
+from mtmc.evaluate.measure.flags import LED, Flags
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.reference_state import output_bytes
@@ -92,12 +93,14 @@ def side_by_side(
         sys.setswitchinterval(switching)
 
 
-def in_a_row(of: Task, source: str, folder: Path, slots: Slots | None = None) -> Rounds:
+def in_a_row(of: Task, source: str, folder: Path, slots: Slots | None = None, warm: int = 3) -> Rounds:
+    """warm: calls before a round, where there are to be any."""
     with side_by_side(of, source, folder, slots) as (examination, reference, slots):
         examination.ask_for(reference.timed(2), 0, "the first call")
         found = InputSource.of(reference, 3)
-        counted = counted_calls(0.01, slots.count, bool(found.keeps))
-        return examination.in_a_row(found, 0, counted, LoopBudget(ROUNDS, ROUNDS, 0.0, 60.0), slots)
+        plan = RowPlan.of(0.01, slots, bool(found.keeps), bool(found.changes))
+        plan = dataclasses.replace(plan, warm=min(warm, plan.warm))
+        return examination.in_a_row(found, 0, plan, LoopBudget(ROUNDS, ROUNDS, 0.0, 60.0))
 
 
 @pytest.mark.parametrize("name", ["many_layers", "kept_layers"])
@@ -129,7 +132,7 @@ def test_what_does_less_in_calls_in_a_row_is_wrong(
 
 
 def test_no_inputs_come_twice(tmp_path: Path) -> None:
-    """Who keeps answers by what is in the inputs finds none of them again."""
+    """Who keeps answers by what is in the inputs finds none of them again in a call that counts."""
     found = attack(121)
     marked = found.source.replace(
         "if numbers not in self.known:", "if numbers in self.known:\n            again.append(1)\n        else:"
@@ -138,19 +141,24 @@ def test_no_inputs_come_twice(tmp_path: Path) -> None:
     marked = marked.replace("class ModelNew", "again = []\n\n\nclass ModelNew").replace(
         "return self.known[numbers]", "return self.known[numbers] / (1 - len(again))"
     )
-    in_a_row(small(found.task), marked, tmp_path)
+    in_a_row(small(found.task), marked, tmp_path, warm=0)
+    with pytest.raises(Failed):  # the mark works
+        in_a_row(small(found.task), marked, tmp_path, warm=2)
 
 
 def test_a_round_by_which_a_version_would_be_faster_is_compared_in_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     hosts, compared = [1.0, 1.5, 0.99, 0.6, 0.7, 0.5], list[int]()
     rows = CallsInARow.__new__(CallsInARow)
-    rows._asked, rows._slots = SimpleNamespace(), Slots(SLOTS, 512, 512)  # type: ignore[assignment]
+    rows._asked, rows._plan = SimpleNamespace(), RowPlan(8, 0, Slots(SLOTS, 512, 512))  # type: ignore[assignment]
+    rows._slots = rows._plan.slots
     left = iter(hosts)
-    monkeypatch.setattr(rows, "_prepared", lambda source, number, calls: SimpleNamespace(slots=tuple(range(calls))))
-    monkeypatch.setattr(rows, "_moments", lambda row: (Moments(0.0, 0.0, 8 * next(left), 9.0, 9.0), None))
+    monkeypatch.setattr(
+        rows, "_prepared", lambda source, number, calls: (SimpleNamespace(slots=tuple(range(calls))), 0.0)
+    )
+    monkeypatch.setattr(rows, "_moments", lambda row, own_ms: (Moments(0.0, 0.0, 8 * next(left), 9.0, 9.0), None))
     monkeypatch.setattr(rows, "_compare", lambda source, row, said, which: compared.append(len(which)) or [4])
     source = InputSource(lambda seed: [], lambda *_: ExpectedOutputs([], [], "*", []))
-    found = rows.rounds(source, 0, 8, LoopBudget(6, 6, 0.0, 60.0))
+    found = rows.rounds(source, 0, LoopBudget(6, 6, 0.0, 60.0))
     assert found.hosts == pytest.approx(hosts)
     assert [count == LEAD + 8 for count in compared] == [True, False, False, True, False, True]
     assert all(count <= 2 or count == LEAD + 8 for count in compared)
@@ -166,3 +174,51 @@ def test_inputs_that_calls_change_are_not_compared_where_all_calls_have_the_same
     for slots in (Slots(SLOTS, 512, 512), Slots(1, 512, 512)):
         found = in_a_row(of, reference_as_candidate(text), tmp_path, slots=slots)
         assert (len(found.hosts), found.output_bytes, found.input_bytes) == (ROUNDS, 128, 512 if slots.revealed else 0)
+
+
+COUNTING = """import torch
+
+rows = 8
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        with open("CALLS", "a") as file:
+            print(x.data_ptr(), file=file)
+        return x * 2
+
+
+def get_inputs():
+    return [torch.randn(rows, 4)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_calls_that_make_the_host_warm_come_before_each_round(tmp_path: Path) -> None:
+    """They have the inputs in the first slot, and none of them is counted."""
+    of = Task("counting", COUNTING, Variant("full", (("rows", 8),)), Variant("small", (("rows", 2),)))
+    calls = {}
+    for warm in (0, 5):
+        source = reference_as_candidate(COUNTING.replace("CALLS", str(tmp_path / f"calls_{warm}")))
+        assert in_a_row(of, source, tmp_path, Slots(SLOTS, 512, 512), warm=warm).counted + LEAD == SLOTS
+        calls[warm] = [int(line) for line in (tmp_path / f"calls_{warm}").read_text().split()][1:]
+    assert (len(calls[0]), len(calls[5])) == (ROUNDS * SLOTS, ROUNDS * (5 + SLOTS))
+    first = min(calls[5])
+    rounds = [calls[5][at : at + 5 + SLOTS] for at in range(0, len(calls[5]), 5 + SLOTS)]
+    assert all(each[:5] == [first] * 5 and len(set(each[5:])) == SLOTS for each in rounds)
+
+
+def test_what_the_mark_of_the_lead_takes_is_not_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    signal = HostBackend.signal
+
+    def slow(self: HostBackend, word: int, serial: int) -> None:
+        if word == LED:
+            time.sleep(0.02)
+        signal(self, word, serial)
+
+    monkeypatch.setattr(HostBackend, "signal", slow)
+    of = small("many_layers")
+    assert min(in_a_row(of, reference_as_candidate(of.source), tmp_path).hosts) < 20.0 / 8

@@ -12,17 +12,18 @@ ALONE = {thread: {thread} for thread in range(64)}
 PAIRS = {thread: {thread, (thread + 8) % 16} for thread in range(16)}
 
 
-def test_each_gpu_has_two_whole_cores_and_nothing_else_runs_there() -> None:
-    assert split(range(16), ALONE, [0], 1) == CoreSplit(((14, 15),), tuple(range(14)))
+def test_each_gpu_has_whole_cores_and_nothing_else_runs_there() -> None:
+    assert split(range(16), ALONE, [0], 1) == CoreSplit(((12, 13, 14, 15),), tuple(range(12)))
+    assert split(range(8), ALONE, [0], 1) == CoreSplit(((6, 7),), tuple(range(6)))
     found = split(range(16), PAIRS, [0], 1)
     assert found == CoreSplit(((6, 7, 14, 15),), (0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13))
 
 
 def test_processes_that_measure_on_other_gpus_find_other_cores() -> None:
     first, second = (split(range(32), ALONE, [gpu], 2) for gpu in (0, 1))
-    assert first.quiet == ((30, 31),) and second.quiet == ((28, 29),)
-    assert first.others == second.others == tuple(range(28))
-    assert split(range(32), ALONE, [1, 0], 2).quiet == ((28, 29), (30, 31))
+    assert first.quiet == ((28, 29, 30, 31),) and second.quiet == ((24, 25, 26, 27),)
+    assert first.others == second.others == tuple(range(24))
+    assert split(range(32), ALONE, [1, 0], 2).quiet == ((24, 25, 26, 27), (28, 29, 30, 31))
 
 
 @pytest.mark.parametrize(("threads", "present"), [(7, 1), (15, 2), (2, 1)])

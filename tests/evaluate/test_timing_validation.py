@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mtmc.evaluate.measure import calibration
-from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, Slots
+from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TimingBudget
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.examination import Samples
@@ -173,10 +173,10 @@ class Disturbed:
         held = 0.03 if everywhere else 0.0
         return Samples([0.02] * 15, [0.17 + held + each for each in late], flushes, ahead, lates=lates)
 
-    def in_a_row(self, draw: object, number: int, counted: int, budget: LoopBudget, slots: Slots) -> Rounds:
+    def in_a_row(self, draw: object, number: int, plan: RowPlan, budget: LoopBudget) -> Rounds:
         assert budget.least == budget.most == 5
         usual = [0.01, 0.01, 0.01, 0.4, 0.5]
-        return Rounds(counted, hosts=usual, seen=[slots.output_step / 1e9 + each for each in usual])
+        return Rounds(plan.counted, hosts=usual, seen=[plan.slots.output_step / 1e9 + each for each in usual])
 
 
 def test_the_overhead_is_that_of_undisturbed_calls():

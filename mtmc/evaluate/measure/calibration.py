@@ -16,7 +16,7 @@ import torch
 
 from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.measure.backend import DeviceBackend
-from mtmc.evaluate.measure.call_time import COUNTED_MOST, SLOTS, LoopBudget, Slots
+from mtmc.evaluate.measure.call_time import COUNTED_MOST, SLOTS, WARM_MOST, LoopBudget, RowPlan, Slots
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
 from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TaskOverhead, TimingBudget, lower_eighth, median
 from mtmc.evaluate.measure.conversation import Failed
@@ -130,8 +130,9 @@ def _rounds(examination: Examination, x: torch.Tensor, y: torch.Tensor, number: 
     examination.ask_for(expected, number, "calibration")
     size = x.numel() * x.element_size()
     slots = Slots(min(SLOTS, ROOM[0] // size), size, aligned(y.numel() * y.element_size()))
+    plan = RowPlan(COUNTED_MOST, WARM_MOST, slots)
     source = InputSource(lambda _: [x], lambda *_: expected)
-    rounds = examination.in_a_row(source, number, COUNTED_MOST, LoopBudget(ROUNDS, ROUNDS, 0.0, 60.0), slots)
+    rounds = examination.in_a_row(source, number, plan, LoopBudget(ROUNDS, ROUNDS, 0.0, 60.0))
     return median(rounds.seen), median(rounds.hosts)
 
 

@@ -3,7 +3,9 @@
 Behind the gate only the device's time shows. Here the candidate's process makes some calls in a row, nothing waits for a
 gate, and the host's work counts: Python, launches, allocations. Each call has inputs of its own, which are copied to where
 it finds them when the call before has returned, and its outputs are copied away before the next one begins, so that when
-the last flag is up all of them lie there (see `calls_in_a_row`). The oracle's clock sees five moments of such a round:
+the last flag is up all of them lie there (see `calls_in_a_row`). Just before, it makes some calls whose results nobody sees:
+after a wait a host takes many times as long for a call (on the host of an H100 a launch took 250 us, then 56, 42, 35, and
+after some 25 calls 19), and a version's user does not wait. The oracle's clock sees five moments of such a round:
 
     start                 the oracle lets the host begin
     host_led, led         the first `LEAD` calls have returned on the host; their work is done on the device
@@ -44,6 +46,8 @@ FEW_SLOTS = LEAD + COUNTED_LEAST
 SHARE = 10
 """A task of which `FEW_SLOTS` slots take more than one part in so many of the device's memory has one slot: then all calls
 have the same inputs, and only the last one's outputs are compared."""
+WARM_MS, WARM_MOST = 2.0, 32
+"""Calls before a round that make the host warm: as many as take the device so long, and no more than so many."""
 COPIES_SHARE = 0.1
 """How far what the copies take may differ from what was measured of those of other sizes."""
 ROUND_MS = 1.5
@@ -91,6 +95,22 @@ class Slots:
     def sizes(self) -> tuple[int, int]:
         """Bytes of the input and of the output piece."""
         return self.count * self.input_step, self.sources + (self.count * self.input_step if self.revealed else 0)
+
+
+@dataclass(frozen=True)
+class RowPlan:
+    """How calls in a row are made. counted: that a round counts. warm: before it. slots: where inputs and outputs lie."""
+
+    counted: int
+    warm: int
+    slots: Slots
+
+    @classmethod
+    def of(cls, device_ms: float, slots: Slots, keeps: bool, changes: bool) -> RowPlan:
+        """By the device time of a call. keeps: see `counted_calls`. changes: whether a call changes inputs: then, as where a
+        model keeps something, no call is made that does not count, since it would not find what it is to find."""
+        warm = 0 if keeps or changes else warm_calls(device_ms)
+        return cls(counted_calls(device_ms, slots.count, keeps), warm, slots)
 
 
 @dataclass(frozen=True)
@@ -165,6 +185,11 @@ def counted_calls(device_ms: float, slots: int = SLOTS, keeps: bool = False) -> 
     if keeps:
         return CALLS - LEAD
     return max(COUNTED_LEAST, min(COUNTED_MOST, slots - LEAD, int(ROUND_MS / max(device_ms, 1e-3))))
+
+
+def warm_calls(device_ms: float) -> int:
+    """Calls that make the host warm before a round, see `WARM_MS`."""
+    return max(1, min(WARM_MOST, int(WARM_MS / max(device_ms, 1e-3))))
 
 
 def call_time(rounds: Rounds, device: Timing, overheads: OverheadTable) -> CallTime:

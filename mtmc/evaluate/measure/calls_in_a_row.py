@@ -22,7 +22,7 @@ from typing import Any
 
 from mtmc.evaluate.check.layout import place, viewed
 from mtmc.evaluate.measure.backend import DeviceBackend
-from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, Moments, Rounds, Slots
+from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, Moments, Rounds, RowPlan
 from mtmc.evaluate.measure.conversation import Conversation
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer, write
@@ -77,29 +77,29 @@ class CallsInARow:
         buffer: OutputBuffer,
         backend: DeviceBackend,
         flags: Flags,
-        slots: Slots,
+        plan: RowPlan,
         draw_seed: Callable[[], int],
     ) -> None:
         self._asked, self._buffer, self._backend, self._flags = conversation, buffer, backend, flags
-        self._slots, self._draw_seed = slots, draw_seed
-        self._pieces = [self._piece(slot) for slot in range(slots.count)]
+        self._plan, self._slots, self._draw_seed = plan, plan.slots, draw_seed
+        self._pieces = [self._piece(slot) for slot in range(plan.slots.count)]
 
     def rounds(
         self,
         source: InputSource,
         number: int,
-        counted: int,
         budget: LoopBudget,
         agree: Callable[[Rounds], bool] = lambda _: True,
     ) -> Rounds:
-        """Rounds until the budget is spent. number: of the model. counted: see `Rounds`. agree: see `LoopBudget`."""
+        """Rounds until the budget is spent. number: of the model. agree: see `LoopBudget`."""
         self._asked.stage = "time"
+        counted = self._plan.counted
         found, started = Rounds(counted), time.monotonic()
         while not budget.enough(len(found.hosts), time.monotonic() - started, agree(found)):
             least = min(found.hosts, default=float("inf"))
             self._asked.where = f"full shapes, {LEAD + counted} calls in a row"
-            row = self._prepared(source, number, LEAD + counted)
-            moments, said = self._moments(row)
+            row, own_ms = self._prepared(source, number, LEAD + counted)
+            moments, said = self._moments(row, own_ms)
             found.add(moments)
             faster = found.hosts[-1] < FASTER * least
             compared = _compared(row.slots, faster or bool(source.keeps))
@@ -112,8 +112,13 @@ class CallsInARow:
             found.input_bytes = self._slots.input_step if self._slots.revealed else 0
         return found
 
-    def _prepared(self, source: InputSource, number: int, calls: int) -> _Row:
-        """A round of which the candidate's process waits for the first call to begin, with the inputs of all calls."""
+    def _prepared(self, source: InputSource, number: int, calls: int) -> tuple[_Row, float]:
+        """A round of which the candidate's process waits for the first call to begin, with the inputs of all calls.
+
+        They are there before it is asked where it does not see them, so that it need not wait long, and get cold, after its
+        warm calls; else when those are done, so that nothing can be made of them sooner. Returns: it, and the milliseconds
+        that taking its outputs takes on an idle device.
+        """
         count = self._slots.count
         order = _random.sample(range(count), count)
         slots = tuple(order[call % count] for call in range(calls))
@@ -121,10 +126,9 @@ class CallsInARow:
         drawn: list[Any] | None = source.draw(seeds[slots[0]])
         places = places_of(drawn, place(tensors_of(drawn))[0])
         row = _Row(self._flags.next_gate(), slots, places, seeds, self._draw_seed())
-        sources = self._slots.sources if self._slots.revealed else None
-        steps = self._slots.input_step, self._slots.output_step
-        self._asked.send(Loop(number, places, row.seed, row.serial, slots, LEAD, *steps, sources, source.keeps))
-        self._asked.begins(row.serial)
+        if not self._slots.revealed:
+            drawn = None
+            self._begun(source, number, row)
         for slot, seed in seeds.items():
             if drawn is None:
                 drawn = source.draw(seed)
@@ -134,14 +138,25 @@ class CallsInARow:
             self._pieces[slot].watch(places, source.changes)
             self._pieces[slot].prepare(self._slots.output_step)
         self._backend.synchronize()
-        return row
+        own_ms = self._taken(row, time.perf_counter())
+        if self._slots.revealed:
+            self._begun(source, number, row)
+        return row, own_ms
 
-    def _moments(self, row: _Row) -> tuple[Moments, Returned]:
-        own = self._taken(row, time.perf_counter())
+    def _begun(self, source: InputSource, number: int, row: _Row) -> None:
+        """Have the candidate's process make its warm calls and wait for the gate."""
+        sources = self._slots.sources if self._slots.revealed else None
+        steps, warm = (self._slots.input_step, self._slots.output_step), self._plan.warm
+        self._asked.send(
+            Loop(number, row.places, row.seed, row.serial, row.slots, LEAD, *steps, sources, source.keeps, warm)
+        )
+        self._asked.begins(row.serial)
+
+    def _moments(self, row: _Row, own_ms: float) -> tuple[Moments, Returned]:
         start = time.perf_counter()
         self._asked.open_gate()
         moments = self._asked.await_loop(row.serial, start)
-        return replace(moments, taken=self._taken(row, start) - own), self._asked.hear(Returned)
+        return replace(moments, taken=self._taken(row, start) - own_ms), self._asked.hear(Returned)
 
     def _taken(self, row: _Row, start: float) -> float:
         """Take the outputs of all calls. Returns: milliseconds from `start`."""

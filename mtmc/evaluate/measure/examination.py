@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name
 from mtmc.evaluate.measure.backend import DeviceBackend
-from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, Slots
+from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan
 from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, InputSource
 from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation
@@ -263,14 +263,13 @@ class Examination:
         self,
         source: InputSource,
         number: int,
-        counted: int,
+        plan: RowPlan,
         budget: LoopBudget,
-        slots: Slots,
         agree: Callable[[Rounds], bool] = lambda _: True,
     ) -> Rounds:
-        """Calls in a row, see `calls_in_a_row`. counted: calls that a round counts. agree: see `LoopBudget`."""
-        calls = CallsInARow(self._asked, self._buffer, self._backend, self._flags, slots, self._draw_seed)
-        return calls.rounds(source, number, counted, budget, agree)
+        """Calls in a row, see `calls_in_a_row`. agree: see `LoopBudget`."""
+        calls = CallsInARow(self._asked, self._buffer, self._backend, self._flags, plan, self._draw_seed)
+        return calls.rounds(source, number, budget, agree)
 
     def _call(self, expected: ExpectedOutputs, number: int, places: Any, serial: int, gated: bool = True) -> Call:
         return Call(

@@ -31,7 +31,7 @@ from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.arena import Arena
 from mtmc.evaluate.measure.backend import open_backend
-from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, call_time, counted_calls, settled
+from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan, call_time, settled
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
 from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation, Failed
@@ -270,17 +270,17 @@ class Oracle:
         overheads = self._overhead
         assert overheads is not None
         keeps = reference.calibration is not None and bool(reference.calibration.effects.state)
-        counted = counted_calls(found.timing.median_ms, state.slots.count, keeps)
         source = InputSource.of(reference, self._seed())
+        plan = RowPlan.of(found.timing.median_ms, state.slots, keeps, bool(source.changes))
 
         def agree(rounds: Rounds) -> bool:
             return settled(rounds, found.timing, overheads)
 
         with self._quiet():
-            rounds = examination.in_a_row(source, number, counted, budget, state.slots, agree)
+            rounds = examination.in_a_row(source, number, plan, budget, agree)
             expected = reference.timed(self._seed())
             if not expected.changed_inputs:
-                eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, keeps)
+                eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, state.slots, keeps)
         called = call_time(rounds, found.timing, overheads)
         return as_called(found, called, eager.hosts, state.task.cuda_graph)
 

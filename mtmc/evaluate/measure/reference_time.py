@@ -14,7 +14,7 @@ import torch
 
 from mtmc.evaluate.check.layout import without_gaps
 from mtmc.evaluate.measure.backend import DeviceBackend
-from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, counted_calls
+from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, RowPlan, Slots
 from mtmc.evaluate.measure.clock import median
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
 from mtmc.evaluate.reference.reference import ExpectedOutputs
@@ -60,24 +60,30 @@ class ReferenceClock:
         return self._open(forward) if self.gateable is False else self._gated(forward)
 
     def in_a_row(
-        self, restart: Callable[[], None], model: Any, inputs: Sequence[Any], budget: LoopBudget, keeps: bool
+        self,
+        restart: Callable[[], None],
+        model: Any,
+        inputs: Sequence[Any],
+        budget: LoopBudget,
+        slots: Slots,
+        keeps: bool,
     ) -> None:
         """Note what the host takes a call, where calls follow one another.
 
-        restart: lets the model keep what it keeps at first. inputs: of all calls; it leaves them as they are. keeps: see
-        `counted_calls`.
+        restart: lets the model keep what it keeps at first. inputs: of all calls; it leaves them as they are. slots: of a
+        candidate, which is called as often. keeps: see `counted_calls`.
         """
         if not self.times:
             return
-        counted, started = counted_calls(median(self.times), keeps=keeps), time.monotonic()
+        plan, started = RowPlan.of(median(self.times), slots, keeps, changes=False), time.monotonic()
         while not budget.enough(len(self.hosts), time.monotonic() - started):
             restart()
-            for _ in range(LEAD):
+            for _ in range(plan.warm + LEAD):
                 model(*inputs)
             begun = time.perf_counter()
-            for _ in range(counted):
+            for _ in range(plan.counted):
                 model(*inputs)
-            self.hosts.append((time.perf_counter() - begun) * 1e3 / counted)
+            self.hosts.append((time.perf_counter() - begun) * 1e3 / plan.counted)
             self._backend.synchronize()
 
     def _open(self, forward: Callable[[], _Result]) -> _Result:

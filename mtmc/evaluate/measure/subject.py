@@ -241,6 +241,9 @@ class Subject:
             None if request.sources is None else revealing(pieces[slot], outputs, request.sources + step * slot)
             for slot in request.slots
         ]
+        first = [viewed(self._inputs[:step], item) for item in request.inputs]  # valid inputs, of an earlier call
+        for _ in range(request.warm):
+            model(*first)
         seed_torch(request.seed)
         self._backend.synchronize()
         words, serial = self._flags.words, request.serial
@@ -252,8 +255,8 @@ class Subject:
         between([], [], coming[0])
         for at, (given, taken, following) in enumerate(zip(arguments, places, [*coming[1:], None], strict=True)):
             if at == request.lead:
-                words[HOST_LED] = serial
                 self._backend.signal(LED, serial)
+                words[HOST_LED] = serial  # last: the signal is no work of the candidate's host
             between(model(*given), taken, following)
         words[HOST_LAST] = serial
         self._backend.join()

@@ -94,7 +94,7 @@ class Loop:
     `inputs` from the slot's start, and its outputs go there. input_step, output_step: bytes from one slot to the next.
     sources: where in the output piece the inputs of all slots lie until the call before has returned; None: at their places
     from the first. lead: calls after which `LED` and `HOST_LED` are written. kept: as of `Call`, put back before the first
-    call."""
+    call. warm: calls before them, on what lies in the first slot, whose results nobody sees."""
 
     model: int
     inputs: Any
@@ -106,6 +106,7 @@ class Loop:
     output_step: int
     sources: int | None = None
     kept: tuple[str, ...] = ()
+    warm: int = 0
 
 
 @dataclass(frozen=True)
