@@ -15,6 +15,7 @@ from mtmc.rewrite.graph import FP8, Graph, product
 from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
+from mtmc.rewrite.templates.gluon_attention import LANGUAGE
 from mtmc.rewrite.templates.product import Product, analyse, describable
 
 
@@ -43,6 +44,10 @@ tiles with twice the inner dimension, which are as many bytes; they have not bee
 TRITON_ATTENTION: dict[str, Setting] = {"block_m": 64, "block_n": 64, "num_warps": 4, "num_stages": 3}
 """Attention of halves: on an H100 0.815x of cuDNN's speed over six shapes in bf16 (heads of 64 and 128, full, causal,
 grouped); the best of 18 schedules of each has 0.835x (results/hopper_attention.md)."""
+GLUON_WIDTHS = (64, 128)
+"""Heads of which attention starts in Gluon where a GPU evaluates: those that were timed."""
+LEAST_ROWS = 128
+"""Of a head's queries: those of one program."""
 _FEW = _Tile(16, 64, 128, 4, 4, 3, 1.0)
 """For at most 16 rows, which wait for the right operand: some 16 KiB of it in each of four stages and three programs."""
 _SEVERAL = _Tile(128, 64, 64, 8, 3, 1, 1.0)
@@ -92,6 +97,18 @@ def _attention(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> St
     if hardware.target not in WITH_DESCRIPTORS or not halves or found.wide or found.rows[0] <= FEW_ROWS:
         return stage
     better = stage.scheduled(TRITON_ATTENTION)
+    return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage
+
+
+def specialized(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:
+    """An attention in Gluon, where it does better than Triton's; the stage itself elsewhere. Only a GPU can evaluate it."""
+    if stage.template != "attention" or hardware.target != "sm_90":
+        return stage
+    found = softmax_product.analyse(graph, body)
+    halves = graph.values[found.query].dtype in ("float16", "bfloat16")
+    if not halves or found.wide or found.rows[0] < LEAST_ROWS or found.width[0] not in GLUON_WIDTHS:
+        return stage
+    better = stage.scheduled({**gluon_start(found), "language": LANGUAGE})
     return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mtmc.action import Region
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
-from mtmc.optimizations.starts import started
+from mtmc.optimizations.starts import specialized, started
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.builder import build
 from mtmc.rewrite.exported import export_graph
@@ -117,7 +117,8 @@ class Version:
             default = {**default, "precision": self.fp32_products(template.name)[0]}
         plain = Stage(ops, template.name, tuple(sorted(default.items())))
         best = started(self.graph, body, plain, self.hardware)
-        choices = [with_kept(best, settings), best, plain]
+        first = specialized(self.graph, body, best, self.hardware) if self.on_gpu else best
+        choices = [with_kept(first, settings), first, with_kept(best, settings), best, plain]
         for stage in dict.fromkeys(choices):
             fits = shared_bytes(self.graph, stage) <= self.hardware.shared_per_block or stage == plain
             if fits and self.prints(stage):
