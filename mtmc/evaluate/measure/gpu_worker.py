@@ -290,7 +290,10 @@ class GpuWorker:
             if self._calibrated:
                 return oracle
             with self._silence():
-                process = self._fresh(locked=True)  # nothing but the evaluator's own model runs in it
+                process, started = (
+                    self._fresh(locked=True),
+                    time.monotonic(),
+                )  # only the evaluator's own models run in it
                 answer = oracle.ask(Calibrate(process.token, self._unsettled()), START_S)
             _raise_error(answer)
             if isinstance(answer.found, Failure):
@@ -300,7 +303,8 @@ class GpuWorker:
             else:
                 ended_result(process.end)
                 self._calibrated = True
-                _log.info("GPU %s is ready: %s", self._settings.index, answer.found)
+                took = time.monotonic() - started
+                _log.info("GPU %s is calibrated after %.1f s: %s", self._settings.index, took, answer.found)
         if not self._calibrated:
             raise EvaluatorError(f"GPU {self._settings.index} could not be calibrated in {ATTEMPTS} attempts: {why}")
         return oracle

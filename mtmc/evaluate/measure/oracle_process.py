@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import socket
 import subprocess
 import sys
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -19,6 +21,8 @@ from mtmc.evaluate.measure.questions import QUIET, About, Answer, Calibrate, Exa
 from mtmc.evaluate.plain import from_plain
 from mtmc.evaluate.pool.server import read_message, write_message
 from mtmc.hardware import Hardware
+
+_log = logging.getLogger(__name__)
 
 START_S = 180.0
 """Seconds that it may take to start, and to answer beyond the limit of what it is asked."""
@@ -86,7 +90,9 @@ class OracleProcess:
             )
         self._finalizer = weakref.finalize(self, _end, self._process, self._control)
         try:
+            started = time.monotonic()
             self.about: About = from_plain(About, self._heard(START_S))
+            _log.debug("the oracle has opened its device after %.1f s", time.monotonic() - started)
         except OracleLost as lost:
             raise EvaluatorError(f"the process that measures does not start ({lost})") from lost
 

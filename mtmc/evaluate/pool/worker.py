@@ -18,6 +18,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -187,7 +188,10 @@ class Pool:
             if job is not None:
                 with job:
                     forked = job.wait_for_start(START_LIMIT_S)
-                    server.started = server.started or forked
+                    if forked and not server.started:
+                        server.started = True
+                        took = time.monotonic() - server.born
+                        _log.debug("the warm process %s forks after %.1f s", name_of(self._settings.warm), took)
                     result = job.finish(body, timeout_s) if forked else None
                     if result is not None:
                         return result
@@ -230,6 +234,7 @@ class _Server:
 
     def __init__(self, settings: PoolSettings, folder: str) -> None:
         self._lock = threading.Lock()
+        self.born = time.monotonic()
         self.started = False  # whether it has ever forked a job
         self._log_path = Path(folder) / "server.log"
         self._control, theirs = socket.socketpair()
