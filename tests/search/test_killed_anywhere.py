@@ -18,7 +18,7 @@ from mtmc.protocols import Edit, EditRequest
 from mtmc.search import SearchResult, graph, load, resume, search
 from mtmc.search.canonical import canonical_json
 from mtmc.search.strategies.common import derive_seed
-from mtmc.store import STORE_NAME, Batch, Store, database, evaluations, run_store
+from mtmc.store import STORE_NAME, Batch, Store, attempts, database, evaluations
 from tests.breadth import share
 
 BUDGET = 14
@@ -89,7 +89,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Path]:
             store._connection.backup(connection)
         copies.append(copy)
 
-    for module in (database, evaluations, run_store):
+    for module in (database, evaluations, attempts):
         monkeypatch.setattr(module, "CHEAP_SECONDS", 0.0)  # each record by itself
     monkeypatch.setattr(Store, "_writing", kept)
     monkeypatch.setattr(graph, "ThreadedFlight", Overtaking)
