@@ -26,8 +26,8 @@ from mtmc.evaluate.check.check import check, weaknesses
 from mtmc.evaluate.check.check import warm as warm_check
 from mtmc.evaluate.compiling.build import Built, build
 from mtmc.evaluate.compiling.build import warm as warm_build
+from mtmc.evaluate.compiling.compiled_kernel import Kernel
 from mtmc.evaluate.compiling.target import target
-from mtmc.evaluate.compiling.trace import Kernel
 from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.count import Counted, count
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes

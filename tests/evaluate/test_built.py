@@ -7,10 +7,11 @@ import torch
 
 from mtmc.evaluate.compiling import stand_in
 from mtmc.evaluate.compiling.build import Built
+from mtmc.evaluate.compiling.compiled_kernel import Kernel
 from mtmc.evaluate.compiling.launched import Launch, Layout
 from mtmc.evaluate.compiling.target import target
 from mtmc.evaluate.compiling.torch_calls import TorchCall, torch_calls
-from mtmc.evaluate.compiling.trace import Kernel, Trace
+from mtmc.evaluate.compiling.trace import Trace
 from mtmc.evaluate.estimates.built import built_metrics
 from mtmc.evaluate.estimates.resources import Resources
 from mtmc.hardware import HARDWARE

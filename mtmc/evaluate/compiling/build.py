@@ -25,13 +25,14 @@ from mtmc.evaluate.audit.cuda_text import CudaText, texts_of
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose, diagnose_exception
 from mtmc.evaluate.audit.gluon_names import chips
 from mtmc.evaluate.audit.gluon_text import paths_of
+from mtmc.evaluate.compiling.compiled_kernel import Forbidden, Kernel
 from mtmc.evaluate.compiling.compiler import Compiler, launchers
 from mtmc.evaluate.compiling.cuda_kernels import CudaBinary, compile_texts
 from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.compiling.prebuilt import WITHOUT_LINES, fingerprint
 from mtmc.evaluate.compiling.target import Target, install_driver, target
 from mtmc.evaluate.compiling.torch_calls import TorchCall
-from mtmc.evaluate.compiling.trace import Forbidden, Kernel, Trace
+from mtmc.evaluate.compiling.trace import Trace
 from mtmc.evaluate.loading.clean_import import note_standard
 from mtmc.evaluate.loading.modules import (
     candidate_text,

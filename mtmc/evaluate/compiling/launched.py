@@ -28,7 +28,7 @@ Argument = Layout | bool | int | float | str | None
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch. kernel: its name. compiled: index of what was compiled for it, see `trace.Kernel`. grid: x, y, z.
+    """One launch. kernel: its name. compiled: index of what was compiled for it, see `Kernel`. grid: x, y, z.
 
     function: of which text it is, see `mtmc.evaluate.loading.jitted.digest`.
     """

@@ -10,54 +10,25 @@ import contextlib
 import types
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from mtmc.cuda import RawKernel
-from mtmc.errors import MtmcError
 from mtmc.evaluate.audit.cuda_text import CudaText
 from mtmc.evaluate.compiling import stand_in
 from mtmc.evaluate.compiling.autotune import pin_autotuners, try_all
+from mtmc.evaluate.compiling.compiled_kernel import Forbidden, Kernel, check_clocks, kernel_of
 from mtmc.evaluate.compiling.compiler import Compiler, Pending, tunable_failures
-from mtmc.evaluate.compiling.cubin import clock_in
 from mtmc.evaluate.compiling.cuda_kernels import CudaBinary, launched
-from mtmc.evaluate.compiling.launched import Launch, described, descriptor_base
+from mtmc.evaluate.compiling.launch_limits import check_devices, check_grid, check_resources
+from mtmc.evaluate.compiling.launched import Launch, described
 from mtmc.evaluate.compiling.prebuilt import know
 from mtmc.evaluate.compiling.target import Target
 from mtmc.evaluate.compiling.torch_calls import TorchCall, torch_calls
 from mtmc.evaluate.loading.jitted import described as function_described
 from mtmc.evaluate.loading.jitted import digest
 
-MOST_PROGRAMS = (2**31 - 1, 65535, 65535)
-"""Of each axis of a grid (CUDA C++ programming guide, technical specifications per compute capability)."""
 _BASE_ADDRESS = 1 << 40
 """Pretended start of every storage: non-zero, and aligned to all that a compiler cares about."""
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """One distinct compiled kernel. line: of its `def` in the candidate. files: path by extension ("cubin", "ptx", ...).
-    shared: bytes of shared memory of a program. function: of CUDA C++, its name in the cubin; "": a kernel in Triton or
-    Gluon."""
-
-    name: str
-    hash: str
-    line: int | None
-    files: Mapping[str, str]
-    shared: int
-    num_warps: int
-    num_stages: int
-    num_ctas: int
-    warp_size: int
-    function: str = ""
-
-
-class Forbidden(MtmcError):
-    """A kernel whose code does what no kernel needs. line: of its `def` in the candidate."""
-
-    def __init__(self, message: str, line: int | None) -> None:
-        super().__init__(message)
-        self.line = line
 
 
 @dataclass(frozen=True)
@@ -209,8 +180,9 @@ class Trace:
             self.launching = (kernel.raw_name, lines.get(key))
             try:
                 launch, compiled = launched(kernel, grid, block, args, shared_mem, binaries, self._target)
-                self._check_devices(dict(zip((name for _, _, name in kernel.raw_declared), args, strict=True)))
-                _check_grid([*launch.grid])
+                values = dict(zip((name for _, _, name in kernel.raw_declared), args, strict=True))
+                check_devices(values, kernel.raw_name, self._device)
+                check_grid([*launch.grid])
                 self._ask(_Asked(compiled, self.launching, launch))
             except Exception as error:
                 self.failed[kernel.raw_name] = (error, self.launching)
@@ -291,11 +263,14 @@ class Trace:
             self.launching = asked.line
             try:
                 compiled = asked.compiled.result() if isinstance(asked.compiled, Pending) else asked.compiled
-                self._check_resources(compiled.metadata)
-                self._check_clocks(compiled.metadata_group)
+                check_resources(compiled.metadata, self._target)
+                check_clocks(compiled.metadata_group, *asked.line)
             except tunable_failures() as error:
                 refused = refused or error
                 continue
+            except Forbidden as error:
+                self._forbidden = error
+                raise
             if not settled and choice.recorded:
                 self._record(asked, compiled)
                 if choice.tuned:
@@ -306,16 +281,19 @@ class Trace:
 
     def _record(self, asked: _Asked, compiled: Any) -> None:
         if asked.launch is not None:
-            self.launches.append(replace(asked.launch, compiled=self._index(asked.line[1], compiled)))
+            if compiled.hash not in self._indices:
+                self._indices[compiled.hash] = len(self.kernels)
+                self.kernels.append(kernel_of(compiled, asked.line[1], self._target.warp_size))
+            self.launches.append(replace(asked.launch, compiled=self._indices[compiled.hash]))
 
     def _launch(self, jitted: Any, grid: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Launch:
         names = jitted.signature.parameters
         bound = jitted.signature.bind(*args, **{k: v for k, v in kwargs.items() if k in names})
         bound.apply_defaults()
         values = dict(bound.arguments)
-        self._check_devices(values)
+        check_devices(values, jitted.__name__, self._device)
         size = [int(n) for n in (grid(values) if callable(grid) else grid)]
-        _check_grid(size)
+        check_grid(size)
         x, y, z = size + [1] * (3 - len(size))
         constexprs = {param.name for param in jitted.params if param.is_constexpr}
         return Launch(
@@ -326,71 +304,3 @@ class Trace:
             {n: described(v) for n, v in values.items() if n in constexprs},
             digest(function_described(jitted)),
         )
-
-    def _index(self, line: int | None, compiled: Any) -> int:
-        if compiled.hash not in self._indices:
-            self._indices[compiled.hash] = len(self.kernels)
-            metadata = compiled.metadata
-            self.kernels.append(
-                Kernel(
-                    metadata.name,
-                    compiled.hash,
-                    line,
-                    files={name.rpartition(".")[2]: str(path) for name, path in compiled.metadata_group.items()},
-                    shared=int(metadata.shared),
-                    num_warps=int(metadata.num_warps),
-                    num_stages=int(getattr(metadata, "num_stages", 1)),
-                    num_ctas=int(getattr(metadata, "num_ctas", 1)),
-                    warp_size=self._target.warp_size,
-                    function=getattr(metadata, "function", ""),
-                )
-            )
-        return self._indices[compiled.hash]
-
-    def _check_devices(self, values: Mapping[str, Any]) -> None:
-        """What a launcher checks of its pointers. Raises: ValueError."""
-        import torch
-
-        from mtmc.evaluate.compiling.pretended import on_host
-
-        for name, given in values.items():
-            value = given if isinstance(given, torch.Tensor) else descriptor_base(given)
-            if value is None:
-                continue
-            if on_host(value) or (self._device == "cuda" and value.device.type != "cuda"):
-                raise ValueError(
-                    f"argument {name} of {self.launching[0]} is a tensor on the {value.device}, not on a GPU"
-                )
-
-    def _check_clocks(self, files: Mapping[str, str]) -> None:
-        """Raises: Forbidden for a kernel that reads a clock."""
-        path = next((path for name, path in files.items() if name.endswith(".ptx")), None)
-        clock = None if path is None else clock_in(Path(path).read_text(encoding="utf-8", errors="replace"))
-        if clock is not None:
-            name, line = self.launching
-            message = f"kernel {name} reads a clock ({clock}): no kernel needs it"
-            self._forbidden = Forbidden(f"{message}, so the version is refused without being run", line)
-            raise self._forbidden
-
-    def _check_resources(self, metadata: Any) -> None:
-        """What a driver checks when it loads a kernel. Raises: triton.OutOfResources."""
-        from triton.runtime.errors import OutOfResources
-
-        if metadata.shared > self._target.shared_limit:
-            raise OutOfResources(metadata.shared, self._target.shared_limit, "shared memory")
-        columns = getattr(metadata, "tmem_size", None) or 0
-        if self._target.tensor_memory and columns > self._target.tensor_memory:
-            raise OutOfResources(columns, self._target.tensor_memory, "tensor memory")
-        threads = metadata.num_warps * self._target.warp_size
-        if threads > self._target.max_threads:
-            raise OutOfResources(threads, self._target.max_threads, "threads")
-
-
-def _check_grid(size: list[int]) -> None:
-    """Raises: ValueError for a grid that no CUDA driver takes: a launch fails there with "invalid argument"."""
-    for axis, (count, most) in enumerate(zip(size, MOST_PROGRAMS, strict=False)):
-        if count > most:
-            raise ValueError(
-                f"a grid of {tuple(size)} programs: axis {axis} has {count}, a GPU takes at most {most} there; put the "
-                "larger number on axis 0"
-            )

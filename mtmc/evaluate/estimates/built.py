@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtmc.evaluate.compiling.build import Built
+from mtmc.evaluate.compiling.compiled_kernel import Kernel
 from mtmc.evaluate.compiling.launched import Launch, Layout
 from mtmc.evaluate.compiling.torch_calls import tensor_bytes
-from mtmc.evaluate.compiling.trace import Kernel
 from mtmc.evaluate.estimates.occupancy import blocks_per_sm
 from mtmc.evaluate.estimates.resources import Resources
 from mtmc.evaluate.profiling.figures import added
