@@ -30,10 +30,12 @@ from mtmc.evaluate.estimates.built import built_figures, built_metrics
 from mtmc.evaluate.estimates.resources import Resources, read_resources
 from mtmc.evaluate.failures import failed_job, refused_import, taken, without_place
 from mtmc.evaluate.loading.clean_import import import_alone
-from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings, Process
+from mtmc.evaluate.measure.gpu_worker import GpuWorker
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.measure.hush import Hush
 from mtmc.evaluate.measure.questions import ENDED, Measured
+from mtmc.evaluate.measure.spare_processes import Process
+from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.profiling.figures import joined, longest

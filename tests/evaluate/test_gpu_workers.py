@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mtmc.evaluate.measure import gpu_worker as worker_module
-from mtmc.evaluate.measure.gpu_worker import GpuWorker, GpuWorkerSettings
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
+from mtmc.evaluate.measure.spare_processes import Process, SpareProcesses
+from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.hardware import hardware
 
@@ -55,8 +55,8 @@ def test_a_process_that_ended_before_it_was_needed_is_not_waited_for(
 ) -> None:
     made = []
 
-    def spawn(self: GpuWorker, locked: bool) -> object:
-        process = worker_module.Process(str(len(made)), Future())
+    def spawn(self: SpareProcesses, locked: bool) -> object:
+        process = Process(str(len(made)), Future())
         if len(made) < 2:  # while another process held all of the device's memory, say
             process.end.set_result(
                 JobResult("error", output="Traceback (most recent call last):\n  x\nOutOfMemory: none")
@@ -64,14 +64,15 @@ def test_a_process_that_ended_before_it_was_needed_is_not_waited_for(
         made.append(process)
         return process
 
-    monkeypatch.setattr(GpuWorker, "_spawn", spawn)
-    worker = GpuWorker(GpuWorkerSettings("0", "0", hardware("H100"), tmp_path, "host", spares=3))
+    monkeypatch.setattr(SpareProcesses, "spawn", spawn)
+    settings = GpuWorkerSettings("0", "0", hardware("H100"), tmp_path, "host", spares=3)
+    processes = SpareProcesses(settings, tmp_path, str(tmp_path / "oracle"))
     try:
-        worker._fill()
+        processes.fill()
         with caplog.at_level(logging.WARNING):
-            assert worker._fresh(locked=True).token == "2"
+            assert processes.fresh(locked=True).token == "2"
     finally:
-        worker.close()
+        processes.close()
     assert (
         caplog.messages == ["a process for candidates of GPU 0: it ended before it was needed: OutOfMemory: none"] * 2
     )

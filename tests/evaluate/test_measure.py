@@ -25,6 +25,7 @@ from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
 from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import ENDED, About, Answer, Calibrate, Measured
+from mtmc.evaluate.measure.spare_processes import SpareProcesses
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.pool.job import JobResult
 from mtmc.evaluate.pool.worker import Pool
@@ -95,13 +96,13 @@ def test_an_honest_kernel_is_measured(evaluator: GpuEvaluator, depth: Depth):
 def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(
     staying: GpuEvaluator, monkeypatch: pytest.MonkeyPatch
 ):
-    fresh, kinds = GpuWorker._fresh, list[bool]()
+    fresh, kinds = SpareProcesses.fresh, list[bool]()
 
-    def counted(worker: GpuWorker, locked: bool) -> Any:
+    def counted(processes: SpareProcesses, locked: bool) -> Any:
         kinds.append(locked)
-        return fresh(worker, locked)
+        return fresh(processes, locked)
 
-    monkeypatch.setattr(GpuWorker, "_fresh", counted)
+    monkeypatch.setattr(SpareProcesses, "fresh", counted)
     wrong = changed("value / tl.sum(value, axis=0)", "value / tl.max(value, axis=0)")
     smaller = dataclasses.replace(SMALL, full=Variant("full", (("rows", 6), ("cols", 96))))
     assert found(staying, HONEST).ok
@@ -300,16 +301,16 @@ def test_a_process_that_does_not_start_is_not_out_of_memory(evaluator: GpuEvalua
     assert found(evaluator, HONEST).ok
     monkeypatch.setattr(Pool, "run", broken)
     with worker._lock:
-        while not worker._ready.empty():
-            worker._unwanted += (worker._ready.get().token,)
-        worker._fill()
+        while not worker._processes._ready.empty():
+            worker._unwanted += (worker._processes._ready.get().token,)
+        worker._processes.fill()
     try:
         with pytest.raises(EvaluatorError, match=r"GPU .* failed 3 times: .*: TypeError: .*NoneType.*$"):
             found_by_worker(worker, HONEST)
     finally:
         monkeypatch.undo()
         with worker._lock:
-            worker._fill()
+            worker._processes.fill()
     assert found(evaluator, HONEST).ok
 
 
@@ -390,7 +391,7 @@ def test_tasks_that_are_refused_take_no_process(staying: GpuEvaluator, caplog: p
     for _ in range(worker._settings.spares + 3):
         with pytest.raises(TaskError, match="determin"):
             found(staying, HONEST, "verify", task=random)
-    assert worker._ready.qsize() <= worker._settings.spares + 1
+    assert worker._processes._ready.qsize() <= worker._settings.spares + 1
     with pytest.raises(TaskError, match="determin"):
         worker.examine(task=random, source="", depth="screen", check_variants=1, limit_s=20.0, baseline="eager")
     assert worker._unwanted

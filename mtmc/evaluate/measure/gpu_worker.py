@@ -1,13 +1,11 @@
 """A GPU worker: one GPU with its oracle and its candidates' processes, seen from the caller's process.
 
-Candidates' processes are made before they are needed: each forks from a warm server inside the sandbox, makes its CUDA
-context and waits. One candidate at a time is examined; the next ones are being built meanwhile.
+One candidate at a time is examined; the next ones are being built meanwhile.
 """
 
 from __future__ import annotations
 
 import logging
-import queue
 import secrets
 import shutil
 import tempfile
@@ -15,18 +13,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import ConfigError, EvaluatorError, TaskError
 from mtmc.evaluate.audit.diagnosis import Failure
-from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.endings import ended_result, why_ended
-from mtmc.evaluate.measure.jobs import serve, warm
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
 from mtmc.evaluate.measure.questions import (
     DOUBTFUL,
@@ -39,12 +35,11 @@ from mtmc.evaluate.measure.questions import (
     Examine,
     Refused,
 )
+from mtmc.evaluate.measure.spare_processes import Process, SpareProcesses
+from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings
 from mtmc.evaluate.pool.job import JobResult
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
-from mtmc.hardware import Hardware
 
 if TYPE_CHECKING:
-    from mtmc.evaluate.sandbox.lockdown import Mode
     from mtmc.task import Task
 
 _log = logging.getLogger(__name__)
@@ -52,45 +47,8 @@ _log = logging.getLogger(__name__)
 ATTEMPTS = 3
 """Times that an examination is begun, where the oracle or the candidate's process fails by itself."""
 CLOSED = "this evaluator is closed; open a new one to evaluate more"
-IDLE_S = 86400.0
 TURNS = "turns-on-gpu"
 """Name of the file whose lock says whose turn it is on the device."""
-FEW_QUEUES = {"CUDA_DEVICE_MAX_CONNECTIONS": "4", "CUDA_DEVICE_MAX_COPY_CONNECTIONS": "1"}
-"""The driver makes one context at a time, the longer the more hardware queues it has, and every candidate needs a new one:
-with the usual eight of each that is what limits the rate. Four are enough for candidates with side streams."""
-
-
-@dataclass(frozen=True)
-class GpuWorkerSettings:
-    """One GPU. index: for messages. visible: what CUDA_VISIBLE_DEVICES must be for a process to see this GPU alone.
-
-    cache: folder of the shared Triton cache. backend: "cuda", or "host" for the conversation without a GPU.
-    spares: processes kept ready. reuse: candidates that a process may screen, one after another, as long as they are right.
-    compilers: processes that torch.compile may take for one baseline. quiet, others: hardware threads on
-    which is measured, and on which candidates' processes wait and compile; none: wherever there is room.
-    """
-
-    index: str
-    visible: str
-    hardware: Hardware
-    cache: Path
-    backend: str = "cuda"
-    memory_mib: int = 16384
-    sandbox: Mode = "auto"
-    spares: int = 5
-    reuse: int = 1
-    compilers: int = 1
-    quiet: tuple[int, ...] = ()
-    others: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Process:
-    """A candidate's process. token: by which the oracle knows it. end: how it ended. used: by how many candidates."""
-
-    token: str
-    end: Future[JobResult[None]]
-    used: int = 0
 
 
 class GpuWorker:
@@ -106,7 +64,6 @@ class GpuWorker:
         milliseconds, and go on."""
         self._settings = settings
         self._silence, self._quiet = silence, quiet
-        self._waiting: dict[str, Process] = {}  # made for candidates and not taken yet
         self._folder = Path(tempfile.mkdtemp(prefix="mtmc-gpu-worker-"))
         self._lock = threading.Lock()
         self._closed = False
@@ -114,11 +71,9 @@ class GpuWorker:
         self._turns = DeviceLock(settings.cache / f"{TURNS}-{settings.index}")
         self._oracle: OracleProcess | None = None
         self._calibrated = self._filled = False
-        self._pools = {locked: self._pool(locked) for locked in (True, False)}
+        self._processes = SpareProcesses(settings, self._folder, self._address)
         # Fewer than the pool has workers: whoever is examined must find one, or all would wait for each other.
         self._preparing = threading.BoundedSemaphore(max(1, settings.spares - 1))
-        self._threads = ThreadPoolExecutor(2 * settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
-        self._ready: queue.SimpleQueue[Process] = queue.SimpleQueue()
         self._stayed: Process | None = None
         self._unwanted: tuple[str, ...] = ()  # tokens of processes that the oracle is to end
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
@@ -127,7 +82,7 @@ class GpuWorker:
         """Make all ready for the first examination. Raises: EvaluatorError."""
         with self._lock, self._turns:
             self._running()
-            self._pools[False].start()  # for baselines, soon
+            self._processes.start(locked=False)  # for baselines, soon
 
     def about(self) -> About:
         """What the oracle says of its device. Starts it. Raises: EvaluatorError."""
@@ -149,7 +104,7 @@ class GpuWorker:
         done = self._settings.cache / f"compiled-{secrets.token_hex(16)}"
         self._preparing.acquire()
         deadline = time.monotonic() + limit_s
-        process = self._spawn(locked=False, task=task, mode=mode, turns=str(self._turns.path), done=str(done))
+        process = self._processes.spawn(locked=False, task=task, mode=mode, turns=str(self._turns.path), done=str(done))
         process.end.add_done_callback(lambda _: self._preparing.release())
         while not (compiled := done.exists()) and not process.end.done() and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -212,9 +167,9 @@ class GpuWorker:
         screens = fields["depth"] == "screen" and not baseline
         if stayed is not None and not screens:
             dismiss += (stayed.token,)
-        process = given or (stayed if stayed is not None and screens else self._fresh(locked=not baseline))
+        process = given or (stayed if stayed is not None and screens else self._processes.fresh(locked=not baseline))
         keep = screens and process.used + 1 < self._settings.reuse
-        settle = self._unsettled() if quiet else ()
+        settle = self._processes.unsettled() if quiet else ()
         beside: dict[str, Any] = {"dismiss": dismiss, "settle": settle}
         request = Examine(token=process.token, keep=keep, stayed=process is stayed, **beside, **fields)
         answer = oracle.ask(request, fields["limit_s"] + START_S)
@@ -233,32 +188,15 @@ class GpuWorker:
         if stayed:
             self._stayed = process
         elif locked:
-            self._offer(process)
+            self._processes.offer(process)
         else:
             self._unwanted = (*self._unwanted, process.token)
-
-    def _fresh(self, locked: bool) -> Process:
-        """A process that no candidate has been in."""
-        if not locked:
-            return self._spawn(locked=False)
-        for _ in range(self._settings.spares + 1):
-            process = self._ready.get()
-            self._waiting.pop(process.token, None)
-            if self._ready.qsize() < self._settings.spares:
-                self._refill()
-            if not process.end.done():
-                break
-            why = why_ended("it ended before it was needed", process.end)
-            _log.warning("a process for candidates of GPU %s: %s", self._settings.index, why)
-        return process
 
     def close(self) -> None:
         """End all processes. Idempotent."""
         self._closed = True
         self._drop_oracle()
-        for pool in self._pools.values():
-            pool.close()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._processes.close()
         self._turns.close()
         self._finalizer()
 
@@ -266,7 +204,7 @@ class GpuWorker:
         if self._closed:
             raise EvaluatorError(CLOSED)
         if self._oracle is None:
-            self._pools[True].start()
+            self._processes.start(locked=True)
             self._oracle = OracleProcess(
                 self._settings.visible,
                 self._settings.backend,
@@ -286,15 +224,14 @@ class GpuWorker:
             if (
                 not self._filled
             ):  # not before: what they find in the cache is there when the worker is asked for something
-                self._fill()
+                self._filled = True
+                self._processes.fill()
             if self._calibrated:
                 return oracle
             with self._silence():
-                process, started = (
-                    self._fresh(locked=True),
-                    time.monotonic(),
-                )  # only the evaluator's own models run in it
-                answer = oracle.ask(Calibrate(process.token, self._unsettled()), START_S)
+                process = self._processes.fresh(locked=True)  # nothing but the evaluator's own model runs in it
+                started = time.monotonic()
+                answer = oracle.ask(Calibrate(process.token, self._processes.unsettled()), START_S)
             _raise_error(answer)
             if isinstance(answer.found, Failure):
                 why = why_ended(answer.found.diagnosis.message, process.end, answer.killed)
@@ -312,76 +249,14 @@ class GpuWorker:
     def _calibrate_for(self, task: Task) -> None:
         """Have the clock's overhead measured among the draws of a task, where a verdict on it is in doubt."""
         oracle = self._running()
-        process = self._fresh(locked=True)
-        answer = oracle.ask(Calibrate(process.token, self._unsettled(), task), TASK_S + START_S)
+        process = self._processes.fresh(locked=True)
+        answer = oracle.ask(Calibrate(process.token, self._processes.unsettled(), task), TASK_S + START_S)
         _raise_error(answer)
         said = str(answer.found)
         if isinstance(answer.found, Failure):  # the table of all tasks holds then
             said = why_ended(answer.found.diagnosis.message, process.end, answer.killed)
         ended_result(process.end)
         _log.info("the clock's overhead for task %s: %s", task.name, said)
-
-    def _fill(self) -> None:
-        self._filled = True
-        while not self._ready.empty():
-            self._ready.get()
-        self._waiting.clear()
-        for _ in range(self._settings.spares):
-            self._refill()
-
-    def _refill(self) -> None:
-        self._offer(self._spawn(locked=True))
-
-    def _offer(self, process: Process) -> None:
-        self._waiting[process.token] = process
-        self._ready.put(process)
-
-    def _unsettled(self) -> tuple[str, ...]:
-        """Tokens of the processes that wait, as far as they live."""
-        return tuple(token for token, process in self._waiting.items() if not process.end.done())
-
-    def _spawn(self, locked: bool, **prepare: Any) -> Process:
-        """A process in the making. prepare: what it compiles first, see `candidate_process.serve`."""
-        token = secrets.token_hex(16)
-        settings = self._settings
-        arguments = {"oracle": self._address, "token": token, "backend": settings.backend, "locked": locked, **prepare}
-        arguments |= {"quiet": settings.quiet, "others": settings.others}
-        arguments |= {"cache": str(settings.cache), "target_name": settings.hardware.target}
-        return Process(token, self._threads.submit(self._pools[locked].run, serve, arguments, IDLE_S))
-
-    def _pool(self, locked: bool) -> Pool:
-        settings = self._settings
-        environment = {
-            **ENVIRONMENT,
-            **FEW_QUEUES,
-            "CUDA_VISIBLE_DEVICES": settings.visible,
-            "TRITON_CACHE_DIR": str(settings.cache),
-            "TRITON_DEFAULT_FP_FUSION": "1",
-        }
-        if not locked:
-            environment |= {
-                "TORCHINDUCTOR_CACHE_DIR": str(settings.cache / "inductor"),
-                "TORCHINDUCTOR_COMPILE_THREADS": str(settings.compilers),
-                "TORCHINDUCTOR_WORKER_START": "fork",  # others import torch anew, each for seconds
-            }
-        if settings.backend != "cuda":
-            environment |= {"CUDA_VISIBLE_DEVICES": "", "TRITON_INTERPRET": "1"}
-        return Pool(
-            PoolSettings(
-                warm,
-                {"backend": settings.backend, "target_name": settings.hardware.target, "compiles": not locked},
-                environment,
-                workers=settings.spares + 2,
-                timeout_s=IDLE_S,
-                memory_mib=settings.memory_mib,
-                sandbox=settings.sandbox,
-                gpu=settings.backend == "cuda",
-                readable=(settings.cache, self._folder),
-                writable=() if locked else (settings.cache,),
-                cores=settings.others,
-                profile=None,
-            )
-        )
 
     def _drop_oracle(self) -> None:
         oracle, self._oracle = self._oracle, None
