@@ -20,7 +20,7 @@ from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, Timing
 from mtmc.evaluate.measure.endings import exception_line
 from mtmc.evaluate.measure.gpu_worker import GpuWorker
-from mtmc.evaluate.measure.oracle import TIMING_BUDGETS
+from mtmc.evaluate.measure.measurement import TIMING_BUDGETS
 from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
 from mtmc.evaluate.measure.prefetcher import Prefetcher

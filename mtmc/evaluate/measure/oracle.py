@@ -16,7 +16,7 @@ import pickle
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,21 +25,18 @@ import torch
 
 from mtmc.errors import MtmcError
 from mtmc.evaluate.audit.diagnosis import Failure
-from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.compiling.target import describe_device
 from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.measure import calibration
 from mtmc.evaluate.measure.arena import Arena
 from mtmc.evaluate.measure.backend import open_backend
-from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan, call_time, settled
-from mtmc.evaluate.measure.calls_in_a_row import InputSource
-from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, TimingBudget
+from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead
 from mtmc.evaluate.measure.conversation import Conversation, Failed
-from mtmc.evaluate.measure.examination import FULL, Examination, Samples
+from mtmc.evaluate.measure.examination import FULL, Examination
 from mtmc.evaluate.measure.flags import Flags
+from mtmc.evaluate.measure.measurement import Measurement
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.peer import ENDING_S, end
-from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import (
     ENDED,
     NO_START,
@@ -56,35 +53,19 @@ from mtmc.evaluate.measure.questions import (
 )
 from mtmc.evaluate.measure.reference_cache import ReferenceCache, memory_of
 from mtmc.evaluate.measure.reference_state import ReferenceState
-from mtmc.evaluate.measure.reference_time import ReferenceClock
-from mtmc.evaluate.measure.timing_validation import as_called, profiler_check, runtime, timed, validate
 from mtmc.evaluate.measure.waiting import CONNECT_S, Waiting
 from mtmc.evaluate.measure.wire import Forget, Gone, Line, Open, Silent
 from mtmc.evaluate.pool.collection import freeze
 from mtmc.evaluate.pool.server import read_message, write_message
-from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.hardware import Hardware
-from mtmc.outcome import REFERENCE_ERROR, Diagnosis
+from mtmc.outcome import Diagnosis
 from mtmc.task import Task
 from mtmc.tree import source_hash
 
 _log = logging.getLogger(__name__)
 
-PROFILED_CALLS = 3
 SETTLE_S = 10.0
 """Seconds that other processes have for making their contexts, where the clock is to find nothing else at work."""
-
-HARD_ONCE_IN = 4
-"""One timed call in so many, at random, has inputs that stand out: a candidate's host code cannot know which."""
-TIMING_BUDGETS: Mapping[str, TimingBudget] = {
-    # A quarter of a microsecond is little beside what a launch takes the host: who comes first is settled at verification.
-    "screen": TimingBudget(least=8, most=60, precision=0.005, seconds=0.15, enough_ms=2.5e-4),
-    "verify": TimingBudget(least=20, most=100, precision=0.003, seconds=0.5),
-}
-LOOP_BUDGETS: Mapping[str, LoopBudget] = {
-    "screen": LoopBudget(least=3, most=6, seconds=0.008, long_seconds=0.03, doubtful=12, doubtful_seconds=0.12),
-    "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1, doubtful=40, doubtful_seconds=0.4),
-}
 
 
 def main(
@@ -194,7 +175,7 @@ class Oracle:
         try:
             examination = self._opened(line, request.limit_s, judged=not request.baseline, stayed=request.stayed)
             ready = time.perf_counter()
-            measured = self._examined(examination, state, request)
+            measured = self._measurement(examination, state, request).made()
             found = replace(measured, metrics={**measured.metrics, "ready_s": ready - started})
             kept = request.keep
         except Failed as failed:
@@ -207,82 +188,10 @@ class Oracle:
                 killed = _dismissed(line, found)
         return Answer(found, kept=kept, killed=killed)
 
-    def _examined(self, examination: Examination, state: ReferenceState, request: Examine) -> Measured:
-        started = time.perf_counter()
-        metrics: dict[str, float] = {}
-        if not request.baseline:
-            # Where TF32 is allowed, float16 is as precise as it for numbers around one.
-            todo = plan(state.task, request.depth, request.check_variants, ("huge",))
-            metrics |= examination.check(state, request.source, todo).metrics
-        checks = not request.baseline
-        moved = checks and request.depth == "verify" and state.moved_at_full()
-        reference, _ = state.reference(FULL, moved)
-        first = Prefetcher(reference.timed(seed, hard=checks) for seed in [self._seed()])
-        number = examination.load(state, FULL, request.source, moved, request.baseline, first.prepare)
-        expected = first.take()
-        assert expected is not None
-        weights = ", weights moved" if moved else ""
-        examination.ask_for(expected, number, f"full shapes, first call{expected.note}{weights}")
-        checked = time.perf_counter()
-        eager = ReferenceClock(self._backend, self._flags, reference.from_start, state.gateable)
-        ahead = eager.enqueues(expected)
-        del expected  # gigabytes, and the calls that follow draw their own
+    def _measurement(self, examination: Examination, state: ReferenceState, request: Examine) -> Measurement:
         assert self._overhead is not None
-        overheads = self._overhead.at_least(state.overhead)
-        judged = self._backend.asynchronous and not request.baseline
-
-        def draw(seed: int) -> ExpectedOutputs:
-            return reference.timed(seed, eager.timed, hard=checks and secrets.randbelow(HARD_ONCE_IN) == 0)
-
-        def take(budget: TimingBudget, everywhere: bool = False) -> Samples:
-            return examination.time(draw, number, budget, ahead, everywhere)
-
-        budget = TIMING_BUDGETS[request.depth]
-        samples = timed(take, budget, overheads) if judged else take(budget)
-        ended = time.perf_counter()
-        state.gateable = eager.gateable
-        found = runtime(samples, eager.times, state.work, overheads, self._hardware)
-        if judged:
-            validate(samples, found, overheads, self._hardware, lambda: state.bytes_read)
-            if request.depth == "verify" and request.profile:
-                metrics |= profiler_check(examination.profile(reference, number, PROFILED_CALLS), samples)
-        profiled = time.perf_counter()
-        found = self._as_called(found, examination, state, reference, number, eager, LOOP_BUDGETS[request.depth])
-        metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": profiled - ended}
-        metrics["loop_s"] = time.perf_counter() - profiled
-        if reference.calibration is not None and (error := reference.calibration.error) is not None:
-            metrics[REFERENCE_ERROR] = error
-            metrics |= reference.calibration.metrics
-        told = state.admission
-        return replace(found, metrics={**found.metrics, **metrics}, warnings=told.warnings, undecided=told.undecided)
-
-    def _as_called(
-        self,
-        found: Measured,
-        examination: Examination,
-        state: ReferenceState,
-        reference: Reference,
-        number: int,
-        eager: ReferenceClock,
-        budget: LoopBudget,
-    ) -> Measured:
-        """What was found of one call at a time, as the version's user has it: with what the host takes in calls in a row."""
-        overheads = self._overhead
-        assert overheads is not None
-        keeps = reference.calibration is not None and bool(reference.calibration.effects.state)
-        source = InputSource.of(reference, self._seed())
-        plan = RowPlan.of(found.timing.median_ms, state.slots, keeps, bool(source.changes))
-
-        def agree(rounds: Rounds) -> bool:
-            return settled(rounds, found.timing, overheads)
-
-        with self._quiet():
-            rounds = examination.in_a_row(source, number, plan, budget, agree)
-            expected = reference.timed(self._seed())
-            if not expected.changed_inputs:
-                eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, state.slots, keeps)
-        called = call_time(rounds, found.timing, overheads)
-        return as_called(found, called, eager.hosts, state.task.cuda_graph)
+        device = (self._backend, self._flags, self._hardware, self._overhead)
+        return Measurement(examination, state, request, *device, self._quiet, self._seed)
 
     # -- the device ----------------------------------------------------------------------------------------------
 

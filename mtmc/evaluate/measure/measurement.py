@@ -1,0 +1,125 @@
+"""Measurement: what is asked of a candidate's process, from the checks to calls in a row, and what follows from the answers.
+
+It is made in the oracle, which knows the device and the task; the candidate only answers.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from mtmc.evaluate.check.cases import plan as planned
+from mtmc.evaluate.measure.backend import DeviceBackend
+from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan, call_time, settled
+from mtmc.evaluate.measure.calls_in_a_row import InputSource
+from mtmc.evaluate.measure.clock import OverheadTable, TimingBudget
+from mtmc.evaluate.measure.examination import FULL, Examination, Samples
+from mtmc.evaluate.measure.flags import Flags
+from mtmc.evaluate.measure.prefetcher import Prefetcher
+from mtmc.evaluate.measure.questions import Examine, Measured
+from mtmc.evaluate.measure.reference_state import ReferenceState
+from mtmc.evaluate.measure.reference_time import ReferenceClock
+from mtmc.evaluate.measure.timing_validation import as_called, profiler_check, runtime, timed, validate
+from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.hardware import Hardware
+from mtmc.outcome import REFERENCE_ERROR
+
+PROFILED_CALLS = 3
+HARD_ONCE_IN = 4
+"""One timed call in so many, at random, has inputs that stand out: a candidate's host code cannot know which."""
+TIMING_BUDGETS: Mapping[str, TimingBudget] = {
+    # A quarter of a microsecond is little beside what a launch takes the host: who comes first is settled at verification.
+    "screen": TimingBudget(least=8, most=60, precision=0.005, seconds=0.15, enough_ms=2.5e-4),
+    "verify": TimingBudget(least=20, most=100, precision=0.003, seconds=0.5),
+}
+LOOP_BUDGETS: Mapping[str, LoopBudget] = {
+    "screen": LoopBudget(least=3, most=6, seconds=0.008, long_seconds=0.03, doubtful=12, doubtful_seconds=0.12),
+    "verify": LoopBudget(least=6, most=16, seconds=0.03, long_seconds=0.1, doubtful=40, doubtful_seconds=0.4),
+}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Of one candidate. overhead: of the clock, as calibrated. quiet: while it is open, nothing is built on this machine.
+    seed: draws a secret one."""
+
+    examination: Examination
+    state: ReferenceState
+    request: Examine
+    backend: DeviceBackend
+    flags: Flags
+    hardware: Hardware
+    overhead: OverheadTable
+    quiet: Callable[[], AbstractContextManager[None]]
+    seed: Callable[[], int]
+
+    def made(self) -> Measured:
+        """All of it. Raises: Failed for a version that is wrong, or whose times are not to be believed."""
+        examination, state, request = self.examination, self.state, self.request
+        started = time.perf_counter()
+        metrics: dict[str, float] = {}
+        if not request.baseline:
+            # Where TF32 is allowed, float16 is as precise as it for numbers around one.
+            todo = planned(state.task, request.depth, request.check_variants, ("huge",))
+            metrics |= examination.check(state, request.source, todo).metrics
+        checks = not request.baseline
+        moved = checks and request.depth == "verify" and state.moved_at_full()
+        reference, _ = state.reference(FULL, moved)
+        first = Prefetcher(reference.timed(seed, hard=checks) for seed in [self.seed()])
+        number = examination.load(state, FULL, request.source, moved, request.baseline, first.prepare)
+        expected = first.take()
+        assert expected is not None
+        weights = ", weights moved" if moved else ""
+        examination.ask_for(expected, number, f"full shapes, first call{expected.note}{weights}")
+        checked = time.perf_counter()
+        eager = ReferenceClock(self.backend, self.flags, reference.from_start, state.gateable)
+        ahead = eager.enqueues(expected)
+        del expected  # gigabytes, and the calls that follow draw their own
+        overheads = self.overhead.at_least(state.overhead)
+        judged = self.backend.asynchronous and not request.baseline
+
+        def draw(seed: int) -> ExpectedOutputs:
+            return reference.timed(seed, eager.timed, hard=checks and secrets.randbelow(HARD_ONCE_IN) == 0)
+
+        def take(budget: TimingBudget, everywhere: bool = False) -> Samples:
+            return examination.time(draw, number, budget, ahead, everywhere)
+
+        budget = TIMING_BUDGETS[request.depth]
+        samples = timed(take, budget, overheads) if judged else take(budget)
+        ended = time.perf_counter()
+        state.gateable = eager.gateable
+        found = runtime(samples, eager.times, state.work, overheads, self.hardware)
+        if judged:
+            validate(samples, found, overheads, self.hardware, lambda: state.bytes_read)
+            if request.depth == "verify" and request.profile:
+                metrics |= profiler_check(examination.profile(reference, number, PROFILED_CALLS), samples)
+        profiled = time.perf_counter()
+        found = self._as_called(found, reference, number, eager)
+        metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": profiled - ended}
+        metrics["loop_s"] = time.perf_counter() - profiled
+        if reference.calibration is not None and (error := reference.calibration.error) is not None:
+            metrics[REFERENCE_ERROR] = error
+            metrics |= reference.calibration.metrics
+        told = state.admission
+        return replace(found, metrics={**found.metrics, **metrics}, warnings=told.warnings, undecided=told.undecided)
+
+    def _as_called(self, found: Measured, reference: Reference, number: int, eager: ReferenceClock) -> Measured:
+        """What was found of one call at a time, as the version's user has it: with what the host takes in calls in a row."""
+        state, budget = self.state, LOOP_BUDGETS[self.request.depth]
+        keeps = reference.calibration is not None and bool(reference.calibration.effects.state)
+        source = InputSource.of(reference, self.seed())
+        plan = RowPlan.of(found.timing.median_ms, state.slots, keeps, bool(source.changes))
+
+        def agree(rounds: Rounds) -> bool:
+            return settled(rounds, found.timing, self.overhead)
+
+        with self.quiet():
+            rounds = self.examination.in_a_row(source, number, plan, budget, agree)
+            expected = reference.timed(self.seed())
+            if not expected.changed_inputs:
+                eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, state.slots, keeps)
+        called = call_time(rounds, found.timing, self.overhead)
+        return as_called(found, called, eager.hosts, state.task.cuda_graph)
