@@ -12,8 +12,8 @@ from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Stage, plan_from_json
 from mtmc.rewrite.templates import product as products
 from mtmc.rewrite.templates.gluon_attention import is_gluon
-from mtmc.rewrite.templates.gluon_kernel import GROUP_ROWS
 from mtmc.rewrite.templates.gluon_text import needed_registers
+from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.softmax_product import analyse
 

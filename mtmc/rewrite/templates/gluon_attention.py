@@ -12,8 +12,9 @@ from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
-from mtmc.rewrite.templates.gluon_kernel import GROUP_ROWS, GluonKernel
+from mtmc.rewrite.templates.gluon_kernel import GluonKernel
 from mtmc.rewrite.templates.gluon_text import CONSUMERS
+from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import analyse
 from mtmc.rewrite.templates.writer import (

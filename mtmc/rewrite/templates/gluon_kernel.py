@@ -12,26 +12,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtmc.rewrite.body import Body, Node
-from mtmc.rewrite.folding import docstring
-from mtmc.rewrite.graph import Graph, Size, product, same
-from mtmc.rewrite.operators.attention import CAUSAL
+from mtmc.rewrite.body import Body
+from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_shares import factor_line
-from mtmc.rewrite.templates.attention_window import is_all, number_text, window_of, write_bounds
-from mtmc.rewrite.templates.gluon_text import in_gluon, needed_registers
-from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.attention_window import write_bounds
+from mtmc.rewrite.templates.gluon_text import needed_registers
+from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS, TileFunctions, taken
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse
-from mtmc.rewrite.templates.writer import INDENT, Writer
+from mtmc.rewrite.templates.writer import INDENT
 
-GROUP_ROWS = 64
-"""Of a group of four warps: those of one instruction of the tensor cores."""
-_NAMES = "scores own start batch rows cols row_mask col_mask outer out_mask layout out given"
-_LOCALS: Variables = {("local", name): name for name in _NAMES.split()}
-"""Variables of the functions that work on tiles: what is loaded there gets other names."""
 BARRIERS = ("q_full", "k_full", "v_full", "k_free", "v_free")
 RESCALED = "out = out * tl.expand_dims(tl.convert_layout(scale, tl.SliceLayout(1, out_layout)), 1)"
 """Earlier blocks' sums come to the scale of the largest score."""
@@ -42,139 +34,27 @@ class GluonKernel:
     """The functions of one kernel in the making. Raises: NotCovered where something cannot be said in Gluon."""
 
     def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
-        self.graph, self.body, self.stage, self.name = graph, body, stage, name
+        self.stage, self.name = stage, name
         self.found: SoftmaxProduct = analyse(graph, body)
-        self.writer = Writer(graph, body, f"{name}_kernel")
         schedule = dict(stage.schedule)
         self.groups = stage.number("block_m") // GROUP_ROWS
         self.columns, self.stages = stage.number("block_n"), stage.number("num_stages")
         self.late = schedule.get("rescale") == "late"
         self.turns, self.heavy = bool(schedule.get("turns", 0)), schedule.get("order") == "heavy"
-        _, self.scaling = self.found.factor()
-        self.window = window_of(body, self.found, len(graph.variants)) if not self.found.causal else None
+        self.tiles = TileFunctions(graph, body, self.found, name, self.columns)
+        self.writer = self.tiles.writer
 
     def text(self, constants: Sequence[str]) -> str:
         """All functions. constants: names of the kernel's compile-time arguments."""
         writer, found = self.writer, self.found
-        self.n_rows, self.n_cols = writer.preset(found.rows, "n_rows"), writer.preset(found.columns, "n_cols")
+        self.tiles.begin()
         read = (found.query, found.regions[0].key, found.regions[0].value)
         digits = [tiles.narrow(tiles.digits(writer, found, value)) for value in read]
-        parts = [self._scores(), self._softmax(), self._result(), *self._group(digits[0]), self._loads(digits)]
+        parts = [self.tiles.scores(), self.tiles.softmax(), self.tiles.result()]
+        parts += [*self._group(digits[0]), self._loads(digits)]
         parts.append(self._kernel(constants))
-        unpacked = f"{INDENT}{', '.join(self._given())} = given"
+        unpacked = f"{INDENT}{', '.join(self.tiles.given())} = given"
         return "\n\n\n".join(part.replace(f"{INDENT}UNPACKED", unpacked) for part in parts)
-
-    def _given(self) -> list[str]:
-        """Names of the kernel's arguments besides tiles and compile-time ones; two at least, of rows and of columns."""
-        writer = self.writer
-        used = [f"{value}_ptr" for value in writer.body.loads if value in writer.used]
-        return [*used, *writer.sizes.values(), *writer.strides.values(), *writer.numbers.values(), *writer.given]
-
-    def _function(self, name: str, arguments: str, doc: str, lines: Sequence[str]) -> str:
-        """One function. lines: of its body, indented."""
-        head = [f"def {self.name}_{name}({arguments}):", *docstring(doc)]
-        return "\n".join(["@gluon.jit", *head, *in_gluon(lines)])
-
-    def _take(self) -> list[str]:
-        """The lines written so far, which are taken away."""
-        lines, self.writer.lines, self.writer.level = self.writer.lines, [], 1
-        return lines
-
-    def _map(self, node: Node, last: tuple[str, Size, str], variables: Variables) -> None:
-        """One elementwise step on a tile; what has no batch is the same for all of it."""
-        groups: tuple[Group, ...] = (Group("rows", self.found.rows, "row_mask"), Group(*last))
-        if len(node.shape) > 2 and not same(product(node.shape[:-2]), ()):
-            groups = (Group("batch", product(self.found.batch), ""), *groups)
-        write_maps(self.writer, [node.name], groups, variables)
-
-    def _places(self, across: str, first: str, count: str) -> None:
-        """Numbers of a tile's rows and columns. across: what the columns' numbers are called."""
-        line = self.writer.line
-        line(f"rows = tl.expand_dims(own + tl.arange(0, {GROUP_ROWS}, tl.SliceLayout(1, layout)), 1)")
-        line(f"{across} = tl.expand_dims({first}tl.arange(0, {count}, tl.SliceLayout(0, layout)), 0)")
-
-    def _scores(self) -> str:
-        """Scores as the softmax takes them: with scales, masks and biases."""
-        writer, found = self.writer, self.found
-        others = [node for node in found.between if node.name not in self.scaling and node.operation != CAUSAL]
-        name = found.scores.name
-        writer.line("UNPACKED")
-        writer.line("layout: tl.constexpr = scores.type.layout")
-        variables: Variables = {name: "scores", **_LOCALS}
-        edges = self._edges() if others else ""
-        if edges:
-            writer.line(f"if {edges}:  # some columns are outside of a row's window")
-            writer.level += 1
-        if others:
-            self._places("cols", "start + ", str(self.columns))
-            writer.line(f"row_mask = rows < {self.n_rows}")
-            writer.line(f"col_mask = cols < {self.n_cols}")
-        for node in found.between:
-            if node.name in self.scaling or node.operation == CAUSAL:
-                variables[node.name] = variables[node.reads()[0]]
-            else:
-                self._map(node, ("cols", found.columns, "col_mask"), variables)
-        if variables[found.logits] != "scores":
-            writer.line(f"scores = {variables[found.logits]}")
-        writer.level -= int(bool(edges))
-        if found.causal:
-            writer.line(f"if start + {self.columns} > own + 1:  # some columns are behind a row's own")
-            writer.level += 1
-            self._places("cols", "start + ", str(self.columns))
-            writer.line('scores = tl.where(rows >= cols, scores, float("-inf"))')
-            writer.level -= 1
-        writer.line("if not EVEN:")
-        writer.line(f"    if start + {self.columns} > {self.n_cols}:  # there are no more columns")
-        writer.level += 2
-        self._places("cols", "start + ", str(self.columns))
-        writer.line(f'scores = tl.where(cols < {self.n_cols}, scores, float("-inf"))')
-        writer.level -= 2
-        writer.line("return scores")
-        doc = "A block's scores as the softmax takes them, from the product's on."
-        return self._function("scores", "scores, EVEN: gl.constexpr, own, start, batch, given", doc, self._take())
-
-    def _edges(self) -> str:
-        """The condition under which a block needs masks; "" where all do, or where more than a window changes scores."""
-        window = self.window
-        if not window or not is_all(self.body, self.found, len(self.graph.variants)):
-            return ""
-        edges = []
-        if window.low is not None:
-            edges.append(f"(start + {self.columns - 1} + {number_text(self.writer, window.low)} > own)")
-        if window.high is not None:
-            edges.append(f"(own + {GROUP_ROWS - 1} - start > {number_text(self.writer, window.high)})")
-        return " | ".join(edges)
-
-    def _softmax(self) -> str:
-        line = self.writer.line
-        line("larger = tl.maximum(top, tl.max(scores, 1))")
-        shift = "larger"
-        if self.found.masked:
-            self.writer.comment("a row of which all columns are masked so far has no largest score")
-            line('shift = tl.where(larger == float("-inf"), 0.0, larger)')
-            shift = "shift"
-        line(f"weights = tl.exp2((scores - tl.expand_dims({shift}, 1)) * factor)")
-        line(f"scale = tl.exp2((top - {shift}) * factor)")
-        line("return weights, larger, total * scale + tl.sum(weights, 1), scale")
-        doc = "A block's weights, the rows' largest scores and sums so far, and what earlier sums are scaled by."
-        return self._function("softmax", "scores, top, total, factor", doc, self._take())
-
-    def _result(self) -> str:
-        """What is done with the rows' weighted sums."""
-        writer, found = self.writer, self.found
-        name, value = found.result.name, self.body.stores[0]
-        if found.after:
-            writer.line("UNPACKED")
-            writer.line("layout: tl.constexpr = scores.type.layout")
-            self._places("outer", "", "scores.shape[1]")
-            writer.line(f"row_mask = rows < {self.n_rows}")
-            writer.line(f"out_mask = outer < {writer.size(found.out_width)}")
-        variables: Variables = {name: "scores", **_LOCALS}
-        for node in found.after:
-            self._map(node, ("outer", found.out_width, "out_mask"), variables)
-        writer.line(f"return {variables[value]}")
-        doc = "The result of 64 rows, from their weighted sums of values on."
-        return self._function("result", "scores, own, batch, given", doc, self._take())
 
     def _unpack(self) -> None:
         writer, turns = self.writer, ["turns"] if self.turns else []
@@ -221,7 +101,7 @@ class GluonKernel:
         line(f"{self.name}_store(result_tiles, [{', '.join([*digits, 'own', '0'])}], q_mem.index(GROUP))")
         line("hopper.tma.store_wait(0)")
         arguments = "GROUP: gl.constexpr, EVEN: gl.constexpr, tiles, memory, barriers, place, given"
-        return [self._function("group", arguments, "What one group of warps does: 64 rows.", self._take())]
+        return [self.tiles.function("group", arguments, "What one group of warps does: 64 rows.", taken(self.writer))]
 
     def _loop(self) -> None:
         """Each turn starts a block's scores and adds the values of the one before."""
@@ -279,7 +159,7 @@ class GluonKernel:
         writer.level -= 1
         arguments = "tiles, memory, barriers, place, given"
         doc = "What the warp does that has queries, keys and values loaded."
-        return self._function("loads", arguments, doc, self._take())
+        return self.tiles.function("loads", arguments, doc, taken(self.writer))
 
     def _kernel(self, constants: Sequence[str]) -> str:
         """The kernel itself: memory, barriers, which columns a program sees, and who does what."""
@@ -317,13 +197,13 @@ class GluonKernel:
         line(f"    [{warps}],")
         line(f"    [{', '.join(map(str, registers))}],")
         line(")")
-        given = self._given()
-        lines = [each.replace("GIVEN", f"given = ({', '.join(given)})") for each in self._take()]
+        given = self.tiles.given()
+        lines = [each.replace("GIVEN", f"given = ({', '.join(given)})") for each in taken(self.writer)]
         names = [*[each for each in given if each.endswith("_ptr")], *tiles.TABLES,
                  *[each for each in given if not each.endswith("_ptr")]]  # fmt: skip
         parameters = ", ".join([*names, *(f"{name}: gl.constexpr" for name in constants)])
         doc = f"{', '.join(self.stage.ops)}: {self.groups * GROUP_ROWS} rows of one head a program, by {self.groups} groups."
-        return self._function("kernel", parameters, doc, lines)
+        return self.tiles.function("kernel", parameters, doc, lines)
 
     def _barriers(self) -> None:
         line = self.writer.line
@@ -346,16 +226,16 @@ class GluonKernel:
     def _range(self) -> None:
         """From which column on a program looks, and at how many blocks."""
         writer, found = self.writer, self.found
-        first, last, rows = "0", self.n_cols, self.groups * GROUP_ROWS
-        if self.window:
-            write_bounds(writer, found, self.window, "block")
+        first, last, rows = "0", self.tiles.n_cols, self.groups * GROUP_ROWS
+        if self.tiles.window:
+            write_bounds(writer, found, self.tiles.window, "block")
             bounds, writer.lines = writer.lines[-2:], writer.lines[:-2]
             writer.lines += [
                 each.replace("BLOCK_M", str(rows)).replace("BLOCK_N", str(self.columns)) for each in bounds
             ]
             first, last = "first", "last"
         elif found.causal:
-            writer.line(f"last = tl.minimum({self.n_cols}, (block + 1) * {rows})")
+            writer.line(f"last = tl.minimum({self.tiles.n_cols}, (block + 1) * {rows})")
             last = "last"
         if first != "first":
             writer.line(f"first = {first}")
