@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -33,14 +33,14 @@ def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[W
         yield Waiting(listener, os.memfd_create("flags")), path
 
 
-def process(path: str, token: str, says: object, after_s: float = 0.0) -> threading.Thread:
-    """One that connects and says something `after_s` seconds later, or hangs up where that is None."""
+def process(path: str, token: str, says: object, late: Callable[[], object] = lambda: None) -> threading.Thread:
+    """One that connects, does what it is late for, and says something, or hangs up where that is None."""
 
     def run() -> None:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(path)
             connection.sendall(token.encode())
-            time.sleep(after_s)
+            late()
             if says is not None:
                 Line(connection).say(says)  # type: ignore[arg-type]
                 connection.recv(1 << 16)
@@ -57,11 +57,17 @@ def token(letter: str) -> str:
 
 def test_others_have_their_contexts_before_one_is_examined(waiting: tuple[Waiting, str]) -> None:
     processes, path = waiting
-    for letter, after_s in (("a", 0.0), ("b", READY_S)):
-        process(path, token(letter), READY, after_s)
-    started = time.monotonic()
+    order: list[str] = []
+
+    def late() -> None:
+        time.sleep(READY_S)  # the other one has said that it is ready, and whoever waits for no more has come back
+        order.append("has its context")
+
+    process(path, token("a"), READY)
+    process(path, token("b"), READY, late)
     processes.settle([token("b"), token("a")], 10.0)
-    assert time.monotonic() - started >= READY_S
+    order.append("settled")
+    assert order == ["has its context", "settled"]
     assert processes._ready == {token("a"), token("b")}
     assert isinstance(processes.line_to(token("a")), Line)
     assert token("a") not in processes and token("b") in processes
@@ -71,7 +77,8 @@ def test_who_does_not_come_or_dies_is_left_to_whoever_asks_for_it(waiting: tuple
     processes, path = waiting
     process(path, token("a"), None).join()
     process(path, token("b"), READY)
-    processes.settle([token("a"), token("b"), token("c")], 0.3)
+    processes.settle([token("a"), token("b")], 10.0)
+    processes.settle([token("b"), token("c")], 0.05)
     assert processes._ready == {token("b")}
     with pytest.raises(Failed) as caught:
         processes.line_to(token("a"))

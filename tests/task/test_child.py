@@ -25,6 +25,7 @@ def test_a_watchdog_of_the_parent_holds_up_no_child_and_a_late_one_is_ended() ->
 
 INTERRUPTED = """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts tests in the background has it ignored
 armed = True
 def interrupt():
     if armed:
