@@ -56,6 +56,7 @@ def words(line: str) -> list[str]:
         ("mtmc optimize m:f budget", ["budget=", "budget.evaluations=", "budget.wall_seconds="]),
         ("mtmc train algorithm=gr", ["algorithm=grpo"]),
         ("mtmc train coder=x algor", []),
+        ("mtmc train gain=boosted tre", ["trees="]),
         ("mtmc collect evaluator=la", ["evaluator=lab"]),
         ("mtmc doctor model.na", ["model.name="]),
         ("mtmc export run --format g", ["graphml"]),

@@ -18,12 +18,11 @@ from mtmc.chat import ModelSettings
 from mtmc.cli import main
 from mtmc.conf import composing
 from mtmc.conf.bench import compose_bench
-from mtmc.conf.coder import compose_coder
-from mtmc.conf.coder import flat_types as coder_types
 from mtmc.conf.collect import compose_collect
 from mtmc.conf.schema import setting_fields
 from mtmc.conf.train import compose_train
 from mtmc.conf.train import flat_types as train_types
+from mtmc.conf.trainee import CODER, compose_trainee
 from mtmc.errors import ConfigError
 from mtmc.protocols import Observation, Policy
 from mtmc.renamed import RENAMED, new_name, refuse_old, under_new_names
@@ -75,7 +74,7 @@ def test_no_old_name_is_a_new_one_too_and_no_two_are_one() -> None:
 def every_setting() -> set[str]:
     """All that may be typed for any command, groups of settings too."""
     names = set(setting_fields(conf.SearchConfig)) | set(setting_fields(BenchSettings))
-    names |= set(setting_fields(CollectSettings)) | set(coder_types())
+    names |= set(setting_fields(CollectSettings)) | set(CODER.flat_types())
     names |= {f"budget.{each}" for each in setting_fields(Budget)}
     names |= {f"model.{each}" for each in setting_fields(ModelSettings)}
     for kind in conf.GROUPS:
@@ -119,13 +118,13 @@ def test_a_name_that_a_setting_has_is_never_refused() -> None:
         (compose_bench, "budget.versions=8", "budget.evaluations"),
         (compose_collect, "trees=8", "tasks"),
         (compose_train, "algorithm.cut=0.1", "algorithm.clip"),
-        (compose_coder, "sft.many=1", "sft.batch"),
+        (compose_trainee, "sft.many=1", "sft.batch"),
     ],
 )
 def test_every_command_refuses_an_old_name_with_the_new_one(
     composed: Callable[[list[str]], object], text: str, new: str
 ) -> None:
-    others = {"compose": ["task=softmax"], "check_sweep": ["task=softmax"], "compose_coder": ["coder=tiny"]}
+    others = {"compose": ["task=softmax"], "check_sweep": ["task=softmax"], "compose_trainee": ["coder=tiny"]}
     with pytest.raises(ConfigError) as caught:
         composed([*others.get(composed.__name__, []), text])
     old = "budget.versions" if "versions" in text else text.partition("=")[0]

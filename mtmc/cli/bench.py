@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.cli.command import CUT_SHORT, Command, Interrupted
+from mtmc.cli.command import CUT_SHORT, Command, Interrupted, print_settings
 
 if TYPE_CHECKING:
     from mtmc.bench import BenchSettings
@@ -25,10 +25,8 @@ def _bench(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
 
     settings, config = compose_bench(overrides)
     if arguments.dry_run:
-        from omegaconf import OmegaConf
-
         arguments.answer["settings"] = as_plain(settings, config)
-        print(OmegaConf.to_yaml(OmegaConf.create(as_plain(settings, config))), end="")
+        print_settings(as_plain(settings, config))
         return 0
     if arguments.list:
         return _list(settings, config.out, arguments.level, arguments.answer)

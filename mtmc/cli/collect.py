@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.cli.command import Command, Interrupted
+from mtmc.cli.command import Command, Interrupted, print_settings
 from mtmc.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,11 +28,9 @@ def _collect(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     settings, part, given = compose_collect(overrides)
     recorded_as = {"name": part.name, "settings": dict(part.settings)}
     if arguments.dry_run:
-        from omegaconf import OmegaConf
-
         plain = {**dataclasses.asdict(settings), "out": given, "evaluator": recorded_as}
         arguments.answer["settings"] = plain
-        print(OmegaConf.to_yaml(OmegaConf.create(plain)), end="")
+        print_settings(plain)
         return 0
     from mtmc.rl.collect import collect
 

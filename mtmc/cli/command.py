@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 CUT_SHORT = 3
 """Exit status of a search that ended before its budget was spent: its model answered nothing, or nothing usable."""
@@ -35,3 +36,10 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, hint: str) -> None:
         super().__init__(hint)
         self.hint = hint
+
+
+def print_settings(settings: Any) -> None:
+    """Print settings as a file of them would have them, for --dry-run. settings: plain data, or as Hydra composes them."""
+    from omegaconf import OmegaConf
+
+    print(OmegaConf.to_yaml(settings if OmegaConf.is_config(settings) else OmegaConf.create(settings)), end="")

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from mtmc.cli.command import CUT_SHORT, Command
+from mtmc.cli.command import CUT_SHORT, Command, print_settings
 from mtmc.cli.documents import run_document
 from mtmc.cli.single import resumable, run
 
@@ -26,14 +26,12 @@ def _search(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
         shown = conf.as_hydra_shows(overrides, arguments.cfg, arguments.config_dir)
         if arguments.json:
             arguments.answer["settings"] = OmegaConf.to_container(shown)
-        print(OmegaConf.to_yaml(shown), end="")
+        print_settings(shown)
         return 0
     config = conf.compose(overrides, arguments.config_dir)
     if arguments.dry_run:
         arguments.answer["settings"] = dataclasses.asdict(config)
-        from omegaconf import OmegaConf
-
-        print(OmegaConf.to_yaml(OmegaConf.create(dataclasses.asdict(config))), end="")
+        print_settings(arguments.answer["settings"])
         return 0
     result = run(config)
     arguments.answer.update(run_document(result))

@@ -1,4 +1,4 @@
-"""mtmc train: a policy learns from recorded trees; with coder=, see `mtmc.cli.coder`, with gain=, `mtmc.cli.gain`."""
+"""mtmc train: a policy learns from recorded trees; with coder= or gain=, see `mtmc.cli.trainee`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.cli.command import Command, Interrupted
+from mtmc.cli.coder import CODER_TRAINING
+from mtmc.cli.command import Command, Interrupted, print_settings
+from mtmc.cli.gain import GAIN_TRAINING
+from mtmc.cli.trainee import run_training, say, settings_help
 from mtmc.search.display import terminal_bars
 
 if TYPE_CHECKING:
@@ -20,34 +23,28 @@ TRAININGS = Path("trainings")
 """Where trainings go that nobody gives a folder."""
 SHOWN = ("reward", "entropy", "kl", "value_loss", "score", "evaluations", "greedy")
 """Numbers of a row that are shown while it goes on."""
+OTHERS = {"coder": CODER_TRAINING, "gain": GAIN_TRAINING}
+"""What is trained besides a policy, by the key that chooses it."""
 
 
 def _train(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
-    from mtmc.conf.coder import is_coder
-    from mtmc.conf.gain import is_gain
     from mtmc.conf.train import compose_train
+    from mtmc.conf.trainee import compose_trainee
 
-    if is_gain(overrides):
-        from mtmc.cli.gain import train_gain
-
-        return train_gain(overrides, arguments.dry_run, TRAININGS, arguments.answer)
-    if is_coder(overrides):
-        from mtmc.cli.coder import train_coder
-
-        return train_coder(overrides, arguments.dry_run, TRAININGS, arguments.answer)
+    other = compose_trainee(overrides)
+    if other is not None:
+        return run_training(other, OTHERS[other.trainee.key], arguments.dry_run, TRAININGS, arguments.answer)
     plan, given = compose_train(overrides)
     out = Path(given).expanduser() if given else TRAININGS / f"{plan.policy}-{plan.algorithm}-{plan.settings.seed}"
     if arguments.dry_run:
-        from omegaconf import OmegaConf
-
         arguments.answer["settings"] = {**plan.plain(), "out": out}
-        print(OmegaConf.to_yaml(OmegaConf.create({**plan.plain(), "out": str(out)})), end="")
+        print_settings({**plan.plain(), "out": str(out)})
         return 0
     from mtmc.rl.train.run import train
 
     try:
         with _display() as watch:
-            trained = train(plan, out, watch, lambda text: print(text, file=sys.stderr, flush=True))
+            trained = train(plan, out, watch, say)
     except KeyboardInterrupt as stop:
         raise Interrupted(f"go on with the same command and out={out}") from stop
     arguments.answer.update(folder=out, scores=trained.scores, files=trained.files, finished=trained.result.finished)
@@ -85,7 +82,7 @@ def _display() -> Iterator[Watcher]:
 
 def _line(unit: int, units: int, row: Mapping[str, Any]) -> None:
     if "score" in row:
-        print(f"[{unit}/{units}] {row['phase']}: {_numbers(row)}", file=sys.stderr, flush=True)
+        say(f"[{unit}/{units}] {row['phase']}: {_numbers(row)}")
 
 
 def _numbers(row: Mapping[str, Any]) -> str:
@@ -97,17 +94,18 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _settings_help() -> str:
-    from mtmc.cli.coder import settings_help
-    from mtmc.cli.gain import settings_help as gain_help
     from mtmc.conf.schema import in_words
     from mtmc.conf.train import flat_types
+    from mtmc.conf.trainee import CODER, GAIN
     from mtmc.rl.train.algorithms import ALGORITHMS
     from mtmc.rl.train.scorers import SCORERS
 
     lines = ["settings:", f"  policy={{{','.join(SCORERS)}}}", f"  algorithm={{{','.join(ALGORITHMS)}}}"]
     lines += ["  out=  the folder of the training"]
     lines += [f"  {name}=  {in_words(hint)}" for name, hint in flat_types("compact", "ppo").items()]
-    return "\n".join([*lines, "", settings_help(), "", gain_help()])
+    for trainee in (CODER, GAIN):
+        lines += ["", *settings_help(trainee, OTHERS[trainee.key])]
+    return "\n".join(lines)
 
 
 TRAIN = Command(

@@ -66,22 +66,24 @@ def of_collect(texts: Sequence[str], config_dir: str = "") -> dict[str, Any]:
 
 
 def of_train(texts: Sequence[str], config_dir: str = "") -> dict[str, Any]:
-    """Of `mtmc train`, of a policy or of a coder."""
-    from mtmc.conf import coder, train
+    """Of `mtmc train`, of a policy or of something else."""
+    from mtmc.conf import train, trainee
     from mtmc.rl.train.algorithms import ALGORITHMS
     from mtmc.rl.train.scorers import SCORERS
 
     given = _given(texts)
-    if coder.CODER in given:
-        searching = of_search(texts)
-        evaluator = {name: hint for name, hint in searching.items() if name.partition(".")[0] == coder.EVALUATOR}
-        return {**coder.flat_types(), coder.CODER: str, "out": Path, **evaluator}
+    for other in trainee.TRAINEES:
+        if other.key in given:
+            searching = of_search(texts) if other.evaluated else {}
+            evaluator = {name: hint for name, hint in searching.items() if name.partition(".")[0] == trainee.EVALUATOR}
+            return {**other.flat_types(), other.key: other.names or str, "out": Path, **evaluator}
     policy = given.get(train.POLICY, "compact")
     algorithm = given.get(train.ALGORITHM, "ppo")
     types = train.flat_types(
         policy if policy in SCORERS else "compact", algorithm if algorithm in ALGORITHMS else "ppo"
     )
-    return {train.POLICY: tuple(SCORERS), train.ALGORITHM: tuple(ALGORITHMS), **types, "out": Path, coder.CODER: str}
+    keys = {other.key: other.names or str for other in trainee.TRAINEES}
+    return {train.POLICY: tuple(SCORERS), train.ALGORITHM: tuple(ALGORITHMS), **types, "out": Path, **keys}
 
 
 OFFERED: Mapping[str, Callable[[Sequence[str], str], dict[str, Any]]] = {

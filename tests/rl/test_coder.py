@@ -17,7 +17,7 @@ from mtmc.action import Action, Region
 from mtmc.agents.coders.editing.differences import difference_text
 from mtmc.agents.coders.editing.patches import DIVIDER, REPLACE, SEARCH, apply_patches, find_patches
 from mtmc.agents.policies.learned.lm.base import Base
-from mtmc.conf.coder import compose_coder, is_coder
+from mtmc.conf.trainee import CODER, compose_trainee
 from mtmc.errors import ConfigError, RunError
 from mtmc.outcome import Outcome
 from mtmc.protocols import EditRequest, EvaluationRequest, Evaluator
@@ -342,13 +342,14 @@ def test_the_command_line_names_a_coder() -> None:
         "evaluator=lab",
         "evaluator.target=sm_80",
     ]
-    assert is_coder(texts) and not is_coder(["policy=lm", "data=trees/a"])
-    plan = compose_coder(texts)
-    assert (plan.base, plan.out, plan.evaluator.name) == ("smollm2", None, "lab")
+    assert compose_trainee(["policy=lm", "data=trees/a"]) is None
+    plan = compose_trainee(texts)
+    assert plan is not None and plan.evaluator is not None
+    assert (plan.trainee, plan.name, plan.out, plan.evaluator.name) == (CODER, "smollm2", None, "lab")
     assert (plan.settings.data, plan.settings.sft.steps, plan.settings.grpo.kl_coef) == (("trees/a", "trees/b"), 5, 0.0)
     assert plan.evaluator.settings["target"] == "sm_80"
     with pytest.raises(ConfigError, match=r"did you mean sft\.steps"):
-        compose_coder(["coder=smollm2", "sft.stps=5"])
+        compose_trainee(["coder=smollm2", "sft.stps=5"])
 
 
 # -- changes as blocks

@@ -17,7 +17,7 @@ from mtmc.agents.policies.learned.gain.boosted import Boosted, read_boosted, wri
 from mtmc.agents.policies.learned.gain.facts import gain_features
 from mtmc.agents.policies.learned.gain.model import NOTHING, WEIGHTS, expected, load_gains
 from mtmc.cli import main
-from mtmc.conf.gain import compose_gain
+from mtmc.conf.trainee import GAIN, compose_trainee
 from mtmc.errors import ConfigError, RunError
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy
 from mtmc.hardware import hardware
@@ -332,7 +332,8 @@ def test_a_strategy_that_would_not_listen_is_refused(strategy: object, tmp_path:
 
 
 def test_settings_are_checked() -> None:
-    assert compose_gain(["gain=boosted", "data=[a,b]", "trees=7"]).settings.trees == 7
+    plan = compose_trainee(["gain=boosted", "data=[a,b]", "trees=7"])
+    assert plan is not None and (plan.trainee, plan.settings.trees) == (GAIN, 7)
     for text, said in (
         ("gain=deep", "no model of gains 'deep'"),
         ("tree=7", "no setting 'tree'"),
@@ -342,7 +343,7 @@ def test_settings_are_checked() -> None:
         ("folds=1", "folds cannot be 1"),
     ):
         with pytest.raises(ConfigError, match=said):
-            compose_gain(["gain=boosted", text])
+            compose_trainee(["gain=boosted", text])
     assert main(["train", "gain=boosted"]) == 2  # no data
     with pytest.raises(ConfigError, match=r"agents.gain_spreads cannot be nan"):
         AgentSettings(gain_spreads=math.nan)
