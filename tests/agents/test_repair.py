@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import libcst as cst
 import pytest
 
 from mtmc.agents.coders.repair import Fixed, fix
+from mtmc.agents.coders.repair.lanes import tiles
 from mtmc.agents.coders.repair.program import Program
 from mtmc.agents.coders.repair.rules import RULES
 from mtmc.evaluate.lab import LabSettings
@@ -243,3 +245,14 @@ def test_a_comparison_of_lanes_is_no_bound() -> None:
     found = diagnosed("OutOfBoundsError", "a store", ALL["no_mask_on_store"].line + 1, "check")
     fixed = fix(source, found, HARDWARE)
     assert fixed is not None and "2.0 * x + y, mask=mask)" in fixed.source
+
+
+def test_a_tile_is_found_through_names_that_many_paths_lead_to() -> None:
+    """There are three to the twentieth of them, so none of these is looked at twice."""
+    chain = "".join(f"    a{at + 1} = a{at} * a{at} + a{at}\n" for at in range(19))
+    for start, found in (("tl.arange(0, 8)", True), ("tl.program_id(0)", False), ("tl.load(x_ptr)", False)):
+        program = Program.parse(f"import triton.language as tl\n\ndef kernel(x_ptr):\n    a0 = {start}\n{chain}")
+        assert program is not None
+        [kernel] = program.functions
+        assert tiles(program, kernel, cst.Name("a19")) == found
+    assert not tiles(program, kernel, cst.Name("x_ptr"))

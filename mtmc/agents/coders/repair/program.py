@@ -29,6 +29,7 @@ class Program:
         self._all: list[cst.CSTNode] = []  # in the order of the text, each before its parts
         self._ends: dict[cst.CSTNode, tuple[int, int]] = {}  # of a node: where it and its parts lie in `_all`
         self._enlist(module)
+        self._bound: dict[cst.CSTNode, dict[str, list[cst.BaseExpression | None]]] = {}  # by the node within which
         self.functions = [node for node in self._all if isinstance(node, cst.FunctionDef)]
         self._imports = dict(self._imported())
 
@@ -139,11 +140,16 @@ class Program:
 
         A parameter counts as None.
         """
-        if isinstance(within, cst.Module):
-            parts = [part for part in within.body if not isinstance(part, cst.FunctionDef | cst.ClassDef)]
-            return [value for part in parts for bound, value in self.bindings(part) if bound == name]
-        own = [None for parameter in parameters(within) if parameter.name.value == name]
-        return own + [value for bound, value in self.bindings(within) if bound == name]
+        if within not in self._bound:
+            parts: list[cst.CSTNode] = [within]
+            if isinstance(within, cst.Module):
+                parts = [part for part in within.body if not isinstance(part, cst.FunctionDef | cst.ClassDef)]
+            found = self._bound.setdefault(within, {})
+            for parameter in parameters(within):
+                found.setdefault(parameter.name.value, []).append(None)
+            for bound, value in (pair for part in parts for pair in self.bindings(part)):
+                found.setdefault(bound, []).append(value)
+        return self._bound[within].get(name, [])
 
     def value(self, name: str, within: cst.CSTNode) -> cst.BaseExpression | None:
         """What a name is bound to where it is bound only once, in a function or else in the module."""

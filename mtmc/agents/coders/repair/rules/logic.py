@@ -28,16 +28,9 @@ def logic(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | None
     changes: dict[cst.CSTNode, New] = {}
     for kernel in kernels(program):
         for node in program.find(cst.BaseExpression, kernel):  # type: ignore[type-abstract]
-            if not tiles(program, kernel, node):
-                continue
-            if isinstance(node, cst.BooleanOperation):
-                changes[node] = _bitwise
-            elif isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
-                changes[node] = _inverted
-            elif isinstance(node, cst.Comparison) and len(node.comparisons) > 1:
-                text = _unchained(program, node)
-                if text is not None:
-                    changes[node] = cst.parse_expression(text)
+            change = _joined(program, node)
+            if change is not None and tiles(program, kernel, node):
+                changes[node] = change
     if not changes:
         return None
     return Fixed(program.changed(changes), "conditions of tiles joined lane by lane, by & and |")
@@ -55,6 +48,18 @@ def choice(program: Program, diagnosis: Diagnosis, hardware: str) -> Fixed | Non
                 parts = ", ".join(program.code(part) for part in (node.test, node.body, node.orelse))
                 changes[node] = cst.parse_expression(f"{language}.where({parts})")
     return Fixed(program.changed(changes), f"{language}.where for a choice lane by lane") if len(changes) == 1 else None
+
+
+def _joined(program: Program, node: cst.BaseExpression) -> New | None:
+    """What a condition becomes where it is one of tiles; None for what is no condition of several."""
+    if isinstance(node, cst.BooleanOperation):
+        return _bitwise
+    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
+        return _inverted
+    if isinstance(node, cst.Comparison) and len(node.comparisons) > 1:
+        text = _unchained(program, node)
+        return None if text is None else cst.parse_expression(text)
+    return None
 
 
 def _bitwise(node: cst.BooleanOperation) -> cst.BaseExpression:
