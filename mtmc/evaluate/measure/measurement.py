@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from mtmc.evaluate.check.cases import plan as planned
+from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan, call_time, settled
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
@@ -63,7 +63,7 @@ class Measurement:
         metrics: dict[str, float] = {}
         if not request.baseline:
             # Where TF32 is allowed, float16 is as precise as it for numbers around one.
-            todo = planned(state.task, request.depth, request.check_variants, ("huge",))
+            todo = plan(state.task, request.depth, request.check_variants, ("huge",))
             metrics |= examination.check(state, request.source, todo).metrics
         checks = not request.baseline
         moved = checks and request.depth == "verify" and state.moved_at_full()
@@ -111,13 +111,13 @@ class Measurement:
         state, budget = self.state, LOOP_BUDGETS[self.request.depth]
         keeps = reference.calibration is not None and bool(reference.calibration.effects.state)
         source = InputSource.of(reference, self.seed())
-        plan = RowPlan.of(found.timing.median_ms, state.slots, keeps, bool(source.changes))
+        row = RowPlan.of(found.timing.median_ms, state.slots, keeps, bool(source.changes))
 
         def agree(rounds: Rounds) -> bool:
             return settled(rounds, found.timing, self.overhead)
 
         with self.quiet():
-            rounds = self.examination.in_a_row(source, number, plan, budget, agree)
+            rounds = self.examination.in_a_row(source, number, row, budget, agree)
             expected = reference.timed(self.seed())
             if not expected.changed_inputs:
                 eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, state.slots, keeps)
