@@ -7,7 +7,7 @@ import pytest
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
 from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.plan import merged_ops, root_plan
 from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from tests.breadth import share
@@ -82,3 +82,21 @@ def test_what_would_not_pay_stays_apart(name: str) -> None:
     version = Version.of(task, root_plan(export_graph(task)), hardware("H100"))
     found = [move.action.sentence for move in legal_moves(version) if move.action.kind == "fuse"]
     assert not [each for each in found if "norm and" in each or "softmax and" in each], found
+
+
+def test_squares_that_another_kernel_has_made_are_read() -> None:
+    """The first kernel makes the sum and its squares, the second the mean of these and the product of the scaled sum."""
+    expression = "((x + y) * torch.rsqrt((x + y).pow(2).mean(-1, keepdim=True) + 1e-6)) @ z"
+    task = task_from_source(reference(expression, "torch.randn(n, k), torch.randn(n, k), torch.randn(k, m)"), "squares")
+    graph = export_graph(task)
+    version = Version.of(task, root_plan(graph), hardware("H100"))
+    squares = next(at for at, stage in enumerate(version.plan.stages) if "pow" in stage.ops[0]) + 1
+    plan = version.plan
+    for stages in (plan.stages[:squares], plan.stages[squares:]):
+        kernel = version.as_kernel(merged_ops(graph, stages), {})
+        assert kernel is not None
+        plan = plan.with_merged(graph, stages, kernel)
+    text = print_plan(task, graph, plan).source
+    [squared] = [op.outputs[0] for op in graph.ops if "pow" in op.target]
+    assert f"{squared}_ptr + rows * n_k + ks[None, :]" in text
+    assert interpret([{"name": "squares", "source": task.source, "candidate": text}]) == {"squares": None}

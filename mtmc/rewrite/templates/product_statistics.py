@@ -15,7 +15,7 @@ from typing import Protocol
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.graph import Shape, Size, is_one
 from mtmc.rewrite.space import Group
-from mtmc.rewrite.templates.pointwise import Variables, write_maps
+from mtmc.rewrite.templates.pointwise import Variables, load_once, write_maps
 from mtmc.rewrite.templates.row_extremes import IDENTITY, combined, reduced
 from mtmc.rewrite.templates.writer import Writer
 
@@ -169,7 +169,7 @@ def _write_loop(kernel: RowsOfProduct, reductions: Sequence[Node], known: Variab
     inside = "row_mask & k_mask[None, :]"
     for node in reductions:
         name, read = node.name, node.reads()[0]
-        value = variables[read] if read in variables else variables[(read, shape)]
+        value = variables[read] if read in variables else _loaded(kernel, read, shape, variables)
         if node.operation == "deviations":
             writer.line(f"{name}_apart = tl.where({inside}, {value} - {variables[node.reads()[1]]}, 0.0)")
             writer.line(f"{name} += tl.sum({name}_apart * {name}_apart, axis=1, keep_dims=True)")
@@ -179,3 +179,11 @@ def _write_loop(kernel: RowsOfProduct, reductions: Sequence[Node], known: Variab
         writer.line(f"{name} = {combined(node.operation, name, f'{name}_block')}")
     writer.level -= 1
     known.update({node.name: node.name for node in reductions})
+
+
+def _loaded(kernel: RowsOfProduct, value: str, shape: Shape, variables: Variables) -> str:
+    """The variable of a value from outside: the left operand's tile, or another tensor of as many rows, whose squares (say)
+    an earlier kernel has made."""
+    if (value, shape) in variables:
+        return variables[(value, shape)]
+    return load_once(kernel.writer, value, kernel.writer.tensor(value).shape, kernel.left_groups(), variables)
