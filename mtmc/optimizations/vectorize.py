@@ -44,8 +44,8 @@ Tiles of 128 x 128 of a product want 8 warps: 0.508 ms, with 4 0.855.
   thread).
 - A row of 4096 that is held by one program does not care: softmax took 0.187 ms with one warp and 0.182 with 16.
 - Loads stay narrow, whatever the block, where Triton does not know that addresses are contiguous and aligned: strides
-  that are not multiples of 16, indices that are loaded, a stride in the last dimension. Sizes that indices are divided
-  by are compile-time arguments for that reason; a weight of each channel is loaded once for a block of its pixels.
+  that are not multiples of 16, indices that are loaded, a stride in the last dimension. Sizes that elements are divided
+  by are known at the full shapes for that reason; a weight of each channel is loaded once for a block of its pixels.
 """
 
 BLOCKS = {"pointwise": (256, 512, 1024, 2048, 4096), "windows": (64, 128, 256, 512, 1024)}

@@ -90,7 +90,8 @@ def packed(graph: Graph, found: SoftmaxProduct) -> SoftmaxProduct:
 def packed_rows(kernel: SharedAttention, rows: str) -> str:
     """Lines that count a program's rows through the heads that it has. Returns: the name of their number."""
     query, key = kernel.found.query, kernel.found.regions[0].key
-    heads = kernel.writer.argument("heads_each", f"{query}.shape[1] // {key}.shape[1]")
+    each = tuple(a // b for a, b in zip(*(kernel.writer.tensor(value).shape[1] for value in (query, key)), strict=True))
+    heads = kernel.writer.argument("heads_each", f"{query}.shape[1] // {key}.shape[1]", each)
     kernel.writer.comment("the heads that share their keys stand one below the other")
     kernel.writer.line(f"n_packed = {heads} * {rows}")
     return "n_packed"

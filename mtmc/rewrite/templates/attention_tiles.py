@@ -78,7 +78,8 @@ def digits(writer: Writer, found: SoftmaxProduct, value: str) -> list[str]:
             number = f"batch % {writer.size(batch[axis])}"
         if not same(own, batch[axis]):
             heads = f"{found.query}.shape[{axis}] // {value}.shape[{axis}]"
-            number = f"{number} // {writer.argument(f'{value}_share', heads)}"
+            each = tuple(a // b for a, b in zip(batch[axis], own, strict=True))
+            number = f"{number} // {writer.argument(f'{value}_share', heads, each)}"
         numbers.append(number)
     return numbers
 

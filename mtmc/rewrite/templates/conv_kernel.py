@@ -77,16 +77,20 @@ class ConvKernel:
         """Write all of it."""
         writer, source = self.writer, self.found.source
         channels, rows, inner = self.expressions()
-        self.n_batch = writer.argument("n_batch", f"{source}.shape[0]")
-        self.n_rows, self.n_inner = writer.argument("n_rows", rows), writer.argument("n_inner", inner)
+        self.n_batch = writer.argument("n_batch", f"{source}.shape[0]", self.found.shape[0])
+        self.n_rows, self.n_inner = writer.argument("n_rows", rows, ()), writer.argument("n_inner", inner, ())
         self.n_channels, self.n_sources = self.n_rows, self.n_inner
         if self.grouped:
-            self.n_channels = writer.argument("n_channels", channels)
-            self.n_sources = writer.argument("n_sources", f"{source}.shape[1]")
+            self.n_channels = writer.argument("n_channels", channels, ())
+            self.n_sources = writer.argument("n_sources", f"{source}.shape[1]", ())
         self.inside = [
-            writer.argument(f"in_{axis}", size) for axis, size in zip(self.axes, inside_sizes(self.found), strict=True)
+            writer.argument(f"in_{axis}", text, size)
+            for axis, text, size in zip(self.axes, inside_sizes(self.found), self.found.inputs, strict=True)
         ]
-        self.outside = [writer.argument(f"out_{axis}", f"out_{axis}") for axis in self.axes]
+        self.outside = [
+            writer.argument(f"out_{axis}", f"out_{axis}", size)
+            for axis, size in zip(self.axes, self.found.outputs, strict=True)
+        ]
         self._tile()
         self._columns()
         self._sum()

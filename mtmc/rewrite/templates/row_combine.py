@@ -62,7 +62,8 @@ def _shares(kernel: RowKernel, writer: Writer) -> Variables:
     cols = writer.size(kernel.layout.cols) if any(n.operation == "deviations" for n in kernel.reductions) else ""
     writer.line("shares = tl.arange(0, SPLIT)[None, :]")
     if cols:
-        writer.line(f"widths = tl.minimum(tl.maximum({cols} - shares * CHUNK, 0), CHUNK)")
+        kernel.share(writer)
+        writer.line(f"widths = tl.minimum(tl.maximum({cols} - shares * chunk, 0), chunk)")
     for node in kernel.reductions:
         name = node.name
         neutral, _ = accumulator(kernel.body, node)

@@ -12,6 +12,9 @@ from mtmc.rewrite.templates.row_passes import Pass, accumulate, accumulator, fin
 from mtmc.rewrite.templates.rows import lay_out, loops, why_not_split
 from mtmc.rewrite.templates.writer import Writer
 
+ALIGNMENT = 128
+"""Of a program's share of a split row, in elements: so that its loads begin where lines of the cache do."""
+
 
 class RowKernel:
     """The first (mostly the only) kernel of a rowwise stage in the making."""
@@ -170,9 +173,15 @@ class RowKernel:
         cols = writer.size(self.layout.cols)
         if self.split == 1:
             return "0", cols
-        writer.line("first = tl.program_id(1) * CHUNK")
-        writer.line(f"last = tl.minimum(first + CHUNK, {cols})")
+        self.share(writer)
+        writer.line("first = tl.program_id(1) * chunk")
+        writer.line(f"last = tl.minimum(first + chunk, {cols})")
         return "first", "last"
+
+    def share(self, writer: Writer) -> None:
+        """Write how many columns a program's share of a row has."""
+        cols = writer.size(self.layout.cols)
+        writer.line(f"chunk = tl.cdiv({cols}, {self.split * ALIGNMENT}) * {ALIGNMENT}")
 
     def before_walk(self, writer: Writer, names: list[str], groups: tuple[Group, ...], variables: Variables) -> None:
         """Load what the maps of a loop read of each row once, before it."""

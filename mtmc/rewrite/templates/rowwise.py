@@ -17,7 +17,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
 from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals
-from mtmc.rewrite.templates.row_kernel import RowKernel
+from mtmc.rewrite.templates.row_kernel import ALIGNMENT, RowKernel
 from mtmc.rewrite.templates.rows import Layout, lay_out, loops, why_not_split
 from mtmc.rewrite.templates.shares import shares
 from mtmc.rewrite.templates.writer import (
@@ -40,8 +40,6 @@ MAX_REGISTER_COLUMNS = 16384
 CACHED_COLUMNS = 65536
 """Rows up to this are found in the cache when they are read again, if a program is as large as a multiprocessor: 132 rows
 of fp32 numbers are 35 MB."""
-ALIGNMENT = 128
-"""Of a program's share of a split row, in elements: so that its loads begin where lines of the cache do."""
 
 
 class Rowwise:
@@ -174,9 +172,7 @@ class _Assembler:
         wide = writer.wide(f"{rows} * {cols}", elements)
         constants = [("WIDE", wide), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
         constants.append(("BLOCK_COLS", block if self.kernel.loop else f"triton.next_power_of_2({cols})"))
-        chunk = self._chunk(cols)
-        if self.kernel.split > 1:
-            constants.append(("CHUNK", chunk))
+        chunk = f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
         if writer.segments:
             sizes = [
                 size_expression(size, name, scope, spare)
@@ -189,10 +185,6 @@ class _Assembler:
             long = [f"({cols}) % ({size}) == 0 and ({size}) >= {block}" for size in sizes]
             constants.append(("LONG", " and ".join(long)))
         return constants
-
-    def _chunk(self, cols: str) -> str:
-        """Expression of the number of columns of a program's share of a row."""
-        return f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
 
     def _second(
         self, lines: list[str], parts: list[str], sizes: tuple[str, str], scope: Scope, spare: dict[str, Varying]
@@ -209,8 +201,6 @@ class _Assembler:
         elif kernel.split > 1:
             writer, together = combine_split(kernel), max(1, 1024 // kernel.split)
             constants = [("BLOCK_ROWS", str(together)), split]
-            if any(node.operation == "deviations" for node in kernel.reductions):
-                constants.append(("CHUNK", self._chunk(cols)))
             grid = (_blocks(rows, together),)
             doc = "Put the shares of each split row together."
         else:

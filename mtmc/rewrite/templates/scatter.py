@@ -151,7 +151,7 @@ class _Assembler:
     def _writer(self, name: str, shape: Shape) -> tuple[Writer, Elements, Group]:
         """A kernel that goes over the elements of a shape."""
         writer = Writer(self.graph, self.body, name)
-        count = writer.argument("n_elements", self._count(shape))
+        count = writer.argument("n_elements", self._count(shape), product(shape))
         writer.line("block = tl.program_id(0)")
         writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
         writer.line("    block = block.to(tl.int64)")

@@ -8,7 +8,8 @@ Where operand and result lie channels last, neighbours among the elements are ch
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered
-from mtmc.rewrite.graph import Graph, Varying, product
+from mtmc.rewrite.graph import Graph, Size, Varying, product
+from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.space import Group, bare
@@ -34,6 +35,7 @@ from mtmc.rewrite.templates.positions import (
     times,
 )
 from mtmc.rewrite.templates.writer import (
+    INDENT,
     Launch,
     Printed,
     Writer,
@@ -91,11 +93,19 @@ class _Kernel:
         self.checked = window.ceil or window.adaptive or any(any(size) for size in window.padding)
         """Whether windows reach over the edges."""
         self.names = [
-            (self.writer.argument(f"in_{axis}", size), self.writer.argument(f"out_{axis}", f"out_{axis}"))
-            for axis, size in zip(found.axes, inside_sizes(found), strict=True)
+            (self.writer.argument(f"in_{axis}", text, own), self.writer.argument(f"out_{axis}", f"out_{axis}", out))
+            for axis, text, own, out in zip(found.axes, inside_sizes(found), found.inputs, found.outputs, strict=True)
         ]
         taps = [constant(size) or MAX_UNROLLED + 1 for size in window.size]
         self.unrolled = product(tuple((tap,) for tap in taps))[0] <= MAX_UNROLLED
+        self.extents = tuple(self._extent(axis, size) for axis, size in zip(found.axes, window.size, strict=True))
+        """Names of the numbers of taps. An unrolled loop has to know its end at compile time; any other is told it at run
+        time where it is open: a share of an image."""
+
+    def _extent(self, axis: str, size: Size) -> str:
+        if self.unrolled or not is_open(self.writer.graph, size):
+            return f"KERNEL_{axis.upper()}"
+        return self.writer.argument(f"taps_{axis}", f"taps_{axis}", size)
 
     def write(self) -> None:
         """Write all of it."""
@@ -133,7 +143,7 @@ class _Kernel:
             writer.line(f"offs = plane * {pixels} + pixel")
             lead, inside = product(found.node.shape[: -len(found.axes)]), product(found.outputs)
             return (Group("plane", lead, ""), Group("pixel", inside, "mask"))
-        count = writer.argument("n_elements", f"{self.body.stores[0]}.numel()")
+        count = writer.argument("n_elements", f"{self.body.stores[0]}.numel()", product(found.node.shape))
         writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
         writer.line(f"mask = offs < {count}")
         return (Group("offs", product(found.node.shape), "mask"),)
@@ -147,9 +157,8 @@ class _Kernel:
         outsides = [outside for _, outside in self.names]
         places = digits("offs", ["", *outsides])
         if self.last:
-            *places, channel = digits(
-                "offs", ["", *outsides, writer.argument("n_channels", f"{found.source}.shape[1]")]
-            )
+            channels = writer.argument("n_channels", f"{found.source}.shape[1]", found.shape[1])
+            *places, channel = digits("offs", ["", *outsides, channels])
             writer.line(f"at_channel = {channel}")
         elif self.planes:
             places = ["plane", *digits("pixel", ["", *outsides[1:]])]
@@ -166,10 +175,10 @@ class _Kernel:
         writer.line(f"{'at_image' if self.last else 'planes'} = {places[0]}")
         if found.node.operation == "weighted sum":
             weight = found.node.reads()[1]
-            writer.line(f"channels = planes % {writer.argument('n_channels', f'{weight}.shape[0]')}")
+            writer.line(f"channels = planes % {writer.argument('n_channels', f'{weight}.shape[0]', ())}")
             each = tuple(o // i for o, i in zip(found.node.shape[1], found.shape[1], strict=True))
             if any(number > 1 for number in each):
-                per = writer.argument("n_each", f"{weight}.shape[0] // {found.source}.shape[1]")
+                per = writer.argument("n_each", f"{weight}.shape[0] // {found.source}.shape[1]", ())
                 writer.line(f"planes = planes // {per}  # several results of one channel")
 
     def _tap(self, axis: int, inside: str) -> str:
@@ -177,7 +186,7 @@ class _Kernel:
         writer, letter = self.writer, self.found.axes[axis]
         loop = "tl.static_range" if self.unrolled else "range"
         dilation = text_of(writer, self.found.window.dilation[axis])
-        writer.line(f"for tap_{letter} in {loop}(KERNEL_{letter.upper()}):")
+        writer.line(f"for tap_{letter} in {loop}({self.extents[axis]}):")
         writer.level += 1
         writer.line(f"{letter} = from_{letter} + {times(f'tap_{letter}', dilation)}")
         if not self.checked:
@@ -217,9 +226,9 @@ class _Kernel:
             weight = found.node.reads()[1]
             writer.contiguous.add(weight)
             tap = "channels"
-            for axis in found.axes:
+            for axis, extent in zip(found.axes, self.extents, strict=True):
                 tap = f"({tap})" if "+" in tap else tap
-                tap = f"{tap} * KERNEL_{axis.upper()} + tap_{axis}"
+                tap = f"{tap} * {extent} + tap_{axis}"
             guard = "" if self.planes else ", mask=mask, other=0.0"
             writer.line(f"tap_weight = tl.load({writer.pointer(weight)} + {tap}{guard}).to(tl.float32)")
             writer.line(f"{name} += {self._guarded(value, inside)} * tap_weight")
@@ -242,10 +251,10 @@ class _Kernel:
         """What a mean divides by."""
         writer, found, window = self.writer, self.found, self.found.window
         if window.counted == "all":
-            return factor([f"KERNEL_{axis.upper()}" for axis in found.axes])
+            return factor(list(self.extents))
         parts = []
         for at, axis in enumerate(found.axes):
-            tap, padding, inside = f"KERNEL_{axis.upper()}", text_of(writer, window.padding[at]), self.names[at][0]
+            tap, padding, inside = self.extents[at], text_of(writer, window.padding[at]), self.names[at][0]
             end, begin = f"tl.minimum(from_{axis} + {tap}, {shifted(inside, padding, '+')})", f"from_{axis}"
             if window.adaptive:
                 end = f"to_{axis}"
@@ -266,16 +275,17 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel
     if found.node.operation == "weighted sum":
         lead[1] = f"{found.node.reads()[1]}.shape[0]"
     lines += allocations(graph, found, body.stores, lead, FORMATS[len(found.shape)] if last else "")
-    extents = [f"KERNEL_{axis.upper()}" for axis in found.axes]
+    taps = [_taps(found, axis, scope, spare) for axis in range(len(found.axes))]
+    fixed = [(name, text) for name, text in zip(kernel.extents, taps, strict=True) if name.isupper()]
+    lines += [f"{INDENT}{name} = {text}" for name, text in zip(kernel.extents, taps, strict=True) if name.islower()]
     text = kernel_text(
         kernel.writer,
         body.stores,
         (),
-        ("WIDE", *extents, "BLOCK"),
+        ("WIDE", *(name for name, _ in fixed), "BLOCK"),
         f"{', '.join(stage.ops)}: BLOCK elements a program.",
     )
     wide = f"max({found.source}.numel(), {body.stores[0]}.numel()) >= 2**31"
-    taps = [_extent(found, axis, scope, spare) for axis in range(len(found.axes))]
     block, grid = stage.number("block"), f"triton.cdiv({body.stores[0]}.numel(), {stage.number('block')})"
     if kernel.planes:
         pixels = factor([f"out_{axis}" for axis in found.axes])
@@ -286,14 +296,14 @@ def _launcher(graph: Graph, body: Body, stage: Stage, name: str, kernel: _Kernel
         body.stores,
         (),
         (grid,),
-        (("WIDE", wide), *zip(extents, taps, strict=True), ("BLOCK", str(block))),
+        (("WIDE", wide), *fixed, ("BLOCK", str(block))),
         stage.number("num_warps"),
     )
     lines += launch_lines(launch, scope_with_results(graph, body), spare)
     return printed(body, name, [text], lines, spare, last)
 
 
-def _extent(found: Windowed, axis: int, scope: Scope, spare: dict[str, Varying]) -> str:
+def _taps(found: Windowed, axis: int, scope: Scope, spare: dict[str, Varying]) -> str:
     """Number of taps of a window along a dimension."""
     letter = found.axes[axis]
     if found.window.adaptive:

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from mtmc.rewrite.body import Body, Count, Index, NotCovered, Number, Operand, Trailing, less_own_maximum
 from mtmc.rewrite.folding import INDENT, docstring, folded
 from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, Varying, is_one, product
+from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.space import Access, Group, access, bare
+from mtmc.rewrite.templates.divisors import FULL, Divisors, divisors_of
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class Writer:
         self.strides: dict[tuple[str, int], str] = {}
         self.numbers: dict[Varying, str] = {}
         self.given: dict[str, str] = {}
+        self.given_sizes: dict[str, Size] = {}
         self.used: set[str] = set()
         self.contiguous: set[str] = set()
         self.moved: set[str] = set()
@@ -100,11 +103,17 @@ class Writer:
             return self.size(tuple(int(value) for value in number.values))
         return self.numbers.setdefault(number, f"scale_{len(self.numbers)}")
 
-    def argument(self, name: str, expression: str) -> str:
+    def argument(self, name: str, expression: str, size: Size) -> str:
         """An argument of its own, whose expression in the launcher is known: sizes that only happen to be equal wherever
-        the reference was exported (height and width, say) are not taken for one."""
-        self.given[name] = expression
+        the reference was exported (height and width, say) are not taken for one. size: what it was there."""
+        self.given[name], self.given_sizes[name] = expression, size
         return name
+
+    def divisors(self) -> Divisors:
+        """The sizes that the lines so far divide by."""
+        named = {**{name: size for size, name in self.sizes.items()}, **self.given_sizes}
+        opened = {name: size[0] for name, size in named.items() if is_open(self.graph, size)}
+        return divisors_of(self.lines, opened)
 
     def stride(self, value: str, axis: int) -> str:
         """Name of the kernel argument that holds a tensor's stride along an axis, in elements."""
@@ -235,24 +244,17 @@ def kernel_text(
 ) -> str:
     """The `@triton.jit` function. extra: names of further pointers (workspaces), passed after the outputs."""
     parameters = [f"{value}_ptr" for value in (*_inputs(writer), *outputs)]
-    divisors = _divisors(writer.lines)
-    sizes = [f"{name}: tl.constexpr" if name in divisors else name for name in writer.sizes.values()]
+    divisors = writer.divisors()
+    sizes = [f"{name}: tl.constexpr" if name in divisors.constants else name for name in writer.sizes.values()]
     parameters += [*extra, *sizes, *writer.strides.values(), *writer.numbers.values()]
-    parameters += [f"{name}: tl.constexpr" if name in divisors else name for name in writer.given]
-    parameters += [f"{name}: tl.constexpr" for name in constants]
+    parameters += [f"{name}: tl.constexpr" if name in divisors.constants else name for name in writer.given]
+    parameters += [f"{name}: tl.constexpr" for name in (*([FULL] if divisors.full else []), *constants)]
     head = _wrapped(f"def {writer.name}(", parameters, "):")
-    return "\n".join(["@triton.jit", *head, *docstring(doc), *writer.lines])
-
-
-def _divisors(lines: Sequence[str]) -> set[str]:
-    """Names that a kernel divides integers by. They are compile-time arguments: a division by a known number is a
-    multiplication and a shift, and the compiler sees over which neighbours the quotient is the same."""
-    found = [_DIVISOR.findall(line) for line in lines]
-    return {name for names in found for divisor in names for name in _NAME.findall(divisor)}
+    known = [INDENT + line for line in divisors.lines()]
+    return "\n".join(["@triton.jit", *head, *docstring(doc), *known, *writer.lines])
 
 
 _COLUMN, _SEGMENT = re.compile(r"\bcols\b"), re.compile(r"\bcols\)? // (\w+)")
-_DIVISOR, _NAME = re.compile(r"(?://|%) (\w+|\([\w *]+\))"), re.compile(r"\b[a-z]\w*")
 
 
 def _inputs(writer: Writer) -> list[str]:
@@ -264,7 +266,8 @@ def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> lis
     writer = launch.writer
     arguments = [dict(launch.instead).get(value, value) for value in _inputs(writer)]
     arguments += [*launch.outputs, *launch.extra]
-    arguments += [size_expression(size, name, scope, spare) for size, name in writer.sizes.items()]
+    sizes = {name: size_expression(size, name, scope, spare) for size, name in writer.sizes.items()}
+    arguments += sizes.values()
     arguments += [f"{value}.stride({axis})" for value, axis in writer.strides]
     for number, name in writer.numbers.items():
         try:
@@ -273,6 +276,9 @@ def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> lis
             spare[name] = number
             arguments.append(name)
     arguments += writer.given.values()
+    divisors = writer.divisors()
+    if divisors.full:
+        arguments.append(f"{FULL}={divisors.condition({**sizes, **writer.given})}")
     arguments += [f"{name}={value}" for name, value in launch.constants]
     arguments.append(f"num_warps={launch.num_warps}")
     if launch.num_stages is not None:

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from mtmc.rewrite.graph import Tensor
+from mtmc.rewrite.open_sizes import is_open
+from mtmc.rewrite.templates.divisors import divisors_of
+
+FLAT = ["offs = block * BLOCK + tl.arange(0, BLOCK)", "place = offs // size_1 % size_2", "other = place // (n_a * n_b)"]
+ROWS = ["rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]", "at = rows % size_1"]
+
+
+class _Hashable(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def test_sizes_that_are_a_modules_own() -> None:
+    """A weight [24, 64] and 3 heads at the full shapes: 8 a head, 4 in half of one, 72 in three of 24."""
+    weight = Tensor(((24, 10), (64, 32)), "float32", True)
+    module: Any = _Hashable(parameters={"w": "w"}, attributes={"heads": (3, 5)}, values={"w": weight})
+    for size in ((24, 10), (8, 2), (4, 1), (72, 30), (24 * 64, 320), (7, 7), ()):
+        assert not is_open(module, size), size
+    for size in ((100, 33), (25, 11), (100 * 24, 330)):
+        assert is_open(module, size), size
+
+
+def test_each_element_divides_by_what_is_open() -> None:
+    """What is not open is a constant; what is, and stands below elements, is known at the full shapes."""
+    found = divisors_of(FLAT, {"size_1": 640, "n_b": 7, "unused": 5})
+    assert found.constants == {"size_2", "n_a"}
+    assert found.full == {"size_1": 640, "n_b": 7}
+    assert found.lines() == ["if FULL:  # the compiler knows these", "    size_1, n_b = 640, 7"]
+    texts = {"size_1": "x.numel()", "n_b": "x.shape[1]", "unused": "x.shape[0]"}
+    assert found.condition(texts) == "(x.numel(), x.shape[1]) == (640, 7)"
+    assert divisors_of(FLAT[:2], {"size_1": 640}).condition(texts) == "x.numel() == 640"
+
+
+def test_rows_divide_at_run_time_unless_they_are_neighbours_in_memory() -> None:
+    found = divisors_of(ROWS, {"size_1": 640})
+    assert (found.constants, dict(found.full), found.lines()) == (set(), {}, [])
+    inner = [*ROWS[:1], "outer = rows // n_inner", "inner = rows % n_inner"]
+    assert divisors_of(inner, {"n_inner": 9}).full == {"n_inner": 9}
+
+
+def test_only_what_stands_before_the_division_is_divided() -> None:
+    line = "x = tl.load(x_ptr + (rows // size_1) * x_stride_0 + cols % size_2)"
+    cols = "cols = tl.arange(0, BLOCK_COLS)[None, :]"
+    assert divisors_of([*ROWS[:1], cols, line], {"size_1": 3, "size_2": 5}).full == {"size_2": 5}
+    both = "x = tl.load(x_ptr + ((rows * n_cols + cols) // size_1) * x_stride_0)"
+    assert divisors_of([*ROWS[:1], cols, both], {"size_1": 3}).full == {"size_1": 3}
+
+
+def test_the_end_of_a_loop_over_single_elements_had_better_be_known() -> None:
+    assert divisors_of(["for tap_h in range(taps_h):"], {"taps_h": 4}).full == {"taps_h": 4}
+    assert not divisors_of(["for start in range(0, n_cols, BLOCK_COLS):"], {"n_cols": 4}).full
