@@ -252,7 +252,8 @@ def test_wide_heads_are_retiled_in_slices_that_fit() -> None:
             "return scaled_dot_product_attention(q, torch.cat([k, v], 2), torch.cat([v[:, :, :3], k, v[:, :, 3:]], 2))",
             QKV.replace("E", "D"), "regions of different sizes"
         ),
-        ("return scaled_dot_product_attention(q, torch.cat([k, k], 3), v)", QKV.replace("S, D", "S, 2 * D"), "in the same"),
+        ("return scaled_dot_product_attention(q, k.relu(), v)", QKV, "in the same"),
+        ("return scaled_dot_product_attention(q, nn.functional.pad(k, (0, 1)), v)", QKV.replace("S, D", "S, D + 1"), "same"),
         ("return torch.softmax(torch.cat([q, k], dim=2), dim=2)", QKV, "no keys or values"),
     ],
 )  # fmt: skip

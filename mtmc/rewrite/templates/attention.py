@@ -139,9 +139,9 @@ class _Assembler:
 
     def _workspaces(self, heads: str) -> list[str]:
         """Lines that allocate what programs that share keys write."""
-        found, like = self.kernel.found, f"device={self.kernel.found.query}.device, dtype=torch.float32"
+        like = f"device={self.body.loads[0]}.device, dtype=torch.float32"
         size = f"{self.kernel.split}, {heads}, {self._rows()}"
-        shapes = (f"({size}, {found.regions[0].value}.shape[-1])", f"({size})", f"({size})")
+        shapes = (f"({size}, {self._extent(self.kernel.found.regions[0].value, -1)})", f"({size})", f"({size})")
         return [
             f"{INDENT}{share} = torch.empty({shape}, {like})"
             for share, shape in zip(shares.SHARES, shapes, strict=True)
@@ -151,7 +151,7 @@ class _Assembler:
         """Print the second kernel and add its launch to the launcher's lines."""
         kernel, stores = self.kernel, self.body.stores
         writer = shares.combine(kernel, self.name)
-        width = f"{kernel.found.regions[0].value}.shape[-1]"
+        width = self._extent(kernel.found.regions[0].value, -1)
         constants = (
             ("WIDE", "parts.numel() >= 2**31"),
             ("OUT_WIDTH", width),
@@ -170,12 +170,19 @@ class _Assembler:
         """How many rows a head of keys has."""
         found = self.kernel.found
         rows = size_expression(found.rows, "n_rows", self.scope, self.spare)
-        key = found.regions[0].key
-        return f"({found.query}.shape[1] // {key}.shape[1] * {rows})" if self.kernel.packed else rows
+        heads = [self._extent(value, 1) for value in (found.query, found.regions[0].key)] if self.kernel.packed else []
+        return f"({' // '.join(heads)} * {rows})" if heads else rows
+
+    def _extent(self, value: str, axis: int) -> str:
+        """The size of queries, keys or values along an axis."""
+        if value not in self.kernel.found.made:
+            return f"{value}.shape[{axis}]"
+        size = self.graph.values[value].shape[axis]
+        return size_expression(size, f"{value}_size_{axis % 4}", self.scope, self.spare)
 
     def _constants(self) -> tuple[tuple[str, str], ...]:
         stage, found = self.stage, self.kernel.found
-        width, out_width = f"{found.query}.shape[-1]", f"{found.regions[0].value}.shape[-1]"
+        width, out_width = self._extent(found.query, -1), self._extent(found.regions[0].value, -1)
         inner, outer = (f"max(16, triton.next_power_of_2({size}))" for size in (width, out_width))
         if found.wide:
             inner, outer = f"min({stage.number('block_k')}, {inner})", f"min({stage.number('block_v')}, {outer})"
@@ -203,5 +210,6 @@ class _Assembler:
         """How many programs one head has."""
         found, stage = self.kernel.found, self.stage
         blocks = f"triton.cdiv({self._rows()}, {stage.number('block_m')})"
-        parts = f"triton.cdiv({found.regions[0].value}.shape[-1], {stage.number('block_v')})" if found.wide else ""
-        return f"{blocks} * {parts}" if parts else blocks
+        if not found.wide:
+            return blocks
+        return f"{blocks} * triton.cdiv({self._extent(found.regions[0].value, -1)}, {stage.number('block_v')})"

@@ -20,6 +20,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
+from mtmc.rewrite.templates.attention_moved import write_tile
 from mtmc.rewrite.templates.attention_window import Window, window_of, write_bounds
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER
@@ -49,6 +50,8 @@ _LOCALS: Variables = {
     )
 }
 """The kernel's own variables: what is loaded for work on the tiles gets other names."""
+_WHOLE = "((inner < WIDTH) | (WIDTH == BLOCK_K))"
+"""Which of `inner` are in the heads' width, where that is not taken in slices."""
 
 
 class Kernel:
@@ -168,12 +171,13 @@ class Kernel:
     def _start(self) -> None:
         """The queries' tile, and what is kept of the columns seen so far."""
         writer, found = self.writer, self.found
-        base, *self.query_strides = self.parts(found.query, -2, -1)
-        place = f"rows{self.query_strides[0]}"
-        if self.packed:
-            base, place = shares.packed_queries(self, self.n_queries)
-        self.query_place = place
-        writer.line(f"queries = {base}")
+        if found.query not in found.made:
+            base, *self.query_strides = self.parts(found.query, -2, -1)
+            place = f"rows{self.query_strides[0]}"
+            if self.packed:
+                base, place = shares.packed_queries(self, self.n_queries)
+            self.query_place = place
+            writer.line(f"queries = {base}")
         if self.way == BY_KERNEL:
             tiles.make_descriptors(self)
         if not found.wide:
@@ -185,7 +189,7 @@ class Kernel:
                 writer.line(f"    q = {block}")
                 writer.line("else:")
             writer.level += int(self.described)
-            writer.line(self._query_load("inner < WIDTH"))
+            self._read_query("inner < WIDTH", _WHOLE)
             writer.level -= int(self.described)
         writer.line(shares.factor_line(writer, found))
         writer.line('top = tl.full([BLOCK_M, 1], float("-inf"), tl.float32)')
@@ -197,24 +201,33 @@ class Kernel:
         """Whether tiles come and go through descriptors where they can."""
         return self.way in (BY_LAUNCHER, BY_KERNEL)
 
-    def _query_load(self, inside: str) -> str:
+    def _read_query(self, inside: str, moved: str) -> None:
+        """Load the queries' tile. inside, moved: which of `inner` are in the heads' width, `moved` as one factor."""
+        if self.found.query in self.found.made:
+            last = Group("inner[None, :]", self.found.width, f"{moved}[None, :]")
+            rows = Group("rows", self.found.rows, "row_mask")
+            write_tile(self, "q", self.found.query, rows, last, "BLOCK_M, BLOCK_K", _LOCALS)
+            return
         across = self.query_strides[1]
         mask = f"row_mask & ({inside})[None, :]" if " " in inside else f"row_mask & {inside}[None, :]"
-        return f"q = tl.load(queries + {self.query_place} + inner[None, :]{across}, mask={mask}, other=0.0)"
+        self.writer.line(f"q = tl.load(queries + {self.query_place} + inner[None, :]{across}, mask={mask}, other=0.0)")
 
     def _operands(self, region: Region, begin: str) -> None:
         """Pointers to a region's keys and values, such that its columns bear their numbers among all."""
-        writer = self.writer
-        keys, down, across = self.parts(region.key, -2, -1)
-        self.key_down, self.key_across = (down, across) if self.found.transposed else (across, down)
-        values, self.value_down, self.value_across = self.parts(region.value, -2, -1)
+        writer, lines = self.writer, list[str]()
         before = f"({begin})" if " " in begin else begin
-        shift_keys = f" - {before}{self.key_down}" if region.own_keys and begin != "0" else ""
-        shift_values = f" - {before}{self.value_down}" if region.own_values and begin != "0" else ""
-        if shift_keys or shift_values:
+        if region.key not in self.found.made:
+            keys, down, across = self.parts(region.key, -2, -1)
+            self.key_down, self.key_across = (down, across) if self.found.transposed else (across, down)
+            lines.append(f"keys = {keys}" + (f" - {before}{self.key_down}" if region.own_keys and begin != "0" else ""))
+        if region.value not in self.found.made:
+            values, self.value_down, self.value_across = self.parts(region.value, -2, -1)
+            shift = f" - {before}{self.value_down}" if region.own_values and begin != "0" else ""
+            lines.append(f"values = {values}{shift}")
+        if begin != "0" and (region.own_keys or region.own_values):
             writer.comment("these columns are numbered behind the ones before")
-        writer.line(f"keys = {keys}{shift_keys}")
-        writer.line(f"values = {values}{shift_values}")
+        for line in lines:
+            writer.line(line)
 
     def parts(self, value: str, first: int, second: int) -> tuple[str, str, str]:
         """Pointer to a tensor's matrix of this program, and " * stride" along its last two axes."""
@@ -244,7 +257,10 @@ class Kernel:
         if end:
             writer.line(f"col_mask = cols < {end}")
         if found.wide:
-            self._sliced_product()
+            self._sliced_product(region)
+        elif region.key in found.made:
+            self._moved_keys(region, _WHOLE, end)
+            writer.line(f"{found.scores.name} = tl.dot(q, k{self.exact})")
         else:
             tiles.read(self, "key", self._key_load("(inner < WIDTH)", end), self._key_load("", end))
             writer.line(f"{found.scores.name} = tl.dot(q, k{self.exact})")
@@ -278,7 +294,14 @@ class Kernel:
         masks = [*(["col_mask"] if end else []), *([f"{inside}[:, None]"] if inside else [])]
         return f"k = tl.load(keys + {place}{_masked(masks)})"
 
-    def _sliced_product(self) -> None:
+    def _moved_keys(self, region: Region, inside: str, end: str) -> None:
+        """The keys' tile, of elements that lie elsewhere. inside: which of `inner` are in the heads' width."""
+        down = Group("inner[:, None]", self.found.width, f"{inside}[:, None]")
+        across = Group("cols", self.found.columns, "col_mask" if end else "")
+        first, last = (across, down) if self.found.transposed else (down, across)
+        write_tile(self, "k", region.key, first, last, "BLOCK_K, BLOCK_N", _LOCALS)
+
+    def _sliced_product(self, region: Region) -> None:
         """Queries times keys, a slice of the heads' width at a time."""
         writer, name = self.writer, self.found.scores.name
         writer.line(f"{name} = tl.zeros([BLOCK_M, BLOCK_N], tl.float32)")
@@ -286,8 +309,11 @@ class Kernel:
         writer.level += 1
         writer.line("inner = first + tl.arange(0, BLOCK_K)")
         writer.line("inside = inner < WIDTH")
-        writer.line(self._query_load("inside"))
-        writer.line(self._key_load("inside", "n_cols"))
+        self._read_query("inside", "inside")
+        if region.key in self.found.made:
+            self._moved_keys(region, "inside", "n_cols")
+        else:
+            writer.line(self._key_load("inside", "n_cols"))
         writer.line(f"{name} = tl.dot(q, k, {name}{self.exact})")
         writer.level -= 1
 
@@ -310,18 +336,27 @@ class Kernel:
         writer.line(f"weights = tl.exp2((logits - {shift}) * factor)")
         writer.line(f"scale = tl.exp2((top - {shift}) * factor)")
         writer.line("total = total * scale + tl.sum(weights, axis=1, keep_dims=True)")
-        place = f"values + columns[:, None]{self.value_down} + outer{self.value_across}"
-        there = []
+        there = ["there"] if end else []
         if end:
             writer.line(f"there = (columns < {end})[:, None]")
-            there = ["there"]
+        self._read_values(region, there)
+        name = found.result.name
+        writer.line(f"{name} = tl.dot(weights{cast}, v, {name} * scale{self.exact})")
+        writer.line("top = larger")
+
+    def _read_values(self, region: Region, there: list[str]) -> None:
+        """The values' tile. there: what holds of this block's columns where one may be behind the last."""
+        found = self.found
+        if region.value in found.made:
+            down = Group("columns[:, None]", found.columns, "".join(there))
+            across = Group("outer", found.out_width, "((outer < OUT_WIDTH) | (OUT_WIDTH == BLOCK_V))")
+            write_tile(self, "v", region.value, down, across, "BLOCK_N, BLOCK_V", _LOCALS)
+            return
+        place = f"values + columns[:, None]{self.value_down} + outer{self.value_across}"
         loads = [f"v = tl.load({place}{_masked(masks)})" for masks in ([*there, "(outer < OUT_WIDTH)"], there)]
         if found.wide:
             loads[1] = loads[0]
         tiles.read(self, "value", *loads)
-        name = found.result.name
-        writer.line(f"{name} = tl.dot(weights{cast}, v, {name} * scale{self.exact})")
-        writer.line("top = larger")
 
     def _result(self) -> None:
         writer, found = self.writer, self.found

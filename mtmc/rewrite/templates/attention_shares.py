@@ -69,6 +69,8 @@ def can_pack(graph: Graph, found: SoftmaxProduct) -> bool:
     if any(node.name not in found.factor()[1] for node in found.between):
         return False
     key, value = (graph.values[name].shape[1] for name in (region.key, region.value))
+    if found.query in found.made:
+        return False
     return same(key, value) and not is_one(key) and not same(key, found.batch[1])
 
 
@@ -89,11 +91,17 @@ def packed(graph: Graph, found: SoftmaxProduct) -> SoftmaxProduct:
 
 def packed_rows(kernel: SharedAttention, rows: str) -> str:
     """Lines that count a program's rows through the heads that it has. Returns: the name of their number."""
-    query, key = kernel.found.query, kernel.found.regions[0].key
-    each = tuple(a // b for a, b in zip(*(kernel.writer.tensor(value).shape[1] for value in (query, key)), strict=True))
-    heads = kernel.writer.argument("heads_each", f"{query}.shape[1] // {key}.shape[1]", each)
-    kernel.writer.comment("the heads that share their keys stand one below the other")
-    kernel.writer.line(f"n_packed = {heads} * {rows}")
+    query, key, writer = kernel.found.query, kernel.found.regions[0].key, kernel.writer
+    if key in kernel.found.made:
+        each = [writer.size(kernel.graph.values[value].shape[1]) for value in (query, key)]
+        heads = f"({' // '.join(each)})"
+    else:
+        shares = zip(*(writer.tensor(value).shape[1] for value in (query, key)), strict=True)
+        heads = writer.argument(
+            "heads_each", f"{query}.shape[1] // {key}.shape[1]", tuple(a // b for a, b in shares)
+        )
+    writer.comment("the heads that share their keys stand one below the other")
+    writer.line(f"n_packed = {heads} * {rows}")
     return "n_packed"
 
 

@@ -29,7 +29,7 @@ def describable(graph: Graph, found: SoftmaxProduct) -> bool:
     """Whether there can be descriptors: of keys and values in one tensor each, in rows at multiples of 16 bytes."""
     sizes = {"float16": 2, "bfloat16": 2, "float32": 4}
     dtype = graph.values[found.query].dtype
-    if found.wide or len(found.regions) > 1 or dtype not in sizes:
+    if found.wide or found.made or len(found.regions) > 1 or dtype not in sizes:
         return False
     return not any(length[0] * sizes[dtype] % 16 for length in (found.width, found.out_width))
 
@@ -39,8 +39,8 @@ def check(graph: Graph, found: SoftmaxProduct, stage: Stage, stores: tuple[str, 
     way, schedule = way_of(stage), dict(stage.schedule)
     if way in (BY_LAUNCHER, BY_KERNEL):
         tensors = [graph.values[value] for value in stores]
-        if found.wide or len(found.regions) > 1:
-            raise NotCovered("descriptors of keys and values in several tensors, or of wide heads")
+        if found.wide or found.made or len(found.regions) > 1:
+            raise NotCovered("descriptors of keys and values in several tensors or in pages, or of wide heads")
         if len(tensors) != 1 or tensors[0].dtype not in STORED:
             raise NotCovered("a descriptor of several results, or of one that is not floating")
     if schedule.get("specialized") and (way != BY_KERNEL or schedule.get("masks") == "edges"):
@@ -78,8 +78,12 @@ def digits(writer: Writer, found: SoftmaxProduct, value: str) -> list[str]:
             number = f"batch % {writer.size(batch[axis])}"
         if not same(own, batch[axis]):
             heads = f"{found.query}.shape[{axis}] // {value}.shape[{axis}]"
-            each = tuple(a // b for a, b in zip(batch[axis], own, strict=True))
-            number = f"{number} // {writer.argument(f'{value}_share', heads, each)}"
+            if found.made:
+                share = f"({writer.size(batch[axis])} // {writer.size(own)})"
+            else:
+                each = tuple(a // b for a, b in zip(batch[axis], own, strict=True))
+                share = writer.argument(f"{value}_share", heads, each)
+            number = f"{number} // {share}"
         numbers.append(number)
     return numbers
 

@@ -103,7 +103,7 @@ def check(graph: Graph, body: Body, stage: Stage) -> None:
     if graph.values[found.query].dtype not in ("float16", "bfloat16"):
         raise NotCovered("a Gluon kernel of other than numbers of 16 bits")
     lies_across = not found.transposed and graph.values[found.regions[0].key].contiguous
-    if found.wide or len(found.regions) > 1 or lies_across:
+    if found.wide or found.made or len(found.regions) > 1 or lies_across:
         raise NotCovered("a Gluon kernel of wide heads, keys in several tensors, or keys that lie the other way")
     if any(length % 8 for length in (*found.width, *found.out_width)):
         raise NotCovered("a Gluon kernel of rows that do not begin at multiples of 16 bytes")

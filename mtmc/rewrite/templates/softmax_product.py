@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,8 +37,9 @@ class SoftmaxProduct:
 
     query: a value from outside, [batch..., rows, width]. regions: where keys, [batch..., columns, width] (or [batch...,
     width, columns] unless `transposed`), and values, [batch..., columns, out_width], lie: one, or several one behind the
-    other. scores: the first product; between: maps on it before the softmax; weights: what the second product takes;
-    result: that product; after: maps on it.
+    other. made: which of these are no tensors from outside, but elements of such at other places (pages of a cache that a
+    table puts in order), read where they lie. scores: the first product; between: maps on it before the softmax; logits:
+    what the softmax is taken of; result: the second product; after: maps on it.
     """
 
     query: str
@@ -53,6 +55,7 @@ class SoftmaxProduct:
     logits: str
     result: Node
     after: tuple[Node, ...]
+    made: frozenset[str] = frozenset()
 
     @property
     def causal(self) -> bool:
@@ -120,17 +123,20 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     weights, value = result.reads()
     transposed, axis = scores.operation == "a @ b.T", len(scores.shape) - 2
     pieces = [
-        _pieces(body, query, None),
-        _pieces(body, key, axis if transposed else axis + 1),
-        _pieces(body, value, axis),
+        _pieces(graph, body, query, None),
+        _pieces(graph, body, key, axis if transposed else axis + 1),
+        _pieces(graph, body, value, axis),
     ]
+    made = frozenset(name for names in pieces for name in names if body.node(name) is not None)
+    moving = {node.name for node in body.nodes for name in made if _leads_to(body, node.name, name)}
     logits, softmax = _softmax(body, weights, len(result.shape) - 1)
     names = [node.name for node in body.nodes]
     between = tuple(node for node in body.nodes[names.index(scores.name) + 1 :] if _leads_to(body, node.name, logits))
     # What stands before the first product and is no part of it: masks, made of tensors from outside.
     masks = tuple(node for node in body.nodes[: names.index(scores.name)] if _leads_to(body, node.name, logits))
     after = tuple(node for node in body.nodes if _reads_from(body, node.name, result.name))
-    known = {key, value, scores.name, result.name, *softmax, *(node.name for node in (*between, *masks, *after))}
+    maps = (*between, *masks, *after)
+    known = {key, value, scores.name, result.name, *softmax, *moving, *(node.name for node in maps)}
     others = [node.name for node in body.nodes if node.name not in known]
     if others:
         raise NotCovered(f"{others[0]} is no part of the attention")
@@ -145,21 +151,31 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     regions = _regions(graph, pieces[1], pieces[2], transposed)
     found = SoftmaxProduct(
         query, regions, transposed, scores.shape[:-2], scores.shape[-2], scores.shape[-1],
-        graph.values[query].shape[-1], result.shape[-1], scores, between, logits, result, after,
+        graph.values[query].shape[-1], result.shape[-1], scores, between, logits, result, after, made,
     )  # fmt: skip
     _check_operands(graph, found)
     return found
 
 
-def _pieces(body: Body, value: str, axis: int | None) -> tuple[str, ...]:
+def _pieces(graph: Graph, body: Body, value: str, axis: int | None) -> tuple[str, ...]:
     """The tensors that an operand consists of, one behind the other along an axis. Raises: NotCovered where it is made in
-    the same kernel in another way."""
+    the same kernel in another way than by moving elements."""
+    node = body.node(value)
+    joined = node is not None and node.operation == "join" and node.dims == (axis,)
+    if node is not None and joined and len(node.reads()) <= MAX_REGIONS and not any(map(body.node, node.reads())):
+        return node.reads()
+    if not _is_moved(body, value) or value not in graph.values:
+        raise NotCovered("queries, keys or values that are made in the same kernel")
+    return (value,)
+
+
+def _is_moved(body: Body, value: str) -> bool:
+    """Whether a value is elements of tensors from outside, at their places or others."""
     node = body.node(value)
     if node is None:
-        return (value,)
-    if node.operation != "join" or node.dims != (axis,) or len(node.reads()) > MAX_REGIONS:
-        raise NotCovered("queries, keys or values that are made in the same kernel")
-    return node.reads()
+        return True
+    filled = node.fill is not None and not math.isnan(node.fill)  # what stands outside of a tile must be 0
+    return node.kind in ("view", "index") and not filled and all(_is_moved(body, read) for read in node.reads())
 
 
 def _regions(graph: Graph, keys: tuple[str, ...], values: tuple[str, ...], transposed: bool) -> tuple[Region, ...]:
