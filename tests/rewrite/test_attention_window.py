@@ -99,7 +99,7 @@ def test_what_rows_can_see(name: str) -> None:
     body = build(graph, covered(task_of(name)), table)
     _, low, high = CASES[name]
     few = [window if window is None else window[: len(graph.variants)] for window in (low, high)]
-    assert window_of(body, analyse(graph, body), len(graph.variants)) == Window(*few)
+    assert window_of(graph, body, analyse(graph, body)) == Window(*few)
 
 
 def test_attention_with_masks_of_places_is_right() -> None:

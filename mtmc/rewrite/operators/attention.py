@@ -9,13 +9,16 @@ from __future__ import annotations
 from mtmc.rewrite.body import Count, NotCovered, operand
 from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op, Ref
-from mtmc.rewrite.operators.steps import argument, floats, softmax_of, tensor
+from mtmc.rewrite.operators.steps import argument, floats, softmax_and_top, tensor
 
 CAUSAL = "tl.where({rows} >= {cols}, {0}, float('-inf'))"
 """The map that leaves each row the columns up to its own, as torch's `is_causal` does also where it is no square."""
 
 MASKED = "tl.where({1}, {0}, float('-inf'))"
 """The map that leaves the scores where a mask is true."""
+
+NONE_LEFT = "tl.where({1} == float('-inf'), 0.0, {0})"
+"""The map that gives weights of 0 where all columns of a row are masked, as torch's function does: its softmax gives NaN."""
 
 SCALED_BY_WIDTH = "{0} * (1.0 / tl.sqrt({1} + 0.0))"
 """The map that scales scores as torch does where it is given no number."""
@@ -41,7 +44,9 @@ def _attention(builder: Builder, op: Op) -> None:
     if isinstance(mask, Ref):
         expression = MASKED if builder.compute(mask.name) == "bool" else "{0} + {1}"
         scores = builder.map(expression, scores, mask.name, hint="masked")
-    weights = softmax_of(builder, scores, len(q) - 1)
+    weights, top = softmax_and_top(builder, scores, len(q) - 1)
+    if isinstance(mask, Ref):
+        weights = builder.map(NONE_LEFT, weights, top, hint="left", flops=0)
     builder.dot(weights, value, False, (*q[:-1], v[-1]), name=op.outputs[0])
 
 

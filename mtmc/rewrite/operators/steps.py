@@ -94,11 +94,16 @@ def logsumexp_of(builder: Builder, x: str, dims: tuple[int, ...], keepdim: bool,
 
 def softmax_of(builder: Builder, x: str, dim: int, name: str | None = None) -> str:
     """Exponentials of the distance to the largest element, over their sum."""
+    return softmax_and_top(builder, x, dim, name)[0]
+
+
+def softmax_and_top(builder: Builder, x: str, dim: int, name: str | None = None) -> tuple[str, str]:
+    """The softmax, and the largest elements."""
     top = builder.reduce("max", x, (dim,), True, hint="max")
     shifted = builder.map("{0} - {1}", x, top, hint="shifted")
     exps = builder.map("tl.exp({0})", shifted, hint="exp", flops=2)
     total = builder.reduce("sum", exps, (dim,), True, hint="sum")
-    return builder.map("{0} / {1}", exps, total, name=name, hint="softmax")
+    return builder.map("{0} / {1}", exps, total, name=name, hint="softmax"), top
 
 
 def dim_of(op: Op, at: int, rank: int, default: int = 0) -> int:

@@ -13,6 +13,8 @@ scores again.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.graph import Graph, Size, product, same
 from mtmc.rewrite.operators.attention import CAUSAL
@@ -20,8 +22,9 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
+from mtmc.rewrite.templates.attention_bounds import write_bounds, write_window
 from mtmc.rewrite.templates.attention_moved import write_tile
-from mtmc.rewrite.templates.attention_window import Window, window_of, write_bounds
+from mtmc.rewrite.templates.attention_window import Window, window_of
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER
 from mtmc.rewrite.templates.shares import crowded
@@ -47,11 +50,23 @@ _LOCALS: Variables = {
         "block",
         "whole",
         "larger",
+        "heads",
+        "positions",
+        "first",
+        "last",
+        "begin",
+        "end",
+        "wanted",
+        "held",
     )
 }
 """The kernel's own variables: what is loaded for work on the tiles gets other names."""
 _WHOLE = "((inner < WIDTH) | (WIDTH == BLOCK_K))"
 """Which of `inner` are in the heads' width, where that is not taken in slices."""
+
+
+FEW_QUERIES = 16
+"""With so few a program does not look for the columns that its rows have something in common with."""
 
 
 class Kernel:
@@ -74,7 +89,7 @@ class Kernel:
             raise NotCovered("blocks without masks of heads that are taken in slices")
         tiles.check(graph, self.found, stage, body.stores)
         shares.check(graph, self.found, stage, not self.described)
-        self.split, self.packed = shares.split_of(stage), shares.is_packed(stage)
+        self.split, self.packed, self.batch = shares.split_of(stage), shares.is_packed(stage), self.found.batch
         if self.packed:
             self.found = shares.packed(graph, self.found)
 
@@ -86,22 +101,31 @@ class Kernel:
         if self.packed:
             self.n_rows = shares.packed_rows(self, self.n_rows)
         self._rows()
+        if self.packed and (found.after or any(node.name not in self.scaling for node in found.between)):
+            shares.row_numbers(self, self.n_queries)
         self._start()
         if len(found.regions) > 1:
             writer.line(f"n_cols = {ends[-1]}")
             ends[-1] = "n_cols"
         limits = list(ends)
         window = self._window()
-        if window:
-            limits = ["last"]
-            write_bounds(writer, found, window, self.block)
+        begins = ["first" if window else "0", *ends]
+        if window.of_places:
+            write_window(writer, found, window, self.block)
+        elif window and not found.causal:
+            writer.line(f"last = tl.cast({ends[-1]}, tl.int32)")
         if found.causal:
             writer.comment("columns behind the block's last row are masked for all of its rows")
             writer.line(f"last = tl.minimum({ends[-1]}, ({self.block} + 1) * BLOCK_M)")
             limits = [*(f"tl.minimum({end}, last)" for end in ends[:-1]), "last"]
-        begins = ["first" if window else "0", *ends]
+        if window.bounds or window.pairs:
+            if not window.of_places:
+                writer.line("first = tl.cast(0, tl.int32)")
+            write_bounds(self, window, _LOCALS)
+        if window:
+            limits = ["last"]
         if self.split > 1:
-            shares.own_share(self)
+            shares.own_share(self, bool(window))
             begins, ends, limits = ["first"], ["last"], ["last"]
         for region, begin, end, limit in zip(found.regions, begins, ends, limits, strict=False):
             self._operands(region, begin)
@@ -119,11 +143,17 @@ class Kernel:
         self._result()
 
     def _window(self) -> Window:
-        """Which columns rows can see, where masks of places say so and programs own all columns of one tensor."""
+        """Which columns rows can see, where masks say so and columns are all in one tensor; what rows and columns are apart
+        only where programs own all columns."""
         found = self.found
-        if found.causal or found.wide or len(found.regions) > 1 or self.split > 1 or self.packed:
+        if len(found.regions) > 1:
             return Window()
-        return window_of(self.body, found, len(self.graph.variants))
+        window = window_of(self.graph, self.body, found, self.numbers)
+        if found.rows[0] <= FEW_QUERIES:
+            window = replace(window, pairs=())
+        if found.causal or found.wide or self.split > 1 or self.packed:
+            window = replace(window, low=None, high=None)
+        return window
 
     def _loop(self, region: Region, begin: str, end: str, limit: str) -> None:
         """Columns from one on to another. end: of the region, for the mask; "" where none is masked."""
@@ -317,11 +347,22 @@ class Kernel:
         writer.line(f"{name} = tl.dot(q, k, {name}{self.exact})")
         writer.level -= 1
 
+    @property
+    def numbers(self) -> tuple[str, str]:
+        """What the numbers are called of a row's matrix among all of the batch, and of the row in it."""
+        return ("heads", "positions") if self.packed else ("batch", "rows")
+
+    def row_groups(self) -> tuple[Group, ...]:
+        """The iteration space of rows: matrices and their rows."""
+        batch, rows = self.numbers
+        mask = "row_mask" if self.packed else ""
+        return Group(batch, product(self.batch), mask), Group(rows, self.found.rows, "row_mask")
+
     def _map(self, node: Node, last: tuple[str, Size, str], variables: Variables) -> None:
         """One elementwise step on a tile; what has no batch is the same for all of it."""
-        groups: tuple[Group, ...] = (Group("rows", self.found.rows, "row_mask"), Group(*last))
-        if len(node.shape) > 2 and not same(product(node.shape[:-2]), ()):
-            groups = (Group("batch", product(self.found.batch), ""), *groups)
+        batch, rows = self.row_groups()
+        alone = len(node.shape) <= 2 or same(product(node.shape[:-2]), ())
+        groups = (rows, Group(*last)) if alone else (batch, rows, Group(*last))
         write_maps(self.writer, [node.name], groups, variables)
 
     def _update(self, region: Region, end: str) -> None:
@@ -364,7 +405,7 @@ class Kernel:
             shares.store_share(self, f"tl.num_programs({int(not crowded(found.batch))})")
             return
         name = found.result.name
-        writer.line(f"{name} = {name} / total")
+        writer.line(f"{name} = {found.quotient(name, 'total')}")
         variables: Variables = {name: name, **_LOCALS}
         writer.line("out_mask = outer < OUT_WIDTH")
         for node in found.after:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from mtmc.rewrite.body import Body, NotCovered
-from mtmc.rewrite.graph import Graph, is_one, product, same
+from mtmc.rewrite.graph import Graph, Shape, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
@@ -29,6 +29,7 @@ class SharedAttention(Protocol):
     body: Body
     writer: Writer
     found: SoftmaxProduct
+    batch: Shape
     split: int
     n_rows: str
 
@@ -61,12 +62,9 @@ def is_packed(stage: Stage) -> bool:
 
 
 def can_pack(graph: Graph, found: SoftmaxProduct) -> bool:
-    """Whether neighbouring heads of queries share keys and values, and nothing else is read for a head or depends on the
-    number of a query."""
+    """Whether neighbouring heads of queries share keys and values."""
     region = found.regions[0]
-    if len(found.regions) > 1 or len(found.batch) != 2 or found.causal or found.after or found.wide:
-        return False
-    if any(node.name not in found.factor()[1] for node in found.between):
+    if len(found.regions) > 1 or len(found.batch) != 2 or found.causal or found.wide:
         return False
     key, value = (graph.values[name].shape[1] for name in (region.key, region.value))
     if found.query in found.made:
@@ -77,7 +75,7 @@ def can_pack(graph: Graph, found: SoftmaxProduct) -> bool:
 def check(graph: Graph, found: SoftmaxProduct, stage: Stage, pointers: bool) -> None:
     """Raises: NotCovered where heads cannot be packed, or keys not be shared."""
     if is_packed(stage) and not (can_pack(graph, found) and pointers):
-        raise NotCovered("heads packed that share no keys, or that masks or descriptors tell apart")
+        raise NotCovered("heads packed that share no keys, or that descriptors tell apart")
     if split_of(stage) > 1 and (len(found.regions) > 1 or found.causal or found.wide or not pointers):
         raise NotCovered("keys shared among programs where they are masked by rows, in several tensors, or wide")
     if split_of(stage) > 1 and dict(stage.schedule).get("masks") != "edges":
@@ -90,18 +88,19 @@ def packed(graph: Graph, found: SoftmaxProduct) -> SoftmaxProduct:
 
 
 def packed_rows(kernel: SharedAttention, rows: str) -> str:
-    """Lines that count a program's rows through the heads that it has. Returns: the name of their number."""
+    """Lines that count a program's rows through the heads that it has. Returns: the name of their number.
+
+    heads, positions: of a row, the number of its head among all of the batch, and its own there.
+    """
     query, key, writer = kernel.found.query, kernel.found.regions[0].key, kernel.writer
     if key in kernel.found.made:
         each = [writer.size(kernel.graph.values[value].shape[1]) for value in (query, key)]
-        heads = f"({' // '.join(each)})"
+        writer.line(f"heads_each = {' // '.join(each)}")
     else:
         shares = zip(*(writer.tensor(value).shape[1] for value in (query, key)), strict=True)
-        heads = writer.argument(
-            "heads_each", f"{query}.shape[1] // {key}.shape[1]", tuple(a // b for a, b in shares)
-        )
+        writer.argument("heads_each", f"{query}.shape[1] // {key}.shape[1]", tuple(a // b for a, b in shares))
     writer.comment("the heads that share their keys stand one below the other")
-    writer.line(f"n_packed = {heads} * {rows}")
+    writer.line(f"n_packed = heads_each * {rows}")
     return "n_packed"
 
 
@@ -114,9 +113,22 @@ def packed_queries(kernel: SharedAttention, rows: str) -> tuple[str, str]:
     return base, f"(rows // {rows}) * {second} + (rows % {rows}) * {third}"
 
 
-def own_share(kernel: SharedAttention) -> None:
-    """The columns of a program that shares them: from `first` to `last`, whole blocks but for the last one's."""
+def row_numbers(kernel: SharedAttention, rows: str) -> None:
+    """Lines with the number of each packed row's head among all of the batch, and of its query there."""
+    groups, heads = (kernel.writer.size(size) for size in (kernel.found.batch[1], kernel.batch[1]))
+    kernel.writer.line(f"heads = batch // {groups} * {heads} + batch % {groups} * heads_each + rows // {rows}")
+    kernel.writer.line(f"positions = rows % {rows}")
+
+
+def own_share(kernel: SharedAttention, bounded: bool) -> None:
+    """The columns of a program that shares them: from `first` to `last`, whole blocks but for the last one's. bounded:
+    whether `first` and `last` say already which are shared."""
     writer, columns = kernel.writer, kernel.writer.size(kernel.found.columns)
+    if bounded:
+        writer.line(f"share = tl.cdiv(tl.cdiv(last - first, BLOCK_N), {kernel.split}) * BLOCK_N")
+        writer.line("first = tl.minimum(first + tl.program_id(2) * share, last)")
+        writer.line("last = tl.minimum(first + share, last)")
+        return
     writer.line(f"share = tl.cdiv(tl.cdiv({columns}, BLOCK_N), {kernel.split}) * BLOCK_N")
     writer.line("first = tl.minimum(tl.program_id(2) * share, n_cols)")
     writer.line("last = tl.minimum(first + share, n_cols)")
@@ -149,7 +161,8 @@ def combine(kernel: SharedAttention, name: str) -> Writer:
     writer.line("total = tl.sum(tl.load(totals + place) * scale, axis=0, keep_dims=True)")
     writer.line("part = tl.load(parts + place * OUT_WIDTH + outer, mask=out_mask, other=0.0)")
     result = found.result.name
-    writer.line(f"{result} = tl.sum(part * scale, axis=0, keep_dims=True) / total")
+    writer.line(f"{result} = tl.sum(part * scale, axis=0, keep_dims=True)")
+    writer.line(f"{result} = {found.quotient(result, 'total')}")
     variables: Variables = {result: result}
     if found.after:
         rows = writer.preset(found.rows, "n_rows")
@@ -158,7 +171,7 @@ def combine(kernel: SharedAttention, name: str) -> Writer:
     groups = (Group("rows", found.rows, ""), Group("outer", found.out_width, "out_mask"))
     for node in found.after:
         alone = len(node.shape) <= 2 or same(product(node.shape[:-2]), ())
-        own = groups if alone else (Group("batch", product(found.batch), ""), *groups)
+        own = groups if alone else (Group("batch", product(kernel.batch), ""), *groups)
         write_maps(writer, [node.name], own, variables)
     for value in kernel.body.stores:
         writer.store(value, variables[value], "row * OUT_WIDTH + outer", "out_mask")

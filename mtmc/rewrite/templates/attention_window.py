@@ -1,9 +1,11 @@
-"""attention_window: which columns a row of attention can see, where masks of places say so: a program looks at no others.
+"""attention_window: which columns a row of attention can see, where masks say so: a program looks at no others.
 
     mask(row, col) => low <= row - col <= high
+    mask(row, col) => col < length of the row's sequence, or from the first of its document on
+    mask(row, col) => document of row == document of col
 
-Masks are comparisons of sums of the row's and the column's number, and what is and-ed of them. What a mask leaves out must
-be -inf, so that its weight is 0 whatever the other scores are.
+Masks are comparisons of sums of the row's and the column's number, of those with numbers that are loaded, and what is
+and-ed of them. What a mask leaves out must be -inf, so that its weight is 0 whatever the other scores are.
 """
 
 from __future__ import annotations
@@ -12,25 +14,51 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Index, Node, Number, Operand, Varying
-from mtmc.rewrite.graph import Size
-from mtmc.rewrite.operators.attention import CAUSAL, MASKED
+from mtmc.rewrite.body import Body, Count, Index, Node, NotCovered, Number, Operand, Trailing, Varying
+from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product
+from mtmc.rewrite.index_maps import Asked, At, IndexMap, Reshaped, broadcast_at
+from mtmc.rewrite.operators.attention import CAUSAL, MASKED, SCALED_BY_WIDTH
+from mtmc.rewrite.places import Digit, Place, digits, one
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
-from mtmc.rewrite.templates.writer import Writer
+
+Element = tuple[Operand, At]
+"""A value at a place of its own shape."""
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Columns are seen below (`end`) a whole number that no column changes, plus `more`, or from there on."""
+
+    element: Element
+    more: int
+    end: bool
 
 
 @dataclass(frozen=True)
 class Window:
-    """What row - column is at least and at most where a score is not masked, at each variant; None for no bound."""
+    """What row - column is at least and at most where a score is not masked, at each variant; None for no bound.
+
+    bounds: of the columns themselves. pairs: what a row and a column must have in common, each as (of the row, of the
+    column).
+    """
 
     low: Size | None = None
     high: Size | None = None
+    bounds: tuple[Bound, ...] = ()
+    pairs: tuple[tuple[Element, Element], ...] = ()
 
     def __and__(self, other: Window) -> Window:
-        return Window(_tighter(self.low, other.low, max), _tighter(self.high, other.high, min))
+        low, high = _tighter(self.low, other.low, max), _tighter(self.high, other.high, min)
+        bounds = dict.fromkeys((*self.bounds, *other.bounds))
+        return Window(low, high, tuple(bounds), tuple(dict.fromkeys((*self.pairs, *other.pairs))))
+
+    @property
+    def of_places(self) -> bool:
+        """Whether numbers of rows and columns alone bound each other."""
+        return self.low is not None or self.high is not None
 
     def __bool__(self) -> bool:
-        return self.low is not None or self.high is not None
+        return self != Window()
 
 
 @dataclass(frozen=True)
@@ -42,63 +70,54 @@ class _Sum:
     number: Size
 
 
-def window_of(body: Body, found: SoftmaxProduct, variants: int) -> Window:
-    """The columns that a row can see; an empty window where masks do not tell."""
-    window = Window()
-    for node in found.between:
-        window &= _left(body, node, variants)
+def window_of(graph: Graph, body: Body, found: SoftmaxProduct, names: tuple[str, str] = ("batch", "rows")) -> Window:
+    """The columns that a row can see; an empty window where masks do not tell.
+
+    names: of the variables with the number of a matrix among all of the batch, and of a row in it.
+    """
+    reader = _Reader(graph, body, found, *names)
+    made, window = _made(found), Window()
+    for node in reversed([node for node in found.between if node.name in made]):
+        window &= reader.left(node)
+        if not _keeps(body, node, made):
+            break  # of what was left out before, this makes something else
     return window
 
 
-def is_all(body: Body, found: SoftmaxProduct, variants: int) -> bool:
-    """Whether masks say nothing else than the window: inside of it no score is changed but by what `factor` folds."""
-    _, scaling = found.factor()
+def _made(found: SoftmaxProduct) -> set[str]:
+    """The scores and what is made of them before the softmax."""
     made = {found.scores.name}
     for node in found.between:
-        if not made & set(node.reads()):
+        made |= {node.name} if made & set(node.reads()) else set()
+    return made
+
+
+def _keeps(body: Body, node: Node, made: set[str]) -> bool:
+    """Whether scores that are -inf are so after a step, whatever the others are (or NaN, where they are so for torch)."""
+    first, *others = node.operands
+    if node.operation == "tl.where({0}, {1}, {2})":
+        return str(first) not in made and all(str(each) in made or _is_infinite(body, each) for each in others)
+    if node.operation in ("{0} * {1}", "{0} / {1}"):
+        return isinstance(others[0], Count) or (isinstance(others[0], Number) and others[0].value > 0)
+    if node.operation == "{0} - {1}":
+        return str(others[0]) not in made
+    return node.operation in ("{0}", "{0} + {1}", CAUSAL, MASKED, SCALED_BY_WIDTH) or bool(
+        _ROUNDED.match(node.operation)
+    )
+
+
+def is_all(graph: Graph, body: Body, found: SoftmaxProduct) -> bool:
+    """Whether masks say nothing else than what rows and columns are apart: inside of it no score is changed but by what
+    `factor` folds."""
+    _, scaling = found.factor()
+    made, reader = _made(found), _Reader(graph, body, found, "batch", "rows")
+    for node in found.between:
+        if node.name not in made:
             continue  # makes a mask
-        made.add(node.name)
-        masks = node.operation == MASKED and _says_all(body, node.operands[1], variants)
+        masks = node.operation == MASKED and reader.says_all(node.operands[1], reader.home)
         if not masks and node.operation != CAUSAL and node.name not in scaling:
             return False
     return True
-
-
-def _says_all(body: Body, item: Operand, variants: int) -> bool:
-    """Whether a mask is made of comparisons that `_where` understands, and of nothing else."""
-    node = body.node(item) if isinstance(item, str) else None
-    if node is not None and node.operation in ("{0}", "{0} & {1}", "{0} != 0"):
-        return all(_says_all(body, each, variants) for each in node.operands)
-    return bool(_where(body, item, True, variants))
-
-
-def write_bounds(writer: Writer, found: SoftmaxProduct, window: Window, block: str) -> None:
-    """Lines that say from which column to which a block's rows can see any, `first` and `last`, at ends of blocks.
-
-    block: the name of the block's number.
-    """
-    columns, first, last = writer.size(found.columns), "0", writer.size(found.columns)
-    writer.comment("columns that no row of the block can see are left out")
-    if window.high is not None:
-        before = f"{block} * BLOCK_M - {number_text(writer, window.high)}"
-        first = f"tl.minimum(tl.maximum({before}, 0), {columns}) // BLOCK_N * BLOCK_N"
-    if window.low is not None:
-        behind = f"({block} + 1) * BLOCK_M - {number_text(writer, window.low)}"
-        last = f"tl.minimum({columns}, tl.cdiv(tl.maximum({behind}, 0), BLOCK_N) * BLOCK_N)"
-    writer.line(f"first = {first}")
-    writer.line(f"last = tl.maximum({last}, first)")
-
-
-def number_text(writer: Writer, number: Size) -> str:
-    """A bound of a window in the kernel."""
-    if len(set(number)) == 1:
-        return f"({number[0]})" if number[0] < 0 else str(number[0])
-    for less in (0, 1, -1):  # the width of a window, say, that the mask has as it is
-        known = Varying(tuple(each + less for each in number))
-        if any(known in node.operands for node in writer.body.nodes):
-            name = writer.number(known)
-            return f"({name} - {less})" if less else name
-    return writer.number(Varying(number))
 
 
 def _tighter(one: Size | None, other: Size | None, choose: Callable[[int, int], int]) -> Size | None:
@@ -107,34 +126,197 @@ def _tighter(one: Size | None, other: Size | None, choose: Callable[[int, int], 
     return tuple(choose(a, b) for a, b in zip(one, other, strict=True))
 
 
-def _left(body: Body, node: Node, variants: int) -> Window:
-    """What a step before the softmax leaves of the scores."""
-    if node.operation == CAUSAL:
-        return Window((0,) * variants)
-    if node.operation == MASKED:
-        return _where(body, node.operands[1], True, variants)
-    if node.operation == "tl.where({0}, {1}, {2})":
-        return _choice(body, node, variants)
-    if node.operation == "{0} + {1}":  # a bias that is -inf where the mask is not
+def _hangs(at: At, name: str) -> bool:
+    return any(name in place.indices for place in at)
+
+
+class _Reader:
+    """Reads masks element by element: an operand is asked for at a place, which is a sum of the numbers of row and column
+    where it is one of theirs. home: the place of a score."""
+
+    def __init__(self, graph: Graph, body: Body, found: SoftmaxProduct, batch: str, rows: str) -> None:
+        self.graph, self.body, self.rows, self.variants = graph, body, rows, len(graph.variants)
+        ones = (1,) * self.variants
+        shape = found.scores.shape
+        matrix = digits(one(Digit(batch, ones, product(shape[:-2]), True)), shape[:-2])
+        self.home: At = (
+            *matrix,
+            *(one(Digit(index, ones, size, True)) for index, size in ((rows, shape[-2]), ("cols", shape[-1]))),
+        )
+        self.sizes = shape
+
+    def left(self, node: Node) -> Window:
+        """What a step before the softmax leaves of the scores."""
+        if node.operation == CAUSAL:
+            return Window((0,) * self.variants)
+        if not self._broadcasts(node.shape):
+            return Window()
+        at = broadcast_at(self.home, node.shape)
+        if node.operation == MASKED:
+            return self._where(*self._operand(node, 1, at), True)
+        return self._added(node, at)
+
+    def _added(self, node: Node | Operand, at: At) -> Window:
+        """What a choice of -inf leaves, or a sum of which a part is one: a bias that is -inf where the mask is not."""
         window = Window()
-        for item in node.operands:
-            bias = body.node(item) if isinstance(item, str) else None
-            while bias is not None and bias.kind == "view":  # more dimensions, of one element
-                bias = body.node(bias.reads()[0]) if bias.shape[-2:] == node.shape[-2:] else None
-            if bias is not None and bias.operation == "tl.where({0}, {1}, {2})":
-                window &= _choice(body, bias, variants)
+        if isinstance(node, Node) and node.operation == "tl.where({0}, {1}, {2})":
+            return self._choice(node, at)
+        if isinstance(node, Node) and node.operation == "{0} + {1}":
+            for number in range(2):
+                window &= self._added(*self._origin(*self._operand(node, number, at)))
         return window
-    return Window()
+
+    def says_all(self, item: Operand, at: At) -> bool:
+        """Whether a mask is made of comparisons of places, and of nothing else."""
+        item, at = self._at(item, at)
+        node = self.body.node(item) if isinstance(item, str) else None
+        if node is not None and node.operation in ("{0}", "{0} & {1}", "{0} != 0"):
+            return all(self.says_all(each, at) for each in node.operands)
+        window = self._where(item, at, True)
+        return window.of_places and not window.bounds and not window.pairs
+
+    def _broadcasts(self, shape: Shape) -> bool:
+        ours = self.sizes[len(self.sizes) - len(shape) :]
+        return len(shape) <= len(self.sizes) and all(
+            is_one(size) or size == own for size, own in zip(shape, ours, strict=True)
+        )
+
+    def _shape(self, item: Operand) -> Shape:
+        if isinstance(item, Trailing):
+            return (*self.graph.values[item.value].shape, *((1,) * self.variants for _ in range(item.ones)))
+        if not isinstance(item, str):
+            return ()
+        node = self.body.node(item)
+        return self.graph.values[item].shape if node is None else node.shape
+
+    def _operand(self, node: Node, number: int, at: At) -> Element:
+        item = node.operands[number]
+        return item, at if isinstance(item, Index) else broadcast_at(at, self._shape(item))
+
+    def _at(self, item: Operand, at: At) -> Element:
+        """What an element is an element of, before anything moved it."""
+        node = self.body.node(item) if isinstance(item, str) else None
+        while node is not None and node.kind in ("view", "index"):
+            index: IndexMap | None = Reshaped(node.shape) if node.kind == "view" else node.index
+            assert index is not None
+            shapes = tuple(self._shape(each) for each in node.operands)
+            try:
+                pieces = index.pieces(Asked(at, shapes, self.variants, _unknown))
+            except NotCovered:
+                break
+            if len(pieces) != 1 or pieces[0].conditions:
+                break
+            item, at = node.operands[pieces[0].operand], pieces[0].at
+            node = self.body.node(item) if isinstance(item, str) else None
+        return item, at
+
+    def _origin(self, item: Operand, at: At) -> tuple[Node | Operand, At]:
+        item, at = self._at(item, at)
+        node = self.body.node(item) if isinstance(item, str) else None
+        return (item if node is None else node), at
+
+    def _choice(self, node: Node, at: At) -> Window:
+        window = Window()
+        for number, true in ((1, False), (2, True)):
+            if _is_infinite(self.body, node.operands[number]):
+                window &= self._where(*self._operand(node, 0, at), true)
+        return window
+
+    def _where(self, item: Operand, at: At, true: bool) -> Window:
+        """What holds where a mask is true, or where it is false."""
+        node, at = self._origin(item, at)
+        if not isinstance(node, Node):
+            return Window()
+        if node.operation in ("{0}", "{0} == 0", "{0} != 0") and len(node.operands) == 1:
+            return self._where(*self._operand(node, 0, at), true != (node.operation == "{0} == 0"))
+        if node.operation == ("{0} & {1}" if true else "{0} | {1}"):
+            return self._where(*self._operand(node, 0, at), true) & self._where(*self._operand(node, 1, at), true)
+        compared = _COMPARED.fullmatch(node.operation)
+        if compared is None:
+            return Window()
+        sign = compared[1] if true else _OPPOSITE[compared[1]]
+        return self._compared(self._operand(node, 0, at), sign, self._operand(node, 1, at))
+
+    def _compared(self, first: Element, sign: str, second: Element) -> Window:
+        left, right = self._sum(*first), self._sum(*second)
+        if sign in ("==", "!="):
+            return self._equal(first, second) if sign == "==" else Window()
+        if left is None or right is None:
+            if left is None and right is not None:
+                first, second, left, sign = second, first, right, _TURNED[sign]
+            return Window() if left is None else self._bounded(left, sign, second)
+        rows, cols = left.rows - right.rows, left.cols - right.cols
+        number = tuple(b - a for a, b in zip(left.number, right.number, strict=True))  # rows - cols against it
+        if (rows, cols) == (-1, 1):
+            rows, cols, sign = 1, -1, _TURNED[sign]
+            number = tuple(-each for each in number)
+        if (rows, cols) != (1, -1):
+            return Window()
+        if sign in (">=", ">"):
+            return Window(low=tuple(each + (sign == ">") for each in number))
+        return Window(high=tuple(each - (sign == "<") for each in number))
+
+    def _bounded(self, left: _Sum, sign: str, other: Element) -> Window:
+        """What a column plus a number, against a value that no column changes, says of the columns."""
+        if (left.rows, left.cols) != (0, 1) or len(set(left.number)) > 1 or not self._is_whole(other[0]):
+            return Window()
+        if _hangs(other[1], "cols"):
+            return Window()
+        more = int(sign in ("<=", ">")) - left.number[0]
+        return Window(bounds=(Bound(other, more, sign in ("<", "<=")),))
+
+    def _equal(self, first: Element, second: Element) -> Window:
+        for row, col in ((first, second), (second, first)):
+            apart = not _hangs(row[1], "cols") and not _hangs(col[1], self.rows) and _hangs(col[1], "cols")
+            if apart and _hangs(row[1], self.rows) and self._is_whole(row[0]) and self._is_whole(col[0]):
+                return Window(pairs=((row, col),))
+        return Window()
+
+    def _is_whole(self, item: Operand) -> bool:
+        if not isinstance(item, str):
+            return False
+        node = self.body.node(item)
+        return "int" in self.graph.values[item].dtype if node is None else node.compute == "int"
+
+    def _sum(self, item: Operand, at: At) -> _Sum | None:
+        """A whole number as a sum of places; None where it is another one."""
+        if isinstance(item, Index):
+            return self._of_place(at[len(at) - item.axis])
+        if isinstance(item, (Number, Varying)):
+            values = (item.value,) * self.variants if isinstance(item, Number) else item.values
+            return (
+                _Sum(0, 0, tuple(int(each) for each in values)) if all(each == int(each) for each in values) else None
+            )
+        node, at = self._origin(item, at)
+        if not isinstance(node, Node) or node.kind != "map" or node.compute != "int":
+            return None
+        if _CAST.fullmatch(node.operation):
+            return self._sum(*self._operand(node, 0, at))
+        parts = [self._sum(*self._operand(node, number, at)) for number in range(len(node.operands))]
+        counted = _COUNTED.fullmatch(node.operation)
+        if node.operation not in ("{0} - {1}", "{0} + {1}") and not counted:
+            return None
+        if counted and parts[2] != _Sum(0, 0, (1,) * self.variants):
+            return None
+        left, right = parts[:2]
+        if left is None or right is None:
+            return None
+        sign = -1 if node.operation == "{0} - {1}" else 1
+        number = tuple(a + sign * b for a, b in zip(left.number, right.number, strict=True))
+        return _Sum(left.rows + sign * right.rows, left.cols + sign * right.cols, number)
+
+    def _of_place(self, place: Place) -> _Sum | None:
+        counts = {self.rows: 0, "cols": 0}
+        for atom, factor in place.terms:
+            plain = isinstance(atom, Digit) and atom.top and is_one(atom.below) and is_one(factor)
+            if not plain or not isinstance(atom, Digit) or atom.index not in counts:
+                return None
+            counts[atom.index] += 1
+        return _Sum(counts[self.rows], counts["cols"], place.more)
 
 
-def _choice(body: Body, node: Node, variants: int) -> Window:
-    condition, one, other = node.operands
-    window = Window()
-    if _is_infinite(body, one):
-        window &= _where(body, condition, False, variants)
-    if _is_infinite(body, other):
-        window &= _where(body, condition, True, variants)
-    return window
+def _unknown(number: int, at: At, wrap: Size | None) -> str:
+    raise NotCovered("places that are loaded")
 
 
 def _is_infinite(body: Body, item: Operand) -> bool:
@@ -144,66 +326,9 @@ def _is_infinite(body: Body, item: Operand) -> bool:
     return isinstance(item, Number) and item.value == float("-inf")
 
 
-_COMPARED = re.compile(r"\{0\} (>=|<=|>|<) \{1\}")
-_OPPOSITE = {">=": "<", "<": ">=", ">": "<=", "<=": ">"}
-
-
-def _where(body: Body, item: Operand, true: bool, variants: int) -> Window:
-    """What holds where a mask is true, or where it is false."""
-    node = body.node(item) if isinstance(item, str) else None
-    if node is None:
-        return Window()
-    if node.operation in ("{0}", "{0} == 0", "{0} != 0") and len(node.operands) == 1:
-        return _where(body, node.operands[0], true != (node.operation == "{0} == 0"), variants)
-    if node.operation == ("{0} & {1}" if true else "{0} | {1}"):
-        return _where(body, node.operands[0], true, variants) & _where(body, node.operands[1], true, variants)
-    compared = _COMPARED.fullmatch(node.operation)
-    if compared is None:
-        return Window()
-    sides = [_sum(body, each, variants) for each in node.operands]
-    if sides[0] is None or sides[1] is None:
-        return Window()
-    sign = compared[1] if true else _OPPOSITE[compared[1]]
-    rows, cols = sides[0].rows - sides[1].rows, sides[0].cols - sides[1].cols
-    number = tuple(b - a for a, b in zip(sides[0].number, sides[1].number, strict=True))  # rows - cols against it
-    if (rows, cols) == (-1, 1):
-        rows, cols, sign = 1, -1, {">=": "<=", "<=": ">=", ">": "<", "<": ">"}[sign]
-        number = tuple(-each for each in number)
-    if (rows, cols) != (1, -1):
-        return Window()
-    if sign in (">=", ">"):
-        return Window(low=tuple(each + (sign == ">") for each in number))
-    return Window(high=tuple(each - (sign == "<") for each in number))
-
-
-def _sum(body: Body, item: Operand, variants: int) -> _Sum | None:
-    """A whole number as a sum of places; None where it is another one."""
-    if isinstance(item, Index):
-        return _Sum(int(item.axis == 2), int(item.axis == 1), (0,) * variants) if item.axis in (1, 2) else None
-    if isinstance(item, (Number, Varying)):
-        values = (item.value,) * variants if isinstance(item, Number) else item.values
-        return _Sum(0, 0, tuple(int(each) for each in values)) if all(each == int(each) for each in values) else None
-    node = body.node(item) if isinstance(item, str) else None
-    if node is None or node.kind != "map" or node.compute != "int":
-        return None
-    if _CAST.fullmatch(node.operation):
-        return _sum(body, node.operands[0], variants)
-    parts = [_sum(body, each, variants) for each in node.operands]
-    if node.operation not in ("{0} - {1}", "{0} + {1}") and not _COUNTED.fullmatch(node.operation):
-        return None
-    if any(part is None for part in parts):
-        return None
-    if _COUNTED.fullmatch(node.operation):
-        unit = parts[2] == _Sum(0, 0, (1,) * variants)
-        parts = parts[:2]
-        if not unit:
-            return None
-    sign = -1 if node.operation == "{0} - {1}" else 1
-    left, right = parts
-    assert left is not None and right is not None
-    number = tuple(a + sign * b for a, b in zip(left.number, right.number, strict=True))
-    return _Sum(left.rows + sign * right.rows, left.cols + sign * right.cols, number)
-
-
+_ROUNDED = re.compile(r"\{0\}\.to\(tl\.\w+\)(\.to\(tl\.float32\))?$")
+_COMPARED = re.compile(r"\{0\} (>=|<=|>|<|==|!=) \{1\}")
+_OPPOSITE = {">=": "<", "<": ">=", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
+_TURNED = {">=": "<=", "<=": ">=", ">": "<", "<": ">"}
 _CAST = re.compile(r"\{0\}|\{0\}\.to\(tl\.int\d+\)|tl\.cast\(\{0\}, tl\.int\d+\)")
 _COUNTED = re.compile(r"\(tl\.cast\(\{0\}, tl\.int\d+\) \* \{2\} \+ \{1\}\)\.to\(tl\.int\d+\)")

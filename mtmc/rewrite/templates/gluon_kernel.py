@@ -16,8 +16,8 @@ from mtmc.rewrite.body import Body
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
+from mtmc.rewrite.templates.attention_bounds import write_window
 from mtmc.rewrite.templates.attention_shares import factor_line
-from mtmc.rewrite.templates.attention_window import write_bounds
 from mtmc.rewrite.templates.gluon_text import needed_registers
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS, TileFunctions, taken
 from mtmc.rewrite.templates.shares import crowded
@@ -95,7 +95,8 @@ class GluonKernel:
         line(f"last_v = v_mem.index(last).reshape([{columns}, BLOCK_K])")
         line("ended = hopper.warpgroup_mma(p, last_v, out, is_async=True)")
         line("out = hopper.warpgroup_mma_wait(0, deps=(ended,))")
-        line("out = out / tl.expand_dims(tl.convert_layout(total, tl.SliceLayout(1, out_layout)), 1)")
+        line("total = tl.expand_dims(tl.convert_layout(total, tl.SliceLayout(1, out_layout)), 1)")
+        line(f"out = {self.found.quotient('out', 'total')}")
         line(f"q.store({self.name}_result(out, own, batch, given).to(q_mem.dtype))")
         line("hopper.fence_async_shared()")
         line(f"{self.name}_store(result_tiles, [{', '.join([*digits, 'own', '0'])}], q_mem.index(GROUP))")
@@ -227,8 +228,8 @@ class GluonKernel:
         """From which column on a program looks, and at how many blocks."""
         writer, found = self.writer, self.found
         first, last, rows = "0", self.tiles.n_cols, self.groups * GROUP_ROWS
-        if self.tiles.window:
-            write_bounds(writer, found, self.tiles.window, "block")
+        if self.tiles.window is not None and self.tiles.window.of_places:
+            write_window(writer, found, self.tiles.window, "block")
             bounds, writer.lines = writer.lines[-2:], writer.lines[:-2]
             writer.lines += [
                 each.replace("BLOCK_M", str(rows)).replace("BLOCK_N", str(self.columns)) for each in bounds

@@ -13,7 +13,8 @@ from mtmc.rewrite.folding import docstring
 from mtmc.rewrite.graph import Graph, Size, product, same
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.space import Group
-from mtmc.rewrite.templates.attention_window import is_all, number_text, window_of
+from mtmc.rewrite.templates.attention_bounds import number_text
+from mtmc.rewrite.templates.attention_window import is_all, window_of
 from mtmc.rewrite.templates.gluon_text import in_gluon
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
@@ -33,7 +34,7 @@ class TileFunctions:
         self.graph, self.body, self.found, self.name, self.columns = graph, body, found, name, columns
         self.writer = Writer(graph, body, f"{name}_kernel")
         _, self._scaling = found.factor()
-        self.window = window_of(body, found, len(graph.variants)) if not found.causal else None
+        self.window = window_of(graph, body, found) if not found.causal else None
         self.n_rows, self.n_cols = "", ""
 
     def begin(self) -> None:
@@ -95,7 +96,7 @@ class TileFunctions:
     def _edges(self) -> str:
         """The condition under which a block needs masks; "" where all do, or where more than a window changes scores."""
         window = self.window
-        if not window or not is_all(self.body, self.found, len(self.graph.variants)):
+        if window is None or not window.of_places or not is_all(self.graph, self.body, self.found):
             return ""
         edges = []
         if window.low is not None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Count, Node, NotCovered, Number
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
-from mtmc.rewrite.operators.attention import CAUSAL, MASKED, SCALED_BY_WIDTH
+from mtmc.rewrite.operators.attention import CAUSAL, MASKED, NONE_LEFT, SCALED_BY_WIDTH
 
 MAX_BATCH_DIMS = 2
 MAX_REGIONS = 4
@@ -39,7 +39,8 @@ class SoftmaxProduct:
     width, columns] unless `transposed`), and values, [batch..., columns, out_width], lie: one, or several one behind the
     other. made: which of these are no tensors from outside, but elements of such at other places (pages of a cache that a
     table puts in order), read where they lie. scores: the first product; between: maps on it before the softmax; logits:
-    what the softmax is taken of; result: the second product; after: maps on it.
+    what the softmax is taken of; result: the second product; after: maps on it. forgiving: whether a row of which all
+    columns are masked gives 0, as in torch's function, and not NaN.
     """
 
     query: str
@@ -56,6 +57,7 @@ class SoftmaxProduct:
     result: Node
     after: tuple[Node, ...]
     made: frozenset[str] = frozenset()
+    forgiving: bool = False
 
     @property
     def causal(self) -> bool:
@@ -95,6 +97,11 @@ class SoftmaxProduct:
             return 1.0, ()
         return None if root else number, tuple(maps)
 
+    def quotient(self, sums: str, total: str) -> str:
+        """The rows' results: sums of values over sums of weights."""
+        found = f"{sums} / {total}"
+        return f"tl.where({total} == 0.0, 0.0, {found})" if self.forgiving else found
+
     @property
     def wide(self) -> bool:
         """Whether heads are taken in slices, at some shapes at least."""
@@ -130,6 +137,7 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     made = frozenset(name for names in pieces for name in names if body.node(name) is not None)
     moving = {node.name for node in body.nodes for name in made if _leads_to(body, node.name, name)}
     logits, softmax = _softmax(body, weights, len(result.shape) - 1)
+    forgiving = any(node.operation == NONE_LEFT for node in body.nodes if node.name in softmax)
     names = [node.name for node in body.nodes]
     between = tuple(node for node in body.nodes[names.index(scores.name) + 1 :] if _leads_to(body, node.name, logits))
     # What stands before the first product and is no part of it: masks, made of tensors from outside.
@@ -151,7 +159,7 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     regions = _regions(graph, pieces[1], pieces[2], transposed)
     found = SoftmaxProduct(
         query, regions, transposed, scores.shape[:-2], scores.shape[-2], scores.shape[-1],
-        graph.values[query].shape[-1], result.shape[-1], scores, between, logits, result, after, made,
+        graph.values[query].shape[-1], result.shape[-1], scores, between, logits, result, after, made, forgiving,
     )  # fmt: skip
     _check_operands(graph, found)
     return found
@@ -198,6 +206,10 @@ def _softmax(body: Body, weights: str, axis: int) -> tuple[str, list[str]]:
         names.append(weights)
         weights = node.reads()[0]
         node = _map(body, weights, "{0}", optional=True)
+    left = _map(body, weights, NONE_LEFT, optional=True)
+    if left is not None:
+        names.append(weights)
+        weights = left.reads()[0]
     quotient = _map(body, weights, "{0} / {1}")
     assert quotient is not None
     exps, total = (_known(body, name) for name in quotient.reads())
@@ -205,6 +217,8 @@ def _softmax(body: Body, weights: str, axis: int) -> tuple[str, list[str]]:
     if exps.operation != "tl.exp({0})" or shifted.operation != "{0} - {1}" or len(shifted.reads()) != 2:
         raise NotCovered("weights that are no softmax")
     logits, top = shifted.reads()[0], _known(body, shifted.reads()[1])
+    if left is not None and left.reads()[1] != top.name:
+        raise NotCovered("weights that are no softmax")
     of_row = [(total, ("sum",), exps.name), (top, ("max", "amax"), logits)]
     if any((node.kind, node.reads(), node.dims) != ("reduce", (read,), (axis,)) or node.operation not in operations
            for node, operations, read in of_row):  # fmt: skip
