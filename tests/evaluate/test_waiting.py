@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -71,6 +74,44 @@ def test_others_have_their_contexts_before_one_is_examined(waiting: tuple[Waitin
     assert processes._ready == {token("a"), token("b")}
     assert isinstance(processes.line_to(token("a")), Line)
     assert token("a") not in processes and token("b") in processes
+
+
+CONNECTS = """
+import socket, sys
+connection = socket.socket(socket.AF_UNIX)
+connection.connect(sys.argv[1])
+connection.sendall(sys.argv[2].encode())
+while True:
+    pass
+"""
+
+
+def test_who_gets_ready_stands_still_while_it_is_to(waiting: tuple[Waiting, str]) -> None:
+    processes, path = waiting
+    child = subprocess.Popen([sys.executable, "-c", CONNECTS, path, token("a")])
+
+    def state() -> str:
+        return Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+    try:
+        assert select.select([processes._listener], [], [], 20.0)[0]
+        with pytest.raises(ZeroDivisionError), processes.still():
+            until = time.monotonic() + 10.0
+            while state() != "T" and time.monotonic() < until:
+                time.sleep(0.01)
+            assert state() == "T"
+            raise ZeroDivisionError
+        until = time.monotonic() + 10.0
+        while state() == "T" and time.monotonic() < until:
+            time.sleep(0.01)
+        assert state() in "RS" and child.poll() is None
+        child.kill()
+        child.wait()
+        with processes.still():  # it is gone: nobody is stopped
+            pass
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_who_does_not_come_or_dies_is_left_to_whoever_asks_for_it(waiting: tuple[Waiting, str]) -> None:

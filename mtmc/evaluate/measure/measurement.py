@@ -43,8 +43,8 @@ LOOP_BUDGETS: Mapping[str, LoopBudget] = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """Of one candidate. overhead: of the clock, as calibrated. quiet: while it is open, nothing is built on this machine.
-    seed: draws a secret one."""
+    """Of one candidate. overhead: of the clock, as calibrated. quiet: while it is open, nothing is built on this machine
+    and no process gets ready for this GPU. seed: draws a secret one."""
 
     examination: Examination
     state: ReferenceState

@@ -191,7 +191,13 @@ class Oracle:
     def _measurement(self, examination: Examination, state: ReferenceState, request: Examine) -> Measurement:
         assert self._overhead is not None
         device = (self._backend, self._flags, self._hardware, self._overhead)
-        return Measurement(examination, state, request, *device, self._quiet, self._seed)
+        return Measurement(examination, state, request, *device, self._alone, self._seed)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While it is open, nothing is built on this machine, and no process gets ready for this GPU."""
+        with self._quiet(), self._candidates.still():
+            yield
 
     # -- the device ----------------------------------------------------------------------------------------------
 

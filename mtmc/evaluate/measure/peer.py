@@ -1,4 +1,4 @@
-"""The process at the other end of a line: ending it, and whether it ended by itself."""
+"""The process at the other end of a line: ending it, whether it ended by itself, and having it stand still."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Iterable, Iterator
 
 from mtmc.evaluate.measure.wire import Line
 
@@ -25,13 +26,36 @@ def end(line: Line, grace_s: float = 0.0) -> bool:
     """
     killed = False
     with contextlib.suppress(OSError):
-        credentials = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, _, _ = struct.unpack("3i", credentials)
+        pid = _pid(line)
         if pid > 1 and not (grace_s and _ends(pid, grace_s)):
             os.kill(pid, signal.SIGKILL)
             killed = True
     line.close()
     return killed
+
+
+@contextlib.contextmanager
+def standing_still(lines: Iterable[Line]) -> Iterator[None]:
+    """While it is open, the processes at the other ends do nothing. What they have launched goes on."""
+    stopped = []
+    try:
+        for line in lines:
+            with contextlib.suppress(OSError):
+                if (pid := _pid(line)) > 1 and pid != os.getpid():
+                    os.kill(pid, signal.SIGSTOP)
+                    stopped.append(pid)
+        yield
+    finally:
+        for pid in stopped:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def _pid(line: Line) -> int:
+    """Number of the process that connected. Raises: OSError."""
+    credentials = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    pid, _, _ = struct.unpack("3i", credentials)
+    return int(pid)
 
 
 def _ends(pid: int, limit_s: float) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from mtmc.evaluate.measure.candidate_process import TOKEN
 from mtmc.evaluate.measure.conversation import Failed
-from mtmc.evaluate.measure.peer import ENDING_S, end
+from mtmc.evaluate.measure.peer import ENDING_S, end, standing_still
 from mtmc.evaluate.measure.questions import NO_START
 from mtmc.evaluate.measure.wire import READY, Gone, Hello, Line, Silent
 from mtmc.outcome import Diagnosis
@@ -36,11 +36,7 @@ class Waiting:
     def line_to(self, token: str) -> Line:
         """The line to the process with a token, which waits no more. Raises: Failed if it does not come."""
         try:
-            with contextlib.suppress(
-                BlockingIOError
-            ):  # those that wait already: they get ready while others are at work
-                while True:
-                    self._welcome(0.0)
+            self._welcome_all()  # they get ready while others are at work
             while token not in self._lines:
                 self._welcome(CONNECT_S)
         except (TimeoutError, OSError):
@@ -64,6 +60,20 @@ class Waiting:
                 while token not in self._lines:
                     self._welcome(max(1e-3, deadline - time.monotonic()))
                 self._wait_for(token, max(0.0, deadline - time.monotonic()))
+
+    @contextlib.contextmanager
+    def still(self) -> Iterator[None]:
+        """While it is open, processes that wait, or get ready, stand still: those that make their contexts take the host's
+        time, and turns of the device."""
+        self._welcome_all()
+        with standing_still(self._lines.values()):
+            yield
+
+    def _welcome_all(self) -> None:
+        """Greet all that have connected. Raises: OSError."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                self._welcome(0.0)
 
     def _wait_for(self, token: str, limit_s: float) -> None:
         """Raises: Silent, Gone."""
