@@ -8,12 +8,14 @@ kernels take them as ordinary arguments, so that another length of a sequence is
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import product
+from itertools import combinations_with_replacement, product
 
 from mtmc.rewrite.graph import Graph, Size
 
 _FACTORS = (1, 2, 3, 4, 8)
 """By which a product or quotient may be larger or smaller: queries, keys and values in one; half of a head."""
+_MOST_JOINED = 16
+"""Sizes up to which sums of two are looked at: 120 of them."""
 
 
 def is_open(graph: Graph, size: Size) -> bool:
@@ -32,9 +34,11 @@ def _own(graph: Graph) -> frozenset[Size]:
 
 @lru_cache(maxsize=64)
 def _given(own: frozenset[Size]) -> frozenset[Size]:
-    """These, the products and quotients of two of them, and some multiples and parts of all that."""
+    """These, products, quotients and sums of two (what is joined), and some multiples and parts of all that."""
     found = set[Size]()
-    for left, right in product(own, own | {()}):
+    joined = combinations_with_replacement(own, 2) if len(own) <= _MOST_JOINED else ()
+    sums = {tuple(map(sum, zip(*pair, strict=True))) for pair in joined}
+    for left, right in product(own | sums, own | {()}):
         pairs = tuple(zip(left, right or (1,) * len(left), strict=True))
         found.add(tuple(a * b for a, b in pairs))
         if all(a % b == 0 for a, b in pairs):

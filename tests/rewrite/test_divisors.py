@@ -16,10 +16,10 @@ class _Hashable(SimpleNamespace):
 
 
 def test_sizes_that_are_a_modules_own() -> None:
-    """A weight [24, 64] and 3 heads at the full shapes: 8 a head, 4 in half of one, 72 in three of 24."""
+    """A weight [24, 64] and 3 heads at the full shapes: 8 a head, 4 in half of one, 72 in three of 24, 3 times 24 and 64."""
     weight = Tensor(((24, 10), (64, 32)), "float32", True)
     module: Any = _Hashable(parameters={"w": "w"}, attributes={"heads": (3, 5)}, values={"w": weight})
-    for size in ((24, 10), (8, 2), (4, 1), (72, 30), (24 * 64, 320), (7, 7), ()):
+    for size in ((24, 10), (8, 2), (4, 1), (72, 30), (24 * 64, 320), (7, 7), (88 * 3, 42 * 5), ()):
         assert not is_open(module, size), size
     for size in ((100, 33), (25, 11), (100 * 24, 330)):
         assert is_open(module, size), size

@@ -181,6 +181,7 @@ class _Assembler:
         return size_expression(size, f"{value}_size_{axis % 4}", self.scope, self.spare)
 
     def _constants(self) -> tuple[tuple[str, str], ...]:
+        """Compile-time arguments; the width of a head among them, which is that of tiles and of what a program unrolls."""
         stage, found = self.stage, self.kernel.found
         width, out_width = self._extent(found.query, -1), self._extent(found.regions[0].value, -1)
         inner, outer = (f"max(16, triton.next_power_of_2({size}))" for size in (width, out_width))

@@ -171,6 +171,7 @@ class _Assembler:
         elements = product(tuple(size for size in (self.kernel.layout.rows, self.kernel.layout.cols) if size))
         wide = writer.wide(f"{rows} * {cols}", elements)
         constants = [("WIDE", wide), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
+        # Registers are given out at compile time: rows held in them make one kernel for each power of two.
         constants.append(("BLOCK_COLS", block if self.kernel.loop else f"triton.next_power_of_2({cols})"))
         chunk = f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
         if writer.segments:
