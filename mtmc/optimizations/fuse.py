@@ -35,12 +35,12 @@ The value between them stays in registers: it is not written to memory and not r
 What that is worth can be told beforehand: twice the bytes of the value between, over the bandwidth that streams
 reach (0.87 of the peak). 16384 x 4096 fp32 numbers are 268 MB, so 0.18 ms on an H100.
 
-Small stages over the same shape that need nothing of each other go side by side in one kernel, which saves the launch,
-and so do elementwise stages of any size and shape that read parts of one value: queries and keys that are rotated,
-heads that are laid out anew. A program then belongs to one of them. Products of one left operand with matrices of one
-shape share its tiles: the two of a gated MLP become one kernel with what takes both. A norm before layers with few
-rows (16 of 4096) is worked out by each program for the rows it owns. What only moves elements (slices, joins, pads,
-lookups) costs nothing in a kernel and ends no fusion.
+Small stages over the same shape that need nothing of each other go side by side in one kernel, which saves the
+launch, and so do elementwise stages of any size and shape that read parts of one value, or do the same with one
+tensor of the module: queries and keys that are rotated, heads that are laid out anew. A program then belongs to one
+of them. Products of one left operand with matrices of one shape share its tiles: the two of a gated MLP become one
+kernel with what takes both. A norm before layers with few rows (16 of 4096) is worked out by each program for the
+rows it owns. What only moves elements (slices, joins, pads, lookups) costs nothing in a kernel and ends no fusion.
 
 ## When it pays
 Nearly always where memory is the limit: elementwise after anything, elementwise before a product, a reduction after
@@ -144,7 +144,12 @@ class Fuse(Optimization):
         """Whether the launch is most of what one of two stages takes, or both read what lies in the cache for the other."""
         if one[1] == other[1] and all(_small(version, stage) for stage, _ in (one, other)):
             return True
-        return _of_one(version, one[0], other[0]) and not _leads_to(version, one[0]) & _leads_to(version, other[0])
+        shared = _sources(version, one[0]) & _sources(version, other[0])
+        if not shared or (
+            shared <= version.graph.parameters.keys() and not _isomorphic_pair(version, one[0], other[0])
+        ):
+            return False
+        return not _leads_to(version, one[0]) & _leads_to(version, other[0])
 
     def sites(self, sites: Sites) -> Iterator[Action]:
         """Two to `LONGEST` calls in a row, short ones first, and each row as a whole."""
@@ -253,9 +258,10 @@ def _small(version: Version, stage: Stage) -> bool:
     return bool(values) and sum(graph.values[name].numel() for name in values) <= SMALL
 
 
-def _of_one(version: Version, one: Stage, other: Stage) -> bool:
-    """Whether two stages read parts of one value that forward makes, by way of views."""
-    return bool(_sources(version, one) & _sources(version, other))
+def _isomorphic_pair(version: Version, one: Stage, other: Stage) -> bool:
+    """Whether two stages do the same with other values: what queries and keys are rotated by is then a tensor of the module,
+    and a weight that different stages read is no reason to join them."""
+    return structural_hash(version.graph, one) == structural_hash(version.graph, other)
 
 
 def _leads_to(version: Version, stage: Stage) -> set[str]:
@@ -272,7 +278,7 @@ def _leads_to(version: Version, stage: Stage) -> set[str]:
 
 
 def _sources(version: Version, stage: Stage) -> set[str]:
-    """What a stage reads, or what that is a view of; not the module's tensors."""
+    """What a stage reads, or what that is a view of."""
     graph, found = version.graph, set[str]()
     todo = [ref for name in stage.ops for ref in graph.by_name[name].refs() if graph.producer.get(ref) not in stage.ops]
     while todo:
@@ -280,6 +286,6 @@ def _sources(version: Version, stage: Stage) -> set[str]:
         maker = graph.by_name.get(graph.producer.get(value, ""))
         if maker is not None and maker.target in FREE:
             todo += maker.refs()
-        elif value not in graph.parameters:
+        else:
             found.add(value)
     return found

@@ -19,8 +19,15 @@ ROTARY = reference(
     "        turn = lambda t: torch.cat((t[..., ::2] * cos - t[..., 1::2] * sin, t[..., 1::2] * cos), -1)\n"
     "        return turn(x), turn(y)",
 )
+BY_A_TABLE = reference(
+    "tuple(torch.cat((t[:, :1], t[:, 1:] * self.c + F.pad(t, (2, -2))[:, 1:] * self.s), 1) for t in (x, y))",
+    "torch.randn(9, n + 1, m, 2 * k), torch.randn(9, n + 1, m, 2 * k)",
+    "self.register_buffer('c', torch.rand(n, 1, 2 * k)); self.register_buffer('s', torch.rand(n, 1, 2 * k))",
+)
+"""Queries and keys that nothing else is known of: what both read is the module's."""
 PARTS = {
     "rotary": ROTARY,
+    "by_a_table": BY_A_TABLE,
     "heads_laid_out": reference(
         "tuple(t.unflatten(-1, (-1, 4)).transpose(1, 2).contiguous() for t in F.relu(x).split((8, 4, 4), -1))",
         "torch.randn(2, n, 16)",
@@ -64,6 +71,15 @@ def test_queries_and_keys_are_rotated_by_one_launch() -> None:
     assert sum(not version.is_free(stage) for stage in plan.stages) == 1
     text = print_plan(version.task, version.graph, plan).source
     assert text.count("@triton.jit") == 1 and "end_1" in text
+
+
+def test_two_that_do_the_same_with_a_tensor_of_the_module_are_one_launch() -> None:
+    """Other work with the same tensor stays apart."""
+    version, plan = fused(task_of("by_a_table"))
+    assert sum(not version.is_free(stage) for stage in plan.stages) == 1
+    other = BY_A_TABLE.replace("in (x, y))", "in (x,)), (y[:, 1:] - self.c).sin()")
+    version, plan = fused(task_from_source(other, "other"))
+    assert sum(not version.is_free(stage) for stage in plan.stages) == 2
 
 
 def test_heads_are_laid_out_by_one_launch() -> None:
