@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import Tensor
 from mtmc.rewrite.open_sizes import is_open
+from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates.divisors import divisors_of
+from mtmc.task import task_from_source
+from tests.rewrite.interpreted import apply, load
+from tests.rewrite.length_references import ROPE
 
 FLAT = ["offs = block * BLOCK + tl.arange(0, BLOCK)", "place = offs // size_1 % size_2", "other = place // (n_a * n_b)"]
 ROWS = ["rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]", "at = rows % size_1"]
@@ -54,3 +61,31 @@ def test_only_what_stands_before_the_division_is_divided() -> None:
 def test_the_end_of_a_loop_over_single_elements_had_better_be_known() -> None:
     assert divisors_of(["for tap_h in range(taps_h):"], {"taps_h": 4}).full == {"taps_h": 4}
     assert not divisors_of(["for start in range(0, n_cols, BLOCK_COLS):"], {"n_cols": 4}).full
+
+
+def test_at_the_full_shapes_no_division_is_left(tmp_path: Path) -> None:
+    """Queries rotated by one kernel, compiled for sm_90: elsewhere it divides by two lengths."""
+    task = task_from_source(ROPE, "rope")
+    plan = apply(task, ["lower", "fuse"])
+    kernel = next(
+        each
+        for name, each in vars(load(print_plan(task, export_graph(task), plan).source, tmp_path)).items()
+        if name.endswith("_kernel")
+    )
+    left = {full: divisions(kernel, {"FULL": full, "WIDE": False, "BLOCK": 1024}) for full in (True, False)}
+    assert left[True] == 0 < left[False]
+
+
+def divisions(kernel: Any, constants: dict[str, Any]) -> int:
+    """How many divisions and remainders of whole numbers are in the PTX of a kernel of fp32 tensors."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = kernel.arg_names
+    known = {**constants, **{each.name: 16 for each in kernel.params if each.is_constexpr and each.name.islower()}}
+    signature = {name: "*fp32" if name.endswith("_ptr") else "i32" for name in names}
+    signature |= dict.fromkeys(known, "constexpr")
+    values = {(at,): known[name] for at, name in enumerate(names) if name in known}
+    compiled = triton.compile(ASTSource(kernel, signature, values), target=GPUTarget("cuda", 90, 32))
+    return len(re.findall(r"\b(?:div|rem)\.[su]\d", compiled.asm["ptx"]))
