@@ -68,7 +68,7 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if stage.template != "matmul" or hardware.target not in WITH_DESCRIPTORS or stage.number("split_k") > 1:
         return stage
     found = analyse(graph, body)
-    if found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
+    if found.offsets or found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
         return stage
     described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
     short = found.dtype in ("float16", "bfloat16", *FP8) and not found.reduces

@@ -17,6 +17,11 @@ Compute = Literal["float", "int", "bool"]
 """What a value is inside a kernel: all floating dtypes are computed in fp32."""
 
 
+GROUPED = "a @ b[group]"
+"""Operation of a product whose left operand has groups of rows, and its right one a matrix for each; a third operand says
+where groups end."""
+
+
 class NotCovered(Exception):
     """An op (or this use of it) that no kernel template covers; it stays a torch call. The text says why."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from mtmc.rewrite.body import (
+    GROUPED,
     Body,
     Compute,
     Count,
@@ -259,10 +260,20 @@ class Builder:
             raise NotCovered(f"{value} is made in the same kernel and cannot be read under another shape")
         return Trailing(value, ones)
 
-    def dot(self, left: str, right: str, transposed: bool, shape: Shape, name: str | None = None) -> str:
-        """Add a matrix product left @ right (right.T if transposed)."""
-        operation = "a @ b.T" if transposed else "a @ b"
-        node = Node(self._name("dot", name), "dot", operation, (left, right), shape, "float", flops=2)
+    def dot(
+        self,
+        left: str,
+        right: str,
+        transposed: bool,
+        shape: Shape,
+        name: str | None = None,
+        offsets: str | None = None,
+    ) -> str:
+        """Add a matrix product left @ right (right.T if transposed). offsets: where groups of the left operand's rows end,
+        each of which has a matrix of its own."""
+        operation = GROUPED if offsets is not None else "a @ b.T" if transposed else "a @ b"
+        operands = (left, right) if offsets is None else (left, right, offsets)
+        node = Node(self._name("dot", name), "dot", operation, operands, shape, "float", flops=2)
         self.nodes[node.name] = node
         return node.name
 

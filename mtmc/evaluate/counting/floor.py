@@ -42,7 +42,7 @@ _BITS = {"fp64": 53, "fp32": 24, "fp16": 11, "bf16": 8, "float64": 53, "float32"
 _TF32_BITS, _LEAST_BITS = 11, 4
 _CASTS = ("_to_copy",)
 _INDEXED_WRITES = ("scatter", "scatter_add", "scatter_reduce", "index_put", "index_copy", "index_add", "index_reduce",
-                   "index_fill", "put", "masked_scatter")  # fmt: skip
+                   "index_fill", "put", "masked_scatter", "_grouped_mm")  # fmt: skip
 """Ops with addresses from memory: a kernel's are unknown where memory is not there, and so is how much they span."""
 
 

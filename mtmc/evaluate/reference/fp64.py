@@ -97,6 +97,10 @@ class _WideCasts(TorchDispatchMode):
             named["dtype"] = self._wide
         if func is torch.ops.aten._scaled_mm.default:
             return self._scaled(func, args, named)
+        if func is torch.ops.aten._grouped_mm.default:
+            given = dict(zip((each.name for each in func._schema.arguments), args, strict=False)) | named
+            if given.get("bias") is None:
+                return _by_groups(given["self"], given["mat2"], given.get("offs"))
         return func(*args, **named)
 
     def _scaled(self, func: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -108,6 +112,24 @@ class _WideCasts(TorchDispatchMode):
             return func(*args, **named)
         found = given["self"].to(self._wide) @ given["mat2"].to(self._wide) * scales[0] * scales[1]
         return found if given.get("bias") is None else found + given["bias"]
+
+
+def _by_groups(left: torch.Tensor, right: torch.Tensor, offsets: torch.Tensor | None) -> torch.Tensor:
+    """Grouped products one by one: the library has none in float64. What lies behind the last group is 0."""
+    if offsets is None:
+        return left @ right
+    ends = offsets.tolist()
+    parts = [slice(begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+    if left.dim() == right.dim() == 2:
+        return torch.stack([left[:, part] @ right[part] for part in parts])
+    shape = (left.shape[-2], right.shape[-1])
+    found = left.new_zeros(shape)
+    for number, part in enumerate(parts):
+        if left.dim() == 2:
+            found[part] = left[part] @ right[number]
+        else:
+            found[:, part] = left[number] @ right[:, part]
+    return found
 
 
 class _RepeatedHeads(TorchFunctionMode):

@@ -11,8 +11,17 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from mtmc.task.tensors import flat_tensors, storage_key
 
-INDEXED_READS = ("embedding", "embedding_bag", "_embedding_bag", "gather", "index", "index_select", "take")
-"""Ops whose first tensor is a table."""
+INDEXED_READS = (
+    "embedding",
+    "embedding_bag",
+    "_embedding_bag",
+    "gather",
+    "index",
+    "index_select",
+    "take",
+    "_grouped_mm",
+)
+"""Ops whose first tensor is a table, or has groups of rows that end where numbers in memory say."""
 
 
 class Reaching(TorchDispatchMode):

@@ -79,6 +79,21 @@ def _scaled_mm(builder: Builder, op: Op) -> None:
         builder.map("{0}", found, name=op.outputs[0], flops=0)
 
 
+def _grouped_mm(builder: Builder, op: Op) -> None:
+    """Rows in groups, each times a matrix of its own; without groups a batch of products."""
+    left, right, offsets = tensor(op), tensor(op, 1), argument(op, 2, "offs")
+    floats(builder, op, left, right)
+    if argument(op, 3, "bias") is not None or argument(op, 4, "out_dtype") is not None:
+        raise NotCovered("grouped products with a bias, or of another type")
+    a, b = builder.shape(left), builder.shape(right)
+    if not isinstance(offsets, Ref):
+        _matmul(builder, op)
+        return
+    if (len(a), len(b)) != (2, 3) or builder.compute(offsets.name) != "int":
+        raise NotCovered("groups of anything but the rows of the left operand")
+    builder.dot(left, right, False, (a[0], b[-1]), name=op.outputs[0], offsets=offsets.name)
+
+
 def _under_transpose(builder: Builder, value: str) -> str | None:
     """What a matrix is the transpose of, where that is at hand whatever becomes of the matrix; else None."""
     node = builder.nodes.get(value)
@@ -95,6 +110,7 @@ _SWAPS = ("aten.t.default", "aten.transpose.int", "aten.numpy_T.default", "aten.
 
 PRODUCTS: dict[str, Expand] = {
     "aten._scaled_mm.default": _scaled_mm,
+    "aten._grouped_mm.default": _grouped_mm,
     "aten.linear.default": _linear,
     "aten.matmul.default": _matmul,
     "aten.mm.default": _matmul,

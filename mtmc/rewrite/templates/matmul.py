@@ -5,10 +5,11 @@ After the product may also come reductions over its columns ("fuse linear and ma
 over columns and never writes the product. `split_k` > 1 cuts the inner dimension among programs, `split_n` > 1 (only with
 such reductions) the columns; either adds a second kernel that puts the shares together. With "persistent" there are so
 many programs, each for several tiles; with "stream_k" they also share the slices of the tiles that are left over, and a
-second kernel adds up the parts. With "operands" = "descriptors" tiles are read through tensor descriptors where the
-operands' rows begin at multiples of 16 bytes. With "right" = "transposed" the kernel gets a copy of a right operand [k, n]
-as [n, k], which is how the tensor cores read fp32 numbers and those of 8 bits. Sums of products of 8-bit numbers are kept
-in fp32 between slices; with "sums" = "fast" the tensor cores keep them, in fewer bits.
+second kernel adds up the parts. Groups of rows may have a right operand each (see `product_groups`). With "operands" =
+"descriptors" tiles are read through tensor descriptors where the operands' rows begin at multiples of 16 bytes. With
+"right" = "transposed" the kernel gets a copy of a right operand [k, n] as [n, k], which is how the tensor cores read fp32
+numbers and those of 8 bits. Sums of products of 8-bit numbers are kept in fp32 between slices; with "sums" = "fast" the
+tensor cores keep them, in fewer bits.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.product import Product, analyse, can_transpose
 from mtmc.rewrite.templates.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.templates.product_dispatch import dispatch_of
+from mtmc.rewrite.templates.product_groups import blocks_in_launcher, grouped_tile
 from mtmc.rewrite.templates.product_kernel import ProductKernel
 from mtmc.rewrite.templates.product_tiles import SPECIAL, Sizes, launcher_lines
 from mtmc.rewrite.templates.shares import crowded, shares
@@ -69,6 +71,7 @@ class Matmul:
             "precision": "ieee" if _is_fp32(graph, found) else "input",
             "split_k": _split_k(found),
             "split_n": _split_n(found),
+            **(grouped_tile(graph, found) if found.offsets else {}),
             **({"right": "transposed"} if _should_transpose(graph, body, found) else {}),
         }
 
@@ -80,7 +83,7 @@ class Matmul:
 def _split_k(found: Product) -> int:
     """How many programs share a tile's inner dimension, where that is long and there are few tiles (1 with a reduction, and
     for several products)."""
-    if found.reduces or len(found.factors) > 1:
+    if found.reduces or len(found.factors) > 1 or found.offsets:
         return 1
     tiles = -(-found.m[0] // 64) * -(-found.n[0] // 64) * (product(found.batch)[0] if found.batch else 1)
     return shares(tiles, 2, lambda split: split <= MAX_SPLIT and found.k[0] // split >= LONG_INNER)
@@ -135,6 +138,8 @@ class _Assembler:
             groups = dict.fromkeys(self._size(group, "group") for _, _, group in kernel.found.scales)
             block_k = self.tile["block_k"]
             constants.append(("IN_GROUPS", " and ".join(f"({group}) % {block_k} == 0" for group in groups)))
+        if kernel.found.offsets:
+            constants.append(("GROUPS", f"triton.next_power_of_2({self._size(kernel.found.groups, 'n_groups')})"))
         if not kernel.found.reduces:
             constants.append(("GROUP_M", str(stage.number("group_m"))))
         instead: tuple[tuple[str, str], ...] = ()
@@ -184,6 +189,8 @@ class _Assembler:
 
     def _grid(self) -> tuple[str, ...]:
         down = f"triton.cdiv({self.m}, {self.tile['block_m']})"
+        if groups := self.kernel.found.groups:
+            down = blocks_in_launcher(self.m, self._size(groups, "n_groups"), self.tile["block_m"])
         tiles = f"{down} * triton.cdiv({self.n}, {self.tile['block_n']})"
         if self.kernel.streaming:
             return (str(self.kernel.streaming),)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Index, Node, NotCovered, Number
+from mtmc.rewrite.body import GROUPED, Body, Index, Node, NotCovered, Number
 from mtmc.rewrite.graph import FP8, Graph, Shape, Size, is_one, product, same
 from mtmc.rewrite.scaled import scales_of
 from mtmc.rewrite.templates.product_statistics import Making, check, made_of
@@ -44,7 +44,8 @@ class Product:
     maps on the left operand; prologue: what makes the right operand, which is no value from outside then; after:
     the rest, without what is computed where an element of it is needed: scales of groups, and other work on less than the
     product. dtype: in which tiles are multiplied. scales: of groups of neighbours along k, see
-    `mtmc.rewrite.scaled.scales_of`.
+    `mtmc.rewrite.scaled.scales_of`. offsets: where groups of rows end that have a right operand each, and groups: how many
+    there are (see `product_groups`); "" and () where all rows have one.
     """
 
     left: str
@@ -60,6 +61,8 @@ class Product:
     dtype: str = ""
     scales: tuple[tuple[str, int, Size], ...] = ()
     statistics: tuple[Node, ...] = ()
+    offsets: str = ""
+    groups: Size = ()
 
     @property
     def fp8(self) -> bool:
@@ -95,7 +98,8 @@ def analyse(graph: Graph, body: Body) -> Product:
     statistics, before = making.statistics, making.before
     source = under or _source(graph, body, left, before)
     prologue = _prologue(body, factors[0].right) if body.node(factors[0].right) is not None else ()
-    scales = tuple(scales_of(dots[0]))
+    grouped = dots[0].operation == GROUPED
+    scales = () if grouped else tuple(scales_of(dots[0]))
     made = graph.values.get(left)
     dtype = made.dtype if made is not None and made.is_fp8 else graph.values[source].dtype
     aside = _aside(body, (*dots, *before, *prologue), left if under else "") if dtype in FP8 else ()
@@ -106,7 +110,9 @@ def analyse(graph: Graph, body: Body) -> Product:
         raise NotCovered(f"a product of {dtype} and {b.dtype}")
     if scales and (len(factors) > 1 or prologue):
         raise NotCovered("scales of groups beside work on the right operand, or for several products")
-    batched = len(b.shape) > 2
+    batched = len(b.shape) > 2 and not grouped
+    if grouped and (prologue or under or statistics or dtype in FP8 or len(a.shape) != 2):
+        raise NotCovered("groups of rows beside work on right operands, rows that are reduced, or 8-bit numbers")
     if batched and len(a.shape) == 2 and before:
         raise NotCovered("work on the left operand that all products of a batch share")
     if prologue and (batched or before):
@@ -124,8 +130,13 @@ def analyse(graph: Graph, body: Body) -> Product:
         raise NotCovered("several products whose columns are reduced, or rows that are reduced for each of them")
     if statistics and (batched or prologue or dtype in FP8):
         raise NotCovered("rows that are reduced before products of a batch, of 8 bits or of what is made in the kernel")
+    if grouped and reduces:
+        raise NotCovered("reductions over the columns of a product of groups")
     check(body, making, m, k)
-    return Product(source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, scales, statistics)
+    groups = (dots[0].reads()[2], b.shape[0]) if grouped else ("", ())
+    return Product(
+        source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, scales, statistics, *groups
+    )
 
 
 def _under_view(graph: Graph, body: Body, left: str) -> str:
@@ -178,7 +189,12 @@ def _check_factors(graph: Graph, body: Body, factors: tuple[Factor, ...], left: 
         if body.node(factor.right) is not None and (len(factors) > 1 or factor.right not in graph.values):
             raise NotCovered("work on the right operands of several products")
     first, *others = factors
+    grouped = first.dot.operation == GROUPED
+    if grouped and body.node(first.dot.reads()[2]) is not None:
+        raise NotCovered("ends of groups that are made in the same kernel")
     for factor in others:
+        if {factor.dot.operation, first.dot.operation} >= {GROUPED} and factor.dot.reads()[2:] != first.dot.reads()[2:]:
+            raise NotCovered("products of other groups")
         mine, own = graph.values[first.right], graph.values[factor.right]
         if factor.dot.reads()[0] != left or (mine.shape, mine.dtype) != (own.shape, own.dtype):
             raise NotCovered("more than one matrix product in one kernel")
@@ -230,7 +246,8 @@ def _check_after(dot: Node, after: tuple[Node, ...], n: Size) -> bool:
 def triangle(found: Product) -> str:
     """Where only a triangle of the product is kept: whether a tile has elements of it, as an expression; else ""."""
     readers = [node for node in found.after if found.dot.name in node.reads()]
-    match = _TRIANGLE.fullmatch(readers[0].operation) if len(readers) == 1 and readers[0].kind == "map" else None
+    alone = len(readers) == 1 and readers[0].kind == "map" and not found.offsets
+    match = _TRIANGLE.fullmatch(readers[0].operation) if alone else None
     diagonal = readers[0].operands[-1] if match else None
     if match is None or not isinstance(diagonal, Number) or readers[0].operands[1:3] != (Index(1), Index(2)):
         return ""
@@ -244,7 +261,13 @@ _TRIANGLE = re.compile(r"tl\.where\(\{1\} - \{2\} (<=|>=) \{3\}, \{0\}, 0\.0\)")
 def can_transpose(body: Body, found: Product) -> bool:
     """Whether the kernel can be given a copy of the right operand with its inner dimension last."""
     reads = [read for node in body.nodes for read in node.reads()]
-    return not found.transposed and not found.prologue and len(found.factors) == 1 and reads.count(found.right) == 1
+    return (
+        not found.transposed
+        and not found.prologue
+        and not found.offsets
+        and len(found.factors) == 1
+        and reads.count(found.right) == 1
+    )
 
 
 def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
@@ -252,7 +275,7 @@ def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
 
     transposed_copy: whether the kernel gets the right operand as [n, k], whatever it is.
     """
-    if found.prologue:
+    if found.prologue or found.offsets:
         return False
     tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
     size = tensors[0].float_bytes

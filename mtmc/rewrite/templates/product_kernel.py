@@ -10,6 +10,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpose, triangle
+from mtmc.rewrite.templates.product_groups import blocks_in_kernel, own_group
 from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
 from mtmc.rewrite.templates.product_prologue import sources, write_right
 from mtmc.rewrite.templates.product_scales import add_scaled
@@ -68,6 +69,8 @@ class ProductKernel:
         self.way.check(self.graph, self.body, found, whole)
         if self.specialized and (not (whole and self.way.own) or found.before or len(found.factors) > 1):
             raise NotCovered("warps of their own for loads of anything but a plain product with its own descriptors")
+        if found.offsets and (self.split_k > 1 or self.streaming):
+            raise NotCovered("products of groups that are split among programs")
         if self.specialized and self.stage.number("num_warps") != OWN_WARPS:
             raise NotCovered(f"warps of their own for loads of a kernel with other than {OWN_WARPS} warps")
 
@@ -117,9 +120,13 @@ class ProductKernel:
             writer.line("rows = program * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
         else:
             self.block_order(writer)
-            writer.line("rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
+            if not self.found.offsets:
+                writer.line("rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
             writer.line("cols = block_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
             writer.line(f"col_mask = (cols < {self.n_n}) | EVEN_N")
+        if self.found.offsets:
+            own_group(self)
+            return
         writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
         writer.line("    rows = rows.to(tl.int64)")
         writer.line(f"row_mask = (rows < {self.n_m}) | EVEN_M")
@@ -131,11 +138,17 @@ class ProductKernel:
 
     def tiles(self) -> str:
         """Number of tiles of one product."""
-        return f"tl.cdiv({self.n_m}, BLOCK_M) * tl.cdiv({self.n_n}, BLOCK_N)"
+        return f"{self._down()} * tl.cdiv({self.n_n}, BLOCK_N)"
+
+    def _down(self) -> str:
+        """Number of blocks of rows."""
+        if self.found.offsets:
+            return blocks_in_kernel(self.n_m, self.writer.size(self.found.groups))
+        return f"tl.cdiv({self.n_m}, BLOCK_M)"
 
     def block_order(self, writer: Writer) -> None:
         """Which tile `program` stands for."""
-        down, across = f"tl.cdiv({self.n_m}, BLOCK_M)", f"tl.cdiv({self.n_n}, BLOCK_N)"
+        down, across = self._down(), f"tl.cdiv({self.n_n}, BLOCK_N)"
         first, second = ("m", "n") if self.stage.setting("order") == "mn" else ("n", "m")
         long, short = (down, across) if first == "m" else (across, down)
         writer.comment(
@@ -184,6 +197,9 @@ class ProductKernel:
         needed = triangle(found)
         if needed and not (self.persistent or self.streaming):
             writer.line(f"last = tl.where({needed}, {last}, 0)  # nothing to add up where the whole tile is cut off")
+            last = "last"
+        if found.offsets:
+            writer.line(f"last = tl.where(begin < end, {last}, 0)  # nothing to add up where the block has no rows")
             last = "last"
         self.rows_known = write_statistics(self) if found.statistics else {}
         alone = self.specialized and not self.persistent
@@ -292,6 +308,8 @@ class ProductKernel:
     def _base(self, value: str, tensor: Tensor) -> str:
         """Pointer to a tensor's matrix of this program's batch."""
         pointer = self.writer.pointer(value)
+        if self.found.offsets and value != self.found.left:
+            return f"{pointer} + matrix * {self.writer.stride(value, 0)}"
         if not self.found.batch or len(tensor.shape) <= 2:
             return pointer
         if self.transposed_copy and value == self.found.right:
