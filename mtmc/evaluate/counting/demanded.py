@@ -160,12 +160,17 @@ class Demanded:
     def read(self, elements: Array) -> Array | None:
         """See `Content`."""
         launches = self._writers.launches
-        wanted = np.unique(elements)
-        while self._there is None or not self._there[wanted].all():
-            missing = wanted[0] if self._there is None else wanted[~self._there[wanted]][0]
-            if not any(self._produced(producer, int(missing), launches) for producer in self._producers):
+        missing = self._missing(elements)
+        while missing.size:
+            first = int(missing.min())
+            if not any(self._produced(producer, first, launches) for producer in self._producers):
                 return None
+            missing = self._missing(missing)
         return None if self._values is None else self._values[elements]
+
+    def _missing(self, elements: Array) -> Array:
+        """Those of some elements that are not there."""
+        return elements if self._there is None else elements[~self._there[elements]]
 
     def _produced(self, producer: Producer, element: int, launches: Launches) -> bool:
         """Whether an element is there after a producer's likely programs have run."""
