@@ -27,7 +27,7 @@ from mtmc.store import STORE_NAME, Store
 from tests.breadth import WIDE, share
 
 EVALUATIONS = 40
-MOMENTS = 20 if WIDE else 10
+MOMENTS = 20 if WIDE else 6
 ROOT = Path(__file__).parent.parent
 
 

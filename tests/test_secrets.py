@@ -22,8 +22,9 @@ from mtmc.search import Budget, SearchResult, resume, search
 from mtmc.store import Store
 from tests.agents.asking import AskingFake
 from tests.agents.fault_server import FaultServer, completion, error_reply
+from tests.breadth import share
 
-KEYS = ("q7Zt", "k3y-9", "hunter2", "pass.w0rd", "a b!c", "sk-proj-0123456789abcdefghij", "Zx9" * 40)
+KEYS = ("q7Zt", "k3y-9", "hunter2", "a b!c", "pass.w0rd", "sk-proj-0123456789abcdefghij", "Zx9" * 40)
 """Four characters and more."""
 
 
@@ -51,7 +52,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return found
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", share(KEYS, 3))
 def test_no_file_of_a_run_has_a_key_or_a_password_however_it_is_echoed(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

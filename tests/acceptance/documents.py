@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -61,3 +62,12 @@ def sentences(page: str) -> list[list[str]]:
             if words:
                 found.append(words)
     return found
+
+
+def fewer(words: Sequence[str], one_in: int) -> list[str]:
+    """A command with one of so many evaluations, two at least."""
+
+    def less(found: re.Match[str]) -> str:
+        return f"{found[1]}{max(2, -(-int(found[2]) // one_in))}"
+
+    return [re.sub(r"^(budget(?:\.evaluations)?=)(\d+)$", less, word) for word in words]

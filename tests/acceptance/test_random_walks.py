@@ -12,8 +12,8 @@ from tests.breadth import WIDE, share
 SEEDS = {"cross_entropy": 2, "residual_norm": 1, "groupnorm": 0, "mlp": 10, "logsumexp": 0, "transformer_block": 2}
 """Of the walks over built-in tasks: they are short and take all kinds. Every version of a search over some other tasks is
 held to the same in `test_best.py`."""
-DEPTH = 4
-DEPTH_OF_OTHERS = 3
+DEPTH = 4 if WIDE else 2
+DEPTH_OF_OTHERS = 3 if WIDE else 2
 SEED_OF_OTHERS = 2
 
 

@@ -1,4 +1,4 @@
-"""The README's snippets and the examples, run as they stand, in order and in one folder, with half of the evaluations.
+"""The README's snippets and the examples, run as they stand, in order and in one folder, with a quarter of the evaluations.
 
 The shortest program has a process of its own; all others share the one of the tests, and its warm lab.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mtmc.cli import main
-from tests.acceptance.documents import ROOT, commands, snippets
+from tests.acceptance.documents import ROOT, commands, fewer, snippets
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "Agg"}
 
@@ -26,11 +26,6 @@ def run(arguments: list[str], folder: Path) -> str:
     )
     assert done.returncode == 0, f"{arguments}: {done.stdout[-1500:]}{done.stderr[-1500:]}"
     return done.stdout
-
-
-def halved(word: str) -> str:
-    """A setting of the evaluations with half of them, any other word as it is."""
-    return re.sub(r"^(budget(?:\.evaluations)?=)(\d+)$", lambda found: f"{found[1]}{max(2, int(found[2]) // 2)}", word)
 
 
 def test_the_shortest_program(tmp_path: Path) -> None:
@@ -51,7 +46,7 @@ def test_the_task_and_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for words in commands(snippet):
             assert words[0] == "mtmc"
             once = ["--once"] if words[1] == "watch" else []  # or it serves until it is stopped
-            assert main([*map(halved, words[1:]), *once]) == 0, words
+            assert main([*fewer(words[1:], 4), *once]) == 0, words
             ran.append(words[1])
     assert ran == ["search", "watch", "show", "report", "resume", "doctor"]
     assert list((tmp_path / "runs").rglob("best.py"))

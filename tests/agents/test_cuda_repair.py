@@ -13,6 +13,7 @@ from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.compiling.cuda_kernels import compile_texts
 from mtmc.evaluate.compiling.target import target
 from mtmc.outcome import Diagnosis
+from tests.breadth import share
 
 try:
     RawKernel.raw_nvrtc()
@@ -68,7 +69,7 @@ def _diagnosis(source: str, folder: Path) -> Diagnosis | None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize(("rule", "line"), [(rule, line) for rule, lines in BROKEN.items() for line in lines])
+@pytest.mark.parametrize(("rule", "line"), [(rule, line) for rule, lines in BROKEN.items() for line in share(lines, 4)])
 def test_a_mechanical_failure_is_mended(rule: str, line: str, tmp_path: Path) -> None:
     source = FILE.format(head="", line=line)
     diagnosis = _diagnosis(source, tmp_path)

@@ -36,7 +36,7 @@ from tests.breadth import share
 RESULTS = Path(__file__).parents[2] / "results"
 HEADINGS = ("## What it does", "## When it pays", "## When it harms")
 PAIRS = tuple(kind for kind in KINDS if kind not in TEXT_ONLY)
-EVALUATED = tuple(share(PAIRS, 3))
+EVALUATED = tuple(share(PAIRS, 5))
 """Whose pairs go through the lab here."""
 DISASSEMBLED = ("precision", "tile", "pipeline", "vectorize", "descriptors")
 LINEAR = "linear/2048x4096x2048"

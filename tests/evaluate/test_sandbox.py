@@ -239,7 +239,7 @@ def test_memory_of_one_and_of_all_processes_is_limited(kept: Kept) -> None:
 def test_files_are_limited(kept: Kept) -> None:
     assert kept.value("write_huge_file", mib=300) == "EFBIG"
     assert kept.value("write_huge_file", mib=200) == "done"
-    assert kept.run("make_many_files", "candidate", count=30_000).status == "output_limit"
+    assert kept.run("make_many_files", "candidate", count=21_000).status == "output_limit"
     assert kept.still_works()
 
 

@@ -39,7 +39,7 @@ def lab() -> Iterator[LabEvaluator]:
         yield evaluator
 
 
-@pytest.mark.parametrize("name", share([*TRIED], 11))
+@pytest.mark.parametrize("name", share([*TRIED], 12))
 def test_a_module_is_captured_and_gets_a_right_kernel(name: str, lab: LabEvaluator) -> None:
     dtype, evaluations = TRIED[name]
     row = probe(entries("torch")[name], dtype, lab, "lab", evaluations, drop_in=False)
