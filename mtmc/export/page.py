@@ -36,6 +36,8 @@ SCRIPTS = {
     "experiment.html": ("elements.js", "axis.js", "curves.js", "experiment.js"),
 }
 """The scripts of each page, in order."""
+ALIKE = ("head.html", "foot.html")
+"""What all pages begin and end with."""
 
 
 class _Table:
@@ -105,7 +107,7 @@ def page_html(title: str, data: Mapping[str, Any], page: str = "page.html", conn
     """A page of its data as one HTML text. page: its frame in web/, a name in `SCRIPTS`. connect: whether it may ask whoever
     has served it for more."""
     web = files("mtmc.export") / "web"
-    texts = {name: (web / name).read_text(encoding="utf-8") for name in (page, "style.css", *SCRIPTS[page])}
+    texts = {name: (web / name).read_text(encoding="utf-8") for name in (page, *ALIKE, "style.css", *SCRIPTS[page])}
     script = '"use strict";\n' + "\n".join(texts[name] for name in SCRIPTS[page])
     policy = f"default-src 'none'; script-src '{_sha256(script)}'; style-src '{_sha256(texts['style.css'])}'"
     parts = {
@@ -116,8 +118,11 @@ def page_html(title: str, data: Mapping[str, Any], page: str = "page.html", conn
         "data": json_text(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),
         "script": script,
     }
+    frame = texts[page]
+    for name in ALIKE:
+        frame = frame.replace(f"{{{{{name.removesuffix('.html')}}}}}\n", texts[name])
     # One pass, so that a placeholder's name within the data stays what it is.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], texts[page])
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], frame)
 
 
 def json_text(data: Mapping[str, Any]) -> str:
