@@ -20,11 +20,11 @@ _WHOLE = {"auto": None, "yes": True, "no": False}
 def _optimize(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
     from mtmc.cli.console import progress_display
     from mtmc.cli.single import run_folder
-    from mtmc.conf import make_parts
+    from mtmc.conf import make_search
     from mtmc.conf.whole import compose_whole
 
     config = compose_whole(overrides)
-    parts = make_parts(config)
+    keywords = make_search(config)
     make_model, make_inputs = find(arguments.model), find(arguments.inputs)
     model = _model(arguments.model, make_model)
     args, kwargs = _inputs(arguments.inputs, make_inputs)
@@ -40,15 +40,7 @@ def _optimize(arguments: argparse.Namespace, overrides: Sequence[str]) -> int:
             whole=_WHOLE[arguments.whole],
             cache=arguments.cache,
             anew=config.out is not None,
-            **parts,
-            budget=config.budget,
-            seed=config.seed,
-            batch=config.batch,
-            asynchronous=config.asynchronous,
-            repairs=config.repairs,
-            model=config.model,
-            agents=config.agents,
-            dumps=config.dumps,
+            **keywords,
             out=folder,
             progress=show,
         )

@@ -27,29 +27,15 @@ def run(config: SearchConfig, lines: bool = True, evaluator: Any = None) -> Sear
     Raises: MtmcError for bad input, with nothing left on disk; Interrupted for Ctrl-C.
     """
     from mtmc.cli.console import progress_display
-    from mtmc.conf import make_parts
+    from mtmc.conf import make_search
     from mtmc.search import search
     from mtmc.task import load_task
 
-    parts = make_parts(config)
-    parts["evaluator"] = parts["evaluator"] if evaluator is None else evaluator
+    keywords = make_search(config)
+    keywords["evaluator"] = keywords["evaluator"] if evaluator is None else evaluator
     task = load_task(config.task)
     with run_folder(config.out, task.name) as folder, resumable(folder), progress_display(task.name, lines) as show:
-        return search(
-            task,
-            **parts,
-            budget=config.budget,
-            seed=config.seed,
-            batch=config.batch,
-            asynchronous=config.asynchronous,
-            store=config.store,
-            repairs=config.repairs,
-            model=config.model,
-            agents=config.agents,
-            out=folder,
-            progress=show,
-            dumps=config.dumps,
-        )
+        return search(task, **keywords, store=config.store, out=folder, progress=show)
 
 
 @contextmanager

@@ -46,6 +46,7 @@ __all__ = [
     "check_sweep",
     "compose",
     "make_parts",
+    "make_search",
     "options",
     "quoted",
     "register",
@@ -123,6 +124,13 @@ def change(budget: Budget, model: ModelSettings, texts: Sequence[str]) -> tuple[
 def make_parts(config: SearchConfig) -> dict[Kind, Any]:
     """The four parts of a search, made. Raises: ConfigError for a setting out of its range."""
     return {kind: make(kind, getattr(config, kind).name, getattr(config, kind).settings) for kind in GROUPS}
+
+
+def make_search(config: SearchConfig) -> dict[str, Any]:
+    """What `search` and `optimize` take by keyword, but for what each has of its own: the four parts, made, and how they
+    search. Raises: ConfigError for a setting out of its range."""
+    how = ("budget", "seed", "batch", "asynchronous", "repairs", "model", "agents", "dumps")
+    return dict[str, Any](make_parts(config).items()) | {name: getattr(config, name) for name in how}
 
 
 def settings_of(config: Any) -> SearchConfig:
