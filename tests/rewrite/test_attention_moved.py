@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtmc.task import task_from_source
+from tests.breadth import share
 from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
 
@@ -70,11 +71,12 @@ def source(case: str) -> str:
 
 
 def test_keys_are_read_where_they_lie() -> None:
-    cases = [{"name": name, "source": source(name), "ways": [["fuse", "lower"]]} for name in CASES]
-    assert interpret(cases) == dict.fromkeys(CASES)
+    some = share(sorted(CASES), 3)
+    cases = [{"name": name, "source": source(name), "ways": [["fuse", "lower"]]} for name in some]
+    assert interpret(cases) == dict.fromkeys(some)
 
 
-@pytest.mark.parametrize("case", ["written_out", "repeated_heads"])
+@pytest.mark.parametrize("case", share(["repeated_heads", "written_out"], 2))
 def test_it_is_one_kernel(case: str) -> None:
     plan = apply(task_from_source(source(case), case), ["fuse", "lower"])
     kernels = [stage.template for stage in plan.stages if not stage.is_torch]
