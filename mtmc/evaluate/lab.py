@@ -28,13 +28,14 @@ from mtmc.evaluate.compiling.build import Built, build
 from mtmc.evaluate.compiling.build import warm as warm_build
 from mtmc.evaluate.compiling.compiled_kernel import Kernel
 from mtmc.evaluate.compiling.target import target
-from mtmc.evaluate.counting.compared import wrong
+from mtmc.evaluate.counting.compared import wrong_of
 from mtmc.evaluate.counting.count import Counted, count
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
-from mtmc.evaluate.counting.floor import Floor, floor, least_bits, unpriced
+from mtmc.evaluate.counting.floor import Floor, floor, least_bits, standing_out, unpriced
 from mtmc.evaluate.counting.journal import DATA
 from mtmc.evaluate.counting.noting import note
 from mtmc.evaluate.counting.refusals import other_launches, too_long
+from mtmc.evaluate.counting.tiling import Tiles
 from mtmc.evaluate.counting.upstream import short_of
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.profiled import profiled
@@ -116,7 +117,8 @@ class LabEvaluator(Evaluator):
         self._admission = threading.Lock()
         self._floors: dict[Task, Floor] = {}
         self._floors_lock = threading.Lock()
-        self._expected: dict[Task, list[array.array[float]]] = {}  # outputs of its small draw
+        self._hard: dict[Task, tuple[Tiles, ...]] = {}
+        self._expected: dict[Tiles, list[array.array[float]]] = {}  # outputs of a small draw
         self._threads = ThreadPoolExecutor(settings.workers, thread_name_prefix="mtmc-lab")
         self._build.start()  # both load torch while the caller exports its reference
         self._check.start()
@@ -182,12 +184,19 @@ class LabEvaluator(Evaluator):
         least = self._floor(request.task)
         tiling = None if least.tiles is None else least.tiles.tiling
         budget = LOOKING_BACK[request.depth]
-        asked = {"least_bytes": least.bytes, "secret": secrets.randbits(62), "tiling": tiling, "budget": budget}
+        hard = self._standing_out(request.task, least) if request.depth == "verify" else ()
+        asked: dict[str, Any] = {
+            "least_bytes": least.bytes,
+            "secret": secrets.randbits(62),
+            "tiling": tiling,
+            "budget": budget,
+        }
+        asked |= {"others": tuple(each.tiling for each in hard), "thorough": request.depth == "verify"}
         counted = self._counted(request, request.task.full, pinned, asked)
         if isinstance(counted, Outcome):
             return counted
         unsound = self._unearned(request, pinned, counted) or other_launches(built, counted)
-        unsound = unsound or self._other_results(request.task, counted)
+        unsound = unsound or self._other_results(request.task, counted, hard)
         unsound = unsound or (too_long(counted) if request.depth == "verify" and tiling and tiling.sizes else None)
         metrics = {**checked.metrics, **told.metrics}
         return unsound or replace(self._estimate(built, metrics, counted), undecided=told.undecided)
@@ -265,16 +274,22 @@ class LabEvaluator(Evaluator):
         )
         return Outcome("rejected", diagnosis=Diagnosis("estimate", "LowPrecision", message))
 
-    def _other_results(self, task: Task, counted: Counted) -> Outcome | None:
-        """The outcome of a version that writes other things at the full shapes than the reference."""
-        if task not in self._expected:
-            least = self._floor(task)
-            self._expected[task] = [] if least.tiles is None else least.tiles.expected()
-        found = wrong(counted.found.written, self._expected[task], task.tolerance, self._floor(task).bits)
-        if not found:
+    def _other_results(self, task: Task, counted: Counted, hard: tuple[Tiles, ...]) -> Outcome | None:
+        """The outcome of a version that writes other things at the full shapes than the reference. hard: draws besides the
+        task's own."""
+        least = self._floor(task)
+        if least.tiles is None:
             return None
-        message = f"at the full shapes, in programs drawn in secret, the forward writes {found}"
-        return Outcome("wrong_result", diagnosis=Diagnosis("estimate", "WrongValues", message))
+        for tiles, found in zip((least.tiles, *hard), (counted.found, *counted.others), strict=True):
+            if tiles not in self._expected:
+                self._expected[tiles] = tiles.expected()
+            told = wrong_of(found, self._expected[tiles], task.tolerance, least.bits, tiles.near)
+            if told:
+                drawn = tiles.tiling.distribution
+                which = "" if drawn == "drawn" else f" on inputs of which only a part counts ({drawn})"
+                message = f"at the full shapes, in programs drawn in secret, the forward writes {told}{which}"
+                return Outcome("wrong_result", diagnosis=Diagnosis("estimate", "WrongValues", message))
+        return None
 
     def _admit(self, task: Task) -> Weaknesses:
         """Look a task over, once, and tell what is weak about it.
@@ -302,6 +317,15 @@ class LabEvaluator(Evaluator):
                     _log.warning("task %s: nothing is asked of its versions' traffic: %s", task.name, least.unknown)
                 self._floors[task] = least
             return self._floors[task]
+
+    def _standing_out(self, task: Task, least: Floor) -> tuple[Tiles, ...]:
+        """See `tiles_that_stand_out`; found once for a task. Raises: EvaluatorError."""
+        with self._floors_lock:
+            if task not in self._hard:
+                known = least.tiles is not None and least.tiles.tiling.sizes
+                given = {"task": task, "tiles": least.tiles, "secret": secrets.randbits(62)}
+                self._hard[task] = (self._check.run(standing_out, given).value or ()) if known else ()
+            return self._hard[task]
 
     def _estimate(self, built: Built, metrics: Mapping[str, float], counted: Counted) -> Outcome:
         """The outcome of a version that passed every gate."""

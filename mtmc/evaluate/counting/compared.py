@@ -19,20 +19,45 @@ Spot = tuple[int, int, float]
 OFF, SHARE = 0.03, 0.01
 """What an element may be off, times its own size and the root mean square of the output; the share of those that may be."""
 
-EXACT_BITS, NORM = 24, 0.003
-"""Bits of significand from which on elements may be off by this only, as root mean squares of all but that share."""
+EXACT_BITS, NORM, LEAST = 24, 0.003, 1e-4
+"""Bits of significand from which on elements may be off by `NORM` only, as root mean squares of all but that share, where
+float64 does not tell how much they have to be; `LEAST` where it does, as sums are longer here than at small shapes."""
+
+RARE = 1e-6
+"""Odds of what is taken not to happen."""
 
 STEP, MOST = 0.25, 0.5
 """What one step of integers or fp8 may be of an element, where a task allows steps: e5m2 has two bits; and all of them."""
 
 
 @dataclass(frozen=True)
+class Changed:
+    """What some programs wrote to outputs of which others changed a part besides. share: of the elements, at most."""
+
+    written: tuple[Spot, ...]
+    share: float
+    programs: int
+
+    @property
+    def allowed(self) -> float:
+        """Share of these elements that may be other ones: as many programs as hardly ever lie in that part, all of each."""
+        few, odds = 0, (1.0 - self.share) ** self.programs
+        while 1.0 - odds > RARE and few < self.programs:
+            few += 1
+            part = self.share**few * (1.0 - self.share) ** (self.programs - few)
+            odds += math.comb(self.programs, few) * part
+        return max(few / max(1, self.programs), 3.0 * self.share)
+
+
+@dataclass(frozen=True)
 class Found:
     """What spot checks saw. written: what was written to outputs, of programs that loaded nothing unknown.
+    changed: the same of launches that are not alone in writing an output.
     compared, unknown: how many programs wrote to outputs, and of how many of them it is not known what they load.
     exhausted: of how many of these it was looked for until time was up."""
 
     written: tuple[Spot, ...] = ()
+    changed: tuple[Changed, ...] = ()
     compared: int = 0
     unknown: int = 0
     exhausted: int = 0
@@ -44,16 +69,22 @@ class Found:
 
 
 def wrong(
-    written: Sequence[Spot], expected: Sequence[array.array[float]], tolerance: Tolerance = DEFAULT, bits: int = 0
+    written: Sequence[Spot],
+    expected: Sequence[array.array[float]],
+    tolerance: Tolerance = DEFAULT,
+    bits: int = 0,
+    near: Sequence[float] = (),
+    others: float = 0.0,
 ) -> str:
     """What is wrong with elements that a version wrote, or "". Forged places count as wrong.
 
     expected: of each output of the small draw, all elements. tolerance: the task's, where it is wider. bits: of the
-    narrowest significand that the task asks for, 0 where that is not known.
+    narrowest significand that the task asks for, 0 where that is not known. near: see `Tiles`. others: share of the elements
+    that may have been changed afterwards.
     """
-    near = max(OFF, tolerance.rtol or 0.0, min(STEP * (tolerance.steps or 0), MOST))
+    reach = max(OFF, tolerance.rtol or 0.0, min(STEP * (tolerance.steps or 0), MOST))
     scales = [_scale(values) for values in expected]
-    worst, off, count = (0.0, 0, 0.0, 0.0), 0, 0
+    worst, off, broken, count = (0.0, 0, 0.0, 0.0), 0, 0, 0
     for output, place, value in written:
         if not (0 <= output < len(expected) and 0 <= place < len(expected[output])):
             return f"element {place} of output {output}, which there is not"
@@ -63,22 +94,42 @@ def wrong(
         count += 1
         apart = max(0.0, abs(value - want) - (tolerance.atol or 0.0))
         excess = apart / (abs(want) + scales[output]) if math.isfinite(value) else math.inf
-        off += excess > near
+        off, broken = off + (excess > reach), broken + (not math.isfinite(value))
         worst = max(worst, (excess, output, value, want))
-    if not count or off <= SHARE * count:
-        return "" if bits < EXACT_BITS or not tolerance.is_default else _far(written, expected, scales)
+    if not count or (off <= (SHARE + others) * count and broken <= others * count):
+        if not tolerance.is_default or others:
+            return ""
+        usual = NORM if bits >= EXACT_BITS else math.inf
+        limits = [min(usual, max(each, LEAST)) for each in near or [math.inf] * len(scales)]
+        return _far(written, expected, scales, limits)
     return f"{off} of {count} elements of output {worst[1]}, such as {worst[2]:.6g} instead of {worst[3]:.6g}"
 
 
-def _far(written: Sequence[Spot], expected: Sequence[array.array[float]], scales: Sequence[float]) -> str:
-    """An output that is further off as a whole than numbers of full precision are, or ""."""
+def wrong_of(
+    found: Found, expected: Sequence[array.array[float]], tolerance: Tolerance, bits: int, near: Sequence[float]
+) -> str:
+    """What is wrong with what spot checks saw, or ""; see `wrong`."""
+    told = wrong(found.written, expected, tolerance, bits, near)
+    each = (wrong(part.written, expected, tolerance, bits, near, part.allowed) for part in found.changed)
+    return told or next(filter(None, each), "")
+
+
+def _far(
+    written: Sequence[Spot],
+    expected: Sequence[array.array[float]],
+    scales: Sequence[float],
+    limits: Sequence[float],
+) -> str:
+    """An output that is further off as a whole than numbers of its precision are, or ""."""
     for output, scale in enumerate(scales):
         pairs = [(value, expected[output][place]) for number, place, value in written if number == output]
         errors = sorted((value - want) ** 2 for value, want in pairs if math.isfinite(want) and math.isfinite(value))
         kept = errors[: len(errors) - int(SHARE * len(errors))]
         error = math.sqrt(sum(kept) / len(kept)) if kept else 0.0
-        if error > NORM * scale:
-            return f"output {output}, {error / scale:.1%} off as a whole"
+        size = sum(want * want for _, want in pairs if math.isfinite(want)) / max(1, len(pairs))
+        scale = max(scale, math.sqrt(size))  # programs may lie where numbers are large
+        if error > limits[output] * scale:
+            return f"output {output}, {error / scale:.2%} off as a whole (allowed {limits[output]:.2%})"
     return ""
 
 

@@ -20,7 +20,7 @@ from mtmc.evaluate.counting.storages import Storages
 
 Array = np.ndarray[Any, Any]
 
-_WAITS = 32  # looks at one place, one after another, that are no work
+_WAITS = 32  # looks at one place, one after another, from which on a program waits for others
 
 
 class Content(Protocol):
@@ -154,6 +154,15 @@ class Contents:
         self.unknown = self.unknown or addresses.size > 0
         self.missed = self.missed or addresses.size > 0
         return None
+
+    def before(self, addresses: Array, size: int) -> Array | None:
+        """Raw values at addresses before the launch, as far as they are known; that they are asked for changes nothing."""
+        number = self._storages.find(int(addresses.min()))
+        content = None if number is None else self._known.get(number)
+        if number is None or content is None or isinstance(content, Poison) or self._storages.beyond(number, addresses):
+            return None
+        found = content.read(self._storages.offset(number, addresses.astype(np.int64)) // size)
+        return found if found is not None and found.dtype.itemsize == size else None
 
     def guessed(self, shape: tuple[int, ...], kind: Any) -> Array | None:
         """Numbers for a read of what is not known, None for none but ones."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.audit.diagnosis import Failure, diagnose_exception
@@ -29,6 +29,9 @@ from mtmc.outcome import Diagnosis
 from mtmc.task import Task, Variant
 from mtmc.task.tensors import flat_tensors
 
+if TYPE_CHECKING:
+    from mtmc.evaluate.counting.spots import Spots
+
 _CLOSER = Limits(programs=4, work=math.inf)
 """Two programs may lie in one row or column of tiles, and tell nothing of what all of them read; four are spread out."""
 
@@ -41,13 +44,14 @@ class Counted:
     """What a forward moves and computes.
 
     records: see `count_traffic`. inputs: bytes of each storage of the inputs. copies: see `cuda_graph.parted`.
-    found: what spot checks saw.
+    found: what spot checks saw. others: what those with other inputs saw, in order.
     """
 
     records: Records
     inputs: tuple[int, ...]
     copies: Records | None = None
     found: Found = field(default_factory=Found)
+    others: tuple[Found, ...] = ()
 
 
 def count(
@@ -59,20 +63,20 @@ def count(
     secret: int | None = None,
     tiling: Tiling | None = None,
     budget: float = 0.0,
+    others: tuple[Tiling, ...] = (),
+    thorough: bool = False,
 ) -> Counted | Failure:
     """Count a candidate's forward from its journal, whose data lies in the present folder.
 
     variant: of the task, at which it was noted. least_bytes: see `mtmc.evaluate.counting.floor`. secret: for spot checks,
-    None for none of them. tiling, budget: see `mtmc.evaluate.counting.spots`.
+    None for none of them. tiling, budget, thorough: see `mtmc.evaluate.counting.spots`. others: with other inputs.
     Returns: a failure where a kernel fails, or the journal is none of such a forward.
     Raises: TaskError if the reference fails; EvaluatorError if counting itself cannot work.
     """
     from mtmc.evaluate.counting.replay import Replay
-    from mtmc.evaluate.counting.spots import Spots
     from mtmc.evaluate.counting.traffic import fake_tensors
 
-    small = [] if secret is None else _small_inputs(task, tiling, secret)
-    spots = None if secret is None else Spots(secret, tiling, flat_tensors(small), budget)
+    spots = [] if secret is None else [_spots(task, each, secret, budget, thorough) for each in (tiling, *others)]
     with fake_tensors() as mode:
         inputs = flat_tensors(draw_inputs(load_reference(task, variant, Path.cwd()), variant, 0))
     path = Path.cwd() / f"mtmc_candidate_{variant.label}.py"
@@ -87,7 +91,7 @@ def count(
             records, found = replay.counted(_CLOSER, spots)
         own, copies = parted(records)
         made, around = cast(Records, tuple(own)), None if copies is None else cast(Records, tuple(copies))
-        return Counted(made, tuple(sizes.values()), around, found)
+        return Counted(made, tuple(sizes.values()), around, *((found[0], tuple(found[1:])) if found else ()))
     except EvaluatorError:
         raise
     except MalformedError as error:
@@ -99,10 +103,19 @@ def count(
         return Failure("crash", diagnose_exception("estimate", error, str(path), text))
 
 
+def _spots(task: Task, tiling: Tiling | None, secret: int, budget: float, thorough: bool) -> Spots:
+    """Spot checks with one draw of inputs. Raises: TaskError."""
+    from mtmc.evaluate.counting.spots import Spots
+
+    return Spots(secret, tiling, flat_tensors(_small_inputs(task, tiling, secret)), budget, thorough)
+
+
 def _small_inputs(task: Task, tiling: Tiling | None, secret: int) -> list[Any]:
     """The inputs of the small draw; without a tiling those of the small shapes. Raises: TaskError."""
     variant, seed = (task.small, secret) if tiling is None else (tiling.variant, tiling.seed)
-    return draw_redrawn(task, variant, seed, () if tiling is None else tiling.alike)
+    if tiling is None:
+        return draw_redrawn(task, variant, seed, ())
+    return draw_redrawn(task, variant, seed, tiling.alike, tiling.distribution)
 
 
 def _too_few(record: Record) -> bool:

@@ -29,6 +29,8 @@ MOST_PROGRAMS = 1 << 21
 MOST_ADDING, MOST_ADDED_TO = 64, 1 << 20
 """Programs that add to a storage by atomics, and bytes of it, up to which their sum is computed."""
 _TRIES = 3
+_SIZES = (4, 2, 8, 1)  # bytes of an element, likely ones first
+_NEAR = 1 << 14  # elements that are looked for at a time
 
 
 class Writers:
@@ -175,7 +177,10 @@ class Demanded:
     def _produced(self, producer: Producer, element: int, launches: Launches) -> bool:
         """Whether an element is there after a producer's likely programs have run."""
         for index in producer.likely(element):
-            if not self._writers.run(producer.sampled, index):
+            producer.under_way.add(index)
+            known = self._writers.run(producer.sampled, index)
+            producer.under_way.discard(index)
+            if not known:
                 return False
             offsets = [self._take(addresses, values) for addresses, values, _ in launches.meter.left]
             producer.learn(index, [found for found in offsets if found is not None])
@@ -203,14 +208,14 @@ class Demanded:
 class Producer:
     """A launch that writes a storage, and which of its programs write what of it, as far as that is known.
 
-    element: bytes of one, once it is known.
+    element: bytes of one, once it is known. under_way: programs that run, and wait for others.
     """
 
     def __init__(self, sampled: Sampled, number: int, launches: Launches) -> None:
         self.sampled = sampled
         storages = launches.storages
         lows = {
-            index: storages.offset(number, tally.uses[number].span[0])
+            index: storages.offset(number, tally.uses[number].begin)
             for index, tally in sampled.tallies.items()
             if number in tally.uses and tally.uses[number].written
         }
@@ -219,6 +224,7 @@ class Producer:
         self.element = 1
         self._pattern: Array | None = None
         self._done: set[int] = set()
+        self.under_way: set[int] = set()
 
     def learn(self, index: int, elements: Sequence[Array]) -> None:
         """Note what a program wrote."""
@@ -242,12 +248,13 @@ class Producer:
         if self._lows is None:
             return None
         if self._pattern is None:  # what relative addresses there are is not known before one has run
-            return next((n for n in self.sampled.tallies if n not in self._done), None)
+            first = (int(n) for size in _SIZES for n in np.flatnonzero(self._lows == element * size)[:1])
+            return next((n for n in (*first, *self.sampled.tallies) if n not in self._done | self.under_way), None)
         ahead = element - self._lows // self.element
         place = np.searchsorted(self._pattern, ahead)
         hit = (place < self._pattern.size) & (self._pattern[np.minimum(place, self._pattern.size - 1)] == ahead)
         found = np.flatnonzero(hit)
-        return next((int(n) for n in found[:8] if int(n) not in self._done), None)
+        return next((int(n) for n in found[:8] if int(n) not in self._done | self.under_way), None)
 
 
 class Unknown:

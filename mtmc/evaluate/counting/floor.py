@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.counting.tally import Counts, Record
-from mtmc.evaluate.counting.tiling import Tiles, tiles
+from mtmc.evaluate.counting.tiling import Tiles, tiles, tiles_that_stand_out
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.task import Task
 from mtmc.task.tensors import storage_key
@@ -111,6 +111,16 @@ def floor(task: Task, secret: int = SEED) -> Floor:
         if out_of_memory(error):
             raise
         return Floor(0, 0, f"{type(error).__name__}: {error}"[:500])
+
+
+def standing_out(task: Task, tiles: Tiles, secret: int) -> tuple[Tiles, ...]:
+    """See `tiles_that_stand_out`. Job function of a check worker; none where the reference does not take such inputs."""
+    try:
+        return tiles_that_stand_out(task, tiles.tiling, secret)
+    except Exception as error:
+        if out_of_memory(error) or isinstance(error, EvaluatorError):
+            raise
+        return ()
 
 
 def _everywhere(task: Task, storages: tuple[int, ...], tiled: Tiles | None) -> tuple[int, ...]:

@@ -17,6 +17,8 @@ from mtmc.evaluate.counting.tally import Tally
 if TYPE_CHECKING:
     from mtmc.evaluate.counting.contents import Contents
 
+PATIENCE = 32
+"""Looks at one place, one after another, from which on a program waits for what others do there."""
 _CALL_WORK, _ELEMENT_WORK = 25.0, 0.004  # microseconds of interpreter time a builder call, and an element of it, cost
 
 
@@ -52,6 +54,7 @@ class Meter:
         self.shares: Mapping[int, int] = {}  # by storage: how many programs raise one of its counters, if not all
         self.raised: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)  # (place, program) of its counters
         self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
+        self._asked: dict[int, tuple[int, float]] = {}  # how often it has looked there, and its work before it did
         self._sites: set[tuple[int, int]] = set()
         self._suspended = 0
 
@@ -65,6 +68,7 @@ class Meter:
         self.tally, self.limit, self.wanted = Tally(), limit, set(wanted) if wanted is not None else None
         self._sites.clear()
         self._turns.clear()
+        self._asked.clear()
         return self.tally
 
     @contextlib.contextmanager
@@ -189,6 +193,7 @@ class Meter:
         sectors = count_sectors(addresses, low, high) if once else addresses.size
         if writes:
             use.written, use.unique_written = use.written + moved, use.unique_written + new
+            use.begin = min(use.begin, low)
             tally.sectors_written += sectors
         else:
             use.read, use.unique_read = use.read + moved, use.unique_read + new
@@ -226,8 +231,6 @@ class Meter:
         self._access(pointers, mask, writes=False)
         if self.touch_memory:
             return original(pointers, mask, other, *rest, **more)
-        if self.contents is not None and (more.get("is_volatile") or (len(rest) > 1 and rest[1])):
-            self.contents.waits = True
         return self._without_memory(pointers, mask, other)
 
     def _without_memory(self, pointers: Any, mask: Any, other: Any) -> Any:
@@ -300,19 +303,64 @@ class Meter:
         self.added.append((addresses[kept], np.broadcast_to(values, addresses.shape)[kept]))
 
     def _ticket(self, address: int, size: int, step: int) -> int:
-        """What a program finds in a counter that it and others raise, one after another and round after round."""
-        turn = self._turns.get(address, 0)
-        self._turns[address] = turn + 1
+        """What a program finds in a counter that it and others raise, one after another and round after round.
+
+        While it computes, others have come before it only where it is the last of a round, or waits for them by asking
+        again and again."""
         index, programs = self.place
         number = self.storages.find(address)
         if number is not None:
             self.raised[number].add((address // size, index))
             programs = self.shares.get(number, programs)
-        return (index % programs + turn * programs) * step if step else turn  # who adds nothing waits for others
+        if not step:
+            return self._poll(address, size)
+        turn = self._turns.get(address, 0)
+        self._turns[address] = turn + 1
+        if self.contents is not None:
+            self.contents.waits = self.contents.waits or index % programs == programs - 1
+        return (index % programs + turn * programs) * step
+
+    def _poll(self, address: int, size: int) -> int:
+        """What a program finds in a counter that it does not raise: what has been there, and after a while what it waits
+        for, whatever number that is."""
+        import numpy as np
+
+        turn = self._looked(address)
+        if self.contents is None:
+            return turn + self._turns.get(address, 0)
+        if turn >= PATIENCE:
+            self.contents.waits = True
+            return turn - PATIENCE + 1
+        found = self.contents.before(np.full(1, address, np.uint64), size)
+        return self._turns.get(address, 0) + (0 if found is None else int(found.view(f"i{size}")[0]))
 
     def _atomic_cas(self, original: Any, pointers: Any, expected: Any, value: Any, *rest: Any) -> Any:
         self._count_atomic(pointers, None)
+        if self.contents is not None:
+            known = self._unlike(pointers, expected)
+            if known is not None:
+                return known
+            self.contents.waits = True
         return original(pointers, expected, value, *rest) if self.touch_memory else expected  # the exchange succeeds
+
+    def _looked(self, address: int) -> int:
+        """How often a program has looked at a place before. Waiting is no work."""
+        turn, work = self._asked.get(address, (0, self.tally.work))
+        self._asked[address] = turn + 1, work
+        if turn == PATIENCE and self.contents is not None:
+            self.tally.work = work
+        return turn
+
+    def _unlike(self, pointers: Any, expected: Any) -> Any:
+        """What lies at a place that is exchanged, where that is known and is not what is expected there, for as long as a
+        program does not wait for it; else None."""
+        address = int(pointers.data.flat[0])
+        turn = self._looked(address)
+        size = expected.data.itemsize
+        found = None if turn >= PATIENCE or self.contents is None else self.contents.before(pointers.data, size)
+        if found is None or found.dtype.itemsize != size or (found.view(expected.data.dtype) == expected.data).all():
+            return None
+        return self.parts.TensorHandle(found.view(expected.data.dtype), expected.dtype.scalar)
 
     def _atomic_poll(self, original: Any, pointers: Any, *rest: Any) -> Any:
         import numpy as np
@@ -329,8 +377,6 @@ class Meter:
         self._access(pointers, mask, writes=True, once=False)
         if pointers.data.size:
             self.tally.uses[self.storages.find(int(pointers.data.min()))].atomic = True
-        if self.contents is not None:
-            self.contents.waits = True
         kept = pointers.data.size if mask is None else int((pointers.data.size // mask.data.size) * mask.data.sum())
         self.tally.atomics += kept
 

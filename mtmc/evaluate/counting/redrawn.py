@@ -25,12 +25,17 @@ def drawn_alike(task: Task, variant: Variant, seed: int) -> tuple[bool, ...]:
     )
 
 
-def draw_redrawn(task: Task, variant: Variant, seed: int, alike: Sequence[bool]) -> list[Any]:
+def draw_redrawn(
+    task: Task, variant: Variant, seed: int, alike: Sequence[bool], distribution: str = "drawn"
+) -> list[Any]:
     """The draw of a seed. alike: of each tensor whether it gets another value than the task draws; none for ().
+    distribution: of the others.
 
     Raises: TaskError.
     """
     from mtmc.evaluate.reference.distributions import redistributed
 
     inputs = draw_inputs(load_reference(task, variant, Path.cwd()), variant, seed)
+    if distribution != "drawn":
+        return redistributed(inputs, distribution, seed, alike or None)  # type: ignore[arg-type]
     return redistributed(inputs, "redrawn", seed, alike) if any(alike) else inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ class Replay:
             self._know(known, path.with_name(DATA), len(held))
         self._ops = {at: self._op(each) for at, each in enumerate(journal.entries) if not isinstance(each, Asked)}
 
-    def counted(self, limits: Limits, spots: Spots | None) -> tuple[list[Record], Found]:
+    def counted(self, limits: Limits, spots: Sequence[Spots] = ()) -> tuple[list[Record], list[Found]]:
         """The forward's records, with {"graph": records} for a graph that is replayed, and what spot checks saw.
 
         Raises: UncountableError; MalformedError; whatever a kernel raises.
@@ -77,9 +78,8 @@ class Replay:
                     raise MalformedError(f"the log has {each}, of {len(records)} entries")
                 found = [record for number in numbers if (record := records[number]) is not None]
                 log += found if isinstance(each, int) else [{"graph": found}]
-            if spots is None:
-                return log, Found()
-            return log, spots.look(launches, self._inputs, [*map(self._values.tensor, self._journal.outputs)])
+            outputs = [*map(self._values.tensor, self._journal.outputs)]
+            return log, [each.look(launches, self._inputs, outputs) for each in spots]
 
     def _know(self, known: Known, path: Path, inputs: int) -> None:
         """Take in what lies in a storage. Raises: MalformedError where it is not there, or belongs to an input."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mtmc.evaluate.counting.compared import Found, Spot
+from mtmc.evaluate.counting.compared import Changed, Found, Spot
 from mtmc.evaluate.counting.contents import (
     Array,
     Content,
@@ -40,8 +40,15 @@ from mtmc.evaluate.interpreter.interpreter import bf16_to_f32
 
 FEWEST, MOST, WORK = 2, 6, 0.04e6
 """Programs of a launch that are run again, and the interpreter microseconds beyond which no more than the fewest are."""
-KEPT = 256
-"""Elements of each that are compared."""
+THOROUGH = 24, 0.6e6
+"""The last two of launches that write outputs, in a verification: where one program in six is wrong, all of so few are right
+too often."""
+ELEMENT = 4
+"""Bytes that an atomic changes."""
+MIXED = 0.5
+"""Share of an output that others may change besides a launch, whose own part is compared all the same."""
+KEPT, LARGEST = 256, 16
+"""Elements of each that are compared, one in so many of which are the largest."""
 MORE = 1.15
 """Times the work of their neighbours in the sample that secretly chosen programs may have."""
 ANEW = 24
@@ -58,12 +65,16 @@ class Spots:
 
     secret: draws programs and orders of rows. tiling: of the task, None where it has none. small: its inputs, real; without
         a tiling those of any small shapes.
-    budget: interpreter microseconds for the programs of earlier launches that others wait for.
+    budget: interpreter microseconds for the programs of earlier launches that others wait for. thorough: whether many
+        programs are compared.
     """
 
-    def __init__(self, secret: int, tiling: Tiling | None, small: Sequence[Any], budget: float) -> None:
+    def __init__(
+        self, secret: int, tiling: Tiling | None, small: Sequence[Any], budget: float, thorough: bool = False
+    ) -> None:
         self._random = random.Random(secret)
-        self._tiling, self._small, self._budget = tiling, small, budget
+        self._tiling, self._small, self._budget, self._thorough = tiling, small, budget, thorough
+        self._recounts = tiling is None or tiling.distribution == "drawn"
         self._salt = self._random.randrange(1 << 20)
         generator = np.random.default_rng(secret)
         sizes = tiling.sizes if tiling is not None else ()
@@ -80,6 +91,7 @@ class Spots:
         inputs, outputs: tensors of the forward, fake or not. Raises: UncountableError.
         """
         written: list[Spot] = []
+        changed: list[Changed] = []
         compared = unknown = exhausted = 0
         writers = Writers(launches, self._known(launches, inputs), self._budget)
         with launches.meter.installed():
@@ -88,30 +100,36 @@ class Spots:
                 if not sampled.tallies or place is None:
                     continue
                 contents = writers.before(place)
-                places = self._places(launches, sampled, writers.log[place:], outputs)
+                places, share = self._places(launches, sampled, writers.log[place:], outputs)
+                most, limit = THOROUGH if self._thorough and places else (MOST, WORK)
                 tallies: dict[int, Tally] = {}
-                for index in self._chosen(sampled):
-                    if len(tallies) >= FEWEST and sum(tally.work for tally in tallies.values()) > WORK:
+                own: list[Spot] = []
+                for index in self._chosen(sampled, most):
+                    if len(tallies) >= FEWEST and sum(tally.work for tally in tallies.values()) > limit:
                         break
                     tallies[index] = launches.computed(sampled.program, index, contents)
                     spots, waits = self._spots(launches, places), contents.waits
                     hidden = contents.unknown and not (spots and _regardless(launches, sampled, index, contents))
                     compared, unknown = compared + bool(spots), unknown + bool(spots and hidden)
                     exhausted += bool(spots and hidden and writers.exhausted and not waits)
-                    written += [] if hidden else spots
-                if _is_more(sampled.tallies, tallies):
+                    own += [] if hidden else spots
+                if share:
+                    changed.append(Changed(tuple(own), share, len(tallies)))
+                else:
+                    written += own
+                if self._recounts and _is_more(sampled.tallies, tallies):
                     self._count_anew(launches, sampled, tallies, contents)
             of_ops = self._of_ops(launches, writers, outputs)
             written += of_ops
             compared += bool(of_ops)
-        return Found(tuple(written), compared, unknown, exhausted)
+        return Found(tuple(written), tuple(changed), compared, unknown, exhausted)
 
-    def _chosen(self, sampled: Sampled) -> list[int]:
+    def _chosen(self, sampled: Sampled, most: int) -> list[int]:
         """Indices of the programs to run, most of them of none that was counted."""
         total = math.prod(sampled.program.size)
-        chosen = [self._random.randrange(total) for _ in range(2 * MOST)]
+        chosen = [self._random.randrange(total) for _ in range(2 * most)]
         chosen.sort(key=lambda index: index in sampled.tallies)
-        return list(dict.fromkeys(chosen))[:MOST]
+        return list(dict.fromkeys(chosen))[:most]
 
     def _known(self, launches: Launches, inputs: Sequence[Any]) -> dict[int, Content]:
         """What lies in storages before anything is written, by number."""
@@ -143,19 +161,23 @@ class Spots:
 
     def _places(
         self, launches: Launches, sampled: Sampled, log: Sequence[Record], outputs: Sequence[Any]
-    ) -> dict[int, list[Place]]:
-        """Where the elements of outputs that this launch is the last to write lie in the small draw's, by storage."""
+    ) -> tuple[dict[int, list[Place]], float]:
+        """Where the elements of outputs that this launch writes lie in the small draw's, by storage, and which share of one
+        others change besides, or it itself by atomics. Outputs of which more than `MIXED` are changed are left out."""
         places: dict[int, list[Place]] = {}
+        most = 0.0
         if self._tiling is None or len(outputs) != len(self._tiling.outputs):
-            return places
+            return places, most
         for position, (tensor, tiled) in enumerate(zip(outputs, self._tiling.outputs, strict=True)):
             number = launches.storages.number(tensor)
-            if is_raised(sampled, number) or not _is_last(log, number):
+            share = _changed_share(sampled, log, number, launches.storages.sizes[number])
+            if share > MIXED:
                 continue
             small = self._small_place(tensor, tiled)
             if small is not None:
                 places.setdefault(number, []).append((position, small))
-        return places
+                most = max(most, share)
+        return places, most
 
     def _of_ops(self, launches: Launches, writers: Writers, outputs: Sequence[Any]) -> list[Spot]:
         """Some elements of outputs that a torch op is the last to write, where it can be computed."""
@@ -164,15 +186,18 @@ class Spots:
             return found
         contents = writers.before(len(writers.log))
         for position, (tensor, tiled) in enumerate(zip(outputs, self._tiling.outputs, strict=True)):
-            small = self._small_place(tensor, tiled)
-            if small is None or not contents.is_of_an_op(launches.storages.number(tensor)) or not tensor.numel():
+            small, number = self._small_place(tensor, tiled), launches.storages.number(tensor)
+            if small is None or not contents.is_of_an_op(number) or not tensor.numel():
                 continue
+            last = next(record for record in reversed(writers.log) if number in [n for n, _ in record["writes"]])
+            if dict(last["writes"])[number] < MIXED * launches.storages.sizes[number]:
+                continue  # most of it is what launches have written
             picked = np.unravel_index(
                 [self._random.randrange(tensor.numel()) for _ in range(KEPT)], tuple(tensor.shape) or (1,)
             )
             strides = tuple(tensor.stride()) or (0,)
             elements = int(tensor.storage_offset()) + sum(at * step for at, step in zip(picked, strides, strict=True))
-            values = contents.element(launches.storages.number(tensor), np.asarray(elements))
+            values = contents.element(number, np.asarray(elements))
             numbers = None if values is None else _as_numbers(values, str(tensor.dtype))
             if numbers is not None:
                 where = small.places(np.asarray(elements))
@@ -199,6 +224,8 @@ class Spots:
                 continue
             count = min(addresses.size, max(1, KEPT * addresses.size // total))
             picked = np.asarray(self._random.sample(range(addresses.size), count))
+            # The largest are a few among many where results are steep, and all that tells there.
+            picked[: count // LARGEST] = np.argsort(-np.abs(np.nan_to_num(numbers)), kind="stable")[: count // LARGEST]
             elements = storages.offset(number, addresses[picked].astype(np.int64)) // values.itemsize
             for position, small in places[number]:
                 inside = small.inside(elements)
@@ -250,14 +277,18 @@ def _same(one: Array | None, other: Array | None) -> bool:
     return bool(np.isfinite(other).all()) and bool((np.abs(one - other) <= near + SAME * np.abs(one)).all())
 
 
-def _is_last(log: Sequence[Record], number: int) -> bool:
-    """Whether what the first of some launches writes to a storage stays: no later one changes it."""
+def _changed_share(sampled: Sampled, log: Sequence[Record], number: int, size: int) -> float:
+    """Which share of a storage is changed at most besides what the first of some launches stores there: by later ones, but
+    for those of the same kernel that do not read it, which write another part, and by its own atomics."""
     kernel = log[0]["kernel"]
-    return not any(
-        number in [n for n, _ in record["writes"]]
-        and (record.get("kernel") != kernel or number in [n for n, _ in record["reads"]])
+    later = sum(
+        written
         for record in log[1:]
+        for n, written in record["writes"]
+        if n == number and (record.get("kernel") != kernel or number in [m for m, _ in record["reads"]])
     )
+    raised = ELEMENT * int(log[0]["atomics"]) if is_raised(sampled, number) else 0
+    return float(min(1.0, (later + raised) / max(1, size)))
 
 
 def _is_more(sample: Mapping[int, Tally], found: Mapping[int, Tally]) -> bool:

@@ -94,6 +94,7 @@ class Use:
     first: int | None = None  # lowest address of its first load
     atomic: bool = False
     span: tuple[int, int] = (sys.maxsize, 0)
+    begin: int = sys.maxsize  # lowest address that it writes
     dense: list[tuple[int, int, Any]] = field(default_factory=list)
 
     def again(self, addresses: Any, low: int, high: int, size: int) -> int:

@@ -27,6 +27,8 @@ from mtmc.task.tensors import flat_tensors
 if TYPE_CHECKING:
     import torch
 
+    from mtmc.evaluate.reference.reference import Reference
+
 ROWS = (5, 6, 8)
 """Rows of a small draw that are tried, in this order."""
 LEAST = 8
@@ -34,6 +36,10 @@ LEAST = 8
 MOST_FLOPS, MOST_ELEMENTS, MOST_OUTPUTS, MOST_WEIGHTS = 20e9, 8 << 20, 2 << 20, 16 << 20
 """Of a small draw: what the reference may compute, and numbers in inputs, outputs and weights."""
 SEED = 5
+HARD = ("late", "early")
+NEAR_MOST = 0.05
+"""Norm-wise error above which a result says nothing."""
+UNTOLD = 1e9
 _ALIKE = 1e-3
 
 
@@ -52,6 +58,7 @@ class Tiling:
     variant: shapes of the small draw. seed: of the draw, a secret. sizes: (full, small) number of rows of each axis.
     inputs, outputs: their tensors, in order. alike: of each input whether the task draws it alike with every seed, and it
         has another value here; () where it has not.
+    distribution: of the inputs.
     """
 
     variant: Variant
@@ -60,14 +67,20 @@ class Tiling:
     inputs: tuple[Tiled, ...]
     outputs: tuple[Tiled, ...]
     alike: tuple[bool, ...] = ()
+    distribution: str = "drawn"
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """A tiling and what the reference makes of the small draw. values: of each output, float32 as base64."""
+    """A tiling and what the reference makes of the small draw. values: of each output, float32 as base64.
+
+    near: for each output the norm-wise error that numbers of its type may have, as far as float64 tells; () where it was not
+    asked, `UNTOLD` where it does not tell.
+    """
 
     tiling: Tiling
     values: tuple[str, ...]
+    near: tuple[float, ...] = ()
 
     def expected(self) -> list[array.array[float]]:
         """The values of each output."""
@@ -100,6 +113,20 @@ def tiles(task: Task, seed: int) -> Tiles | None:
         return None  # it takes more memory than its largest tensors say
 
 
+def tiles_that_stand_out(task: Task, tiling: Tiling, seed: int) -> tuple[Tiles, ...]:
+    """What comes of the same tiling with inputs of which a part counts alone, behind some place and before one: what a
+    version does only where a first look finds something is asked for there. None of those that tell nothing.
+
+    seed: of the draws.
+    """
+    found: list[Tiles] = []
+    for distribution in HARD if tiling.sizes else ():
+        with contextlib.suppress(TaskError):
+            made = _made(task, replace(tiling, seed=seed, distribution=distribution))
+            found += [made] if made is not None else []
+    return tuple(found)
+
+
 def _as_it_is(task: Task, seed: int) -> Tiling | None:
     """The full draw as a tiling without an axis, where the reference is small enough."""
     shapes = whole_shapes(replace(task, state=None))
@@ -115,9 +142,10 @@ def _made(task: Task, tiling: Tiling) -> Tiles | None:
     Raises: TaskError if it fails."""
     from mtmc.evaluate.reference.effects import kept_tensors
     from mtmc.evaluate.reference.reference import Reference
+    from mtmc.task.quantized import readable
 
     reference, seed = Reference(task, tiling.variant, Path.cwd(), 0), tiling.seed
-    inputs = draw_redrawn(task, tiling.variant, seed, tiling.alike)
+    inputs = draw_redrawn(task, tiling.variant, seed, tiling.alike, tiling.distribution)
     before = [tensor.clone() for tensor in flat_tensors(inputs)]
     kept = {path: tensor.clone() for path, tensor in kept_tensors(reference.model).items()}
     outputs = output_tensors(reference.run(inputs, seed))
@@ -128,9 +156,34 @@ def _made(task: Task, tiling: Tiling) -> Tiles | None:
     most = MOST_OUTPUTS if tiling.sizes else MOST_AS_IT_IS
     if sum(tensor.numel() for tensor in outputs) > most or any(tensor.is_complex() for tensor in outputs):
         return None
-    if tiling.alike and not all(bool(tensor.isfinite().all()) for tensor in outputs):
+    own = tiling.alike or tiling.distribution != "drawn"
+    if own and not all(bool(readable(tensor).isfinite().all()) for tensor in outputs):
         return None
-    return Tiles(tiling, tuple(base64.b64encode(_bytes(tensor)).decode() for tensor in outputs))
+    values = tuple(base64.b64encode(_bytes(tensor)).decode() for tensor in outputs)
+    near = _near(reference, tiling, inputs) if tiling.sizes else ()
+    if tiling.distribution != "drawn" and any(
+        limit > NEAR_MOST for limit, tensor in zip(near, outputs, strict=True) if tensor.is_floating_point()
+    ):
+        return None  # more noise than an answer
+    return Tiles(tiling, values, near)
+
+
+def _near(reference: Reference, tiling: Tiling, inputs: Any) -> tuple[float, ...]:
+    """See `Tiles`. inputs: of the small draw."""
+    from mtmc.evaluate.reference.compare import calibrated, error_bound
+    from mtmc.evaluate.reference.expected_value import Expected
+
+    found: list[float] = []
+    for each in reference.beside(inputs, tiling.seed, tiling.distribution):  # type: ignore[arg-type]
+        if isinstance(each, str):
+            continue
+        value = each.value
+        if not isinstance(each, Expected) or not each.exact or not value.is_floating_point() or not value.numel():
+            found.append(UNTOLD)
+            continue
+        known = calibrated(value, each.oracle, each.rounded, each.tolerance)
+        found.append(error_bound(value.dtype, known.own, known.rounding, each.tolerance) + known.own)
+    return tuple(found)
 
 
 def _tiling(task: Task, seed: int) -> Tiling | None:

@@ -15,7 +15,7 @@ import torch
 from mtmc.task.quantized import readable, stored
 from mtmc.task.tensors import map_tensors
 
-Distribution = Literal["drawn", "redrawn", "shifted", "spiky", "sparse", "wide", "huge"]
+Distribution = Literal["drawn", "redrawn", "shifted", "spiky", "sparse", "late", "early", "wide", "huge"]
 SPREAD = 3.0
 SHIFT = 0.5
 EXPONENT = 6
@@ -25,6 +25,8 @@ SPIKE_SHARE = 1 / 64
 """Share of elements, and of rows, that stand out; at least one in each tensor."""
 TINY = 2.0**-12
 """Of an element that counts for nothing. No zero: equal numbers have no order, and zeros no logarithm."""
+PLACES = (1 / 2, 3 / 4, 7 / 8)
+"""Parts of every row that count for nothing where only what comes behind them (or before, counted from the end) does."""
 HUGE = 2.0**18
 """Beyond float16, far inside of bfloat16 and float32."""
 NOISE = 0.25
@@ -122,6 +124,21 @@ def _sparse(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return torch.where(counts | (kinds > 0.9), ordered, ordered * TINY).reshape(tensor.shape)
 
 
+def _one_side(late: bool) -> Callable[[torch.Tensor, torch.Generator], torch.Tensor]:
+    """Rows that stand out behind (or before) one place, the same in all of them, and count for nothing elsewhere: whoever
+    looks at a part of each row to see whether the rest is worth looking at finds nothing there."""
+
+    def moved(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        row = tensor if tensor.dim() else tensor.reshape(1)
+        part = PLACES[int(torch.randint(len(PLACES), (), generator=generator, device="cpu"))]
+        along = torch.arange(row.shape[-1], device=tensor.device)
+        along = along if late else row.shape[-1] - 1 - along
+        quiet = along < min(int(part * row.shape[-1]), row.shape[-1] - 1)
+        return torch.where(quiet, row * TINY, _spiky(row, generator)).reshape(tensor.shape)
+
+    return moved
+
+
 def _some(tensor: torch.Tensor, generator: torch.Generator, share: float) -> torch.Tensor:
     """Which elements of a share of them at random, at least one."""
     numbers = _uniform(tensor, generator)
@@ -151,6 +168,8 @@ _FUNCTIONS: Mapping[Distribution, Callable[[torch.Tensor, torch.Generator], torc
     "shifted": shift,
     "spiky": _spiky,
     "sparse": _sparse,
+    "late": _one_side(late=True),
+    "early": _one_side(late=False),
     "wide": widen_range,
     "huge": lambda tensor, generator: tensor * HUGE,
 }

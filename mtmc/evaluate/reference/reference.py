@@ -233,6 +233,12 @@ class Reference:
         ]
         return self._as_expected(inputs, expected, structure, effects)
 
+    def beside(self, inputs: list[Any], seed: int, distribution: Distribution) -> list[Expected | Calibrated | str]:
+        """What a reference that changes nothing makes of inputs from a distribution, each output with a float64 oracle where
+        there can be one. Raises: TaskError."""
+        outputs, _ = flatten(self.run(inputs, seed))
+        return self._each_expected(inputs, seed, outputs, distribution, Effects())
+
     def restart(self, effects: Effects | None = None, model: Any = None, wide: torch.dtype | None = None) -> None:
         """Let the model (or `model`, which was made in the dtype `wide`) keep what it kept when it was constructed.
 

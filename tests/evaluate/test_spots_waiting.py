@@ -1,0 +1,103 @@
+"""A program finds at the full shapes what others of its launch have left only where it waits for them.
+
+One that looks as if it waited finds what was there before, as the first one to run on a GPU does."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtmc.evaluate.lab import LabEvaluator
+from mtmc.outcome import Outcome
+from mtmc.protocols import EvaluationRequest
+from mtmc.task import task_from_source
+from tests.breadth import share
+
+TASK = task_from_source(
+    """
+import torch
+from torch import nn
+
+rows = 64
+length = 16384
+VARIANTS = {"small": {"rows": 2, "length": 700}, "odd1": {"rows": 3, "length": 333}}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.cumsum(x, dim=1)
+
+
+def get_inputs():
+    return [torch.rand(rows, length)]
+
+
+def get_init_inputs():
+    return []
+""",
+    "waiting",
+)
+KERNEL = """
+import torch
+import triton
+import triton.language as tl
+from torch import nn
+
+
+@triton.jit
+def running_sum(x_ptr, carry_ptr, flag_ptr, out_ptr, length, blocks, BLOCK: tl.constexpr):
+    row, block = tl.program_id(1).to(tl.int64), tl.program_id(0)
+    at = block * BLOCK + tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * length + at, mask=at < length, other=0.0)
+    before = row * blocks + block - 1
+    carried = 0.0
+    if block > 0:
+        {wait}
+    tl.store(carry_ptr + before + 1, carried + tl.sum(x, axis=0))
+    tl.debug_barrier()
+    tl.atomic_xchg(flag_ptr + before + 1, 1)
+    tl.store(out_ptr + row * length + at, carried + tl.cumsum(x, axis=0), mask=at < length)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        rows, length = x.shape
+        blocks = triton.cdiv(length, 1024)
+        carry = torch.zeros((rows, blocks), device=x.device, dtype=torch.float32)
+        flag = torch.zeros((rows, blocks), device=x.device, dtype=torch.int32)
+        out = torch.empty_like(x)
+        running_sum[(blocks, rows)](x, carry, flag, out, length, blocks, BLOCK=1024)
+        return out
+"""
+LOOK = "carried = tl.load(carry_ptr + before)"
+WAITING = {
+    "an atomic that adds nothing": "while tl.atomic_add(flag_ptr + before, 0) == 0:\n            pass\n        " + LOOK,
+    "a volatile load": "while tl.load(flag_ptr + before, volatile=True) == 0:\n            pass\n        " + LOOK,
+    "an exchange": "while tl.atomic_cas(flag_ptr + before, 1, 1) == 0:\n            pass\n        " + LOOK,
+}
+DECOYS = {
+    "one volatile load": "carried = tl.load(carry_ptr + before, volatile=True)",
+    "a flag that is not looked at": "tl.load(flag_ptr + before, volatile=True)\n        " + LOOK,
+    "two looks": "tl.atomic_add(flag_ptr + before, 0)\n        tl.atomic_add(flag_ptr + before, 0)\n        " + LOOK,
+    "a flag of its own": "tl.atomic_xchg(flag_ptr + before + 1, 0)\n        " + LOOK,
+    "an exchange that fails": "tl.atomic_cas(flag_ptr + before, 1, 1)\n        " + LOOK,
+}
+
+
+def judged(lab: LabEvaluator, wait: str) -> Outcome:
+    return lab.evaluate([EvaluationRequest(TASK, KERNEL.format(wait=wait))])[0]
+
+
+@pytest.mark.parametrize("how", share(sorted(WAITING), 2))
+def test_who_waits_finds_what_others_left(usual_lab: LabEvaluator, how: str) -> None:
+    outcome = judged(usual_lab, WAITING[how])
+    assert outcome.ok, outcome.diagnosis
+    assert (
+        outcome.metrics["compared_at_full"] >= 2 or "volatile" in WAITING[how]
+    )  # a flag that atomics set is not known
+
+
+@pytest.mark.parametrize("how", share(sorted(DECOYS), 3))
+def test_who_does_not_wait_does_not(usual_lab: LabEvaluator, how: str) -> None:
+    outcome = judged(usual_lab, DECOYS[how])
+    assert outcome.status == "wrong_result" and outcome.diagnosis is not None
+    assert "drawn in secret" in outcome.diagnosis.message
