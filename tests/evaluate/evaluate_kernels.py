@@ -100,6 +100,29 @@ def wrapped_integers() -> list[int]:
 
 
 @triton.jit
+def loop_kernel(out_ptr, n, STEP: tl.constexpr):
+    at = 0
+    for i in range(n):
+        tl.store(out_ptr + at, (i.to(tl.int64) << 40) >> 38)
+        at += 1
+    for i in tl.range(tl.program_id(0), n, STEP):
+        for j in range(0, STEP):
+            tl.store(out_ptr + at, i.to(tl.int64) * 1099511627776 + j.to(tl.float32).to(tl.int64))
+            at += 1
+    for i in tl.static_range(2):
+        tl.store(out_ptr + at, i + 7)
+        at += 1
+
+
+def cast_loop_variables() -> list[int]:
+    """Loops over 0 to 3: four times the number; 2**40 times each other one, with 0 and 1 added; 7 and 8."""
+    out = torch.zeros(10, dtype=torch.int64)
+    loop_kernel[(1,)](out, 4, 2)
+    numbers: list[int] = out.tolist()
+    return numbers
+
+
+@triton.jit
 def touch_kernel(x_ptr, out_ptr, low, high, shift, STORE: tl.constexpr, ATOMIC: tl.constexpr):
     i = tl.arange(0, 64)
     x = tl.load(x_ptr + i + shift, mask=(i >= low) & (i < high), other=0.0)

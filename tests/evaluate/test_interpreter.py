@@ -85,6 +85,10 @@ def test_integers_wrap_around_as_on_a_gpu(check_pool: Pool) -> None:
     assert run(check_pool, "wrapped_integers") == want and min(want) < 0
 
 
+def test_variables_of_loops_can_be_cast(check_pool: Pool) -> None:
+    assert run(check_pool, "cast_loop_variables") == [0, 4, 8, 12, 0, 1, 2 << 40, (2 << 40) + 1, 7, 8]
+
+
 def test_bounds(check_pool: Pool) -> None:
     messages = run(check_pool, "bounds")
     assert messages["inside"] == "" and messages["masked"] == "" and messages["addresses"] == ""

@@ -168,7 +168,7 @@ FORBIDDEN_NAMES = _words(
     exec eval compile __import__ open breakpoint globals __builtins__ __loader__ __spec__ load_inline
     __array_interface__ __array_struct__ __cuda_array_interface__ __instancecheck__ __subclasscheck__ __match_args__
     __torch_function__ __torch_dispatch__ __annotations__ __annotate__ __dataclass_fields__
-    interpreter_semantic _InterpreterComparison
+    interpreter_semantic _InterpreterComparison _InterpreterLoop
     """
 )
 FORBIDDEN_BUILTINS = _words("vars locals help license credits copyright input exit quit")
