@@ -136,6 +136,21 @@ def test_a_timed_call_on_inputs_that_stand_out(tmp_path: Path) -> None:
         assert not usual.hard and usual.note == "" and float(usual.inputs[0].abs().max()) < 12
 
 
+def test_what_stands_out_is_on_one_side_alone_in_every_other_call(tmp_path: Path) -> None:
+    made = reference(tmp_path, *LINEAR)
+    sides = set()
+    for seed in range(12):
+        hard = made.timed(seed, hard=True)
+        x, weight, bias = hard.inputs[0], made.model.layer.weight, made.model.layer.bias
+        assert check_output("it", (x.flip(-1) @ weight.flip(-1).t() + bias).detach(), only(hard))[1] is None
+        low = (x.bfloat16() @ weight.bfloat16().t()).float() + bias
+        assert check_output("it", low.detach(), only(hard))[1] is not None
+        quiet = x.abs().amax(0) < 0.5
+        sides.add((bool(quiet[:2].all()), bool(quiet[-2:].all())))
+    assert sides == {(False, False), (True, False), (False, True)}
+    assert len(made.hard) == 1 and made.hard[0] is not None and made.hard[0].sided
+
+
 def test_a_calibration_that_is_known_is_not_made_again(tmp_path: Path) -> None:
     known = Calibration((Precision(0.25, 0.5),))
     made = reference(tmp_path, *LINEAR, calibration=known)

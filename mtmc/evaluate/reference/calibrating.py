@@ -32,11 +32,13 @@ class Calibration:
     """What float64 says of a reference at one set of shapes, good for any weights and inputs drawn there.
 
     precisions: one per leaf of its result, and after them one for each tensor that it changes; None for what is no floating
-    tensor; all None without an fp64 reference. effects: what it changes.
+    tensor; all None without an fp64 reference. effects: what it changes. sided: of inputs that stand out,
+    whether it is good for those that do so on one side alone.
     """
 
     precisions: tuple[Precision | None, ...]
     effects: Effects = field(default_factory=Effects)
+    sided: bool = False
 
     @property
     def error(self) -> float | None:

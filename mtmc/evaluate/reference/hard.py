@@ -20,6 +20,9 @@ from mtmc.evaluate.reference.effects import Effects
 from mtmc.task.quantized import readable
 
 HARD: Distribution = "spiky"
+SIDES: tuple[Distribution, Distribution] = ("late", "early")
+"""Every other call that is asked on inputs that stand out has them behind or before one place of each row alone, and nothing
+that counts elsewhere: one that looks at a part of them first finds nothing there. Both are as hard."""
 SPREAD = 2.0
 TELLS = 0.02
 """Norm-wise error of the reference, or of rounding alone, above which a result is more noise than an answer: no honest
@@ -39,8 +42,30 @@ def calibrate_hard(reference: DrawnOtherwise, seed: int, where: str) -> Calibrat
 
     where: for messages.
     """
+    found, sided = (_calibrated(reference, seed, where, each) for each in (HARD, SIDES[0]))
+    return found if found is None or sided is None else replace(loosest(found, sided), sided=True)
+
+
+def hard_of(seed: int, calibration: Calibration) -> Distribution:
+    """What stands out in the inputs of a seed. calibration: of the reference on such inputs."""
+    kinds = (HARD, HARD, *SIDES) if calibration.sided else (HARD,)
+    return kinds[(seed * 2654435761 & 0xFFFFFFFF) >> 16 & 3 if calibration.sided else 0]
+
+
+def loosest(one: Calibration, other: Calibration) -> Calibration:
+    """What allows as much as either of two calibrations."""
+
+    def wider(a: Precision | None, b: Precision | None) -> Precision | None:
+        if a is None or b is None:
+            return None
+        return Precision(max(a.own, b.own), max(a.rounding, b.rounding), max(a.slack, b.slack))
+
+    return replace(one, precisions=tuple(map(wider, one.precisions, other.precisions)))
+
+
+def _calibrated(reference: DrawnOtherwise, seed: int, where: str, distribution: Distribution) -> Calibration | None:
     try:
-        found = calibrate(_Hard(reference), seed, f"{where}, {HARD} inputs")
+        found = calibrate(_Hard(reference, distribution), seed, f"{where}, {distribution} inputs")
     except (TaskError, torch.OutOfMemoryError):
         return None
     return None if found.effects or not tells(found) else loosened(found)
@@ -64,14 +89,14 @@ def loosened(calibration: Calibration) -> Calibration:
 class _Hard:
     """A reference that draws inputs that stand out, and refuses those of which its result is not finite."""
 
-    def __init__(self, reference: DrawnOtherwise) -> None:
-        self._reference = reference
+    def __init__(self, reference: DrawnOtherwise, distribution: Distribution) -> None:
+        self._reference, self._distribution = reference, distribution
         self.device, self.tolerance = reference.device, reference.tolerance
         self.construct, self.widened = reference.construct, reference.widened
         self.run_wide, self.rounded = reference.run_wide, reference.rounded
 
     def draw(self, seed: int) -> list[Any]:
-        return self._reference.drawn(HARD, seed)
+        return self._reference.drawn(self._distribution, seed)
 
     def observed(self, model: Any, inputs: list[Any], seed: int) -> tuple[list[Any], Effects]:
         outputs, effects = self._reference.observed(model, inputs, seed)

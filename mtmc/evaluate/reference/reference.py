@@ -26,7 +26,7 @@ from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected, Precis
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
-from mtmc.evaluate.reference.hard import HARD, TELLS, calibrate_hard
+from mtmc.evaluate.reference.hard import TELLS, calibrate_hard, hard_of
 from mtmc.evaluate.reference.memory import release
 from mtmc.evaluate.reference.returned import describe, flatten
 from mtmc.evaluate.reference.running_sums import RunningSums
@@ -185,7 +185,8 @@ class Reference:
         self.restart(effects)
         known = self.calibrate_hard(seed) if hard else None
         try:
-            inputs, calibration = (self.draw(seed), calibration) if known is None else (self.drawn(HARD, seed), known)
+            inputs = self.draw(seed) if known is None else self.drawn(hard_of(seed, known), seed)
+            calibration = known or calibration
         except torch.OutOfMemoryError:  # a copy more than the task's own inputs take
             if known is None:
                 raise
