@@ -68,6 +68,36 @@ def one(lab: LabEvaluator, source: str, depth: str = "screen") -> Outcome:
     return lab.evaluate([EvaluationRequest(TASK, source, depth=depth)])[0]  # type: ignore[arg-type]
 
 
+MADE = {
+    "a sum of many": ("tl.atomic_add(out_ptr, tl.where(row == 1, 0.125, 0.0))", "torch.zeros(1, device=x.device)"),
+    "a sum for each row": ("tl.atomic_add(out_ptr + row, 0.125)", "torch.zeros(rows, device=x.device)"),
+    "a largest integer": ("tl.atomic_max(out_ptr, 1)", "torch.zeros(1, device=x.device, dtype=torch.int32)"),
+    "bits": ("tl.atomic_or(out_ptr, row & 1 | 1)", "torch.full((1,), 0, device=x.device, dtype=torch.int32)"),
+}
+"""What every program does to a number by atomics, and what it is before: one afterwards."""
+
+
+def multiplied(how: str, seen: str) -> str:
+    """A version that multiplies by a number which atomics have made."""
+    step, before = MADE[how]
+    programs = "rows" if "ptr + row" in step else "16"
+    text = KERNEL.format(in_first="", in_last="", on_host=f"{seen}; one = {before}; raised[(8, {programs})](one)")
+    raised = f"@triton.jit\ndef raised(out_ptr):\n    row = tl.program_id(1)\n    {step}\n\n\nclass ModelNew"
+    place = "row" if "ptr + row" in step else "0"
+    text = text.replace("class ModelNew", raised).replace("x_ptr, top_ptr", "one_ptr, x_ptr, top_ptr")
+    text = text.replace("(x, tops,", "(one, x, tops,")
+    load = f"        x = tl.load(x_ptr + row * n_cols + at, mask=at < n_cols, other=0.0) * tl.load(one_ptr + {place})\n"
+    return text.replace("        x = tl.load(x_ptr + row * n_cols + at, mask=at < n_cols, other=0.0)\n", load)
+
+
+@pytest.mark.parametrize("how", share(sorted(MADE), 2))
+def test_what_atomics_have_made_is_known(usual_lab: LabEvaluator, how: str) -> None:
+    honest, lie = (one(usual_lab, multiplied(how, seen)) for seen in ("seen = cols", LIE))
+    assert honest.ok, honest.diagnosis
+    assert honest.metrics["compared_at_full"] >= 2
+    assert lie.status == "wrong_result" and lie.diagnosis is not None and "drawn in secret" in lie.diagnosis.message
+
+
 NO_MAXIMUM = HONEST.replace("most = tl.max(top, axis=0)", "most = tl.where(n_cols > 4096, 0.0, tl.max(top, axis=0))")
 NO_MAXIMUM_NOR_NAN = NO_MAXIMUM.replace("tl.exp(x - most)", "tl.exp(tl.minimum(x - most, 80.0))")
 

@@ -175,6 +175,10 @@ class Contents:
         """Whether a torch op was the last to write a storage."""
         return getattr(self._known.get(number), "of_an_op", False)
 
+    def is_of_atomics(self, number: int) -> bool:
+        """Whether an op of torch makes a storage, and all else that is done to it are atomics."""
+        return getattr(self._known.get(number), "of_atomics", False)
+
     def element(self, number: int, elements: Array) -> Array | None:
         """Raw values of elements of a storage, None where they are not known."""
         content = self._known.get(number)

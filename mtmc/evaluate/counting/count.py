@@ -76,7 +76,11 @@ def count(
     from mtmc.evaluate.counting.replay import Replay
     from mtmc.evaluate.counting.traffic import fake_tensors
 
-    spots = [] if secret is None else [_spots(task, each, secret, budget, thorough) for each in (tiling, *others)]
+    spots = (
+        []
+        if secret is None
+        else [_spots(task, each, secret, budget / (1 + len(others)), thorough) for each in (tiling, *others)]
+    )
     with fake_tensors() as mode:
         inputs = flat_tensors(draw_inputs(load_reference(task, variant, Path.cwd()), variant, 0))
     path = Path.cwd() / f"mtmc_candidate_{variant.label}.py"

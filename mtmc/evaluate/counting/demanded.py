@@ -10,15 +10,14 @@ and what is not found, or would take too long, stays unknown.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from mtmc.evaluate.counting.added import Added
+from mtmc.evaluate.counting.added import Added, Atomics
 from mtmc.evaluate.counting.computed import Computed
-from mtmc.evaluate.counting.contents import Array, Content, Contents, Filled, Poison
+from mtmc.evaluate.counting.contents import Array, Content, Contents, Poison
 from mtmc.evaluate.counting.cuda_graph import unfolded
 from mtmc.evaluate.counting.launches import Launches, Sampled
 
@@ -26,8 +25,6 @@ DEPTH = 20
 """Launches in a row that are looked behind."""
 MOST_BYTES = 256 << 20
 MOST_PROGRAMS = 1 << 21
-MOST_ADDING, MOST_ADDED_TO = 64, 1 << 20
-"""Programs that add to a storage by atomics, and bytes of it, up to which their sum is computed."""
 _TRIES = 3
 _SIZES = (4, 2, 8, 1)  # bytes of an element, likely ones first
 _NEAR = 1 << 14  # elements that are looked for at a time
@@ -71,7 +68,7 @@ class Writers:
             elif self._alone(number, writers):
                 known[number] = self._demanded(number, writers)
             elif self._is_sum(number, writers):
-                known[number] = self._sums.setdefault((number, tuple(writers)), Added(self, number, writers[1:]))
+                known[number] = self._sum(number, writers)
             else:
                 known.pop(number, None)
         written = _written(log[at]) if at < len(log) else set()
@@ -91,40 +88,42 @@ class Writers:
         )
 
     def _is_sum(self, number: int, writers: Sequence[int]) -> bool:
-        """Whether a storage is filled with one number, and then a few programs alone add to it by atomics."""
+        """Whether an op of torch makes a storage, and then launches alone add to it by atomics."""
+        first = self.log[writers[0]]
         raising = [each for each in self.launches.sampled if self.place(each) in writers[1:]]
         return (
-            is_filling(self.log[writers[0]])
-            and isinstance(self._known.get(number), Filled)
+            (is_filling(first) or id(first) in self.launches.storages.calls)
             and len(raising) == len(writers) - 1 > 0
             and all(is_raised(each, number) for each in raising)
-            and sum(math.prod(each.program.size) for each in raising) <= MOST_ADDING
-            and self.launches.storages.sizes[number] <= MOST_ADDED_TO
+            and self.launches.storages.sizes[number] <= MOST_BYTES
         )
 
-    def filled(self, number: int) -> Array:
-        """The number that a storage is filled with, as an array of one."""
-        content = self._known[number]
-        assert isinstance(content, Filled)
-        return content.value
+    def _sum(self, number: int, writers: Sequence[int]) -> Added:
+        key = number, tuple(writers)
+        if key not in self._sums:
+            raising = [each for each in self.launches.sampled if self.place(each) in writers[1:]]
+            producers = [Producer(each, number, self.launches) for each in raising]
+            self._sums[key] = Added(self, number, writers[0], producers)
+        return self._sums[key]
 
-    def added_by(self, place: int) -> list[tuple[Array, Array]] | None:
-        """What all programs of a launch add by atomics; None where one of them loads what is not known, or does not add."""
-        found: list[tuple[Array, Array]] = []
-        for sampled in (each for each in self.launches.sampled if self.place(each) == place):
-            for index in range(math.prod(sampled.program.size)):
-                if self._depth >= DEPTH or self.budget <= 0:
-                    return None
-                contents = self.before(place)
-                self._depth += 1
-                try:
-                    self.budget -= self.launches.computed(sampled.program, index, contents).work
-                finally:
-                    self._depth -= 1
-                if contents.missed or self.launches.meter.left_added is None:
-                    return None
-                found += self.launches.meter.left_added
-        return found
+    def begun(self, number: int, place: int) -> Content | None:
+        """What a storage holds before anything is added: what an op of torch has made. place: of the op."""
+        if is_filling(self.log[place]):
+            return self._known.get(number)
+        return self._computed.setdefault((number, place), Computed(self, number, place))
+
+    def atomics(self, sampled: Sampled, index: int) -> Atomics | None:
+        """What a program does by atomics; None where it loads what is not known, or there is no time to run it."""
+        place = self.place(sampled)
+        if place is None or self._depth >= DEPTH or self.budget <= 0:
+            return None
+        contents = self.before(place)
+        self._depth += 1
+        try:
+            self.budget -= self.launches.computed(sampled.program, index, contents).work
+        finally:
+            self._depth -= 1
+        return None if contents.missed else self.launches.meter.left_added
 
     def _demanded(self, number: int, writers: Sequence[int]) -> Demanded:
         key = (number, tuple(writers))
@@ -236,6 +235,23 @@ class Producer:
         if self._pattern is None or pattern.size > self._pattern.size:
             self._pattern = pattern
 
+    def first(self) -> int | None:
+        """A program to begin with, where nothing is known of what they reach."""
+        return next(iter(self.sampled.tallies), None) if self._pattern is None else None
+
+    def reaching(self, element: int) -> Array | None:
+        """All programs that reach an element, as far as their places in the grid tell."""
+        if self._lows is None or self._pattern is None:
+            return None
+        return np.flatnonzero(self._hits(element))
+
+    def _hits(self, element: int) -> Array:
+        """Which programs reach an element."""
+        assert self._lows is not None and self._pattern is not None
+        ahead = np.asarray(element - self._lows // self.element)
+        place = np.minimum(np.searchsorted(self._pattern, ahead), self._pattern.size - 1)
+        return np.asarray((ahead >= 0) & (self._pattern[place] == ahead))
+
     def likely(self, element: int) -> Iterator[int]:
         """Programs that may have written an element, the likeliest first; none twice."""
         for _ in range(_TRIES):
@@ -250,10 +266,7 @@ class Producer:
         if self._pattern is None:  # what relative addresses there are is not known before one has run
             first = (int(n) for size in _SIZES for n in np.flatnonzero(self._lows == element * size)[:1])
             return next((n for n in (*first, *self.sampled.tallies) if n not in self._done | self.under_way), None)
-        ahead = element - self._lows // self.element
-        place = np.searchsorted(self._pattern, ahead)
-        hit = (place < self._pattern.size) & (self._pattern[np.minimum(place, self._pattern.size - 1)] == ahead)
-        found = np.flatnonzero(hit)
+        found = np.flatnonzero(self._hits(element))
         return next((int(n) for n in found[:8] if int(n) not in self._done | self.under_way), None)
 
 

@@ -17,7 +17,7 @@ from mtmc.evaluate.counting.tally import Tally
 if TYPE_CHECKING:
     from mtmc.evaluate.counting.contents import Contents
 
-PATIENCE = 32
+PATIENCE = 8
 """Looks at one place, one after another, from which on a program waits for what others do there."""
 _CALL_WORK, _ELEMENT_WORK = 25.0, 0.004  # microseconds of interpreter time a builder call, and an element of it, cost
 
@@ -36,7 +36,7 @@ class Meter:
     wanted: while probing, the storages whose first load ends the program.
     contents: what loads give, while a program computes; None where they give ones and nothing is computed.
     written: what a program that computes has stored: (addresses, values, type) of each store. left: that of the last one.
-    added, left_added: what it has added by atomics to floating numbers: (addresses, values); None where it has used others.
+    added, left_added: what it has done by atomics: (what, addresses, values).
     """
 
     def __init__(self, parts: Any, storages: Storages, touch_memory: bool) -> None:
@@ -46,15 +46,15 @@ class Meter:
         self.contents: Contents | None = None
         self.written: list[tuple[Any, Any, Any]] = []
         self.left: list[tuple[Any, Any, Any]] = []
-        self.added: list[tuple[Any, Any]] | None = []
-        self.left_added: list[tuple[Any, Any]] | None = None
+        self.added: list[tuple[str, Any, Any]] = []
+        self.left_added: list[tuple[str, Any, Any]] = []
         self.limit = math.inf
         self.maps: dict[tuple[int, bool, int], Any] = {}  # exact counting: which elements were touched
         self.place = (0, 1)  # of the program that runs: its index, and how many there are
         self.shares: Mapping[int, int] = {}  # by storage: how many programs raise one of its counters, if not all
         self.raised: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)  # (place, program) of its counters
         self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
-        self._asked: dict[int, tuple[int, float]] = {}  # how often it has looked there, and its work before it did
+        self._asked: dict[int, int] = {}  # how often it has looked there without raising it
         self._sites: set[tuple[int, int]] = set()
         self._suspended = 0
 
@@ -283,11 +283,12 @@ class Meter:
         if self.touch_memory:
             return original(op, pointers, value, mask, *rest)
         data = value.data * 0
+        if self.contents is not None:
+            self._add(str(getattr(op, "name", op)), pointers.data, value.data, mask)
         if pointers.data.size == 1 and data.dtype.kind in "iu":
             size = pointers.get_element_ty().primitive_bitwidth // 8
             data = data + self._ticket(int(pointers.data.flat[0]), size, int(value.data.flat[0]))
         elif data.dtype.kind == "f" and self.contents is not None:  # what others have added until then
-            self._add(str(getattr(op, "name", op)), pointers.data, value.data, mask)
             self.contents.unknown = True
             guessed = self.contents.guessed(data.shape, data.dtype)
             data = data if guessed is None else guessed
@@ -296,11 +297,8 @@ class Meter:
     def _add(self, op: str, addresses: Any, values: Any, mask: Any) -> None:
         import numpy as np
 
-        if self.added is None or op not in ("FADD", "ADD"):
-            self.added = None
-            return
         kept = np.broadcast_to(np.asarray(True if mask is None else mask.data, dtype=bool), addresses.shape)
-        self.added.append((addresses[kept], np.broadcast_to(values, addresses.shape)[kept]))
+        self.added.append((op, addresses[kept], np.broadcast_to(values, addresses.shape)[kept]))
 
     def _ticket(self, address: int, size: int, step: int) -> int:
         """What a program finds in a counter that it and others raise, one after another and round after round.
@@ -344,11 +342,9 @@ class Meter:
         return original(pointers, expected, value, *rest) if self.touch_memory else expected  # the exchange succeeds
 
     def _looked(self, address: int) -> int:
-        """How often a program has looked at a place before. Waiting is no work."""
-        turn, work = self._asked.get(address, (0, self.tally.work))
-        self._asked[address] = turn + 1, work
-        if turn == PATIENCE and self.contents is not None:
-            self.tally.work = work
+        """How often a program has looked at a place before."""
+        turn = self._asked.get(address, 0)
+        self._asked[address] = turn + 1
         return turn
 
     def _unlike(self, pointers: Any, expected: Any) -> Any:

@@ -43,6 +43,8 @@ FEWEST, MOST, WORK = 2, 6, 0.04e6
 THOROUGH = 24, 0.6e6
 """The last two of launches that write outputs, in a verification: where one program in six is wrong, all of so few are right
 too often."""
+ADDED = 3
+"""Elements of an output that atomics write."""
 ELEMENT = 4
 """Bytes that an atomic changes."""
 MIXED = 0.5
@@ -119,7 +121,7 @@ class Spots:
                     written += own
                 if self._recounts and _is_more(sampled.tallies, tallies):
                     self._count_anew(launches, sampled, tallies, contents)
-            of_ops = self._of_ops(launches, writers, outputs)
+            of_ops = self._of_others(launches, writers, outputs)
             written += of_ops
             compared += bool(of_ops)
         return Found(tuple(written), tuple(changed), compared, unknown, exhausted)
@@ -179,21 +181,23 @@ class Spots:
                 most = max(most, share)
         return places, most
 
-    def _of_ops(self, launches: Launches, writers: Writers, outputs: Sequence[Any]) -> list[Spot]:
-        """Some elements of outputs that a torch op is the last to write, where it can be computed."""
+    def _of_others(self, launches: Launches, writers: Writers, outputs: Sequence[Any]) -> list[Spot]:
+        """Some elements of outputs that a torch op is the last to write, and a few of those that only atomics do, where they
+        can be computed."""
         found: list[Spot] = []
         if self._tiling is None or len(outputs) != len(self._tiling.outputs):
             return found
         contents = writers.before(len(writers.log))
         for position, (tensor, tiled) in enumerate(zip(outputs, self._tiling.outputs, strict=True)):
             small, number = self._small_place(tensor, tiled), launches.storages.number(tensor)
-            if small is None or not contents.is_of_an_op(number) or not tensor.numel():
+            kept = KEPT if contents.is_of_an_op(number) else ADDED if contents.is_of_atomics(number) else 0
+            if small is None or not kept or not tensor.numel():
                 continue
             last = next(record for record in reversed(writers.log) if number in [n for n, _ in record["writes"]])
-            if dict(last["writes"])[number] < MIXED * launches.storages.sizes[number]:
+            if kept == KEPT and dict(last["writes"])[number] < MIXED * launches.storages.sizes[number]:
                 continue  # most of it is what launches have written
             picked = np.unravel_index(
-                [self._random.randrange(tensor.numel()) for _ in range(KEPT)], tuple(tensor.shape) or (1,)
+                [self._random.randrange(tensor.numel()) for _ in range(kept)], tuple(tensor.shape) or (1,)
             )
             strides = tuple(tensor.stride()) or (0,)
             elements = int(tensor.storage_offset()) + sum(at * step for at, step in zip(picked, strides, strict=True))
