@@ -27,7 +27,6 @@ MOST_BYTES = 256 << 20
 MOST_PROGRAMS = 1 << 21
 _TRIES = 3
 _SIZES = (4, 2, 8, 1)  # bytes of an element, likely ones first
-_NEAR = 1 << 14  # elements that are looked for at a time
 
 
 class Writers:
