@@ -21,8 +21,9 @@ from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
 from mtmc.evaluate.reference import calibrating
 from mtmc.evaluate.reference import reference as reference_module
 from mtmc.evaluate.reference.calibrating import Calibration
-from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output
+from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output, error_bound
 from mtmc.evaluate.reference.distributions import redistributed
+from mtmc.evaluate.reference.hard import loosened
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.evaluate.reference.running_sums import PIECE
@@ -149,6 +150,28 @@ def test_what_stands_out_is_on_one_side_alone_in_every_other_call(tmp_path: Path
         sides.add((bool(quiet[:2].all()), bool(quiet[-2:].all())))
     assert sides == {(False, False), (True, False), (False, True)}
     assert len(made.hard) == 1 and made.hard[0] is not None and made.hard[0].sided
+
+
+def test_three_pieces_of_tf32_are_as_exact_as_float32_where_few_terms_count(tmp_path: Path) -> None:
+    """Pieces are cut off, not rounded, as Triton's are. Two products of them are too few."""
+    source = "matmul = torch.matmul\n\n\nclass Model(torch.nn.Module):\n    def forward(self, a, b):\n"
+    source = f"import torch\nrows, depth, cols = 32, 4096, 32\n{source}        return a @ b\n\n\n"
+    source += "def get_inputs():\n    return [torch.randn(rows, depth), torch.randn(depth, cols)]\n\n\n"
+    source += "def get_init_inputs():\n    return []\n"
+    full = Variant("full", (("rows", 32), ("depth", 4096), ("cols", 32)))
+    made = Reference(Task("deep", source, full, full), full, tmp_path, 5)
+    for seed in range(12):
+        hard = made.timed(seed, hard=True)
+        a, b = hard.inputs
+        high_a, high_b = cut_to_tf32(a), cut_to_tf32(b)
+        two = cut_to_tf32(a - high_a) @ high_b + high_a @ high_b
+        three = two + high_a @ cut_to_tf32(b - high_b)
+        assert check_output("it", three, only(hard))[1] is None, hard.note
+        assert check_output("it", two, only(hard))[1] is not None, hard.note
+    assert made.hard[0] is not None and made.hard[0].sided
+    # cuBLAS is more exact there than a CPU: 5.49e-7 was refused on an H100.
+    [known] = loosened(Calibration((Precision(4.46e-8, 4.46e-8),))).precisions
+    assert known is not None and 5.49e-7 < error_bound(torch.float32, known.own, known.rounding) < 2e-6
 
 
 def test_a_calibration_that_is_known_is_not_made_again(tmp_path: Path) -> None:
