@@ -115,15 +115,21 @@ def specialized(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> S
 def gluon_start(found: softmax_product.SoftmaxProduct) -> dict[str, Setting]:
     """The tile of an attention in Gluon, without its language.
 
-    On an H100 it has 1.06x of cuDNN's speed over seven shapes in bf16, 1.01x at worst (results/hopper_gluon.md): heads of 64
-    by three groups that take turns, heads of 128 by two that do not. Others are not timed.
+    On an H100 these have 0.99x of cuDNN's speed over eight shapes in bf16, 0.93x at worst, where Triton's start has 0.86x
+    and 0.78x (results/hopper_gluon.md): heads of 64 by three groups that rescale late, heads of 128 by two. Others are not
+    timed.
     """
     wide = max(found.width[0], found.out_width[0])
-    tile: dict[str, Setting] = {"block_m": 128, "block_n": 128 if wide == 128 else 64, "turns": 0}
+    tile: dict[str, Setting] = {
+        "block_m": 128,
+        "block_n": 128 if wide == 128 else 64,
+        "num_stages": 2,
+        "rescale": "early",
+    }
     if 32 < wide <= 64:
-        tile = {"block_m": 192, "block_n": 128, "turns": 1}
+        tile = {"block_m": 192, "block_n": 128, "num_stages": 3, "rescale": "late"}
     plain: dict[str, Setting] = {"specialized": 0, "operands": "pointers", "packed": 0, "split_keys": 1}
-    return {**tile, "num_warps": 4, "num_stages": 2, "rescale": "early", **plain}
+    return {**tile, "num_warps": 4, "turns": 0, **plain}
 
 
 def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:
