@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,16 @@ def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(
     assert len(kinds) == before + 3
     assert found(staying, HONEST, "verify").ok
     assert len(kinds) == before + 4
+
+
+def test_processes_that_a_lost_oracle_left_standing_still_end(evaluator: GpuEvaluator):
+    [worker] = evaluator._all
+    assert found(evaluator, HONEST).ok and worker._oracle is not None
+    spares = list(worker._processes._waiting.values())
+    worker._processes._pools[True].stand_still(True)
+    worker._oracle._process.kill()
+    assert found(evaluator, f"{HONEST}# after it\n").ok
+    assert spares and not wait([spare.end for spare in spares], timeout=20.0).not_done
 
 
 def test_an_output_may_lie_in_another_order(evaluator: GpuEvaluator):

@@ -263,6 +263,7 @@ class GpuWorker:
         self._stayed, self._unwanted = None, ()  # they end with the oracle
         if oracle is not None:
             oracle.close()
+            self._processes.go_on()
 
 
 def _raise_error(answer: Answer) -> None:

@@ -45,6 +45,12 @@ class SpareProcesses:
         """Start the server that the processes of candidates, or (not locked) of baselines, fork from. Idempotent."""
         self._pools[locked].start()
 
+    def go_on(self) -> None:
+        """Let all go on that an oracle has left standing still, see `Waiting.still`: they end when they see that it is gone,
+        and keep a place for ever otherwise."""
+        for pool in self._pools.values():
+            pool.stand_still(False)
+
     def close(self) -> None:
         """End all processes. Idempotent."""
         for pool in self._pools.values():
