@@ -52,7 +52,7 @@ def calibrate_hard(reference: DrawnOtherwise, seed: int, where: str) -> Calibrat
 def hard_of(seed: int, calibration: Calibration) -> Distribution:
     """What stands out in the inputs of a seed. calibration: of the reference on such inputs."""
     kinds = (HARD, HARD, *SIDES) if calibration.sided else (HARD,)
-    return kinds[(seed * 2654435761 & 0xFFFFFFFF) >> 16 & 3 if calibration.sided else 0]
+    return kinds[((seed * 2654435761 & 0xFFFFFFFF) >> 16) % len(kinds)]
 
 
 def loosest(one: Calibration, other: Calibration) -> Calibration:
