@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from mtmc.search.canonical import canonical_json
 from mtmc.store import POINTER_NAME, STORE_NAME, Attempt, Store
 from mtmc.store.postgres import ESCAPE, PostgresBackend, checked_url, escaped, unescaped
 from tests.postgres_server import Server
-from tests.test_resume import Killed, Mortal, begin, evaluated, go_on, logged, wait_for_evaluation
+from tests.test_resume import Killed, Mortal, begin, evaluated, go_on, logged
 
 
 @pytest.fixture
@@ -53,16 +54,28 @@ def test_what_a_run_that_died_has_recorded_is_not_made_again(postgres: Server, t
     assert canonical_json(go_on(elsewhere)) == whole == canonical_json(load(tmp_path / "run"))
 
 
+class Stuck(FakeEvaluator):
+    """Never ends its twentieth evaluation, and says so."""
+
+    asked = 0
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
+        self.asked += 1
+        if self.asked == 20:
+            print("stuck", flush=True)
+            threading.Event().wait()
+        return super().evaluate(requests)
+
+
 def test_kill_9_and_resume(postgres: Server, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = subprocess.Popen([sys.executable, "-m", "tests.test_postgres", str(run), postgres.url])
-    wait_for_evaluation(run)
-    while len(recorded_on_server(run)) < 12 and process.poll() is None:
-        time.sleep(0.01)
+    command = [sys.executable, "-m", "tests.test_postgres", str(run), postgres.url]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "stuck\n"
     with pytest.raises(RunError, match=rf"open in another process \(mtmc \S+ {process.pid}\): wait for it or end it"):
         go_on(run)
     os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    process.communicate()
     recorded, lines = recorded_on_server(run), len(evaluated(run))
     end = time.monotonic() + 30.0
     while True:  # the server notices soon that its client is gone
@@ -72,7 +85,7 @@ def test_kill_9_and_resume(postgres: Server, tmp_path: Path) -> None:
         except RunError:
             assert time.monotonic() < end
             time.sleep(0.02)
-    assert 12 <= len(recorded) < result.evaluations == 40
+    assert 12 <= len(recorded) < 20 < result.evaluations == 40
     assert not set(evaluated(run)[lines:]) & recorded
 
 
@@ -217,4 +230,5 @@ def test_no_password_of_the_environment_is_written(
 
 
 if __name__ == "__main__":
-    begin(Path(sys.argv[1]), logged(Path(sys.argv[1])), store=sys.argv[2])
+    stuck = Stuck(failing=0.4, rejecting=0.2, log=Path(sys.argv[1]).with_suffix(".log"))
+    begin(Path(sys.argv[1]), stuck, store=sys.argv[2])

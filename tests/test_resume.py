@@ -6,11 +6,8 @@ import importlib
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,7 @@ from mtmc.search.canonical import canonical_json
 from mtmc.search.strategies import STRATEGIES, BestOfN, Mcts
 from mtmc.store import STORE_NAME, Store
 from tests.breadth import WIDE, share
+from tests.kills import die_when, fork
 
 EVALUATIONS = 40
 MOMENTS = 20 if WIDE else 6
@@ -281,32 +279,9 @@ def nursery(folder: Path) -> None:
 
 
 def run_doomed(run: Path, batch: int, after: int, moment: float) -> None:
-    """A run in which a thread sends the signal `moment` seconds after its `after`-th evaluation has begun.
-
-    The thread shares the fate of its process: on a busy machine both are late alike.
-    """
-
-    def die() -> None:
-        while len(evaluated(run)) < after:
-            time.sleep(0.001)
-        time.sleep(moment)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    threading.Thread(target=die, daemon=True).start()
+    """A run that is killed `moment` seconds after its `after`-th evaluation has begun."""
+    die_when(lambda: len(evaluated(run)) >= after, moment)
     run_logged(run, batch)
-
-
-def fork(function: Any, *arguments: Any) -> int:
-    """Process id of a fork that calls `function` and ends."""
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            function(*arguments)
-            status = 0
-        finally:
-            os._exit(status)
-    return pid
 
 
 def logged(run: Path) -> FakeEvaluator:

@@ -199,7 +199,8 @@ def get_init_inputs():
 
 def test_calls_that_make_the_host_warm_come_before_each_round(tmp_path: Path) -> None:
     """They have the inputs in the first slot, and none of them is counted."""
-    of = Task("counting", COUNTING, Variant("full", (("rows", 8),)), Variant("small", (("rows", 2),)))
+    text = COUNTING.replace("CALLS", str(tmp_path / "reference"))
+    of = Task("counting", text, Variant("full", (("rows", 8),)), Variant("small", (("rows", 2),)))
     calls = {}
     for warm in (0, 5):
         source = reference_as_candidate(COUNTING.replace("CALLS", str(tmp_path / f"calls_{warm}")))

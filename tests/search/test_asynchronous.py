@@ -6,7 +6,6 @@ import importlib
 import json
 import os
 import random
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -29,7 +28,8 @@ from mtmc.search.strategies import STRATEGIES
 from mtmc.search.strategies.common import derive_seed
 from mtmc.store import STORE_NAME, Batch, Store
 from tests.breadth import WIDE, share
-from tests.test_resume import Killed, Mortal, evaluated, fork, logged, recorded_hashes, wait_for_evaluation
+from tests.kills import die_when, fork
+from tests.test_resume import Killed, Mortal, evaluated, logged, recorded_hashes
 
 EVALUATIONS = 40
 MOMENTS = 10 if WIDE else 6
@@ -243,11 +243,16 @@ def test_kill_9_at_any_moment_and_resume(tmp_path: Path) -> None:
     assert sum(0 < kill["ended"] < EVALUATIONS - 1 for kill in kills) >= MOMENTS // 2, "most must hit a run under way"
 
 
-def wait_for_ends(run: Path, count: int) -> None:
-    """Until so many batches of a run are recorded to have ended, a minute at most."""
-    end = time.monotonic() + 60.0
-    while sum(batch.seconds is not None for batch in batches(run)) < count and time.monotonic() < end:
-        time.sleep(0.001)
+def run_doomed(run: Path, ends: int, moment: float) -> None:
+    """A run that is killed `moment` seconds after so many of its batches are recorded to have ended."""
+
+    def ended() -> bool:
+        if not evaluated(run):
+            return False
+        return sum(batch.seconds is not None for batch in batches(run)) >= ends
+
+    die_when(ended, moment)
+    begin(run, logged(run))
 
 
 def nursery(folder: Path) -> None:
@@ -257,11 +262,8 @@ def nursery(folder: Path) -> None:
     chance = random.Random(4)
     for number in range(MOMENTS):
         run = folder / f"run{number}"
-        pid = fork(begin, run, logged(run))
-        wait_for_evaluation(run)
-        wait_for_ends(run, chance.randint(0, EVALUATIONS // 2))
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        ends, moment = chance.randint(0, EVALUATIONS // 2), chance.uniform(0.0, 0.01)
+        os.waitpid(fork(run_doomed, run, ends, moment), 0)
         before = [batch for batch in batches(run) if batch.seconds is not None]
         recorded, lines = recorded_hashes(run), len(evaluated(run))
         _, status = os.waitpid(fork(go_on, run, logged(run)), 0)
