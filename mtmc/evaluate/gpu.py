@@ -168,16 +168,22 @@ class GpuEvaluator(Evaluator):
         """What the task's versions are compared with: eager, torch.compile in two modes, as far as the settings name them.
 
         Taken from the file of baselines where this task was measured on this hardware with these versions of torch and
-        triton before. A mode that does not compile is an outcome that says why.
+        triton before. A mode that does not compile is an outcome that says why. Modes are compiled at the same time.
+        Raises: TaskError, EvaluatorError as `evaluate`.
         """
         kept = BaselineFile.of(self._settings.baselines_file)
         fingerprint = Fingerprint.of(task, self._devices[0])
         found = kept.find(fingerprint)
-        for name in self._settings.baselines:
-            if name not in found:
-                found[name] = self._baseline(task, BASELINES[name])
-                if found[name].ok:  # a failure may be one of the moment
-                    kept.add(fingerprint, name, found[name])
+
+        def measure(name: str) -> None:
+            found[name] = self._baseline(task, BASELINES[name])
+            if found[name].ok:  # a failure may be one of the moment
+                kept.add(fingerprint, name, found[name])
+
+        missing = [name for name in self._settings.baselines if name not in found]
+        if missing:
+            with ThreadPoolExecutor(len(missing), thread_name_prefix="mtmc-baseline") as threads:
+                list(threads.map(measure, missing))
         return {name: found[name] for name in self._settings.baselines}
 
     def _baseline(self, task: Task, baseline: str) -> Outcome:
@@ -187,8 +193,13 @@ class GpuEvaluator(Evaluator):
         if kind != "compile":
             return self._examined(request, {}, baseline)
         self._builds()  # first, see there
-        worker = self._all[0]
-        return self._examined(request, {}, baseline, worker, worker.compile_first(task, mode, COMPILE_S))
+        worker, began = self._workers.home(source_hash(task.source)), time.perf_counter()
+        process = worker.compile_first(task, mode, COMPILE_S)
+        compiled = time.perf_counter()
+        outcome = self._examined(request, {}, baseline, worker, process)
+        measured = time.perf_counter() - compiled
+        _log.info("task %s: %s compiled in %.1f s, measured in %.1f", task.name, mode, compiled - began, measured)
+        return outcome
 
     def imports(self, source: str) -> Outcome | None:
         """See `protocols.Evaluator.imports`."""

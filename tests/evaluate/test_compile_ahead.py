@@ -12,9 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from mtmc.evaluate.baselines import BaselineFile, Fingerprint
+from mtmc.evaluate.devices import Device
 from mtmc.evaluate.measure.compile_ahead import Prepared
 from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.reference.reference import Reference
+from mtmc.outcome import Outcome
 from mtmc.task import task_from_source
 
 TEXT = """
@@ -46,7 +50,9 @@ from pathlib import Path
 import torch
 from mtmc.evaluate.measure.compile_ahead import compile_ahead
 from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.reference.reference import Reference
+from mtmc.outcome import Outcome
 from mtmc.task import task_from_source
 
 task = task_from_source({TEXT!r}, "t")
@@ -65,7 +71,9 @@ import torch
 import torch._inductor.compile_fx
 from mtmc.evaluate.measure import compile_ahead as module
 from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.reference.reference import Reference
+from mtmc.outcome import Outcome
 from mtmc.task import Variant, task_from_source
 
 TEXT = __TEXT__
@@ -151,13 +159,34 @@ def test_only_what_is_compiled_is_compiled_first(baseline: str) -> None:
     task, asked, examined = task_from_source(TEXT, "t"), list[tuple[object, ...]](), list[tuple[object, ...]]()
     worker = type("Worker", (), {"compile_first": lambda self, *given: asked.append(given) or "process"})()
     evaluator = object.__new__(GpuEvaluator)
-    evaluator._all, evaluator._builds = [worker], lambda: None  # type: ignore[method-assign, list-item]
+    evaluator._workers, evaluator._builds = GpuWorkers([worker]), lambda: None  # type: ignore[method-assign]
     evaluator._examined = lambda request, metrics, *given: examined.append(given)  # type: ignore[method-assign]
     evaluator._baseline(task, baseline)
     if baseline == "eager":
         assert (asked, examined) == ([], [("eager",)])
     else:
         assert asked[0][:2] == (task, "default") and examined == [(baseline, worker, "process")]
+
+
+def test_modes_are_compiled_at_the_same_time(tmp_path: Path) -> None:
+    from mtmc.evaluate.gpu import BASELINES, GpuEvaluator, GpuSettings
+
+    all_at_work = threading.Barrier(len(BASELINES), timeout=60.0)
+    evaluator = object.__new__(GpuEvaluator)
+    evaluator._settings = GpuSettings(baselines_file=str(tmp_path / "baselines.json"))
+    evaluator._devices = [Device.host()]
+
+    def made(task: object, baseline: str) -> Outcome:
+        all_at_work.wait()
+        status = "build_error" if "autotune" in baseline else "ok"
+        return Outcome(status, runtime_ms=1.0 if status == "ok" else None)
+
+    evaluator._baseline = made  # type: ignore[method-assign, assignment]
+    task = task_from_source(TEXT, "t")
+    found = evaluator.baselines(task)
+    assert list(found) == list(BASELINES) and [each.ok for each in found.values()] == [True, True, False]
+    kept = BaselineFile.of(evaluator._settings.baselines_file).find(Fingerprint.of(task, evaluator._devices[0]))
+    assert kept.keys() == {"eager", "torch.compile"}, "a failure may be one of the moment"
 
 
 def test_a_compiled_model_takes_the_numbers_of_another_one(tmp_path: Path) -> None:

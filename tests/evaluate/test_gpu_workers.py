@@ -33,6 +33,15 @@ def test_an_idle_worker_is_better_than_a_known_one_that_is_at_work() -> None:
         assert first == "a", "both know it: the one that has known it longest"
 
 
+def test_baselines_are_made_where_their_task_is_at_home_and_homes_are_spread() -> None:
+    workers = GpuWorkers(["a", "b"])
+    with workers.one_for("x") as first:
+        assert workers.home("x") == first == "a", "also while it is at work"
+        assert [workers.home(task) for task in ("y", "z", "w")] == ["b", "a", "b"]
+    with workers.one_for("y") as worker:
+        assert worker == "b", "the task was admitted there"
+
+
 def test_who_finds_none_waits_for_the_next() -> None:
     workers = GpuWorkers(["a"])
     got = []

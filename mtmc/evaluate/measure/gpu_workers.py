@@ -17,9 +17,20 @@ class GpuWorkers(Generic[_Worker]):
     """
 
     def __init__(self, workers: Sequence[_Worker]) -> None:
+        self._workers = tuple(workers)
         self._idle = list(workers)
         self._known: dict[str, list[_Worker]] = {}
         self._free = threading.Condition()
+
+    def home(self, task: str) -> _Worker:
+        """The worker for what is made of a task beside its candidates: the first that has had it, else the one with the
+        fewest tasks, which has it from now on. It may be at work. task: its identity."""
+        with self._free:
+            known = self._known.setdefault(task, [])
+            if not known:
+                tasks = {each: sum(each in had for had in self._known.values()) for each in self._workers}
+                known.append(min(self._workers, key=lambda each: tasks[each]))
+            return known[0]
 
     @contextmanager
     def one_for(self, task: str, wanted: _Worker | None = None) -> Iterator[_Worker]:
