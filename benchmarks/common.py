@@ -82,12 +82,13 @@ def shown_command() -> str:
 class Report:
     """Lines and data of one run: printed as they come; written to OUT.md and OUT.json every few seconds and at the end.
 
-    out: path without an ending, or None. data: what the JSON file holds besides the machine and the command.
+    out: path without an ending, or None; the attribute is the same. data: what the JSON file holds besides the machine and
+    the command.
     """
 
     def __init__(self, title: str, out: Path | None) -> None:
         self.data: dict[str, Any] = {}
-        self._title, self._out = title, out
+        self._title, self.out = title, out
         self._lines: list[str] = []
         self._machine = machine()
         self._written = time.monotonic()
@@ -116,12 +117,12 @@ class Report:
 
     def _write(self) -> None:
         self._written = time.monotonic()
-        if self._out is None:
+        if self.out is None:
             return
-        self._out.parent.mkdir(parents=True, exist_ok=True)
-        Path(f"{self._out}.md").write_text("\n".join(self._lines) + "\n", encoding="utf-8")
+        self.out.parent.mkdir(parents=True, exist_ok=True)
+        Path(f"{self.out}.md").write_text("\n".join(self._lines) + "\n", encoding="utf-8")
         data = {"machine": self._machine, "command": shown_command(), **self.data}
-        Path(f"{self._out}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+        Path(f"{self.out}.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
 
 
 def origin(path: Path, report: Report) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The page of an experiment on recorded trees: curves over evaluations, seconds and US dollars, and its tables."""
+"""The page of an experiment with strategies: curves over evaluations, seconds and US dollars, and its tables."""
 
 from __future__ import annotations
 
@@ -48,12 +48,14 @@ class Line:
 
 @dataclass(frozen=True)
 class Experiment:
-    """about: which trees these are. priced: the same trees with their times and prices; empty where they have none."""
+    """about: which trees these are. priced: the same trees with their times and prices; empty where they have none. title:
+    of the page."""
 
     about: str
     tables: tuple[Table, ...]
     lines: tuple[Line, ...]
     priced: tuple[PricedTree, ...] = ()
+    title: str = "Strategies on recorded trees"
 
 
 Points = list[list[float]]
@@ -95,7 +97,7 @@ def write_page(experiment: Experiment, out: Path) -> list[Path]:
         ],
         "tables": [{"title": each.title, "head": each.head, "rows": each.rows} for each in experiment.tables],
     }
-    page = page_html("Strategies on recorded trees", data, "experiment.html")
+    page = page_html(experiment.title, data, "experiment.html")
     return [write_whole(Path(f"{out}.html"), page), draw(experiment, points, Path(f"{out}.png"))]
 
 

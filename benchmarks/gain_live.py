@@ -12,45 +12,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.common import Report
 from benchmarks.figures import header, row
+from benchmarks.remembering import Remembering
 from mtmc.evaluate import LabSettings
 from mtmc.export import best_so_far
-from mtmc.outcome import Outcome
-from mtmc.protocols import EvaluationRequest, Evaluator
+from mtmc.protocols import Evaluator
 from mtmc.search import AgentSettings, search
 
 TASKS = ("softmax_gelu", "layernorm", "residual_norm", "bias_gelu", "row_sum")
 POLICIES = ("compact", "uniform")
-
-
-@dataclass
-class Remembering(Evaluator):
-    """An evaluator that evaluates each request once."""
-
-    inner: Evaluator
-    known: dict[tuple[str, str, str], Outcome] = field(default_factory=dict)
-
-    @property
-    def hardware(self) -> str:  # type: ignore[override]
-        """See `Evaluator`."""
-        return self.inner.hardware
-
-    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
-        """See `Evaluator`."""
-        keys = [(each.task.source, each.source, each.depth) for each in requests]
-        new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self.known}
-        self.known.update(zip(new, self.inner.evaluate(list(new.values())), strict=True))
-        return [self.known[key] for key in keys]
-
-    def close(self) -> None:
-        """See `Evaluator`."""
-        self.inner.close()
 
 
 def curve(task: str, policy: str, gain: str, seed: int, evaluator: Evaluator, evaluations: int) -> list[float]:

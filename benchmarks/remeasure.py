@@ -68,6 +68,11 @@ STEPS = (
         "gpu_searches", 560, "benchmarks/gpu_searches.py --policy heuristic --evaluations 32 --search-s 60 --out {out}"
     ),
     Step("blocks", 560, f"{_BENCH} suite=blocks every=6 budget=16 jobs=8 minutes=9 out={{out}}"),
+    Step(
+        "live_strategies",
+        480,
+        "benchmarks/live_strategies.py --setting reuse=16 --jobs 8 --minutes 6 --out {out}",
+    ),
     Step("profiles", 130, "benchmarks/profile_on_gpu.py --out {out}"),
 )
 

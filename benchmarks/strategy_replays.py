@@ -67,13 +67,21 @@ def replayed(strategy: Strategy, trees: Sequence[RecordedTree], priors: Sequence
     ]
 
 
-def evaluations(curves: Curves, trees: Sequence[RecordedTree]) -> dict[float, NDArray[np.float64]]:
-    """For each of `SHARES`, [trees], mean over the seeds: evaluations to that share of the best known speedup."""
+def sizes_of(trees: Sequence[RecordedTree]) -> list[int]:
+    """Versions of each tree, which is what a search that never gets there is counted with."""
+    return [len(tree.nodes) for tree in trees]
+
+
+def evaluations(curves: Curves, sizes: Sequence[int]) -> dict[float, NDArray[np.float64]]:
+    """For each of `SHARES`, [trees], mean over the seeds: evaluations to that share of the best known speedup.
+
+    sizes: of each tree, what counts where that is not reached.
+    """
     return {
         share: np.asarray(
             [
-                float(np.mean([curve.evaluations_to(share) or len(tree.nodes) for curve in some]))
-                for tree, some in zip(trees, curves, strict=True)
+                float(np.mean([curve.evaluations_to(share) or size for curve in some]))
+                for size, some in zip(sizes, curves, strict=True)
             ]
         )
         for share in SHARES
@@ -122,12 +130,12 @@ def table(title: str, what: str, made: Sequence[Entry], baseline: str) -> Table:
     return Table(title, head, tuple(rows))
 
 
-def goal_table(title: str, found: dict[str, Curves], trees: Sequence[RecordedTree]) -> Table:
+def goal_table(title: str, found: dict[str, Curves], sizes: Sequence[int]) -> Table:
     """Evaluations to `SHARES` of the best known speedup."""
     rows = []
     for label, curves in found.items():
         cells = []
-        for each in evaluations(curves, trees).values():
+        for each in evaluations(curves, sizes).values():
             low, high = interval(each, np.random.default_rng(0))
             cells.append(f"{each.mean():.2f} [{low:.2f}, {high:.2f}]")
         rows.append((label, *cells))
@@ -155,14 +163,14 @@ def read(folders: Sequence[Path], most: int) -> tuple[list[RecordedTree], list[P
 
 
 def told(
-    policy: str, found: dict[str, Curves], trees: Sequence[RecordedTree], budgets: Sequence[int], baseline: str
+    policy: str, found: dict[str, Curves], sizes: Sequence[int], budgets: Sequence[int], baseline: str
 ) -> list[Table]:
     """The tables of one policy's priors."""
     tables = [
         table(f"Priors {policy}, after {budget} evaluations", "strategy", entries(found, budget, baseline), baseline)
         for budget in budgets
     ]
-    return [*tables, goal_table(f"Priors {policy}, evaluations to a goal", found, trees)]
+    return [*tables, goal_table(f"Priors {policy}, evaluations to a goal", found, sizes)]
 
 
 def across(found: dict[str, dict[str, Curves]], budgets: Sequence[int], baseline: str) -> list[Table]:
@@ -175,14 +183,12 @@ def across(found: dict[str, dict[str, Curves]], budgets: Sequence[int], baseline
     ]
 
 
-def as_data(
-    found: dict[str, Curves], trees: Sequence[RecordedTree], budgets: Sequence[int], baseline: str
-) -> dict[str, object]:
+def as_data(found: dict[str, Curves], sizes: Sequence[int], budgets: Sequence[int], baseline: str) -> dict[str, object]:
     """What the JSON file has of one policy's priors, by strategy."""
     made = {budget: {each.label: each for each in entries(found, budget, baseline)} for budget in budgets}
     return {
         label: {
-            **{f"{share:g}": each.tolist() for share, each in evaluations(curves, trees).items()},
+            **{f"{share:g}": each.tolist() for share, each in evaluations(curves, sizes).items()},
             "after": {
                 str(budget): {
                     **asdict(made[budget][label].standing),
@@ -245,8 +251,8 @@ def main() -> None:
             found[policy] = {
                 label: replayed(each, trees, priors, arguments.seeds) for label, each in strategies.items()
             }
-            show(told(policy, found[policy], trees, budgets, baseline))
-            report.data[policy] = as_data(found[policy], trees, budgets, baseline)
+            show(told(policy, found[policy], sizes_of(trees), budgets, baseline))
+            report.data[policy] = as_data(found[policy], sizes_of(trees), budgets, baseline)
         show(across(found, budgets, baseline))
         if arguments.out is not None:
             lines = [Line(policy, label, curves) for policy, each in found.items() for label, curves in each.items()]

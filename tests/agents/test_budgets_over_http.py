@@ -169,9 +169,9 @@ def test_a_question_of_a_killed_process_stays_in_the_books_when_it_is_asked_agai
     with FaultServer(reply=reply) as server:
         program = PROGRAM.format(task=str(TASK), budget="Budget(evaluations=2, calls=2)")
         killed = subprocess.Popen([sys.executable, "-c", program, str(folder), server.url])
-        assert arrived.wait(100)
+        assert arrived.wait(300)
         killed.send_signal(signal.SIGKILL)
-        assert killed.wait(100) == -signal.SIGKILL
+        assert killed.wait(300) == -signal.SIGKILL
     store = Store.read(folder)
     [begun] = store.bookings()
     assert store.model_calls() == () and begun.state == "begun" and begun.tokens > 1000

@@ -30,7 +30,7 @@ def test_evaluations_are_means_over_the_seeds() -> None:
     tree = hand_tree()
     budget = len(tree.nodes)
     for strategy in (BestFirst(), Greedy()):
-        found = evaluations(replayed(strategy, [tree], [priors(tree)], 3), [tree])
+        found = evaluations(replayed(strategy, [tree], [priors(tree)], 3), [budget])
         curves = [replay_search(tree, strategy, priors(tree), budget, seed) for seed in range(3)]
         for share in (0.95, 0.99):
             assert found[share] == [sum(curve.evaluations_to(share) or budget for curve in curves) / 3]
