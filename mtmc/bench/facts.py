@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from mtmc.bench.problem import Problem
-from mtmc.bench.row import EAGER, Row, Why, digest
+from mtmc.bench.row import EAGER, Row, Stopped, Why, digest
 from mtmc.bench.why import WhyFacts, why
 from mtmc.errors import ConfigError, MtmcError
 from mtmc.hardware import hardware
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 GPU_STAGES = ("ready_s", "check_s", "time_s", "verify_s", "loop_s")
 """Metrics of a measured outcome: seconds that it held the GPU."""
+MESSAGE = 300
+"""Characters of a diagnosis in a row, at most."""
 ON_DEVICE = ("check", "time", "verify")
 """Gates that need the GPU."""
 
@@ -79,6 +81,7 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
         metrics=dict(handed.outcome.metrics),
         evaluations=result.evaluations,
         statuses=dict(Counter(node.outcome.status for node in tree)),
+        stopped=stopped(list(tree)),
         gpu_seconds=gpu_seconds((gate, spent, outcome) for _, gate, spent, outcome in made),
         seconds=seconds,
         tokens=cost.tokens_in + cost.tokens_out,
@@ -91,6 +94,21 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
     )
     versions = [(node.source, node.outcome) for node in tree if node is not tree.root]
     return replace(row, why=explained(row, versions, _library_steps(task, best) if exported else None))
+
+
+def stopped(versions: Sequence[KernelNode]) -> tuple[Stopped, ...]:
+    """What stopped the versions that are not right, the most frequent first."""
+    alike: dict[tuple[str, str], list[KernelNode]] = {}
+    for node in versions:
+        if node.outcome.diagnosis is not None:
+            alike.setdefault((node.outcome.diagnosis.stage, node.outcome.diagnosis.kind), []).append(node)
+    found = []
+    for (stage, kind), some in alike.items():
+        action, diagnosis = some[0].action, some[0].outcome.diagnosis
+        assert diagnosis is not None
+        message = " ".join(diagnosis.message.split())[:MESSAGE]
+        found.append(Stopped(stage, kind, len(some), "" if action is None else action.sentence, message))
+    return tuple(sorted(found, key=lambda each: -each.versions))
 
 
 def has_kernel(source: str) -> bool:

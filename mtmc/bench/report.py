@@ -11,7 +11,7 @@ from typing import Any
 
 from mtmc.bench.figures import BASELINES, LevelFigures, Speedups, by_level, dissolved, speedups
 from mtmc.bench.plot import speedups_png
-from mtmc.bench.row import BETTER, COMPILED, EAGER, Row, row_to_json
+from mtmc.bench.row import BETTER, COMPILED, EAGER, Row, Stopped, row_to_json
 from mtmc.export.report import table
 from mtmc.export.text import factor, number, runtime
 from mtmc.files import write_whole
@@ -65,6 +65,7 @@ def markdown(rows: Sequence[Row], left: Sequence[str], settings: Mapping[str, An
         "![Sorted speedups](bench.png)" if picture else "",
         *(problems_section(level, [row for row in rows if row.level == level]) for level in _levels(rows)),
         reasons(rows),
+        what_stopped(rows),
         own_tolerances(rows),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -209,6 +210,22 @@ def reasons(rows: Sequence[Row]) -> str:
         if counts
     ]
     return "## Reasons\n\n" + "\n\n".join(told) if told else ""
+
+
+def what_stopped(rows: Sequence[Row]) -> str:
+    """What stopped versions, over all problems: the gate and its reason, how often, and the first that it stopped."""
+    alike: dict[tuple[str, str], list[tuple[Row, Stopped]]] = {}
+    for row in rows:
+        for each in row.stopped:
+            alike.setdefault((each.stage, each.kind), []).append((row, each))
+    lines = []
+    for (stage, kind), some in sorted(alike.items(), key=lambda each: -sum(it.versions for _, it in each[1])):
+        row, first = some[0]
+        cells = [stage, kind, str(sum(each.versions for _, each in some)), str(len(some)), row.id, first.step]
+        lines.append([*cells, first.message])
+    head = ["gate", "reason", "versions", "problems", "the first: problem", "action", "message"]
+    numeric = [False, False, True, True, False, False, False]
+    return f"## What stopped versions\n\n{table(head, lines, numeric)}" if lines else ""
 
 
 def spelled(kind: str) -> str:

@@ -55,6 +55,21 @@ class Why:
 
 
 @dataclass(frozen=True)
+class Stopped:
+    """Versions of one problem that the same gate stopped for the same reason.
+
+    stage, kind: of their diagnosis. versions: how many. step: the sentence of the action that made the first, message: its
+    diagnosis, one line.
+    """
+
+    stage: str
+    kind: str
+    versions: int
+    step: str
+    message: str
+
+
+@dataclass(frozen=True)
 class Row:
     """One problem.
 
@@ -65,7 +80,8 @@ class Row:
     baselines_ms: runtimes by name (`EAGER`, `COMPILE`, `AUTOTUNE`), those that are known. eager is what was timed in turn
         with the best version, where that was done. runtime_kind: what all these runtimes are.
     roofline: fraction that the best version reaches, 0 to 1. metrics: those of its outcome.
-    evaluations: versions evaluated, the root included. statuses: how many versions ended how.
+    evaluations: versions evaluated, the root included. statuses: how many versions ended how. stopped: what stopped those
+        that are not right, the most frequent first.
     gpu_seconds: seconds that evaluations held a GPU, see `mtmc.bench.facts`. seconds: wall time of the problem.
     steps: sentences of the actions that led to the best version. finished: why the search ended.
     candidate: file that was scored, "" for a search. undecided: why results tell no work from none here, "" where they do:
@@ -90,6 +106,7 @@ class Row:
     metrics: Mapping[str, float] = field(default_factory=dict)
     evaluations: int = 0
     statuses: Mapping[str, int] = field(default_factory=dict)
+    stopped: tuple[Stopped, ...] = ()
     gpu_seconds: float = 0.0
     seconds: float = 0.0
     tokens: int = 0
@@ -151,6 +168,7 @@ def row_from_json(data: Mapping[str, Any]) -> Row:
     if (why := fields.get("why")) is not None:
         fields["why"] = replace(why, kind=_OLD_KINDS.get(why.kind, why.kind))
     fields["steps"] = tuple(fields.get("steps", ()))
+    fields["stopped"] = tuple(Stopped(**each) for each in fields.get("stopped", ()))
     return Row(**fields)
 
 

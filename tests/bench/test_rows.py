@@ -7,18 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from mtmc.bench.facts import gpu_seconds, has_kernel, launches
+from mtmc.action import Action, Region
+from mtmc.bench.facts import gpu_seconds, has_kernel, launches, stopped
 from mtmc.bench.failures import failure_of
 from mtmc.bench.folder import BenchFolder
 from mtmc.bench.plot import curves
-from mtmc.bench.report import markdown, note, write_report
-from mtmc.bench.row import BETTER, COMPILE, EAGER, Failure, Row, Why, row_from_json, row_text
+from mtmc.bench.report import markdown, note, what_stopped, write_report
+from mtmc.bench.row import BETTER, COMPILE, EAGER, Failure, Row, Stopped, Why, row_from_json, row_text
 from mtmc.errors import ConfigError, EvaluatorError, ModelError, RunError, TaskError
 from mtmc.evaluate.reference.admission import _too_large
 from mtmc.evaluate.reference.memory import Footprint
-from mtmc.outcome import Diagnosis, Outcome
+from mtmc.outcome import Cost, Diagnosis, Outcome
 from mtmc.renamed import RENAMED
 from mtmc.task import task_from_source
+from mtmc.tree import KernelNode
 from tests.bench.faults import TEXT, problem, row
 
 SAME = {"suite": "kernelbench", "dtype": "fp32", "hardware": "H100", "budget": {"evaluations": 4}}
@@ -211,3 +213,23 @@ def test_curves_are_sorted_and_take_the_better_compiler() -> None:
     rows: list[Row] = [row("a", 1.0), row("b", 4.0), row("c", 2.0, level="level2"), row("d")]
     assert curves(rows) == {"level1": [4.0, 1.0], "level2": [2.0]}
     assert curves(rows, BETTER) == {"level1": [1.0, 0.25], "level2": [0.5]}  # over max-autotune, the faster one
+
+
+def test_what_stopped_versions_is_told_by_gate_and_reason(tmp_path: Path) -> None:
+    def failed(kind: str, message: str, number: int) -> KernelNode:
+        action = Action("fuse", Region("forward", 1, 2), (), f"fuse {number}")
+        outcome = Outcome("rejected", diagnosis=Diagnosis("check", kind, message))
+        return KernelNode(number, 0, action, f"# {number}", "", outcome, number, 1, Cost())
+
+    nodes = [failed("Mismatch", "far\noff", 1), failed("LowPrecision", "one", 2), failed("LowPrecision", "two", 3)]
+    found = stopped(nodes)
+    assert found == (
+        Stopped("check", "LowPrecision", 2, "fuse 2", "one"),
+        Stopped("check", "Mismatch", 1, "fuse 1", "far off"),
+    )
+    rows = [row("a", 2.0, stopped=found), row("b", 1.5, stopped=found[1:])]
+    assert row_from_json(json.loads(row_text(rows[0]))) == rows[0]
+    section = what_stopped(rows)
+    assert "| check | LowPrecision | 2 | 1 | level1/a | fuse 2 | one |" in section
+    assert "| check | Mismatch | 2 | 2 | level1/a | fuse 1 | far off |" in section
+    assert section in markdown(rows, [], {}, False) and what_stopped([row("a", 2.0)]) == ""
