@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -25,8 +24,9 @@ from mtmc.search import load, search
 from mtmc.search.canonical import canonical_json
 from mtmc.store import POINTER_NAME, STORE_NAME, Attempt, Store
 from mtmc.store.postgres import ESCAPE, PostgresBackend, checked_url, escaped, unescaped
+from tests.killed_runs import Killed, Mortal, evaluated, logged, recorded
 from tests.postgres_server import Server
-from tests.test_resume import Killed, Mortal, begin, evaluated, go_on, logged
+from tests.test_resume import begin, go_on
 
 
 @pytest.fixture
@@ -54,30 +54,18 @@ def test_what_a_run_that_died_has_recorded_is_not_made_again(postgres: Server, t
     assert canonical_json(go_on(elsewhere)) == whole == canonical_json(load(tmp_path / "run"))
 
 
-class Stuck(FakeEvaluator):
-    """Never ends its twentieth evaluation, and says so."""
-
-    asked = 0
-
-    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
-        self.asked += 1
-        if self.asked == 20:
-            print("stuck", flush=True)
-            threading.Event().wait()
-        return super().evaluate(requests)
-
-
 def test_kill_9_and_resume(postgres: Server, tmp_path: Path) -> None:
     run = tmp_path / "run"
     command = [sys.executable, "-m", "tests.test_postgres", str(run), postgres.url]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "stuck\n"
-    with pytest.raises(RunError, match=rf"open in another process \(mtmc \S+ {process.pid}\): wait for it or end it"):
-        go_on(run)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    recorded, lines = recorded_on_server(run), len(evaluated(run))
-    end = time.monotonic() + 30.0
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "at its 13th evaluation\n"
+        with pytest.raises(
+            RunError, match=rf"open in another process \(mtmc \S+ {process.pid}\): wait for it or end it"
+        ):
+            go_on(run)
+        process.kill()
+    known, lines = recorded(run), len(evaluated(run))
+    end = time.monotonic() + 120.0
     while True:  # the server notices soon that its client is gone
         try:
             result = go_on(run, logged(run))
@@ -85,17 +73,20 @@ def test_kill_9_and_resume(postgres: Server, tmp_path: Path) -> None:
         except RunError:
             assert time.monotonic() < end
             time.sleep(0.02)
-    assert 12 <= len(recorded) < 20 < result.evaluations == 40
-    assert not set(evaluated(run)[lines:]) & recorded
+    assert len(known) == 12 < result.evaluations == 40
+    assert not set(evaluated(run)[lines:]) & known
 
 
-def recorded_on_server(run: Path) -> set[str]:
-    if not (run / POINTER_NAME).exists():
-        return set()
-    store = Store.read(run)
-    found = store.recorded()
-    store.close()
-    return {f"{gate} {hash_}" for hash_, gate in found}
+class Pausing(Mortal):
+    """Says when it is at the evaluation at which it would die, and waits to be killed."""
+
+    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
+        try:
+            return super().evaluate(requests)
+        except Killed:
+            print(f"at its {self.dies_at}th evaluation", flush=True)
+            threading.Event().wait()
+            raise
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
@@ -230,5 +221,6 @@ def test_no_password_of_the_environment_is_written(
 
 
 if __name__ == "__main__":
-    stuck = Stuck(failing=0.4, rejecting=0.2, log=Path(sys.argv[1]).with_suffix(".log"))
-    begin(Path(sys.argv[1]), stuck, store=sys.argv[2])
+    pausing = Pausing(**asdict(logged(Path(sys.argv[1]))))
+    pausing.dies_at = 13
+    begin(Path(sys.argv[1]), pausing, store=sys.argv[2])

@@ -8,7 +8,6 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +15,17 @@ import pytest
 
 from mtmc.errors import ConfigError, RunError
 from mtmc.fakes import FAKE_TASK, FakeCoder, FakeEvaluator, FakePolicy, FakeStrategy
-from mtmc.outcome import Outcome
-from mtmc.protocols import Edit, EditRequest, EvaluationRequest
+from mtmc.protocols import Edit, EditRequest
 from mtmc.search import Budget, SearchResult, load, resume, search
 from mtmc.search.canonical import canonical_json
 from mtmc.search.strategies import STRATEGIES, BestOfN, Mcts
-from mtmc.store import STORE_NAME, Store
+from mtmc.store import STORE_NAME
 from tests.breadth import WIDE, share
-from tests.kills import die_when, fork
+from tests.killed_runs import AFTER, Killed, Mortal, doomed, evaluated, fork, logged, recorded
 
 EVALUATIONS = 40
 MOMENTS = 20 if WIDE else 6
 ROOT = Path(__file__).parent.parent
-
-
-class Killed(BaseException):
-    """Ends a search as a signal would: nothing catches it."""
-
-
-class Mortal(FakeEvaluator):
-    """Dies when it is asked for its `dies_at`-th evaluation."""
-
-    dies_at = 0
-    asked = 0
-
-    def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
-        self.asked += 1
-        if self.asked == self.dies_at:
-            raise Killed
-        return super().evaluate(requests)
 
 
 def parts(evaluator: FakeEvaluator) -> dict[str, Any]:
@@ -256,36 +237,27 @@ def nursery(folder: Path) -> None:
         whole[batch] = canonical_json(load(run))
     for number in range(MOMENTS):
         batch = (1, 4)[number % 2]
-        after = chance.randint(2, begun[batch] - 8) if number % 5 else 0
+        after = chance.randint(2, begun[batch] - AFTER) if number % 5 else 0
         moment = chance.uniform(0.0, 0.012 if after else 0.4)
         run = folder / f"run{number}"
         os.waitpid(fork(run_doomed, run, batch, after, moment), 0)
-        recorded = recorded_hashes(run)
-        logged = len(evaluated(run))
+        before = recorded(run)
+        logged_lines = len(evaluated(run))
         _, status = os.waitpid(fork(finish_logged, run, batch), 0)
-        again = evaluated(run)[logged:]
-        same = status == 0 and canonical_json(load(run)) == whole[batch]
-        repeated = sorted(set(again) & recorded)
-        screened = sum(each.startswith("screen") for each in recorded)
+        again = evaluated(run)[logged_lines:]
         facts = {
             "after": after,
             "moment": moment,
             "batch": batch,
-            "recorded": screened,
-            "same_tree": same,
-            "repeated": repeated,
+            "recorded": sum(each.startswith("screen") for each in before),
+            "same_tree": status == 0 and canonical_json(load(run)) == whole[batch],
+            "repeated": sorted(set(again) & before),
         }
         print(json.dumps(facts), flush=True)
 
 
 def run_doomed(run: Path, batch: int, after: int, moment: float) -> None:
-    """A run that is killed `moment` seconds after its `after`-th evaluation has begun."""
-    die_when(lambda: len(evaluated(run)) >= after, moment)
-    run_logged(run, batch)
-
-
-def logged(run: Path) -> FakeEvaluator:
-    return FakeEvaluator(failing=0.4, rejecting=0.2, log=run.with_suffix(".log"), seconds=0.003)
+    begin(run, doomed(run, after, moment), batch=batch)
 
 
 def run_logged(run: Path, batch: int) -> None:
@@ -298,22 +270,6 @@ def finish_logged(run: Path, batch: int) -> None:
         go_on(run, logged(run))
     else:
         run_logged(run, batch)
-
-
-def recorded_hashes(run: Path) -> set[str]:
-    """ "gate hash" of each evaluation that the store has."""
-    if not (run / STORE_NAME).exists():
-        return set()
-    store = Store.read(run)
-    found = store.recorded()
-    store.close()
-    return {f"{gate} {hash_}" for hash_, gate in found}
-
-
-def evaluated(run: Path) -> list[str]:
-    """ "gate hash" of each evaluation that was begun, in order."""
-    log = run.with_suffix(".log")
-    return log.read_text().splitlines() if log.exists() else []
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ from mtmc.search.strategies import STRATEGIES
 from mtmc.search.strategies.common import derive_seed
 from mtmc.store import STORE_NAME, Batch, Store
 from tests.breadth import WIDE, share
-from tests.kills import die_when, fork
-from tests.test_resume import Killed, Mortal, evaluated, logged, recorded_hashes
+from tests.killed_runs import AFTER, Killed, Mortal, doomed, evaluated, fork, logged, recorded
+from tests.together import Together
 
 EVALUATIONS = 40
 MOMENTS = 10 if WIDE else 6
@@ -150,22 +150,9 @@ def test_a_trial_begins_as_soon_as_another_ends() -> None:
 
 
 def test_as_many_at_once_as_were_asked_for_and_never_more() -> None:
-    class Counting(FakeEvaluator):
-        def evaluate(self, requests: Sequence[EvaluationRequest]) -> list[Outcome]:
-            with guard:
-                under_way.append(1)
-                most.append(len(under_way))
-            time.sleep(0.002)
-            outcomes = super().evaluate(requests)
-            with guard:
-                under_way.pop()
-            return outcomes
-
-    guard = threading.Lock()
-    under_way: list[int] = []
-    most: list[int] = []
-    begin(evaluator=Counting(), batch=4, strategy="random")
-    assert max(most) == 4
+    evaluator = Together().wait_for(4)
+    begin(evaluator=evaluator, batch=4, strategy="random")
+    assert evaluator.most == 4
 
 
 @pytest.mark.parametrize("budget", [1, 2, 7, 23])
@@ -233,7 +220,7 @@ def test_a_strategy_that_waits_for_its_trials_is_asked_again_when_one_ends(tmp_p
 def test_kill_9_at_any_moment_and_resume(tmp_path: Path) -> None:
     """What had ended before a signal that no process survives stays, and nothing that was recorded is made again."""
     command = [sys.executable, "-m", "tests.search.test_asynchronous", str(tmp_path)]
-    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     kills = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(kills) == MOMENTS
@@ -243,36 +230,28 @@ def test_kill_9_at_any_moment_and_resume(tmp_path: Path) -> None:
     assert sum(0 < kill["ended"] < EVALUATIONS - 1 for kill in kills) >= MOMENTS // 2, "most must hit a run under way"
 
 
-def run_doomed(run: Path, ends: int, moment: float) -> None:
-    """A run that is killed `moment` seconds after so many of its batches are recorded to have ended."""
-
-    def ended() -> bool:
-        if not evaluated(run):
-            return False
-        return sum(batch.seconds is not None for batch in batches(run)) >= ends
-
-    die_when(ended, moment)
-    begin(run, logged(run))
+def run_doomed(run: Path, after: int, moment: float) -> None:
+    begin(run, doomed(run, after, moment))
 
 
 def nursery(folder: Path) -> None:
-    """Kill and resume asynchronous runs in forks of this process; one line of JSON for each."""
+    """Kill and resume asynchronous runs in forks of this process, each by itself; one line of JSON for each."""
     for name in ("langgraph.checkpoint.sqlite", "langgraph.graph", "omegaconf", "mtmc.evaluate", "mtmc.agents.coders"):
         importlib.import_module(name)
     chance = random.Random(4)
     for number in range(MOMENTS):
         run = folder / f"run{number}"
-        ends, moment = chance.randint(0, EVALUATIONS // 2), chance.uniform(0.0, 0.01)
-        os.waitpid(fork(run_doomed, run, ends, moment), 0)
+        after, moment = chance.randint(2, EVALUATIONS - AFTER), chance.uniform(0.0, 0.012)
+        os.waitpid(fork(run_doomed, run, after, moment), 0)
         before = [batch for batch in batches(run) if batch.seconds is not None]
-        recorded, lines = recorded_hashes(run), len(evaluated(run))
+        known, lines = recorded(run), len(evaluated(run))
         _, status = os.waitpid(fork(go_on, run, logged(run)), 0)
-        result, after = load(run), {batch.id: batch for batch in batches(run)}
+        result, later = load(run), {batch.id: batch for batch in batches(run)}
         facts = {
             "ended": len(before),
-            "same": status == 0 and all(after[batch.id] == batch for batch in before),
+            "same": status == 0 and all(later[batch.id] == batch for batch in before),
             "rebuilt": dict(load(run, strategy=STRATEGIES["mcts"]()).annotations) == dict(result.annotations),
-            "repeated": sorted(set(evaluated(run)[lines:]) & recorded),
+            "repeated": sorted(set(evaluated(run)[lines:]) & known),
             "evaluations": result.evaluations,
         }
         print(json.dumps(facts), flush=True)
