@@ -39,7 +39,7 @@ def browse(address: str, milliseconds: int = 2000) -> str:
             "--dump-dom",
             address,
         ]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        return subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
 
 
 def asked(path: Path, script: str) -> Any:

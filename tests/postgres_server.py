@@ -55,7 +55,7 @@ class Server:
         assert program is not None
         user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        subprocess.run([program, *arguments], check=True, cwd=self.folder, timeout=60, **quiet, **user)  # type: ignore[call-overload]
+        subprocess.run([program, *arguments], check=True, cwd=self.folder, timeout=300, **quiet, **user)  # type: ignore[call-overload]
 
 
 def _program(name: str) -> str | None:

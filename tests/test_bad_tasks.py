@@ -247,16 +247,16 @@ def test_a_child_gives_results_errors_and_what_it_logs(caplog: pytest.LogCapture
         print("nobody sees this")
         return os.getpid()
 
-    assert run_in_child(work, 5.0) != os.getpid()
+    assert run_in_child(work, 300.0) != os.getpid()
     assert [record.getMessage() for record in caplog.records] == ["7 rows"]
 
     def refuse(allow: Allow) -> None:
         raise TaskError("no")
 
     with pytest.raises(TaskError, match=r"^no$"):
-        run_in_child(refuse, 5.0)
+        run_in_child(refuse, 300.0)
     with pytest.raises(RuntimeError, match=r"in a child process:\n(.*\n)*ZeroDivisionError: "):
-        run_in_child(lambda allow: 1 / 0, 5.0)
+        run_in_child(lambda allow: 1 / 0, 300.0)
 
     def wait(allow: Allow) -> None:
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
@@ -264,7 +264,7 @@ def test_a_child_gives_results_errors_and_what_it_logs(caplog: pytest.LogCapture
         time.sleep(1000)
 
     with pytest.raises(ChildDied, match=r"is not done after 0.3 s"):
-        run_in_child(wait, 60.0)
+        run_in_child(wait, 300.0)
 
 
 def test_a_fork_is_tried_again_where_a_library_refuses_it_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ def test_a_fork_is_tried_again_where_a_library_refuses_it_for_a_moment(monkeypat
         return fork()
 
     monkeypatch.setattr(os, "fork", refusing)
-    assert run_in_child(lambda allow: 7, 5.0) == 7
+    assert run_in_child(lambda allow: 7, 300.0) == 7
 
 
 def test_the_command_line_ends_with_status_2_and_one_line(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_ctrl_c_while_a_task_is_loaded_ends_its_process_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(first_run, "FIRST_RUN_S", 10.0)
+    monkeypatch.setattr(first_run, "FIRST_RUN_S", 300.0)
     stopping = "import os, signal, time; open('pid', 'w').write(str(os.getpid())); os.kill(os.getppid(), signal.SIGINT)"
     Path("bad.py").write_text(text(f"{stopping}; time.sleep(1000)"))
     with interruptible():

@@ -60,7 +60,7 @@ def test_a_run_whose_machine_is_lost_is_made_again(cluster: Any, tmp_path: Path)
         return Counter(lines)[lines[0]] if lines else 0
 
     def kill() -> None:
-        while roots() < 2 and time.monotonic() < started + 60:
+        while roots() < 2 and time.monotonic() < started + 300:
             time.sleep(0.05)
         cluster.remove_node(first, allow_graceful=False)
 

@@ -30,7 +30,7 @@ class Served:
 
     def get(self, path: str, method: str = "GET", **headers: str) -> Answer:
         """(status, headers, text). headers: e.g. Host="127.0.0.1:80"; Host="" sends none."""
-        connection = http.client.HTTPConnection(*self.server.server_address[:2], timeout=10)
+        connection = http.client.HTTPConnection(*self.server.server_address[:2], timeout=300)
         try:
             connection.putrequest(method, path, skip_host="Host" in headers, skip_accept_encoding=True)
             for name, value in headers.items():

@@ -497,7 +497,7 @@ import litellm
 assert not (litellm.callbacks or litellm.success_callback or litellm.failure_callback)
 assert litellm.suppress_debug_info
 """
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
     assert (ended.returncode, ended.stdout) == (0, "ready\n"), ended.stderr
     ours = ("DEBUG:asyncio:", "DEBUG:mtmc.")
     assert [line for line in ended.stderr.splitlines() if not line.startswith(ours)] == []

@@ -63,6 +63,6 @@ def test_it_serves_until_it_is_ended() -> None:
             assert reply.truncated and reply.tokens_out == 16 and 10 < reply.tokens_in < 100
             assert "def" in reply.text
             os.kill(server.pid, signal.SIGTERM)
-            assert server.wait(30) == 0
+            assert server.wait(300) == 0
         finally:
             server.kill()

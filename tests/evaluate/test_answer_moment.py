@@ -27,7 +27,7 @@ from mtmc.evaluate.reference.reference import ExpectedOutputs
 
 SIZE = 4096
 WORK_S = 0.03
-"""Seconds that the work of these candidates takes."""
+"""Seconds that the work of an honest candidate takes."""
 
 
 class Hand:
@@ -36,6 +36,7 @@ class Hand:
     def __init__(self, backend: HostBackend, flags: Flags, inputs: torch.Tensor, window: Window) -> None:
         self.backend, self.flags, self.inputs, self.window = backend, flags, inputs, window
         self.turn, self.looked = 0, False
+        self.taken = threading.Event()
         self.seen = torch.zeros_like(inputs)
 
     def look(self) -> float:
@@ -50,7 +51,12 @@ class Hand:
         view(outputs, spot).copy_(view(self.inputs, spot) * 2)
 
     def done(self, request: Call) -> None:
+        self.taken.clear()
         self.flags.words[DONE] = request.done
+
+    def work_on(self) -> None:
+        """Until the oracle has taken what there was when the flag was raised."""
+        assert self.taken.wait(300.0)
 
 
 def honest(hand: Hand, request: Call) -> None:
@@ -61,7 +67,7 @@ def honest(hand: Hand, request: Call) -> None:
 
 def flag_first(hand: Hand, request: Call) -> None:
     hand.done(request)
-    time.sleep(WORK_S)
+    hand.work_on()
     hand.write(request)
 
 
@@ -75,7 +81,7 @@ def stale(hand: Hand, request: Call) -> None:
     else:
         view(hand.window.show(), spot).copy_(hand.before)
     hand.done(request)
-    time.sleep(WORK_S)
+    hand.work_on()
     hand.write(request)
 
 
@@ -84,7 +90,7 @@ def half(hand: Hand, request: Call) -> None:
     [spot] = request.inputs
     view(hand.window.show(), spot)[:-1].copy_(view(hand.inputs, spot)[:-1] * 2)
     hand.done(request)
-    time.sleep(WORK_S)
+    hand.work_on()
     hand.write(request)
 
 
@@ -141,7 +147,14 @@ def timed(shared: tuple[HostBackend, Flags, list[Any]], behave: Callable[[Hand, 
     try:
         buffer = OutputBuffer(inputs, outputs, torch.empty_like(outputs), backend, judged=True)
         seeds = iter(range(1, 1000))
-        examination = Examination(Conversation(Line(ours), flags, 100.0), buffer, backend, flags, lambda: next(seeds))
+        take = buffer.take
+
+        def taken(wait: bool = True) -> None:
+            take(wait)
+            hand.taken.set()
+
+        buffer.take = taken  # type: ignore[method-assign]
+        examination = Examination(Conversation(Line(ours), flags, 600.0), buffer, backend, flags, lambda: next(seeds))
         return examination.time(twice, 0, TimingBudget(2, 2, 0.0, 0.0), ahead=True)
     finally:
         ours.close()

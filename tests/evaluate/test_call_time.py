@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import socket
-import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from mtmc.errors import TaskError
+from mtmc.evaluate.measure import conversation
 from mtmc.evaluate.measure.call_time import (
     COUNTED_LEAST,
     COUNTED_MOST,
@@ -192,22 +194,30 @@ def test_what_is_compared_still_lies_there():
     assert _compared((0, 1, 2, 0, 1), every=True) == [2, 3, 4] and _compared((0, 0, 0), every=True) == [2]
 
 
-def test_the_oracle_sees_each_word_when_it_is_written():
-    flags, (own, theirs) = Flags(), socket.socketpair()
-    conversation = Conversation(Line(own), flags, 10.0)
+class Words(dict[int, float]):
+    """Each word has the serial from its second on. A look at one takes a thousandth."""
 
-    def write() -> None:
-        for place in (HOST_LED, LED, HOST_LAST, DONE):
-            time.sleep(0.2)  # long beside what a busy machine keeps the reader waiting
-            flags.words[place] = 7
+    def __init__(self, serial: int, written: dict[int, float]) -> None:
+        super().__init__(written)
+        self.serial, self.now = serial, 0.0
 
-    writer = threading.Thread(target=write)
-    start = time.perf_counter()
-    writer.start()
-    found = conversation.await_loop(7, start)
-    writer.join()
-    assert 15 <= found.host_led <= found.led - 10 <= found.host_last - 20 <= found.done - 30
-    flags.words[DONE] = 8  # no other word: they count as written now
-    late = conversation.await_loop(8, start)
+    def __getitem__(self, place: int) -> int:  # type: ignore[override]
+        self.now += 0.001
+        return self.serial if self.now >= self.get(place, math.inf) else 0
+
+
+def test_the_oracle_sees_each_word_when_it_is_written(monkeypatch):
+    own, theirs = socket.socketpair()
+    talk = Conversation(Line(own), Flags(), 600.0)
+    monkeypatch.setattr(
+        conversation, "time", SimpleNamespace(perf_counter=lambda: talk._words.now, monotonic=time.monotonic)
+    )
+    written = {HOST_LED: 0.2, LED: 0.4, HOST_LAST: 0.6, DONE: 0.8}
+    talk._words = Words(7, written)
+    found = talk.await_loop(7, 0.0)
+    for ms, s in zip((found.host_led, found.led, found.host_last, found.done), written.values(), strict=True):
+        assert 1e3 * s <= ms <= 1e3 * s + 5
+    talk._words = Words(8, {DONE: 0.1})  # no other word: they count as written then
+    late = talk.await_loop(8, 0.0)
     assert late.host_led == late.led == late.host_last == late.done
     theirs.close()

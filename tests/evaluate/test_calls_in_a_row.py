@@ -17,7 +17,7 @@ import torch
 
 from mtmc.evaluate.check.layout import aligned
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
-from mtmc.evaluate.measure import calls_in_a_row
+from mtmc.evaluate.measure import calls_in_a_row, conversation
 from mtmc.evaluate.measure.call_time import LEAD, SLOTS, LoopBudget, Moments, Rounds, RowPlan, Slots
 from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, InputSource
 from mtmc.evaluate.measure.conversation import Conversation, Failed
@@ -82,10 +82,10 @@ def side_by_side(
     sys.setswitchinterval(1e-5)  # both sides spin, in one process here: neither may keep the other from running
     serving.start()
     seeds = iter(range(100, 10000))
-    conversation = Conversation(Line(ours), flags, 60.0)
+    talk = Conversation(Line(ours), flags, 600.0)
     buffer = OutputBuffer(pieces[0][1], pieces[1][1], torch.empty_like(pieces[1][1]), backend, judged=True)
     try:
-        yield Examination(conversation, buffer, backend, flags, lambda: next(seeds)), reference, slots
+        yield Examination(talk, buffer, backend, flags, lambda: next(seeds)), reference, slots
     finally:
         ours.close()
         serving.join()
@@ -100,7 +100,7 @@ def in_a_row(of: Task, source: str, folder: Path, slots: Slots | None = None, wa
         found = InputSource.of(reference, 3)
         plan = RowPlan.of(0.01, slots, bool(found.keeps), bool(found.changes))
         plan = dataclasses.replace(plan, warm=min(warm, plan.warm))
-        return examination.in_a_row(found, 0, plan, LoopBudget(ROUNDS, ROUNDS, 0.0, 60.0))
+        return examination.in_a_row(found, 0, plan, LoopBudget(ROUNDS, ROUNDS, 0.0, 6000.0))
 
 
 @pytest.mark.parametrize("name", ["many_layers", "kept_layers"])
@@ -213,13 +213,17 @@ def test_calls_that_make_the_host_warm_come_before_each_round(tmp_path: Path) ->
 
 
 def test_what_the_mark_of_the_lead_takes_is_not_the_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    signal = HostBackend.signal
+    signal, marks = HostBackend.signal, list[float]()
 
     def slow(self: HostBackend, word: int, serial: int) -> None:
         if word == LED:
-            time.sleep(0.02)
+            marks.append(1000.0)
         signal(self, word, serial)
 
+    clock = SimpleNamespace(**{**vars(time), "perf_counter": lambda: time.perf_counter() + sum(marks)})
+    for module in (conversation, calls_in_a_row):
+        monkeypatch.setattr(module, "time", clock)
     monkeypatch.setattr(HostBackend, "signal", slow)
     of = small("many_layers")
-    assert min(in_a_row(of, reference_as_candidate(of.source), tmp_path).hosts) < 20.0 / 8
+    found = in_a_row(of, reference_as_candidate(of.source), tmp_path)
+    assert len(marks) >= ROUNDS and min(found.hosts) < 1e6 / found.counted  # milliseconds of each call

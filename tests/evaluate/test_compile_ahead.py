@@ -129,7 +129,7 @@ def test_one_at_a_time_has_its_turn_and_may_take_it_twice(tmp_path: Path) -> Non
             waiting.start()
         time.sleep(0.05)
         said.append("mine")
-    waiting.join(10.0)
+    waiting.join(300.0)
     assert said == ["mine", "other"]
     mine.close()
     mine.close()

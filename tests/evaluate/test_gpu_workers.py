@@ -55,7 +55,7 @@ def test_who_finds_none_waits_for_the_next() -> None:
         waiting.start()
         waiting.join(0.05)
         assert not got
-    waiting.join(5.0)
+    waiting.join(300.0)
     assert got == ["a"]
 
 

@@ -79,5 +79,5 @@ def test_entries_cannot_be_changed() -> None:
 def test_import_is_light() -> None:
     code = "import sys, mtmc.hardware, mtmc.evaluate.estimates.estimate as _; "
     code += "print({'torch', 'triton', 'numpy'} & {*sys.modules})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
     assert done.stdout.strip() == "set()"

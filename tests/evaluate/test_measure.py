@@ -135,7 +135,7 @@ def test_processes_that_a_lost_oracle_left_standing_still_end(evaluator: GpuEval
     worker._processes._pools[True].stand_still(True)
     worker._oracle._process.kill()
     assert found(evaluator, f"{HONEST}# after it\n").ok
-    assert spares and not wait([spare.end for spare in spares], timeout=20.0).not_done
+    assert spares and not wait([spare.end for spare in spares], timeout=300.0).not_done
 
 
 def test_an_output_may_lie_in_another_order(evaluator: GpuEvaluator):
@@ -378,7 +378,7 @@ def test_a_process_that_closed_its_line_has_time_to_end(tmp_path: Path, after: s
         )
         process = subprocess.Popen([sys.executable, "-S", "-c", text + after, str(tmp_path / "oracle")])
         connection, _ = listener.accept()
-        assert end(Line(connection), 5.0 if not killed else 0.3) is killed
+        assert end(Line(connection), 300.0 if not killed else 0.3) is killed
         assert process.wait() == code
 
 

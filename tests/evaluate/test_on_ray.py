@@ -137,7 +137,7 @@ def when_evaluated(log: Path, count: int, act: Any) -> threading.Thread:
     """Let something happen once so many evaluations have begun."""
 
     def wait() -> None:
-        end = time.monotonic() + 60.0
+        end = time.monotonic() + 300.0
         while (not log.exists() or len(log.read_text().splitlines()) < count) and time.monotonic() < end:
             time.sleep(0.005)
         act()

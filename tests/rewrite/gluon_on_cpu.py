@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-STUCK_S = 20.0
+STUCK_S = 300.0
 """After which a wait counts as one for ever."""
 LOAD_S = 0.0
 """What a load takes, and a fifth of what every second one takes."""

@@ -31,7 +31,7 @@ os._exit(9)  # it dies with the question open
 
 def begun_elsewhere(store: str, out: Path) -> None:
     """A process begins, is asked, and dies."""
-    done = subprocess.run([sys.executable, "-c", BEGIN, store, str(out)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", BEGIN, store, str(out)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 9, done.stderr
 
 

@@ -94,7 +94,7 @@ def going_on(out: Path, free: int) -> Iterator[Gate]:
     thread.start()
     try:
         for _ in range(free + (2 if free else 1)):
-            assert gate.waiting.acquire(timeout=20)  # type: ignore[attr-defined]
+            assert gate.waiting.acquire(timeout=300)  # type: ignore[attr-defined]
         yield gate
     finally:
         gate.free.release(1000)  # type: ignore[attr-defined]
