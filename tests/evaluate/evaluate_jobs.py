@@ -35,18 +35,18 @@ def count() -> int:
 
 
 def hang_with_child() -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     print(child.pid, flush=True)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def leave_child() -> int:
-    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]).pid
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid
 
 
 def die(number: int) -> None:
     os.kill(os.getpid(), number)
-    time.sleep(60)
+    time.sleep(600)
 
 
 def leave(code: int) -> None:

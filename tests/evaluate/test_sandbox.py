@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -183,25 +184,47 @@ def test_nothing_outlives_its_job(kept: Kept) -> None:
     heartbeat = str(kept.pool.folder / "triton" / f"heartbeat-{kept.namespaced}")
     tried = kept.value("outlive", heartbeat=heartbeat)
     assert tried == {"setsid": "EPERM", "setpgid": "EPERM", "wrote": "True"}
-    time.sleep(0.1)
-    size = os.path.getsize(heartbeat)
-    time.sleep(0.3)
-    assert os.path.getsize(heartbeat) == size > 0
+    assert stops_growing(heartbeat)
+
+
+def stops_growing(path: str, limit_s: float = 60.0) -> bool:
+    """Whether a file that grows a hundred times a second, for ten minutes, does so no more."""
+    end = time.monotonic() + limit_s
+    while time.monotonic() < end:
+        size = os.path.getsize(path)
+        time.sleep(0.3)
+        if os.path.getsize(path) == size:
+            return True
+    return False
+
+
+@contextmanager
+def sibling_of(kept: Kept) -> Iterator[list[JobResult]]:
+    """A job that is under way for as long as this is open; then there is its result."""
+    results: list[JobResult] = []
+    here, go = (kept.pool.folder / "triton" / f"{name}-{time.monotonic_ns()}" for name in ("here", "go"))
+    given = {"here": str(here), "go": str(go)}
+    sibling = threading.Thread(target=lambda: results.append(kept.run("stand_by", timeout_s=600.0, **given)))
+    sibling.start()
+    try:
+        while not here.exists() and sibling.is_alive():
+            time.sleep(0.005)
+        yield results
+    finally:
+        go.touch()
+        sibling.join()
 
 
 @pytest.mark.parametrize("number", [int(signal.SIGKILL), int(signal.SIGSTOP)])
 @pytest.mark.parametrize("profile", ["build", "candidate"])
 def test_siblings_and_the_warm_process_cannot_be_signalled(kept: Kept, profile: str, number: int) -> None:
     server = kept.value("privileges")["PPid"]
-    results: list[JobResult] = []
-    sibling = threading.Thread(target=lambda: results.append(kept.run("sleep", seconds=0.6)))
-    sibling.start()
-    time.sleep(0.2)
-    tried = kept.value("signal_others", profile, number=number)
+    with sibling_of(kept) as results:
+        tried = kept.value("signal_others", profile, number=number)
+        assert not results, "it is under way"
     # A signal to all reports success where it reached none.
     assert tried.pop("all") == ("EPERM" if profile == "candidate" or not landlock.scopes_signals() else "done")
     assert set(tried.values()) == {"EPERM"}
-    sibling.join()
     assert results[0].status == "ok"
     assert kept.value("privileges")["PPid"] == server  # the same one
 
@@ -249,6 +272,22 @@ def test_a_scratch_folder_is_measured(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not is_too_large(str(tmp_path))
     monkeypatch.setattr("mtmc.evaluate.pool.job.SCRATCH_LIMIT", 1 << 19)
     assert is_too_large(str(tmp_path))
+
+
+@pytest.mark.parametrize(("depth", "too_large"), [(1500, False), (2500, True)])
+def test_a_scratch_folder_is_measured_however_deep_it_is(tmp_path: Path, depth: int, too_large: bool) -> None:
+    """Deeper than Python may recurse; or so deep that no path leads there, and nobody can tell how much lies there."""
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=here)
+        there = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = there
+    os.close(here)
+    try:
+        assert is_too_large(str(tmp_path)) is too_large
+    finally:
+        remove_tree(str(tmp_path / "d"))
 
 
 def test_addresses_may_be_reserved_where_only_memory_counts() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import select
@@ -214,13 +215,28 @@ class Job:
 
 
 def is_too_large(folder: str) -> bool:
-    """Whether what lies in a job's folder is more than a job may leave there. Follows no link."""
+    """Whether what lies in a job's folder is more than a job may leave there. Follows no link.
+
+    So is what no path is long enough for. Folders are gone through one after the other: `os.walk` recurses before Python
+    3.12, and a job may make more folders in folders than that stands.
+    """
     size = files = 0
-    for at, folders, names in os.walk(folder):
-        files += len(names) + len(folders)
-        for name in names:
+    left = [folder]
+    while left:
+        try:
+            with os.scandir(left.pop()) as found:
+                entries = list(found)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                return True
+            continue  # it is gone meanwhile, or closed
+        files += len(entries)
+        for entry in entries:
             with contextlib.suppress(OSError):
-                size += os.lstat(os.path.join(at, name)).st_blocks * 512
+                if entry.is_dir(follow_symlinks=False):
+                    left.append(entry.path)
+                else:
+                    size += entry.stat(follow_symlinks=False).st_blocks * 512
         if size > SCRATCH_LIMIT or files > SCRATCH_FILES:
             return True
     return False

@@ -18,7 +18,6 @@ import logging
 import os
 import pickle
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -32,6 +31,7 @@ from typing import Any
 from mtmc.errors import MtmcError
 from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.pool.collection import loading
+from mtmc.evaluate.pool.job import remove_tree
 from mtmc.evaluate.pool.watch import Watch
 from mtmc.evaluate.sandbox.capabilities import prctl
 from mtmc.evaluate.sandbox.limits import limit_process
@@ -100,7 +100,7 @@ def main(
     for extra in ([], [Path(each) for each in readable]):
         view(extra, gpu)  # before the first fork: it is the same for every job
     if not _Server(control, Watch(memory_mib)).serve():
-        shutil.rmtree(os.getcwd(), ignore_errors=True)  # the pool's folder: its owner was killed and cannot
+        remove_tree(os.getcwd())  # the pool's folder: its owner was killed and cannot
     os._exit(0)  # nothing to finalize, and torch takes a second to unload
 
 
