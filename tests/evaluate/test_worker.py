@@ -27,6 +27,7 @@ HERE = (Path(__file__).parent,)  # whose modules the workers import
 def pool() -> Iterator[Pool]:
     os.environ["MTMC_TEST_SECRET"] = "sesame"
     pool = Pool(PoolSettings(evaluate_jobs.warm, workers=4, timeout_s=20.0, memory_mib=256, readable=HERE))
+    assert run(pool, "add", a=1, b=1).value == 2, "its processes are there before a test counts them"
     yield pool
     pool.close()
     del os.environ["MTMC_TEST_SECRET"]
