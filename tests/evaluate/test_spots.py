@@ -26,7 +26,7 @@ from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task, task_from_source
 
-ROWS, COLS, PART = 512, 16384, 2048
+ROWS, COLS, PART = 512, 8192, 1024
 TASK = task_from_source(
     f"""
 import torch

@@ -4,7 +4,7 @@ import torch
 
 BATCH = 2
 HEADS = 8
-LENGTH = 2048
+LENGTH = 1024
 DIM = 64
 
 
