@@ -30,6 +30,17 @@ JOBS = (Path(__file__).parent / "evaluate",)
 """Folder whose modules the workers may import: jobs that tests give them."""
 
 
+LONG = (
+    "tests/zoo/test_zoo.py",
+    "tests/whole/test_optimize.py",
+    "tests/dropin/test_again.py",
+    "tests/evaluate/test_measure.py",
+    "tests/evaluate/test_spots_shared.py",
+    "tests/agents/test_search_with_models.py",
+)
+"""Files that take longest, or long and stand at the end: they begin first, or a worker would be left alone with one."""
+
+
 class LentPool(Pool):
     """A pool with limits of its own, whose warm process is another pool's: it outlives this one and takes others' jobs."""
 
@@ -93,6 +104,11 @@ def pytest_collection() -> Generator[None, object, object]:
     """
     with loading():
         return (yield)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first. Workers take files in this order."""
+    items.sort(key=lambda item: LONG.index(name) if (name := item.nodeid.partition("::")[0]) in LONG else len(LONG))
 
 
 @pytest.fixture(scope="module", autouse=True)

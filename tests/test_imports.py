@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +30,17 @@ def ranks(text: str) -> dict[str, int]:
     return found
 
 
+parsed = functools.cache(ast.parse)
+
+
+def statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """What stands in a node, but for expressions: nothing is imported in those, and most of a file are they."""
+    return (node for node in ast.iter_child_nodes(tree) if not isinstance(node, ast.expr))
+
+
 def imports(tree: ast.AST) -> Iterator[str]:
     """Every name that is imported, inside of functions too, but not what only a type checker reads."""
-    for node in ast.iter_child_nodes(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -53,20 +62,26 @@ def upward(sources: dict[str, str], listed: dict[str, int]) -> list[str]:
     return [
         f"{module} -> {name}"
         for module, source in sources.items()
-        for name in imports(ast.parse(source))
+        for name in imports(parsed(source))
         if (mine := rank(module, listed)) is not None and mine < (rank(name, listed) or 0)
     ]
 
 
 def mentioned(tree: ast.AST) -> set[str]:
     """Every name that is imported, also for a type checker alone."""
-    froms = {f"{n.module}.{a.name}" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) for a in n.names}
-    return froms | {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    found: set[str] = set()
+    for node in statements(tree):
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            module = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            found |= {f"{module}{alias.name}" for alias in node.names}
+        else:
+            found |= mentioned(node)
+    return found
 
 
 def circles(sources: dict[str, str], packages: set[str]) -> list[list[str]]:
     """Files that import each other, round about too. What is taken from a package counts for the file that it comes from."""
-    names = {module: mentioned(ast.parse(source)) for module, source in sources.items()}
+    names = {module: mentioned(parsed(source)) for module, source in sources.items()}
     handed_on = {f"{package}.{name.rpartition('.')[2]}": name for package in packages for name in names[package]}
 
     def file_of(name: str) -> str:
