@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,6 +99,15 @@ def circles(sources: dict[str, str], packages: set[str]) -> list[list[str]]:
         if (found := file_of(name)) in sources.keys() - packages - {module}
     )
     return sorted(sorted(each) for each in networkx.strongly_connected_components(drawn) if len(each) > 1)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _uncollected() -> Iterator[None]:
+    """The collector would go through the trees of a thousand files again and again: most of the time that parsing takes."""
+    gc.disable()
+    yield
+    gc.enable()
+    parsed.cache_clear()
 
 
 @pytest.fixture(scope="module")
