@@ -167,10 +167,18 @@ def chosen(arguments: argparse.Namespace) -> list[Case]:
     return [case for case in cases if not arguments.cases or any(word in case.name for word in arguments.cases)]
 
 
+def wanted(case: Case, words: list[str]) -> list[str]:
+    """The schedules of a case that are looked at: all, or those with one of the words in their names."""
+    return [label for label in case.settings if not words or any(word in label for word in words)]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=GROUPS, help="groups of cases; all without this")
     parser.add_argument("--cases", nargs="*", default=[], help="words of the cases' names")
+    parser.add_argument(
+        "--labels", nargs="*", default=[], help="words of the schedules' names, to leave the others out"
+    )
     parser.add_argument("--minutes", type=float, default=8.0, help="start no further case after so long")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 4) - 2))
@@ -187,7 +195,8 @@ def main() -> None:
     clock: Clock | None = None
     with ProcessPoolExecutor(arguments.workers, mp_context=context) as pool:
         asked: dict[str, dict[str, Future[Built]]] = {
-            case.name: {label: pool.submit(build, case, label, kernels) for label in case.settings} for case in cases
+            case.name: {label: pool.submit(build, case, label, kernels) for label in wanted(case, arguments.labels)}
+            for case in cases
         }
         for at, case in enumerate(cases):
             if time.monotonic() - started > 60 * arguments.minutes:

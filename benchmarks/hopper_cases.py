@@ -199,6 +199,7 @@ def attentions() -> dict[str, Settings]:
 
 GLUON: dict[str, Settings] = {"gluon": {}, "turns": {"turns": 1}, "late": {"rescale": "late"}}
 """Whether groups take turns, and when they scale earlier sums."""
+GLUON |= {f"joined_{word}": {**settings, "scaling": "joined"} for word, settings in GLUON.items()}
 
 
 def gluon(width: int) -> dict[str, Settings]:

@@ -57,14 +57,27 @@ def test_work_on_scores_and_results(tmp_path: Path) -> None:
     assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
 
 
-@pytest.mark.parametrize("settings", [GLUON, {"split_keys": 4}, {}], ids=["gluon", "split", "triton"])
+@pytest.mark.parametrize("name", ["causal", "window", "bias", *LARGE])
+def test_scores_scaled_and_shifted_at_once(name: str, tmp_path: Path) -> None:
+    work, sizes, settings = {**CASES, **LARGE}[name]
+    joined = {**GLUON, "scaling": "joined", **settings}
+    ours, theirs = errors(task_of(work, sizes), joined, tmp_path / "version.py")
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [GLUON, {**GLUON, "scaling": "joined"}, {"split_keys": 4}, {}],
+    ids=["gluon", "joined", "split", "triton"],
+)
 def test_scores_of_a_billion_leave_the_largest_nothing(settings: Mapping[str, int | str], tmp_path: Path) -> None:
     """Product and subtraction in one step would leave hundreds, and their powers of two are infinite."""
     task = task_of(FULL, (1, 2, 2, 256, 1024, 128))
     version = load_module(printed(task, settings), tmp_path / "version.py")
     inputs = [each.cuda() for each in inputs_of(task)]
-    found = version.ModelNew()(inputs[0] * 2.0**18, inputs[1] * 2.0**18, *inputs[2:])
-    assert torch.isfinite(found).all()
+    for power in (8, 12, 14, 15, 18, 40, 60):  # scores up to 2**123
+        found = version.ModelNew()(inputs[0] * 2.0**power, inputs[1] * 2.0**power, *inputs[2:])
+        assert torch.isfinite(found).all(), power
 
 
 def test_a_hundred_calls_give_one_result(tmp_path: Path) -> None:

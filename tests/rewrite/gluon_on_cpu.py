@@ -257,6 +257,7 @@ gl = SimpleNamespace(
     full=lambda shape, value, dtype, layout: tile(torch.full(shape, value, dtype=dtype)),
     zeros=lambda shape, dtype, layout: tile(torch.zeros(shape, dtype=dtype)),
     max=lambda x, axis: x.amax(axis), sum=lambda x, axis: x.sum(axis), cast=lambda x, dtype: tile(x).to(dtype),
+    fma=lambda a, b, c: (a.double() * b + c).to(torch.float32),  # rounded once, as good as
     where=lambda mask, a, b: torch.where(mask, tile(a, torch.float32), tile(b, torch.float32)),
 )  # fmt: skip
 hopper = SimpleNamespace(

@@ -2,7 +2,8 @@
 
 Settings: block_m, 64 rows for each group of warps (128, 192 or 256); block_n, columns of a block; num_stages, blocks in
 shared memory at once; turns, whether groups start their products one after the other; rescale, whether earlier sums are
-scaled before the next scores are started or, "late", while they are computed. The launcher copies what a descriptor
+scaled before the next scores are started or, "late", while they are computed; scaling, "apart" or "joined": see
+gluon_scaling.py. The launcher copies what a descriptor
 cannot say (rows that do not begin at multiples of 16 bytes), and refuses a GPU that is no Hopper.
 """
 
@@ -12,6 +13,7 @@ from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
+from mtmc.rewrite.templates import gluon_scaling
 from mtmc.rewrite.templates.gluon_kernel import GluonKernel
 from mtmc.rewrite.templates.gluon_text import CONSUMERS
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
@@ -113,6 +115,7 @@ def check(graph: Graph, body: Body, stage: Stage) -> None:
         raise NotCovered("a Gluon kernel of several results, or of one of another type")
     if stage.number("block_m") // GROUP_ROWS not in CONSUMERS or stage.number("block_m") % GROUP_ROWS:
         raise NotCovered("a Gluon kernel with other than two to four groups of 64 rows")
+    gluon_scaling.check(found, graph.values[found.query].dtype, schedule)
     if stage.number("num_warps") != 4 or stage.number("block_n") not in (32, 64, 128, 256):
         raise NotCovered("a Gluon kernel with groups of other than four warps, or such blocks of columns")
     if any(

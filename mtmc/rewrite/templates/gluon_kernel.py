@@ -18,6 +18,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_bounds import write_window
 from mtmc.rewrite.templates.attention_shares import factor_line
+from mtmc.rewrite.templates.gluon_scaling import is_joined
 from mtmc.rewrite.templates.gluon_text import needed_registers
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS, TileFunctions, taken
 from mtmc.rewrite.templates.shares import crowded
@@ -41,7 +42,7 @@ class GluonKernel:
         self.columns, self.stages = stage.number("block_n"), stage.number("num_stages")
         self.late = schedule.get("rescale") == "late"
         self.turns, self.heavy = bool(schedule.get("turns", 0)), schedule.get("order") == "heavy"
-        self.tiles = TileFunctions(graph, body, self.found, name, self.columns)
+        self.tiles = TileFunctions(graph, body, self.found, name, self.columns, is_joined(schedule))
         self.writer = self.tiles.writer
 
     def text(self, constants: Sequence[str]) -> str:
@@ -72,7 +73,8 @@ class GluonKernel:
         line(f"scores_layout: tl.constexpr = tl.NVMMADistributedLayout([3, 0], [4, 1], [16, {columns}, 16])")
         line("out_layout: tl.constexpr = tl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])")
         line("weights_layout: tl.constexpr = tl.DotOperandLayout(0, out_layout, 2)")
-        for name, value in (("top", 'float("-inf")'), ("total", "0.0")):
+        for name in self.tiles.kept.split(", "):
+            value = 'float("-inf")' if name == "top" else "0.0"
             line(f"{name} = tl.full([{GROUP_ROWS}], {value}, tl.float32, tl.SliceLayout(1, scores_layout))")
         line(f"out = tl.zeros([{GROUP_ROWS}, BLOCK_K], tl.float32, out_layout)")
         line(f"none = tl.zeros([{GROUP_ROWS}, {columns}], tl.float32, scores_layout)")
@@ -85,7 +87,7 @@ class GluonKernel:
         line("scores = hopper.warpgroup_mma_wait(0, deps=(begun,))")
         line("hopper.mbarrier.arrive(k_free.index(0), count=1)")
         line(f"scores = {self.name}_scores(scores, EVEN, own, first, batch, given)")
-        line(f"weights, top, total, scale = {self.name}_softmax(scores, top, total, factor)")
+        line(f"weights, scale, {self.tiles.kept} = {self.name}_softmax(scores, factor, {self.tiles.kept})")
         line("p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
         line("hopper.mbarrier.wait(v_full.index(0), 0)")
         self._loop()
@@ -126,7 +128,7 @@ class GluonKernel:
         line("scores = hopper.warpgroup_mma_wait(1, deps=(begun,))")
         line("hopper.mbarrier.arrive(k_free.index(at), count=1)")
         line(f"scores = {self.name}_scores(scores, EVEN, own, first + step * {columns}, batch, given)")
-        line(f"weights, top, total, scale = {self.name}_softmax(scores, top, total, factor)")
+        line(f"weights, scale, {self.tiles.kept} = {self.name}_softmax(scores, factor, {self.tiles.kept})")
         # ptxas has the exponentials wait for the weighted sum, unless there is a branch between them.
         line("next_p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
         line(f"hopper.mbarrier.wait(v_full.index(at), (step // {stages}) & 1)")

@@ -13,6 +13,7 @@ from mtmc.rewrite.folding import docstring
 from mtmc.rewrite.graph import Graph, Size, product, same
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates import gluon_scaling
 from mtmc.rewrite.templates.attention_bounds import number_text
 from mtmc.rewrite.templates.attention_window import is_all, window_of
 from mtmc.rewrite.templates.gluon_text import in_gluon
@@ -28,14 +29,25 @@ _LOCALS: Variables = {("local", name): name for name in _NAMES.split()}
 
 
 class TileFunctions:
-    """The functions on tiles of one kernel in the making. name: of the kernel. columns: of a block of keys."""
+    """The functions on tiles of one kernel in the making.
 
-    def __init__(self, graph: Graph, body: Body, found: SoftmaxProduct, name: str, columns: int) -> None:
+    name: of the kernel. columns: of a block of keys. joined: whether scores are scaled and shifted at once.
+    """
+
+    def __init__(
+        self, graph: Graph, body: Body, found: SoftmaxProduct, name: str, columns: int, joined: bool = False
+    ) -> None:
         self.graph, self.body, self.found, self.name, self.columns = graph, body, found, name, columns
+        self.joined = joined
         self.writer = Writer(graph, body, f"{name}_kernel")
         _, self._scaling = found.factor()
         self.window = window_of(graph, body, found) if not found.causal else None
         self.n_rows, self.n_cols = "", ""
+
+    @property
+    def kept(self) -> str:
+        """What is kept of each row from block to block, besides its weighted sums."""
+        return "top, total, left" if self.joined else "top, total"
 
     def begin(self) -> None:
         """Name the numbers of rows and columns, first of all."""
@@ -115,11 +127,33 @@ class TileFunctions:
             writer.comment("a row of which all columns are masked so far has no largest score")
             line('shift = tl.where(larger == float("-inf"), 0.0, larger)')
             shift = "shift"
+        if self.joined:
+            return self._joined(shift)
         line(f"weights = tl.exp2((scores - tl.expand_dims({shift}, 1)) * factor)")
         line(f"scale = tl.exp2((top - {shift}) * factor)")
-        line("return weights, larger, total * scale + tl.sum(weights, 1), scale")
-        doc = "A block's weights, the rows' largest scores and sums so far, and what earlier sums are scaled by."
-        return self.function("softmax", "scores, top, total, factor", doc, taken(writer))
+        line("return weights, scale, larger, total * scale + tl.sum(weights, 1)")
+        doc = "A block's weights, what earlier sums are scaled by, and the rows' largest scores and sums so far."
+        return self.function("softmax", "scores, factor, top, total", doc, taken(writer))
+
+    def _joined(self, shift: str) -> str:
+        """The same with one instruction for the product and the subtraction of each score, see `gluon_scaling`."""
+        writer = self.writer
+        line = writer.line
+        line(f"scaled = {shift} * factor")
+        line(f"usual = tl.abs(scaled) < {gluon_scaling.limit(self.found)}")
+        line("each = tl.where(usual, factor, 1.0)")
+        line(f"base = tl.where(usual, scaled, {shift})")
+        writer.comment(
+            "the product is not rounded before the subtraction: of the largest score little is left, not nothing"
+        )
+        line("weights = tl.exp2(tl.fma(scores, tl.expand_dims(each, 1), tl.expand_dims(-base, 1)))")
+        line("scale = tl.exp2(tl.fma(top, each, -base) - left)")
+        line(f"left = tl.fma({shift}, each, -base)")
+        line("return weights, scale, larger, total * scale + tl.sum(weights, 1), left")
+        doc = (
+            "A block's weights, what earlier sums are scaled by, and of rows: the largest score, the sum, what is left."
+        )
+        return self.function("softmax", "scores, factor, top, total, left", doc, taken(writer))
 
     def result(self) -> str:
         """What is done with the rows' weighted sums."""
