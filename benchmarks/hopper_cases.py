@@ -198,12 +198,13 @@ def attentions() -> dict[str, Settings]:
 
 
 GLUON: dict[str, Settings] = {"gluon": {}, "turns": {"turns": 1}, "late": {"rescale": "late"}}
-"""Whether groups take turns, and when they scale earlier sums."""
+"""Whether groups take turns, and when they scale earlier sums; scores scaled and shifted at once; persistent programs."""
 GLUON |= {f"joined_{word}": {**settings, "scaling": "joined"} for word, settings in GLUON.items()}
+GLUON |= {f"several_{word}": {**settings, "persistent": 132} for word, settings in GLUON.items()}
 
 
 def gluon(width: int) -> dict[str, Settings]:
-    """Schedules of attention in Gluon: rows and columns, blocks in shared memory, and whether groups take turns."""
+    """Schedules of attention in Gluon: rows and columns, blocks in shared memory, and ways of each."""
     tiles = ((128, 64, 2), (128, 64, 3), (128, 128, 2), (192, 64, 2))
     if width <= 64:
         tiles += ((128, 128, 3), (192, 64, 3), (192, 128, 2), (192, 128, 3), (256, 64, 2), (256, 64, 3), (128, 256, 2))

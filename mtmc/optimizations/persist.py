@@ -11,8 +11,9 @@ from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.graph import product
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates import positions
+from mtmc.rewrite.templates import positions, softmax_product
 from mtmc.rewrite.templates.conv_kernel import product_sizes
+from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse
 
 PAGE = """\
@@ -26,6 +27,8 @@ take every 132nd tile: no program starts late, and the compiler may load a tile'
 stored; the last tiles are as uneven as before. Stream-K shares those out: when all programs have made as many whole
 tiles, the slices of the tiles that are left are dealt out evenly, parts go to a buffer of two tiles a program, and a
 second kernel adds each tile's parts up in a fixed order, so results are the same every time.
+Attention in Gluon: the loading warp is ahead, so a block's first keys come while the last one's result is written;
+heads whose keys and values fit 32 MiB together are worked on together, the blocks with the most keys first.
 
 ## When it pays
 Persistent: many tiles of little depth, whose starts and stores weigh most. Stream-K: few large tiles and a long inner
@@ -58,18 +61,18 @@ class Persist(ScheduleChange):
         """See `ScheduleChange.offer`."""
         tiles, slices = _tiles(version, stage)
         offers: list[tuple[Choice, str]] = []
-        for each in (1, 2):
+        for each in (1,) if is_gluon(stage) else (1, 2):
             programs = each * version.hardware.sms
             if tiles > programs:
                 words = f"make the {stage.title} kernel persistent: {programs} programs, one tile after the other"
-                offers.append(({"persistent": programs, "stream_k": 0}, words))
+                only: Choice = {} if is_gluon(stage) else {"stream_k": 0}
+                offers.append(({"persistent": programs, **only}, words))
             if tiles % programs * slices >= FEWEST_SLICES * programs:
                 words = f"share the {stage.title} kernel's last tiles among {programs} programs by slices (stream-K)"
                 offers.append(({"persistent": 0, "stream_k": programs}, words))
         if any(dict(stage.schedule).get(name) for name in ("persistent", "stream_k")):
-            offers.append(
-                ({"persistent": 0, "stream_k": 0}, f"give each tile of the {stage.title} kernel a program again")
-            )
+            alone: Choice = {"persistent": 0} if is_gluon(stage) else {"persistent": 0, "stream_k": 0}
+            offers.append((alone, f"give each tile of the {stage.title} kernel a program again"))
         return offers
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
@@ -84,6 +87,9 @@ class Persist(ScheduleChange):
 def _tiles(version: Version, stage: Stage) -> tuple[int, int]:
     """Tiles that a kernel makes at the full shapes, 0 where they cannot be dealt out, and slices of each that may be."""
     body = version.body(stage)
+    if body is not None and is_gluon(stage):
+        attention = softmax_product.analyse(version.graph, body)
+        return product(attention.batch)[0] * -(-attention.rows[0] // stage.number("block_m")), 0
     if body is None or stage.template not in ("matmul", "convolution"):
         return 0, 0
     if stage.template == "convolution":

@@ -65,6 +65,17 @@ def test_scores_scaled_and_shifted_at_once(name: str, tmp_path: Path) -> None:
     assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
 
 
+@pytest.mark.parametrize("programs", [1, 7, 132])
+@pytest.mark.parametrize("name", ["three groups in turns", "window", *LARGE])
+def test_programs_that_make_several_blocks(name: str, programs: int, tmp_path: Path) -> None:
+    work, sizes, settings = {**CASES, **LARGE}[name]
+    if sizes[-1] > 128:  # no room for the results
+        return
+    several = {**GLUON, **settings, "persistent": programs, "order": "heavy"}
+    ours, theirs = errors(task_of(work, sizes), several, tmp_path / "version.py")
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
 @pytest.mark.parametrize(
     "settings",
     [GLUON, {**GLUON, "scaling": "joined"}, {"split_keys": 4}, {}],
@@ -83,8 +94,9 @@ def test_scores_of_a_billion_leave_the_largest_nothing(settings: Mapping[str, in
 def test_a_hundred_calls_give_one_result(tmp_path: Path) -> None:
     """Races show as results that differ now and then."""
     task = task_of(CAUSAL, (2, 8, 8, 1000, 1000, 64))
-    for settings in ({"block_m": 192, "turns": 1}, {"num_stages": 3}):
-        model = load_module(printed(task, {**GLUON, **settings}), tmp_path / f"{len(settings)}.py").ModelNew()
+    several = {"persistent": 13, "order": "heavy", "num_stages": 3}
+    for at, settings in enumerate(({"block_m": 192, "turns": 1}, {"num_stages": 3}, several, {**several, "turns": 1})):
+        model = load_module(printed(task, {**GLUON, **settings}), tmp_path / f"{at}.py").ModelNew()
         inputs = [each.cuda() for each in inputs_of(task)]
         first = model(*inputs)
         assert all(torch.equal(model(*inputs), first) for _ in range(100))

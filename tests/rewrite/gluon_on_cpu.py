@@ -1,8 +1,8 @@
 """Gluon's words on a CPU, as far as a printed attention needs them: what Triton's interpreter is for Triton.
 
 Groups of warps are threads, barriers count arrivals and bytes as Hopper's do, and a product of the tensor cores reads its
-operands when it is waited for: a tile that is overwritten too early, or a barrier that nobody arrives at, is an error here,
-too. Layouts and registers are nothing here; what they do only a compiler and a GPU can say.
+operands when it is waited for, a store its tile: one that is overwritten too early, or a barrier that nobody arrives at, is
+an error here, too. Layouts and registers are nothing here; what they do only a compiler and a GPU can say.
 """
 
 from __future__ import annotations
@@ -163,8 +163,15 @@ def _load_tile(tiles: Descriptor, at: Sequence[Any], barrier: Barrier, memory: M
 
 
 def _store_tile(tiles: Descriptor, at: Sequence[Any], memory: Memory) -> None:
-    there, here = tiles.pair(memory.data, at)
-    there.copy_(here)
+    """Memory is read when the store is waited for: what is written there before is what is stored."""
+    _HERE.stores.append((tiles, at, memory))
+
+
+def _store_wait(left: int) -> None:
+    while len(_HERE.stores) > left:
+        tiles, at, memory = _HERE.stores.pop(0)
+        there, here = tiles.pair(memory.data, at)
+        there.copy_(here)
 
 
 class _BarrierLayout:
@@ -190,10 +197,11 @@ def _specialize(parts: Sequence[Part], warps: list[int], registers: list[int]) -
     failures: list[BaseException] = []
 
     def run(function: Callable[..., None], given: tuple[Any, ...]) -> None:
-        _HERE.begun = []
+        _HERE.begun, _HERE.stores = [], []
         try:
             function(*given)
             assert not _HERE.begun, "products that nobody waits for"
+            assert not _HERE.stores, "results that nobody waits for"
         except BaseException as error:
             failures.append(error)
 
@@ -265,7 +273,7 @@ hopper = SimpleNamespace(
         MBarrierLayout=_BarrierLayout, init=_init, wait=lambda barrier, parity: barrier.wait(int(parity)),
         arrive=lambda barrier, count: barrier.arrive(count, 0), expect=lambda barrier, size: barrier.arrive(1, int(size)),
     ),
-    tma=SimpleNamespace(async_load=_load_tile, async_store=_store_tile, store_wait=_any),
+    tma=SimpleNamespace(async_load=_load_tile, async_store=_store_tile, store_wait=_store_wait),
     fence_async_shared=_any, warpgroup_mma=_mma, warpgroup_mma_wait=_mma_wait,
 )  # fmt: skip
 

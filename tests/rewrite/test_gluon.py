@@ -22,6 +22,7 @@ from mtmc.optimizations import Version, legal_moves
 from mtmc.optimizations.version import CallTimes
 from mtmc.rewrite.plan import plan_from_json
 from mtmc.rewrite.source import print_plan
+from mtmc.rewrite.templates import gluon_programs
 from mtmc.task import Task, task_from_source
 from tests.breadth import share
 from tests.rewrite import gluon_on_cpu
@@ -32,6 +33,7 @@ from tests.rewrite.gluon_cases import (
     CAUSAL,
     FULL,
     GLUON,
+    GROUPED,
     REFERENCE,
     WINDOW,
     inputs_of,
@@ -113,6 +115,54 @@ def test_a_line_that_is_lost_is_seen(lost: str, monkeypatch: pytest.MonkeyPatch)
     assert not ours < 2 * theirs
 
 
+SEVERAL = {
+    "full": (FULL, (2, 3, 3, 300, 137, 32), {"num_stages": 3}),
+    "causal": (CAUSAL, (1, 4, 4, 400, 300, 16), {"block_n": 32, "turns": 1}),
+    "grouped": (GROUPED, (2, 4, 2, 200, 150, 32), {"block_m": 192, "turns": 1, "rescale": "late"}),
+    "window": (WINDOW, (1, 2, 2, 400, 400, 32), {"scaling": "joined"}),
+    "one block of keys": (CAUSAL, (2, 2, 2, 140, 20, 16), {}),
+}
+
+
+@pytest.mark.parametrize("order", ["heavy", "forward"])
+@pytest.mark.parametrize("name", share(list(SEVERAL), 3))
+def test_programs_that_make_several_blocks(name: str, order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three and five programs, in whose sections are one head, some, and all: programs' last turns are uneven."""
+    work, sizes, settings = SEVERAL[name]
+    task = task_of(work, sizes)
+    for programs, bits in ((3, 10), (5, 14), (1000, 25)):
+        monkeypatch.setattr(gluon_programs, "CACHED", bits)
+        source = printed(task, {**GLUON, **settings, "persistent": programs, "order": order})
+        assert f"2**{bits} * " in source
+        ours, theirs = error_of(task, source, inputs_of(task))
+        assert ours < 1.1 * theirs + 1e-4, (programs, bits, ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        r"hopper\.mbarrier\.wait\(q_free.*",
+        r"hopper\.mbarrier\.arrive\(q_free.*",
+        r"hopper\.mbarrier\.arrive\(v_free\.index\(last.*",
+        r"hopper\.tma\.store_wait.*",
+        r"done \+= steps",
+        r"rounds \+= .*",
+    ],
+)
+def test_a_line_of_several_blocks_that_is_lost_is_seen(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gluon_on_cpu, "STUCK_S", 0.5)
+    monkeypatch.setattr(gluon_on_cpu, "LOAD_S", 0.003)
+    task = task_of(CAUSAL, (1, 2, 2, 400, 400, 16))
+    settings = {**GLUON, "num_stages": 3, "persistent": 3, "order": "heavy"}
+    broken, count = re.subn(lost, "pass", printed(task, settings), count=1)
+    assert count == 1
+    try:
+        ours, theirs = error_of(task, broken, inputs_of(task))
+    except AssertionError:
+        return
+    assert not ours < 2 * theirs
+
+
 def test_masks_only_where_edges_are() -> None:
     """The mask of a window is in a branch, that of a bias is not; each group compares its own 64 rows."""
     window = printed(task_of(WINDOW, (1, 1, 1, 256, 256, 32)), GLUON)
@@ -173,7 +223,9 @@ def test_settings_are_reached_by_further_actions_and_lead_back() -> None:
     moves = [move for move in legal_moves(Version.of(task, plan, root.hardware, times=TIMES)) if move.stage is not None]
     reached = {(name, value) for move in moves for name, value in move.action.params}
     assert {("block_n", 64), ("block_m", 128), ("num_stages", 2), ("turns", 1), ("language", "triton")} <= reached
-    assert not {"descriptors", "split", "vectorize", "persist"} & {move.action.kind for move in moves}
+    assert ("persistent", 132) in reached and not {"descriptors", "split", "vectorize"} & {
+        move.action.kind for move in moves
+    }
     [back] = [move for move in moves if move.action.kind == "specialize"]
     assert back.child is not None and "@triton.jit" in print_plan(task, root.graph, back.child).source
     again = Version.of(task, back.child, root.hardware, times=TIMES)

@@ -1,0 +1,95 @@
+"""gluon_programs: which blocks of queries a program of attention in Gluon makes, where it makes several ("persistent").
+
+Programs take the blocks of a section of heads after those of another, so that the section's keys and values stay in the L2
+cache. In a section all heads' blocks with the same number come one after the other; where blocks have different numbers of
+columns, those with the most first, and programs take them in one direction and then in the other, so that each has as much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mtmc.rewrite.body import Body
+from mtmc.rewrite.graph import Size, product
+from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
+from mtmc.rewrite.templates.writer import Writer
+
+OF_BLOCK = ("batch", "block", "first", "steps")
+"""What says where a block of queries is and which columns it sees."""
+CACHED = 25
+"""Bits of the number of bytes of keys and values that a section may have: 32 MiB of the 50 of an H100's L2 cache."""
+
+
+@dataclass
+class Programs:
+    """count: programs that make several blocks each; 0: one for each block. heavy: whether those with the most columns come
+    first."""
+
+    count: int
+    heavy: bool
+    n_batch: str = ""
+
+    @property
+    def several(self) -> bool:
+        """Whether a program makes several blocks."""
+        return self.count > 0
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """What groups of warps are told of their work."""
+        return ("rounds", "factor") if self.several else (*OF_BLOCK, "factor")
+
+    def begin(self, writer: Writer, found: SoftmaxProduct, body: Body) -> None:
+        """Name the numbers of heads in all and in a section."""
+        if not self.several:
+            return
+        self.n_batch = writer.preset(product(found.batch), "n_batch")
+        (made,), region = body.stores, found.regions[0]
+        heads = " * ".join(f"{made}.shape[{axis}]" for axis in range(len(found.batch)))
+        read = f"{region.key}.nbytes + {region.value}.nbytes"
+        writer.argument(
+            "section", f"max(1, min({heads}, 2**{CACHED} * ({heads}) // ({read})))", _section(writer, found)
+        )
+
+    def grid(self, own: tuple[str, str], swapped: bool) -> tuple[str, ...]:
+        """The launcher's grid. own: blocks of a head, and heads. swapped: whether heads are the first axis."""
+        if self.several:
+            return (f"min({self.count}, {own[0]} * {own[1]})",)
+        return own[::-1] if swapped else own
+
+    def write_rounds(self, writer: Writer, n_blocks: str) -> None:
+        """Lines for how many blocks a program makes. n_blocks: of a head."""
+        writer.line("program, programs = tl.program_id(0), tl.num_programs(0)")
+        writer.line(f"blocks = {n_blocks} * {self.n_batch}")
+        writer.line("rounds = blocks // programs")
+        writer.line(f"rounds += ({self._number('rounds')} < blocks).to(tl.int32)")
+
+    def write_place(self, writer: Writer, n_blocks: str) -> None:
+        """Lines for the head and the number of the block that a program makes in a turn. n_blocks: of a head."""
+        line = writer.line
+        line("program, programs = tl.program_id(0), tl.num_programs(0)")
+        line(f"number = {self._number('turn')}")
+        line(f"blocks = {n_blocks}")
+        line("begin = number // (section * blocks) * section")
+        line("rest = number % (section * blocks)")
+        line(f"heads = tl.minimum(section, {self.n_batch} - begin)")
+        line("batch = begin + rest % heads")
+        line("if WIDE:  # more elements than a 32-bit offset can reach")
+        line("    batch = batch.to(tl.int64)")
+        line("block = blocks - 1 - rest // heads" if self.heavy else "block = rest // heads")
+
+    def _number(self, turn: str) -> str:
+        """The number of a turn's block among all of them."""
+        number = f"{turn} * programs + program"
+        return f"{number} + ({turn} & 1) * (programs - 1 - 2 * program)" if self.heavy else number
+
+
+def _section(writer: Writer, found: SoftmaxProduct) -> Size:
+    """Heads of a section at each set of shapes, by two bytes a number."""
+    region, values = found.regions[0], writer.graph.values
+    moved = [
+        2 * (k + v) for k, v in zip(*(product(values[name].shape) for name in (region.key, region.value)), strict=True)
+    ]
+    return tuple(
+        max(1, min(heads, (heads << CACHED) // read)) for heads, read in zip(product(found.batch), moved, strict=True)
+    )
