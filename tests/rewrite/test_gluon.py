@@ -20,7 +20,7 @@ from mtmc.evaluate.loading.fake import FakeMode
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
 from mtmc.optimizations.version import CallTimes
-from mtmc.rewrite.plan import plan_from_json
+from mtmc.rewrite.plan import merged_ops, plan_from_json
 from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates import gluon_programs
 from mtmc.task import Task, task_from_source
@@ -28,6 +28,7 @@ from tests.breadth import share
 from tests.rewrite import gluon_on_cpu
 from tests.rewrite.gluon_cases import (
     BIASED,
+    CALL,
     CAPPED,
     CASES,
     CAUSAL,
@@ -113,6 +114,56 @@ def test_a_line_that_is_lost_is_seen(lost: str, monkeypatch: pytest.MonkeyPatch)
     except AssertionError:
         return
     assert not ours < 2 * theirs
+
+
+SEEN = {
+    "lengths": CALL.format(", attn_mask=(at < bias[:, None])[:, None, None]"),
+    "from on": CALL.format(", attn_mask=(at >= bias[:, None] - 30)[:, None, None]"),
+    "lengths in a window": CALL.format(
+        ", attn_mask=((at < bias[:, None])[:, None] & (torch.arange(rows, device=q.device)[:, None] >= at))[:, None]"
+    ),
+}
+
+
+@pytest.mark.parametrize("programs", [0, 3])
+@pytest.mark.parametrize("name", list(SEEN))
+def test_no_block_is_read_that_lengths_hide(name: str, programs: int) -> None:
+    work = SEEN[name].replace("return ", "at = torch.arange(cols, device=q.device)\n        return ")
+    text = REFERENCE.replace("torch.randn({bias}).{dtype}()", "torch.randint(1, cols + 1, (batch,))")
+    task = task_from_source(text.format(work=work, sizes=(3, 2, 2, 200, 256, 16), dtype="bfloat16"), "lengths")
+    q, k, v, _ = inputs_of(task)
+    inputs = [q, k, v, torch.tensor([1, 64, 190])]
+    reference = ModuleType("reference")
+    exec(task.source, vars(reference))
+    exact = reference.Model()(*(each.double() for each in inputs[:3]), inputs[3])
+    for batch, length in enumerate(inputs[3].tolist()):  # keys and values that no row of the batch may see
+        hidden = slice(0, max(0, length - 30) // 64 * 64) if name == "from on" else slice(-(-length // 64) * 64, 256)
+        k[batch, :, hidden] = v[batch, :, hidden] = float("nan")
+    found = module_on_cpu(printed(task, {**GLUON, "persistent": programs})).ModelNew()(*inputs)
+    assert float((found.double() - exact).norm() / exact.norm()) < 0.01
+
+
+def test_rows_behind_all_columns_see_nothing() -> None:
+    """A window that has passed the last column of whole blocks: no zeros behind them are seen, and torch gives NaN."""
+    work = (
+        "scores, rows, cols = q @ k.transpose(-2, -1), q.shape[2], k.shape[2]\n"
+        "        at = torch.arange(rows, device=q.device)[:, None] - torch.arange(cols, device=q.device)[None, :]\n"
+        "        return torch.softmax(scores.masked_fill(at > 100, float('-inf')), dim=-1) @ v"
+    )
+    task = task_of(work, (1, 1, 1, 400, 128, 16))
+    inputs = inputs_of(task)
+    reference = ModuleType("reference")
+    exec(task.source, vars(reference))
+    expected = reference.Model()(*(each.double() for each in inputs)).float()
+    assert expected.isnan().any() and not expected.isnan().all()
+    for programs in (0, 2):
+        root, _, _ = kernel_of(task, {})
+        parts = [each for each in root.plan.stages if each.ops != ("transpose",)]
+        stage = root.as_kernel(merged_ops(root.graph, parts), {})
+        assert stage is not None
+        plan = root.plan.with_merged(root.graph, parts, stage.scheduled({**GLUON, "persistent": programs}))
+        found = module_on_cpu(print_plan(task, root.graph, plan).source).ModelNew()(*inputs).float()
+        assert torch.allclose(found, expected, atol=0.05, equal_nan=True)
 
 
 SEVERAL = {

@@ -7,12 +7,13 @@ where keys and values are hundreds, and then at keys from the first to the last 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from mtmc.rewrite.body import Varying
-from mtmc.rewrite.graph import Graph, Size
+from mtmc.rewrite.graph import Graph, Size, product
 from mtmc.rewrite.space import Group, bare
-from mtmc.rewrite.templates.attention_window import Element, Window
+from mtmc.rewrite.templates.attention_window import Bound, Element, Window
 from mtmc.rewrite.templates.elements import Elements, Variables
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
 from mtmc.rewrite.templates.writer import Writer
@@ -63,6 +64,21 @@ def write_bounds(kernel: BoundedAttention, window: Window, known: Variables) -> 
     for row, col in window.pairs:
         _write_scan(kernel, elements, row, col)
     writer.line("last = tl.maximum(last, first)")
+
+
+def write_lengths(writer: Writer, found: SoftmaxProduct, bounds: Sequence[Bound], block: int) -> None:
+    """Lines that narrow `first` and `last` by numbers that are one for all rows of a head. block: columns of a block.
+
+    Raises: NotCovered."""
+    elements, columns = Elements(writer, (Group("batch", product(found.batch), ""),), {}), writer.size(found.columns)
+    for bound in bounds:
+        text = f"({_text(elements, bound.element)} + {bound.more})" if bound.more else _text(elements, bound.element)
+        name = "end" if bound.end else "begin"
+        writer.line(f"{name} = tl.minimum(tl.maximum({text}, 0), {columns}).to(tl.int32)")
+        if bound.end:
+            writer.line(f"last = tl.minimum(last, tl.cdiv(end, {block}) * {block})")
+        else:
+            writer.line(f"first = tl.maximum(first, begin // {block} * {block})")
 
 
 def _write_scan(kernel: BoundedAttention, elements: Elements, row: Element, col: Element) -> None:

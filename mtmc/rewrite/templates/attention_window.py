@@ -33,6 +33,10 @@ class Bound:
     more: int
     end: bool
 
+    def hangs(self, name: str) -> bool:
+        """Whether the number's place hangs on a variable of the kernel."""
+        return _hangs(self.element[1], name)
+
 
 @dataclass(frozen=True)
 class Window:

@@ -19,7 +19,7 @@ from mtmc.rewrite.body import Body
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
-from mtmc.rewrite.templates.attention_bounds import write_window
+from mtmc.rewrite.templates.attention_bounds import write_lengths, write_window
 from mtmc.rewrite.templates.attention_shares import factor_line
 from mtmc.rewrite.templates.gluon_programs import OF_BLOCK, Programs
 from mtmc.rewrite.templates.gluon_scaling import is_joined
@@ -305,19 +305,28 @@ class GluonKernel:
 
     def _range(self) -> None:
         """From which column on a program looks, and at how many blocks."""
-        writer, found = self.writer, self.found
-        first, last, rows = "0", self.tiles.n_cols, self.groups * GROUP_ROWS
-        if self.tiles.window is not None and self.tiles.window.of_places:
-            write_window(writer, found, self.tiles.window, "block")
+        writer, found, window, n_cols = self.writer, self.found, self.tiles.window, self.tiles.n_cols
+        first, last, rows = "0", n_cols, self.groups * GROUP_ROWS
+        lengths = [bound for bound in window.bounds if not bound.hangs("rows")] if window is not None else []
+        if window is not None and window.of_places:
+            write_window(writer, found, window, "block")
             bounds, writer.lines = writer.lines[-2:], writer.lines[:-2]
             writer.lines += [
                 each.replace("BLOCK_M", str(rows)).replace("BLOCK_N", str(self.columns)) for each in bounds
             ]
             first, last = "first", "last"
         elif found.causal:
-            writer.line(f"last = tl.minimum({self.tiles.n_cols}, (block + 1) * {rows})")
+            writer.line(f"last = tl.minimum({n_cols}, (block + 1) * {rows})")
             last = "last"
         if first != "first":
             writer.line(f"first = {first}")
+        if lengths:
+            if last != "last":
+                writer.line(f"last = {last}")
+            write_lengths(writer, found, lengths, self.columns)
+            first, last = "first", "last"
         span = f"{last} - first" if first == "first" else last
+        if first == "first":
+            writer.comment("a program looks at one block at least, and masks say what of it is seen")
+            writer.line(f"first = tl.minimum(first, ({n_cols} - 1) // {self.columns} * {self.columns})")
         writer.line(f"steps = tl.maximum(tl.cdiv({span}, {self.columns}), 1)")
