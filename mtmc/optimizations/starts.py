@@ -48,8 +48,14 @@ GLUON_WIDTHS = (64, 128)
 """Heads of which attention starts in Gluon where a GPU evaluates: those that were timed."""
 LEAST_ROWS = 128
 """Of a head's queries: those of one program."""
-_FEW = _Tile(16, 64, 128, 4, 4, 3, 1.0)
-"""For at most 16 rows, which wait for the right operand: some 16 KiB of it in each of four stages and three programs."""
+_FEW = _Tile(16, 64, 128, 4, 4, 2, 1.0)
+"""For at most 16 rows, which wait for the right operand: some 16 KiB of it in each of four stages and two programs."""
+_NARROW = (_FEW, _Tile(16, 32, 256, 4, 3, 2, 1.0), _Tile(16, 16, 512, 4, 3, 2, 1.0))
+"""The same for fewer columns: as many bytes of the right operand in a stage, so as much on its way. In bf16 on an H100 the
+last one has 1.02x and 1.06x of the fastest library's speed at 16 x 14336 x 4096 and 1 x 4096 x 4096, within 1% of the best
+schedule; at 16 x 4096 x 14336 the first one is (results/hopper_decode.md)."""
+_BUSY = 1.5
+"""Programs for each multiprocessor from which on all have some: 224 for 132 did well, and 128 worse than 256."""
 _SEVERAL = _Tile(128, 64, 64, 8, 3, 1, 1.0)
 """For three products of one operand, of which larger tiles do not fit a thread's registers; two take 171 of 255 with the
 largest of the others. Not timed."""
@@ -65,7 +71,7 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     """A stage with the tile that suits its sizes at the full shapes; the stage itself where nothing better is known."""
     if stage.template == "attention":
         return _attention(graph, body, stage, hardware)
-    if stage.template != "matmul" or hardware.target not in WITH_DESCRIPTORS or stage.number("split_k") > 1:
+    if stage.template != "matmul" or hardware.target not in WITH_DESCRIPTORS:
         return stage
     found = analyse(graph, body)
     if found.offsets or found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
@@ -73,7 +79,13 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
     short = found.dtype in ("float16", "bfloat16", *FP8) and not found.reduces
     halves = described and short
-    tile = known = _FEW if short and _few(found) else _tile(found, hardware, halves)
+    few = short and _few(found)
+    if stage.number("split_k") > 1 and not (few and described):
+        return stage
+    tile = known = _FEW if few else _tile(found, hardware, halves)
+    split = stage.number("split_k")
+    if few and described:
+        tile, split = _narrow(found, hardware.sms)
     if found.fp8:
         tile = replace(tile, k=2 * tile.k)
     blocks = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k}
@@ -81,7 +93,7 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if found.reduces:
         chosen["split_n"] = _shares(found, tile, hardware.sms)
     if described:
-        chosen["operands"] = "descriptors"
+        chosen |= {"operands": "descriptors", **({"split_k": split} if few else {})}
     if found.scales:
         chosen["block_k"] = min(tile.k, GROUP)
     if halves and known == _HALVES[0]:
@@ -144,6 +156,18 @@ def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:
 def _few(found: Product) -> bool:
     """Whether a product has so few rows that they are one tile."""
     return found.m[0] <= _FEW.m and not found.batch and len(found.factors) == 1
+
+
+def _narrow(found: Product, sms: int) -> tuple[_Tile, int]:
+    """The widest tile of few rows of which there are enough for all multiprocessors, and among how many programs the inner
+    dimension is shared where even the narrowest are too few; each has slices for all of its stages."""
+    for tile in _NARROW:
+        if _tiles(found, tile) >= _BUSY * sms:
+            return tile, 1
+    split = 1
+    while split * _tiles(found, tile) < _BUSY * sms and found.k[0] // (2 * split) >= tile.stages * tile.k:
+        split *= 2
+    return tile, split
 
 
 def _turns(found: Product, tile: _Tile, sms: int) -> float:

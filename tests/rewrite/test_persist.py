@@ -164,7 +164,7 @@ def test_what_is_offered_by_hand() -> None:
     [
         (8192, "H100", {"block_m": 128, "block_n": 256, "block_k": 64, "results": "descriptors", "persistent": 132}),
         (2048, "H100", {"block_m": 128, "block_n": 128, "operands": "descriptors"}),
-        (16, "H100", {"block_m": 16, "block_n": 64, "block_k": 128, "num_stages": 4}),
+        (16, "H100", {"block_m": 16, "block_n": 16, "block_k": 512, "num_stages": 3}),
         (2048, "A100", {"block_m": 64, "block_n": 64, "block_k": 32}),
     ],
 )
