@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from mtmc.evaluate.reference.returned import comparable, describe, fits, flatten, undisturbed
+from mtmc.evaluate.reference.returned import comparable, describe, fits, flatten, is_plain, undisturbed
 
 ran: list[str] = []
 
@@ -124,6 +125,32 @@ class Made(metaclass=Eager):
     pass
 
 
+class Agreeing(type):
+    """A metaclass by whose word a class is any other."""
+
+    def __hash__(cls) -> int:
+        ran.append("hash")
+        return hash(tuple)
+
+    def __eq__(cls, other: object) -> bool:
+        ran.append("equal")
+        return True
+
+
+class AgreeingTuple(tuple, metaclass=Agreeing):
+    pass
+
+
+class AgreeingKey(str, metaclass=Agreeing):
+    def __str__(self) -> str:
+        ran.append("agreeing key")
+        return "a"
+
+
+class AgreeingLeaf(metaclass=Agreeing):
+    pass
+
+
 class Number(int):
     def __repr__(self) -> str:
         ran.append("number")
@@ -151,6 +178,9 @@ FOREIGN: dict[str, Callable[[], Any]] = {
     "class": Claims,
     "key": lambda: {Key("a"): 1, Key("b"): 2},
     "metaclass": lambda: Made(),
+    "tuple by its own word": lambda: AgreeingTuple((1, 2)),
+    "key by its own word": lambda: {AgreeingKey("a"): 1},
+    "leaf by its own word": AgreeingLeaf,
     "number": lambda: Number(7),
     "tensor": lambda: torch.ones(2).as_subclass(Agreeable),
     "generator": generator,
@@ -168,6 +198,30 @@ def test_no_code_of_a_candidates_class_runs(name: str) -> None:
     plain = ["(*, *)", "((), ())", "([], [])", "({}, {})", "((*, *), (*, *))", "({a: *}, {a: *})"]
     refused = all(not fits(structure, each) for each in plain)
     assert refused or (len(texts) == 2 and all("no value that can be compared" in text for text in texts)), structure
+
+
+def test_a_class_that_is_equal_to_a_tensors_is_no_plain_tensor() -> None:
+    assert AgreeingLeaf in (torch.Tensor,)  # as Python sees it
+    assert not is_plain(AgreeingLeaf()) and not comparable(AgreeingLeaf())
+    assert is_plain(torch.ones(1)) and is_plain(torch.nn.Parameter(torch.ones(1)))
+
+
+def test_nothing_is_collected_while_a_result_is_taken_apart() -> None:
+    class Left:
+        def __init__(self) -> None:
+            self.me = self
+
+        def __del__(self) -> None:
+            ran.append("collected")
+
+    ran.clear()
+    with undisturbed():
+        Left()
+        held = [[] for _ in range(5 * gc.get_threshold()[0])]
+        assert ran == [] and held and not gc.isenabled()
+    assert gc.isenabled()
+    gc.collect()
+    assert ran == ["collected"]
 
 
 def test_order_and_structure_are_kept() -> None:

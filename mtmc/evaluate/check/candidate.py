@@ -32,7 +32,8 @@ from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
 from mtmc.evaluate.pool.server import out_of_memory, read_message, write_message
 from mtmc.evaluate.reference.blocks import differ
 from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, values
-from mtmc.evaluate.reference.returned import TENSORS, describe, flatten, undisturbed
+from mtmc.evaluate.reference.effects import parameters as named_parameters
+from mtmc.evaluate.reference.returned import describe, flatten, is_plain, undisturbed
 from mtmc.evaluate.sandbox.lockdown import lock_down
 from mtmc.task.seeding import seed_torch
 
@@ -129,7 +130,7 @@ def _answer(
 def _forward(model: Any, inputs: list[Any], case: Case) -> tuple[Result, bytes]:
     tensors = tensors_of(inputs)
     shown = [_shown(tensor) for tensor in tensors]
-    parameters = {name: (value, value.detach().clone()) for name, value in model.named_parameters()}
+    parameters = {name: (value, value.detach().clone()) for name, value in named_parameters(model).items()}
     buffers = values(model, case.untouched)
     seed_torch(case.forward_seed)
     order = interleaved_programs(secrets.randbits(62))
@@ -171,7 +172,7 @@ def _shown(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 def _pack(output: Any) -> tuple[Packed | Text, bytes]:
     """Header and bytes of one output. Only plain tensors are tensors: a subclass could compute while it is compared."""
-    if type(output) not in TENSORS:
+    if not is_plain(output):
         return Text(describe(output)), b""
     plain = torch.Tensor.contiguous(torch.Tensor.detach(output)).reshape(-1)
     body = torch.Tensor.view(plain, torch.uint8).numpy().tobytes() if plain.numel() else b""

@@ -8,7 +8,7 @@ import torch
 
 from mtmc.evaluate.check.layout import dense_strides
 from mtmc.evaluate.measure.wire import Output
-from mtmc.evaluate.reference.returned import TENSORS, flatten, undisturbed
+from mtmc.evaluate.reference.returned import flatten, is_plain, undisturbed
 
 _copy = torch.Tensor.copy_  # bound before any candidate runs: what it assigns to torch's classes does not reach this
 Reveal = tuple[torch.Tensor, torch.Tensor]
@@ -23,13 +23,13 @@ def between(result: Any, places: list[torch.Tensor | None], following: Reveal | 
     """Copy a result to the places made for one like it, with as little work of the host as can be, and the inputs of the
     call that follows to where it finds them. Raises: ValueError for a result of another layout."""
     with undisturbed():
-        leaves = [result] if type(result) in TENSORS else flatten(result)[0]
+        leaves = [result] if is_plain(result) else flatten(result)[0]
         if len(leaves) != len(places):
             raise ValueError(f"the forward returned {len(leaves)} values, and {len(places)} in the call before")
         for place, leaf in zip(places, leaves, strict=True):
             if place is None:
                 continue
-            if type(leaf) not in TENSORS or leaf.dtype != place.dtype or leaf.shape != place.shape:
+            if not is_plain(leaf) or leaf.dtype != place.dtype or leaf.shape != place.shape:
                 raise ValueError(
                     f"the forward returned {type(leaf)}, and a {place.dtype} tensor of {place.shape} before"
                 )

@@ -55,8 +55,8 @@ from mtmc.evaluate.measure.wire import (
 )
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.reference.blocks import different
-from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, values
-from mtmc.evaluate.reference.returned import TENSORS, describe, flatten, undisturbed
+from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, parameters, values
+from mtmc.evaluate.reference.returned import describe, flatten, is_plain, undisturbed
 from mtmc.task.seeding import seed_torch
 
 if TYPE_CHECKING:
@@ -265,7 +265,7 @@ class Subject:
         return replace(said, state=())
 
     def _checked_call(self, model: Any, request: Call) -> Returned:
-        named = dict(model.named_parameters()) if isinstance(model, torch.nn.Module) else {}
+        named = parameters(model)
         before = [value.detach().clone() for value in named.values()]
         untouched = values(model, request.untouched)
         seed_torch(request.seed)
@@ -275,8 +275,8 @@ class Subject:
         self._hand_over(taken)
         self._backend.synchronize()
         changed = different([value.detach() for value in named.values()], before)
-        parameters = tuple(list(named)[at] for at in changed[:8])
-        return replace(taken.said, changed_parameters=parameters, changed_buffers=changed_buffers(model, untouched))
+        names = tuple(list(named)[at] for at in changed[:8])
+        return replace(taken.said, changed_parameters=names, changed_buffers=changed_buffers(model, untouched))
 
     def _arguments(self, inputs: Any) -> Any:
         return [viewed(self._inputs, item) for item in inputs]
@@ -286,9 +286,9 @@ class Subject:
         code of the candidate's runs, see `flatten`."""
         with undisturbed():
             leaves, structure = flatten(result)
-            plain: list[Any] = [without_gaps(leaf) if type(leaf) in TENSORS else describe(leaf) for leaf in leaves]
+            plain: list[Any] = [without_gaps(leaf) if is_plain(leaf) else describe(leaf) for leaf in leaves]
             for found in [find(model, path) for path in kept]:
-                plain.append(found if type(found) in TENSORS else MISSING if found is None else describe(found))
+                plain.append(found if is_plain(found) else MISSING if found is None else describe(found))
             places, size = dense_places(plain)
             said: list[Output | Text] = []
             copies: list[tuple[Place, torch.Tensor]] = []

@@ -1,6 +1,8 @@
 """What a call changes besides giving its result: tensors among its inputs, and what the module keeps (its buffers).
 
 Buffers go by their paths, and so do the plain tensors that modules keep as attributes: a reference may change those too.
+What a candidate's model keeps is looked up where it lies, so that no code of its class runs: what a property would work out
+when it is looked up is not kept.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import torch
 
 from mtmc.evaluate.reference.blocks import different
 
+_dict_of = vars(torch.nn.Module)["__dict__"].__get__
+_KINDS = ("_buffers", "_parameters", "_modules")
 CALLS = 3
 """In a row, where a reference changes something: the second one on the inputs of the first, the third on others."""
 
@@ -34,25 +38,64 @@ class Effects:
 
 def kept_tensors(model: Any) -> dict[str, torch.Tensor]:
     """What a model keeps between calls besides its parameters, by path; {} for what is no module."""
-    model = getattr(model, "_orig_mod", model)  # of torch.compile
-    if not isinstance(model, torch.nn.Module):
-        return {}
-    return dict(_walk(model))
+    return {
+        f"{prefix}.{name}" if prefix else name: value
+        for prefix, space in _modules(_root(model))
+        for name, value in (*space["_buffers"].items(), *space.items())
+        if isinstance(value, torch.Tensor)
+    }
 
 
-def _walk(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    for prefix, module in model.named_modules():
-        for name, value in (*module._buffers.items(), *vars(module).items()):
-            if isinstance(value, torch.Tensor):
-                yield (f"{prefix}.{name}" if prefix else name), value
+def parameters(model: Any) -> dict[str, torch.Tensor]:
+    """A model's parameters by path, each once; {} for what is no module."""
+    found = {
+        id(value): (f"{prefix}.{name}" if prefix else name, value)
+        for prefix, space in _modules(_root(model))
+        for name, value in space["_parameters"].items()
+        if value is not None
+    }
+    return dict(found.values())
 
 
 def find(model: Any, path: str) -> Any:
     """What a model has under a path; None where it has nothing there."""
-    found = getattr(model, "_orig_mod", model)
+    found = _root(model)
     for part in path.split("."):
-        found = getattr(found, part, None)
+        found = _held(found, part)
     return found
+
+
+def _root(model: Any) -> Any:
+    """A model, or what torch.compile has made it of."""
+    inside = _held(model, "_orig_mod")
+    return model if inside is None else inside
+
+
+def _space(module: Any) -> dict[str, Any] | None:
+    """What lies in a module; None of what is none."""
+    return _dict_of(module) if issubclass(type(module), torch.nn.Module) else None
+
+
+def _held(module: Any, name: str) -> Any:
+    """What a module holds under a name, as it lies there."""
+    space = _space(module) or {}
+    if name in space:
+        return space[name]
+    return next((space[kind][name] for kind in _KINDS if name in space.get(kind, ())), None)
+
+
+def _modules(model: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(path, what lies in it) of a module and of those in it, each once."""
+    seen, left = set[int](), [("", model)]
+    while left:
+        prefix, module = left.pop()
+        space = _space(module)
+        if space is None or "_modules" not in space or id(module) in seen:
+            continue
+        seen.add(id(module))
+        yield prefix, space
+        inside = [(f"{prefix}.{name}" if prefix else name, each) for name, each in space["_modules"].items()]
+        left += reversed(inside)
 
 
 def values(model: Any, paths: Iterable[str] | None = None) -> dict[str, torch.Tensor]:
@@ -63,16 +106,17 @@ def values(model: Any, paths: Iterable[str] | None = None) -> dict[str, torch.Te
 
 def put(model: Any, saved: Mapping[str, torch.Tensor]) -> None:
     """Let a model keep these values: in the tensors that it has, where they fit, or else in new ones."""
-    root = getattr(model, "_orig_mod", model)
+    root = _root(model)
     for path, value in saved.items():
         prefix, _, name = path.rpartition(".")
-        owner = find(root, prefix) if prefix else root
-        now = getattr(owner, name, None)
+        space = _space(find(root, prefix) if prefix else root) or {}
+        place = space if name in space else space.get("_buffers", {})
+        now = place.get(name)
         if isinstance(now, torch.Tensor) and (now.shape, now.dtype) == (value.shape, value.dtype):
             with torch.no_grad():
                 now.copy_(value)
         else:
-            setattr(owner, name, value.clone())
+            place[name] = value.clone()
 
 
 def changed_buffers(model: Any, before: Mapping[str, torch.Tensor]) -> tuple[str, ...]:

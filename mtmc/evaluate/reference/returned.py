@@ -5,12 +5,14 @@ tuples, lists and dicts, to any depth. A class of the candidate's own passes onl
 same name and fields: a named tuple, a dataclass, a subclass of tuple, list or dict.
 
 Everything is read with the methods of the built-in classes, out of what lies in the object. No method of a candidate's
-class runs: what it would compute when it is unpacked, looked up or printed is not computed.
+class runs, nor of that class's class: what it would compute when it is unpacked, looked up, compared or printed is not
+computed. So classes are told apart by identity, and Python's collector stands still.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import re
 import types
 from collections.abc import Iterator
@@ -21,8 +23,12 @@ import torch
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 _VALUES = (type(None), bool, int, float, complex, str, torch.dtype, torch.device)
 _KEYS = (str, int, bool, type(None), float)
-_PLAIN = frozenset({tuple, list, dict, torch.Size}) | frozenset(
-    kind for kind in vars(torch.return_types).values() if isinstance(kind, type)
+_PLAIN = (
+    tuple,
+    list,
+    dict,
+    torch.Size,
+    *(kind for kind in vars(torch.return_types).values() if isinstance(kind, type)),
 )
 """Classes that count as their base: those of torch are written in C, and hold nothing but their items."""
 _no_functions, _no_dispatch = torch._C.DisableTorchFunction, torch._C._DisableTorchDispatch
@@ -56,21 +62,37 @@ def fits(structure: str, expected: str) -> bool:
 def describe(value: Any) -> str:
     """Text by which two leaves that are no plain tensors are compared. Those of other classes are never the same."""
     kind = type(value)
-    if kind in _VALUES:
+    if _is_one_of(kind, _VALUES):
         return f"{kind.__module__}.{kind.__qualname__} {value!r}"[:200]
     return f"an object of class {_class_name(kind)} at {id(value):#x}, which is no value that can be compared"
 
 
 def comparable(value: Any) -> bool:
     """Whether a leaf is one that another can be compared with."""
-    return type(value) in TENSORS or type(value) in _VALUES
+    return is_plain(value) or _is_one_of(type(value), _VALUES)
 
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """While open, torch's calls on plain tensors run no code of a mode that a candidate has left open."""
-    with _no_functions(), _no_dispatch():
-        yield
+    """While open, torch's calls on plain tensors run no code of a mode that a candidate has left open, and nothing that it
+    has left for the collector goes."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with _no_functions(), _no_dispatch():
+            yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a leaf is a plain tensor: by identity, since a class can say that it is equal to another one."""
+    return _is_one_of(type(value), TENSORS)
+
+
+def _is_one_of(kind: type, kinds: tuple[type, ...]) -> bool:
+    return any(kind is each for each in kinds)
 
 
 def _joined(left: str, parts: list[tuple[list[Any], str]], right: str) -> tuple[list[Any], str]:
@@ -79,7 +101,7 @@ def _joined(left: str, parts: list[tuple[list[Any], str]], right: str) -> tuple[
 
 def _named(mark: str, items: dict[Any, Any]) -> tuple[list[Any], str]:
     """Of a dict or dataclass: by name, so that the order in which they were put there says nothing."""
-    if any(type(key) not in _KEYS for key in items):
+    if not all(_is_one_of(type(key), _KEYS) for key in items):
         return [object()], "*"  # a key of the candidate's own class: printing or sorting it would run its code
     keys = sorted(items, key=str)
     parts = [(leaves, f"{_shown(key)}: {text}") for key in keys for leaves, text in [flatten(items[key])]]
@@ -93,7 +115,7 @@ def _shown(key: Any) -> str:
 
 def _mark(kind: type) -> str:
     """What tells a class of somebody's own from the built-in one: its name, and the fields of a named tuple."""
-    if kind in _PLAIN:
+    if _is_one_of(kind, _PLAIN):
         return ""
     fields = _looked_up(kind, "_fields")
     names = [_identifier(name) for name in fields] if type(fields) is tuple else []
@@ -103,7 +125,7 @@ def _mark(kind: type) -> str:
 def _fields(value: Any) -> dict[str, Any] | None:
     """Names and values of a dataclass instance; None for what is none, or keeps them where only its own code reaches."""
     kind = type(value)
-    if kind in TENSORS or kind in _VALUES:
+    if _is_one_of(kind, TENSORS) or _is_one_of(kind, _VALUES):
         return None
     declared = _looked_up(kind, "__dataclass_fields__")
     if type(declared) is not dict or not all(type(name) is str for name in declared):

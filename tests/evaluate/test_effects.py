@@ -1,0 +1,87 @@
+"""What a model keeps is looked up where it lies: no code of its class runs, and what it works out is not kept."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, kept_tensors, parameters, values
+
+ran: list[str] = []
+
+
+class Kept(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+        self.norm = nn.BatchNorm1d(3)
+        self.table = torch.ones(2)
+        self.layers = nn.ModuleList([nn.Linear(2, 2, bias=False)])
+        self.tied = self.layers[0].weight
+
+
+class Computing(Kept):
+    """Says something else to whoever asks by the usual ways."""
+
+    @property
+    def late(self) -> torch.Tensor:
+        ran.append("late")
+        return torch.ones(3)
+
+    def __getattr__(self, name: str) -> Any:
+        ran.append(name)
+        return super().__getattr__(name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        ran.append(name)
+        super().__setattr__(name, value)
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        ran.append("parameters")
+        return iter(())
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        ran.append("modules")
+        return iter(())
+
+
+def test_what_lies_there_is_found() -> None:
+    model = Kept()
+    assert find(model, "mean") is model.mean and find(model, "norm.running_mean") is model.norm.running_mean
+    assert find(model, "layers.0.weight") is model.tied and find(model, "none.mean") is None
+    assert list(kept_tensors(model)) == [
+        "mean",
+        "table",
+        "norm.running_mean",
+        "norm.running_var",
+        "norm.num_batches_tracked",
+    ]
+    assert [id(each) for each in parameters(model).values()] == [id(each) for each in model.parameters()]
+    assert find(torch.relu, "mean") is None and kept_tensors(torch.relu) == {} and parameters(torch.relu) == {}
+
+
+def test_no_code_of_its_class_runs() -> None:
+    model = Computing()
+    ran.clear()
+    remembered = Remembered(model)
+    remembered.restore(["mean", "table", "norm.running_var"])
+    before = values(model, ["mean", "late"])
+    assert find(model, "late") is None and list(before) == ["mean"]
+    assert len(parameters(model)) == 3 and len(kept_tensors(model)) == 5
+    vars(model)["_buffers"]["mean"].add_(1)
+    assert changed_buffers(model, before) == ("mean",)
+    remembered.restore(["mean"])
+    assert ran == [] and changed_buffers(model, before) == ()
+
+
+def test_what_is_put_back_is_where_it_was() -> None:
+    model = Kept()
+    model.cache = None
+    remembered = Remembered(model)
+    remembered.restore(["mean", "table"])
+    model.mean, model.table = torch.ones(5), torch.zeros(2)
+    remembered.restore(["mean", "table"])
+    assert model.mean.tolist() == [0.0] * 3 and model.table.tolist() == [1.0, 1.0]
+    assert "mean" in model._buffers and "mean" not in vars(model)
