@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from mtmc.evaluate.reference.blocks import differ, fingerprint
 from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, kept_tensors, parameters, values
 
 ran: list[str] = []
@@ -85,3 +86,11 @@ def test_what_is_put_back_is_where_it_was() -> None:
     remembered.restore(["mean", "table"])
     assert model.mean.tolist() == [0.0] * 3 and model.table.tolist() == [1.0, 1.0]
     assert "mean" in model._buffers and "mean" not in vars(model)
+
+
+def test_bits_that_are_to_be_conjugated_or_negated_are_those_that_a_reader_sees() -> None:
+    numbers = torch.randn(3, 4, dtype=torch.complex64)
+    written = numbers.conj().resolve_conj()
+    assert differ(numbers, numbers.conj()) and not differ(written, numbers.conj())
+    assert not differ(written.imag, numbers.conj().imag) and differ(numbers.imag, numbers.conj().imag)
+    assert int(fingerprint(written, 3)) == int(fingerprint(numbers.conj(), 3))

@@ -174,7 +174,8 @@ def _pack(output: Any) -> tuple[Packed | Text, bytes]:
     """Header and bytes of one output. Only plain tensors are tensors: a subclass could compute while it is compared."""
     if not is_plain(output):
         return Text(describe(output)), b""
-    plain = torch.Tensor.contiguous(torch.Tensor.detach(output)).reshape(-1)
+    bare = torch.resolve_neg(torch.resolve_conj(torch.Tensor.detach(output)))  # as whoever reads it sees it
+    plain = torch.Tensor.contiguous(bare).reshape(-1)
     body = torch.Tensor.view(plain, torch.uint8).numpy().tobytes() if plain.numel() else b""
     return Packed(str(output.dtype).removeprefix("torch."), tuple(output.shape), len(body)), body
 

@@ -237,7 +237,7 @@ def as_array(tensor: Any) -> Array:
     import torch
 
     plain = (torch.float16, torch.float32, torch.float64, torch.bool)
-    if tensor.dtype in plain or not (tensor.is_floating_point() or tensor.is_complex()):
-        return np.asarray(tensor.detach().numpy())
+    if tensor.dtype in plain or not tensor.is_floating_point():
+        return np.asarray(tensor.detach().resolve_conj().numpy())
     bits = {1: torch.uint8, 2: torch.int16}[tensor.itemsize]
     return np.asarray(tensor.detach().view(bits).numpy()).view(f"u{tensor.itemsize}")

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from mtmc.evaluate.check.cases import Checked, Plan, PlannedCase, call_name
+from mtmc.evaluate.check.ownership import owned
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan
 from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, InputSource
@@ -281,7 +282,15 @@ class Examination:
             gated,
             kept=tuple(expected.left_state),
             first=expected.first,
+            own=self._own(expected),
         )
+
+    def _own(self, expected: ExpectedOutputs) -> tuple[bool, ...]:
+        """See `Call.own`: () where nothing is asked, of the evaluator's own models and where inputs change (what is expected
+        holds others then than the reference was given)."""
+        if not self._buffer.judged or expected.changed_inputs:
+            return ()
+        return owned([getattr(each, "value", each) for each in expected.outputs], tensors_of(expected.inputs))
 
     def profile(self, reference: Reference, number: int, calls: int) -> Profiled:
         """What the profiler sees."""

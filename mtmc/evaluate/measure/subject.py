@@ -31,6 +31,7 @@ from mtmc.evaluate.check.layout import (
     viewed,
     without_gaps,
 )
+from mtmc.evaluate.check.ownership import written_out
 from mtmc.evaluate.compiling.prebuilt import know
 from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.loading.modules import candidate_text, construct, load_module
@@ -56,8 +57,9 @@ from mtmc.evaluate.measure.wire import (
 from mtmc.evaluate.pool.server import out_of_memory
 from mtmc.evaluate.reference.blocks import different
 from mtmc.evaluate.reference.effects import Remembered, changed_buffers, find, parameters, values
-from mtmc.evaluate.reference.returned import describe, flatten, is_plain, undisturbed
+from mtmc.evaluate.reference.returned import comparable, describe, flatten, is_plain, undisturbed
 from mtmc.task.seeding import seed_torch
+from mtmc.task.tensors import flat_tensors
 
 if TYPE_CHECKING:
     from mtmc.evaluate.measure.compile_ahead import Prepared
@@ -207,8 +209,9 @@ class Subject:
             wait = self._backend.wait_everywhere if request.everywhere else self._backend.wait
             wait(GATE, request.serial)
         first = self._backend.mark()
-        result = model(*self._arguments(request.inputs))
-        taken = self._taken(result, model, request.kept)
+        given = self._arguments(request.inputs)
+        result = model(*given)
+        taken = self._taken(result, model, request.kept, request.own, given)
         last = self._backend.mark()
         if request.gated:
             self._backend.join()
@@ -281,11 +284,15 @@ class Subject:
     def _arguments(self, inputs: Any) -> Any:
         return [viewed(self._inputs, item) for item in inputs]
 
-    def _taken(self, result: Any, model: Any, kept: tuple[str, ...]) -> _Taken:
+    def _taken(
+        self, result: Any, model: Any, kept: tuple[str, ...], own: tuple[bool, ...] = (), given: Any = ()
+    ) -> _Taken:
         """Take a result apart, with what the model keeps under some paths. Part of the call that is timed; afterwards no
-        code of the candidate's runs, see `flatten`."""
+        code of the candidate's runs, see `flatten`. own, given: see `written_out`."""
         with undisturbed():
             leaves, structure = flatten(result)
+            if any(own) and all(map(comparable, leaves)):
+                leaves = written_out(leaves, own, flat_tensors(given))
             plain: list[Any] = [without_gaps(leaf) if is_plain(leaf) else describe(leaf) for leaf in leaves]
             for found in [find(model, path) for path in kept]:
                 plain.append(found if is_plain(found) else MISSING if found is None else describe(found))

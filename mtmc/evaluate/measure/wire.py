@@ -72,7 +72,8 @@ class Call:
     serial: above all earlier ones. done: what the flag becomes when the outputs are handed over, drawn for this call.
     gated: whether its work waits for the gate. everywhere: and every other stream of the process, too. check: whether fresh
     memory is poisoned and changed parameters are looked for. kept, untouched, first: see
-    `mtmc.evaluate.check.candidate.Case`; what is untouched is looked at in a check only.
+    `mtmc.evaluate.check.candidate.Case`; what is untouched is looked at in a check only. own: of each leaf of the result
+    whether the reference's lies in memory of its own, see `mtmc.evaluate.check.ownership`.
     """
 
     model: int
@@ -86,6 +87,7 @@ class Call:
     untouched: tuple[str, ...] = ()
     first: bool = True
     everywhere: bool = False
+    own: tuple[bool, ...] = ()
 
 
 @dataclass(frozen=True)

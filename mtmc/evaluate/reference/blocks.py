@@ -119,7 +119,7 @@ def _random(count: int, generator: torch.Generator) -> torch.Tensor:
 
 def _words(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A tensor's bits as int32 words, and what is left of its bytes as uint8."""
-    data = tensor.detach().contiguous().reshape(-1)
+    data = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if data.numel() and data.storage_offset() * data.element_size() % 4:
         data = data.clone()
     octets = data.view(torch.uint8)
