@@ -36,7 +36,7 @@ from mtmc.evaluate.counting.journal import DATA
 from mtmc.evaluate.counting.noting import note
 from mtmc.evaluate.counting.refusals import other_launches, too_long
 from mtmc.evaluate.counting.tiling import Tiles
-from mtmc.evaluate.counting.upstream import short_of
+from mtmc.evaluate.counting.upstream import short_of, unreached
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.profiled import profiled
 from mtmc.evaluate.estimates.resources import Resources, read_resources
@@ -249,6 +249,12 @@ class LabEvaluator(Evaluator):
         short = short_of(least.everywhere, counted.inputs, counted.records, least.largest, SHARE)
         if short and counted.copies is None:
             message = f"at the full shapes {short}, all of which the result hangs on: work is left out there"
+            return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
+        everything = (*counted.records, *(counted.copies or ()))
+        given = len(counted.inputs)
+        left = unreached(least.outputs, least.state, counted.outputs, dict(counted.kept), given, everything)
+        if left:
+            message = f"at the full shapes nothing that has read an input writes {left}: work is left out there"
             return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
         unknown = [op for op in unpriced(counted.records) if op not in least.unpriced]
         if unknown and not least.unknown:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mtmc.evaluate.counting.upstream import everywhere, seen_of, short_of
+from mtmc.evaluate.counting.floor import floor
+from mtmc.evaluate.counting.upstream import everywhere, seen_of, short_of, unreached
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.task import task_from_source
+from tests.exploits.catalogue import task
 
 X, PART, OUT, OTHER = range(4)
 SIZE = 1000
@@ -81,3 +84,43 @@ def test_nothing_is_said_of_a_forward_that_writes_no_such_result() -> None:
 def test_inputs_that_all_of_a_result_hangs_on(forward: str, hangs: list[bool], tmp_path: Any) -> None:
     task = task_from_source(TEXT.format(forward), "hanging")
     assert everywhere(Reference(task, task.full, tmp_path, 0)) == hangs
+
+
+def _record(
+    reads: list[tuple[int, int]], writes: list[tuple[int, int]], kernel: bool = True, more: int = 0
+) -> dict[str, Any]:
+    found: dict[str, Any] = {"reads": reads, "writes": writes}
+    totals = {"unique_read": sum(n for _, n in reads) + more, "unique_written": sum(n for _, n in writes)}
+    return {**found, **({"kernel": "k", **totals} if kernel else {"op": "aten.relu"})}
+
+
+@pytest.mark.parametrize(
+    ("records", "left"),
+    [
+        ([_record([(0, 8)], [(1, 8)]), _record([(1, 8)], [(2, 4)], kernel=False)], ""),
+        ([_record([(0, 8)], [(1, 8)])], "output 1"),  # nobody writes it
+        ([_record([(0, 8)], [(1, 8)]), _record([], [(2, 4)], kernel=False)], "output 1"),  # it is filled
+        ([_record([(0, 8)], [(1, 8)]), _record([(3, 8)], [(2, 4)])], "output 1"),  # of a weight
+        ([_record([(0, 8)], [(1, 8)]), _record([(0, 0)], [(2, 4)])], "output 1"),
+        ([_record([(0, 8)], [(1, 8)]), _record([(3, 8)], [(2, 4)], more=4)], ""),  # at addresses from memory
+        ([_record([(4, 8)], [(2, 4)]), _record([(0, 8)], [(1, 8), (4, 8)])], ""),  # what a graph replays may come first
+    ],
+)
+def test_each_output_is_written_by_what_has_read_an_input(records: list[dict[str, Any]], left: str) -> None:
+    assert unreached((True, True), (), (1, 2), {}, 1, records) == left
+    assert unreached((True, False), (), (1, 2), {}, 1, records) == ""
+    said = unreached((True,), ("norm.mean",), (1,), {"norm.mean": 2}, 1, records)
+    assert said == ("buffer 'norm.mean'" if left else "")
+    assert unreached((), ("gone",), (1, 2), {}, 1, records) == "buffer 'gone'"
+
+
+@pytest.mark.parametrize(
+    ("name", "outputs", "state"),
+    [("peaks", (True,), ("peaks",)), ("clipped_and_logsum", (True, True), ()), ("kept_layers", (False,), ("average",))],
+)
+def test_the_floor_knows_which_outputs_and_buffers_hang_on_inputs(
+    name: str, outputs: tuple[bool, ...], state: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = floor(task(name))
+    assert (found.outputs, found.state) == (outputs, state)

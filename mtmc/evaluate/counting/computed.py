@@ -1,6 +1,7 @@
 """What a torch op of a forward leaves where only shapes are run: computed on the host when a spot check asks for it.
 
-Only where that is quick: few elements, few products. What it is given is found likewise. An op that draws numbers draws
+Only where that is quick: few elements, few products; of a larger one the rows that are asked for, where it treats each row
+by itself (`mtmc.evaluate.counting.by_rows`). What it is given is found likewise. An op that draws numbers draws
 others here, which have to be as good.
 """
 
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from mtmc.evaluate.counting.by_rows import Rows, rows_of
 from mtmc.evaluate.counting.contents import Array, Contents, as_array
 from mtmc.evaluate.counting.prices import product_flops
 from mtmc.task.tensors import flat_tensors
@@ -42,13 +44,16 @@ class Computed:
         self._writers, self._number, self._place = writers, number, place
         self._values: Array | None = None
         self._tried = False
+        self._rows: Rows | None = None
 
     def read(self, elements: Array) -> Array | None:
         """See `Content`."""
         if not self._tried:
             self._tried = True
             self._values = self._compute()
-        if self._values is None or (elements.size and int(elements.max()) >= self._values.size):
+        if self._values is None:
+            return None if self._rows is None else self._rows.read(elements)
+        if elements.size and int(elements.max()) >= self._values.size:
             return None
         return np.asarray(self._values[elements])
 
@@ -63,9 +68,10 @@ class Computed:
         func, args, kwargs, result = storages.calls[id(self._writers.log[self._place])]
         tensors, results = flat_tensors((args, kwargs)), flat_tensors(result)
         numbers = {storages.number(tensor) for tensor in (*tensors, *results)}
-        if sum(storages.sizes[number] for number in numbers) > MOST_BYTES:
-            return None
-        if (product_flops(func, args, kwargs, result) or 0) > MOST_FLOPS:
+        products = product_flops(func, args, kwargs, result) or 0
+        if sum(storages.sizes[number] for number in numbers) > MOST_BYTES or products > MOST_FLOPS:
+            call = func, args, kwargs, result
+            self._rows = rows_of(call, self._number, storages, self._writers.before(self._place), MOST_BYTES)
             return None
         contents = self._writers.before(self._place)
         raw = {storages.number(t): contents.whole(storages.number(t), int(t.element_size())) for t in tensors}

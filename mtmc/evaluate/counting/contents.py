@@ -2,7 +2,8 @@
 
 An input is known at the full shapes without being there: along each axis of a tiling (`mtmc.evaluate.counting.tiling`) it
 repeats the rows of a small draw, in a secret order. Without a tiling it
-is made of numbers from such a draw. Weights are there. What torch fills with one number is that number.
+is made of numbers from such a draw; integers are those of a full one, since lengths, offsets and tables say how much
+there is to do. Weights are there. What torch fills with one number is that number.
 What a torch op of few elements has made is computed when it is asked for
 (`mtmc.evaluate.counting.computed`), as is what another launch has written (`mtmc.evaluate.counting.demanded`).
 """

@@ -19,7 +19,7 @@ from mtmc.evaluate.counting.cuda_graph import parted, unfolded
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.journal import Journal
 from mtmc.evaluate.counting.launches import Limits
-from mtmc.evaluate.counting.redrawn import draw_redrawn
+from mtmc.evaluate.counting.redrawn import draw_redrawn, with_whole_numbers
 from mtmc.evaluate.counting.tally import LaunchRecord, OpRecord, Record
 from mtmc.evaluate.counting.tiling import Tiling
 from mtmc.evaluate.loading.modules import candidate_text, draw_inputs, load_reference
@@ -45,6 +45,7 @@ class Counted:
 
     records: see `count_traffic`. inputs: bytes of each storage of the inputs. copies: see `cuda_graph.parted`.
     found: what spot checks saw. others: what those with other inputs saw, in order.
+    outputs: the storage of each tensor of the result. kept: of what the model keeps, see `Journal`.
     """
 
     records: Records
@@ -52,6 +53,8 @@ class Counted:
     copies: Records | None = None
     found: Found = field(default_factory=Found)
     others: tuple[Found, ...] = ()
+    outputs: tuple[int, ...] = ()
+    kept: tuple[tuple[str, int], ...] = ()
 
 
 def count(
@@ -95,7 +98,9 @@ def count(
             records, found = replay.counted(_CLOSER, spots)
         own, copies = parted(records)
         made, around = cast(Records, tuple(own)), None if copies is None else cast(Records, tuple(copies))
-        return Counted(made, tuple(sizes.values()), around, *((found[0], tuple(found[1:])) if found else ()))
+        seen, others_seen = (found[0], tuple(found[1:])) if found else (Found(), ())
+        outputs = tuple(place.storage for place in journal.outputs)
+        return Counted(made, tuple(sizes.values()), around, seen, others_seen, outputs, journal.kept)
     except EvaluatorError:
         raise
     except MalformedError as error:
@@ -115,11 +120,12 @@ def _spots(task: Task, tiling: Tiling | None, secret: int, budget: float, thorou
 
 
 def _small_inputs(task: Task, tiling: Tiling | None, secret: int) -> list[Any]:
-    """The inputs of the small draw; without a tiling those of the small shapes. Raises: TaskError."""
-    variant, seed = (task.small, secret) if tiling is None else (tiling.variant, tiling.seed)
-    if tiling is None:
-        return draw_redrawn(task, variant, seed, ())
-    return draw_redrawn(task, variant, seed, tiling.alike, tiling.distribution)
+    """The inputs of the small draw; without a tiling those of the small shapes, but for integers: those of the full ones.
+    Raises: TaskError."""
+    if tiling is not None:
+        return draw_redrawn(task, tiling.variant, tiling.seed, tiling.alike, tiling.distribution)
+    drawn = flat_tensors(draw_redrawn(task, task.small, secret, ()))
+    return with_whole_numbers(task, drawn, secret)
 
 
 def _too_few(record: Record) -> bool:

@@ -13,6 +13,7 @@ torch.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -56,6 +57,7 @@ class Floor:
     unpriced: ops of the reference whose flops are not known. flops: see `mtmc.evaluate.counting.products`.
     everywhere: storages of inputs that all of the result hangs on, see `mtmc.evaluate.counting.upstream`.
     largest: bytes of the result's largest tensor.
+    outputs, state: tensors of the result, and paths of what the model keeps, that hang on inputs, see `unreached`.
     """
 
     bytes: int
@@ -66,6 +68,8 @@ class Floor:
     flops: int = 0
     everywhere: tuple[int, ...] = ()
     largest: int = 0
+    outputs: tuple[bool, ...] = ()
+    state: tuple[str, ...] = ()
 
 
 def unpriced(records: Sequence[Counts]) -> tuple[str, ...]:
@@ -99,12 +103,15 @@ def floor(task: Task, secret: int = SEED) -> Floor:
 
     bare = replace(task, state=None)  # values of weights make no difference to what is moved
     needed, dependent = _needed(Reference(bare, task.small, Path.cwd(), SEED))
+    kept = _changed_state(Reference(bare, task.small, Path.cwd(), SEED))
     try:
         with fake_tensors():
             found, records = _count(Reference(bare, task.full, Path.cwd(), SEED), needed, dependent)
         flops = least_flops(Reference(bare, task.small, Path.cwd(), SEED), records)
         tiled = _tiles(task, secret)
-        return replace(found, flops=flops, tiles=tiled, everywhere=_everywhere(bare, found.everywhere, tiled))
+        everywhere = _everywhere(bare, found.everywhere, tiled)
+        found = replace(found, outputs=tuple(dependent), state=kept)
+        return replace(found, flops=flops, tiles=tiled, everywhere=everywhere)
     except EvaluatorError:
         raise
     except Exception as error:
@@ -181,6 +188,23 @@ def _needed(reference: Reference) -> tuple[list[bool], list[bool]]:
                 break
         needed.append(whole)
     return needed, dependent
+
+
+def _changed_state(reference: Reference) -> tuple[str, ...]:
+    """Paths of what a model keeps that is another one after a call with other inputs."""
+    from mtmc.evaluate.reference.blocks import differ
+    from mtmc.evaluate.reference.effects import values
+
+    left: list[dict[str, torch.Tensor]] = []
+    paths: tuple[str, ...] = ()
+    for seed in (SEED, SEED + 1):
+        with contextlib.suppress(TaskError):
+            reference.restart()
+            paths = reference.observed(reference.model, reference.draw(seed), SEED)[1].state
+            left.append(values(reference.model, paths))
+    if len(left) < 2:
+        return ()
+    return tuple(path for path in paths if path in left[0] and path in left[1] and differ(left[0][path], left[1][path]))
 
 
 def _changed(

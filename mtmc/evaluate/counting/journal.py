@@ -77,6 +77,7 @@ class Journal:
 
     storages: bytes of each, the inputs' first. entries: what was asked, each once. log: of the forward in order, numbers of
     entries, and of each CUDA graph that was replayed those of all that it launched. outputs: tensors of the result.
+    kept: the storage of each tensor that the model keeps, by path, as far as the forward has touched it.
     """
 
     storages: tuple[int, ...]
@@ -84,3 +85,4 @@ class Journal:
     log: tuple[int | tuple[int, ...], ...]
     outputs: tuple[Place, ...]
     known: tuple[Known, ...] = ()
+    kept: tuple[tuple[str, int], ...] = ()

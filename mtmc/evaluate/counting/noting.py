@@ -113,6 +113,7 @@ class _Notes:
         from mtmc.evaluate.counting.torch_ops import torch_modes
         from mtmc.evaluate.counting.traffic import shapes_alone
         from mtmc.evaluate.counting.values import placed
+        from mtmc.evaluate.reference.effects import kept_tensors
 
         parts, storages, paused = interpreter_parts(), self._storages, list[bool]()
         journal = pretended_graph.Journal(self._log, lambda noted, graph: noted.append({"graph": graph}))
@@ -133,7 +134,8 @@ class _Notes:
                 torch.resolve_neg(torch.resolve_conj(tensor))
         paused.append(True)
         outputs = tuple(placed(tensor, storages) for tensor in output_tensors(result))
-        return self._journal(outputs)
+        held = {path: storages.known(tensor) for path, tensor in kept_tensors(model).items()}
+        return self._journal(outputs, tuple((path, number) for path, number in held.items() if number is not None))
 
     def _launch(self, parts: Any, jitted: Any, args: Any, kwargs: Any, grid: Any) -> Asked:
         from mtmc.evaluate.counting.launches import launched_as
@@ -164,7 +166,7 @@ class _Notes:
 
         return Call(name, *(plain(each, storages) for each in (args, kwargs, result)))
 
-    def _journal(self, outputs: Any) -> Journal:
+    def _journal(self, outputs: Any, kept: tuple[tuple[str, int], ...]) -> Journal:
         entries: dict[int, Any] = {}  # by identity: a graph launches the same ones again
         for each in self._log:
             for entry in each["graph"] if isinstance(each, dict) else [each]:
@@ -175,7 +177,7 @@ class _Notes:
             for each in self._log
         )
         asked = tuple(entries.values())
-        return Journal(tuple(self._storages.sizes), asked, log, outputs, self._known())
+        return Journal(tuple(self._storages.sizes), asked, log, outputs, self._known(), kept)
 
     def _known(self) -> tuple[Known, ...]:
         """What has memory; its bytes go into the file."""

@@ -66,7 +66,7 @@ class Spots:
     """Spot checks of one forward.
 
     secret: draws programs and orders of rows. tiling: of the task, None where it has none. small: its inputs, real; without
-        a tiling those of any small shapes.
+        a tiling those of any small shapes, and integers of the full ones where they are there.
     budget: interpreter microseconds for the programs of earlier launches that others wait for. thorough: whether many
         programs are compared.
     """
@@ -147,7 +147,8 @@ class Spots:
             for tensor, small in zip(inputs, self._small, strict=True):
                 if small.numel():
                     values = as_array(small.detach().contiguous().reshape(-1))
-                    known[storages.number(tensor)] = Drawn(values, self._salt)
+                    whole = not small.is_floating_point() and small.shape == tensor.shape and tensor.is_contiguous()
+                    known[storages.number(tensor)] = Whole(values) if whole else Drawn(values, self._salt)
         if self._tiling is not None:
             given = {storages.number(tensor) for tensor in inputs}
             if not any("graph" in record for record in launches.log):  # what one keeps was written before

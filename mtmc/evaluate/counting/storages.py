@@ -43,6 +43,10 @@ class Storages:
             self._next += -(-self.sizes[-1] // _GAP) * _GAP + _GAP
         return self._numbers[key]
 
+    def known(self, tensor: Any) -> int | None:
+        """Number of a tensor's storage, None where nothing has touched it."""
+        return self._numbers.get(tensor.untyped_storage()._cdata)
+
     def keep_call(self, record: Any, call: tuple[Any, Any, Any, Any]) -> None:
         """Note what an op was given and gave, which holds its tensors."""
         if self._holds_memory:

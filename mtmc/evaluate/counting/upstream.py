@@ -5,11 +5,14 @@ version could take the norm of a part there and still move each byte once. But w
 launches it reads what they have written. An input counts if one element of it, changed, changes nearly every number of
 the result, wherever it lies and at two sets of shapes. The launch that writes the result, together with what leads to it,
 must then have read all of it; of its own launch a program has seen what the others have read only if it can wait for them.
+
+Of each tensor of a result that hangs on an input at all, and of each buffer that is changed so, something that has read one
+must be the writer, itself or through others: a small one could be left as its memory came, and no byte would be missed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from mtmc.evaluate.counting.tally import Counts
@@ -84,6 +87,31 @@ def seen_of(number: int, records: Sequence[Counts], least_written: float) -> flo
         seen += min(read, record["program_read"]) if alone else read
         wanted |= {n for n, _ in record["reads"]} - {number}
     return seen
+
+
+def unreached(
+    outputs: Sequence[bool], state: Sequence[str], results: Sequence[int], kept: Mapping[str, int], inputs: int,
+    records: Sequence[Counts],
+) -> str:  # fmt: skip
+    """What of a forward's results nothing that has read an input writes, or "".
+
+    outputs: of each tensor of the reference's result whether it hangs on an input. state: paths of what its model keeps that
+    does. results, kept: storages of the version's. inputs: number of storages of inputs. records: in any order.
+    """
+    if any("kernel" in record and record["unique_written"] > sum(size for _, size in record["writes"])
+           for record in records):  # fmt: skip
+        return ""  # at addresses from memory: it may be any storage
+    seen, before = set(range(inputs)), -1
+    while len(seen) != before:
+        before = len(seen)
+        for record in records:
+            anywhere = "kernel" in record and record["unique_read"] > sum(size for _, size in record["reads"])
+            if anywhere or any(number in seen for number, size in record["reads"] if size):
+                seen |= {number for number, _ in record["writes"]}
+    for at, hangs in enumerate(outputs if len(outputs) == len(results) else ()):
+        if hangs and results[at] not in seen:
+            return "the output" if len(outputs) == 1 else f"output {at}"
+    return next((f"buffer {path!r}" for path in state if kept.get(path) not in seen), "")
 
 
 def short_of(
