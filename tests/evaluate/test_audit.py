@@ -229,6 +229,9 @@ def test_oversized_file_is_rejected() -> None:
         "from torch.nn.modules.module import register_module_forward_hook",
         # answers instead of results
         "class Later(torch.Tensor):\n    pass",
+        "class Later(torch.nn.UninitializedParameter):\n    pass",
+        "class Word(torch.nn.parameter._ParameterMeta):\n    pass",
+        "def again(kind):\n    kind.__init__('fp16')\nagain(tl.float32)",
         "x = torch.ones(1).as_subclass(f)",
         "class A:\n    def __torch_function__(self): pass",
         # attributes by computed names, evaluated strings

@@ -229,6 +229,8 @@ class _Refusals:
         on_super = isinstance(maker, ast.Name) and maker.id == "super"
         if name == "__class__" and not self._places.is_seen(node) and not known.is_own(node):
             return "use of another object's class as a value"
+        if name == "__init__" and not on_super and not known.is_own(node.value):
+            return "use of .__init__ of what is not the file's own (it makes anew what others use too)"
         if name.startswith("__") and name.endswith("__"):
             inherited = on_super and name in INHERITED
             honest = name in ALLOWED_DUNDERS or inherited or self._places.sets_own(node)

@@ -173,7 +173,14 @@ FORBIDDEN_NAMES = _words(
 )
 FORBIDDEN_BUILTINS = _words("vars locals help license credits copyright input exit quit")
 """Names that are honest where a function binds them itself."""
-NOT_TO_DERIVE = _words("torch.Tensor torch.nn.Parameter torch.nn.parameter.Parameter")
+NOT_TO_DERIVE = _words(
+    """
+    torch.Tensor torch.masked.MaskedTensor torch.nn.Parameter torch.nn.Buffer torch.nn.UninitializedParameter
+    torch.nn.UninitializedBuffer torch.nn.parameter.Parameter torch.nn.parameter.Buffer
+    torch.nn.parameter.UninitializedParameter torch.nn.parameter.UninitializedBuffer
+    torch.nn.parameter.UninitializedTensorMixin torch.nn.parameter._ParameterMeta torch.nn.parameter._BufferMeta
+    """
+)
 """Classes whose subclasses could answer for themselves in the checker."""
 BY_NAME = _words("getattr setattr delattr")
 """Functions that reach an attribute by a name."""
