@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Protocol
 
 from mtmc.rewrite.graph import Size, product
+from mtmc.rewrite.rounded import Rounded, parted
 
 
 class Namer(Protocol):
@@ -66,7 +67,7 @@ class Mirrored:
     count: Size
 
 
-Atom = Digit | Variable | Part | Mirrored
+Atom = Digit | Variable | Part | Mirrored | Rounded
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,9 @@ class Place:
     def _end(self, of: Callable[[int, int], int]) -> Size:
         ends = self.more
         for atom, factor in self.terms:
+            if isinstance(atom, Rounded):
+                ends = tuple(end + each for end, each in zip(ends, product((factor, atom.values)), strict=True))
+                continue
             low = -1 if isinstance(atom, Variable) else 0
             ends = tuple(
                 end + of(low * times * count, times * (count - 1))
@@ -105,7 +109,7 @@ class Place:
         for atom, _ in self.terms:
             if isinstance(atom, Digit):
                 found |= {atom.index}
-            else:
+            elif not isinstance(atom, Rounded):
                 found |= {atom.name} if isinstance(atom, Variable) else atom.place.indices
         return found
 
@@ -162,6 +166,12 @@ class Place:
             return number_place((0,) * len(by)), self
         whole = [(atom, factor) for atom, factor in self.terms if _divides(by, factor)]
         left = [(atom, factor) for atom, factor in self.terms if not _divides(by, factor)]
+        number = parted(self.more, by)
+        if number is not None and min(Place(tuple(left), (0,) * len(by)).least) >= 0:
+            (over, sign), (under, _) = number
+            ones, none = (1,) * len(by), (0,) * len(by)
+            upper = ((atom, _divided(factor, by)) for atom, factor in whole)
+            return Place((*upper, (over, (sign,) * len(by))), none), Place((*left, (under, ones)), none)
         low = tuple(more % number for more, number in zip(self.more, by, strict=True))
         least = Place(tuple(left), low).least
         low = tuple(more - min(end // number, 0) * number for more, end, number in zip(low, least, by, strict=True))
@@ -266,6 +276,8 @@ def _times_text(text: str, factor: Size, name: Namer) -> str:
 def _atom_text(atom: Atom, name: Namer) -> str:
     if isinstance(atom, Variable):
         return atom.name
+    if isinstance(atom, Rounded):
+        return atom.text(name.number)
     if isinstance(atom, Digit):
         return _digit_text(atom, name)
     if isinstance(atom, Part):

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 FULL = "FULL"
 """Whether the open sizes that a kernel had better know are those of the full shapes."""
 _DIVISION, _NAME = re.compile(r"(?://|%) (\w+|\([\w *]+\))"), re.compile(r"\b[a-z]\w*")
+_ROUNDED = re.compile(r"tl\.cdiv\((\w+), |\(\w+ - (\w+) % |\((size_\d+|n_\w+) (?://|%) ")
+"""A size that is rounded to a multiple, see `mtmc.rewrite.rounded`: what is left over decides how elements lie."""
 _ASSIGNED, _TURNS = re.compile(r" *(\w+) = (.*)"), re.compile(r" in range\((\w+)\):")
 _ELEMENTS, _BUT_ROWS = re.compile(r"tl\.arange\(0, "), re.compile(r"tl\.arange\(0, (?!BLOCK_ROWS\b)")
 _INNER = re.compile(r" *inner = rows ")
@@ -55,6 +57,7 @@ def divisors_of(lines: Sequence[str], opened: Mapping[str, int]) -> Divisors:
             names.update(found)
             if _is_of(_dividend(line[: match.start()]), ranges, elements):
                 better_known.update(found)
+        names.update(name for match in _ROUNDED.findall(line) for name in match if name)
         better_known.update(_TURNS.findall(line))
         assigned = _ASSIGNED.match(line)
         if assigned and _is_of(assigned[2], ranges, elements):
