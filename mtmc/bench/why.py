@@ -104,9 +104,7 @@ def _launch_bound(facts: WhyFacts) -> Why | None:
 
 _REASONS = {
     "fft": "a Fourier transform of complex numbers, which no kernel computes on",
-    "masked_scatter": "its elements move by how many of the mask come before them",
     "masked_select": "how many elements it gives hangs on the mask",
-    "embedding_bag": "bags of several lengths, or with scales",
     "ctc_loss": "a recursion over places",
 }
 """Beginnings of the names of ops that are left to the library for good, with what stands in the way."""

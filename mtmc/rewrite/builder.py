@@ -232,6 +232,18 @@ class Builder:
         self.nodes[node.name] = node
         return node.name
 
+    def rank(self, mask: str) -> str:
+        """Add how many elements of a mask hold before each that does, -1 for those that do not; returns its name."""
+        node = Node(self._name("rank", None), "rank", "", (mask,), self.shape(mask), "int")
+        self.nodes[node.name] = node
+        return node.name
+
+    def bag(self, operation: str, operands: Sequence[str], shape: Shape, name: str) -> str:
+        """Add what bags of rows amount to, see `Node`; returns its name."""
+        node = Node(name, "bag", operation, tuple(operands), shape, "float")
+        self.nodes[node.name] = node
+        return node.name
+
     def scatter(
         self,
         operation: str,

@@ -120,7 +120,9 @@ class Place:
         return Place(self.terms, self.more, count)
 
     def plus(self, other: Place) -> Place:
-        """The sum of two places."""
+        """The sum of two places; of nothing and a place that place itself, with what is known of it."""
+        if not self.terms and not any(self.more):
+            return other
         more = tuple(a + b for a, b in zip(self.more, other.more, strict=True))
         return Place(_merged((*self.terms, *other.terms)), more)
 
@@ -173,7 +175,7 @@ class Place:
             upper = ((atom, _divided(factor, by)) for atom, factor in whole)
             return Place((*upper, (over, (sign,) * len(by))), none), Place((*left, (under, ones)), none)
         low = tuple(more % number for more, number in zip(self.more, by, strict=True))
-        least = Place(tuple(left), low).least
+        least = Place(tuple(left), low, self.count if not whole and low == self.more else ()).least
         low = tuple(more - min(end // number, 0) * number for more, end, number in zip(low, least, by, strict=True))
         more = tuple((a - b) // number for a, b, number in zip(self.more, low, by, strict=True))
         high = Place(tuple((atom, _divided(factor, by)) for atom, factor in whole), more)
@@ -231,18 +233,24 @@ def _merged(terms: tuple[tuple[Atom, Size], ...]) -> tuple[tuple[Atom, Size], ..
     found = {atom: factor for atom, factor in found.items() if any(factor) and any(count != 1 for count in atom.count)}
     for upper, factor in found.items():
         for lower, other in found.items():
-            if (
-                not isinstance(upper, Digit)
-                or not isinstance(lower, Digit)
-                or upper.index != lower.index
-                or upper == lower
-            ):
-                continue
-            if upper.below == product((lower.below, lower.count)) and factor == product((other, lower.count)):
-                both = Digit(upper.index, lower.below, product((upper.count, lower.count)), upper.top)
+            both = None if upper == lower else _together(upper, factor, lower, other)
+            if both is not None:
                 kept = [(atom, own) for atom, own in found.items() if atom not in (upper, lower)]
-                return _merged((*kept, (both, other)))
+                return _merged((*kept, *both))
     return tuple(found.items())
+
+
+def _together(upper: Atom, factor: Size, lower: Atom, other: Size) -> tuple[tuple[Atom, Size], ...] | None:
+    """Two neighbouring digits as one, a quotient and its rest as what was divided; None for others."""
+    if isinstance(upper, Part) and isinstance(lower, Part):
+        halves = upper.sign == "//" and lower.sign == "%" and (upper.place, upper.by) == (lower.place, lower.by)
+        whole = halves and factor == product((other, upper.by)) and not any(upper.place.more)
+        return upper.place.times(other).terms if whole else None
+    if not isinstance(upper, Digit) or not isinstance(lower, Digit) or upper.index != lower.index:
+        return None
+    if upper.below != product((lower.below, lower.count)) or factor != product((other, lower.count)):
+        return None
+    return ((Digit(upper.index, lower.below, product((upper.count, lower.count)), upper.top), other),)
 
 
 def _digit_of(place: Place) -> Digit | None:

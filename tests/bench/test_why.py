@@ -59,9 +59,9 @@ def test_template_missing_names_the_ops() -> None:
     found = why(replace(SLOW, uncovered={"conv2d": 2, "cumsum": 1}, ops=7))
     assert found is not None and found.kind == "template_missing"
     assert found.text == "no kernel template covers conv2d (2), cumsum: 3 of 7 steps stay with the library"
-    told = why(replace(SLOW, uncovered={"fft_rfft": 2, "masked_scatter": 1}, ops=7))
+    told = why(replace(SLOW, uncovered={"fft_rfft": 2, "masked_select": 1}, ops=7))
     assert told is not None and "covers fft_rfft (2: a Fourier transform of complex numbers, which" in told.text
-    assert "masked_scatter (its elements move by how many of the mask come before them): 3 of 7" in told.text
+    assert "masked_select (how many elements it gives hangs on the mask): 3 of 7" in told.text
     many = why(replace(SLOW, uncovered=dict.fromkeys("abcdef", 1), ops=6))
     assert many is not None and "a, b, c, d and 2 more: 6 of 6" in many.text
     assert why(replace(SLOW, uncovered={})).kind == "library_better"  # type: ignore[union-attr]

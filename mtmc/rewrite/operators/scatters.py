@@ -1,4 +1,5 @@
-"""scatters: tensors changed at places that another tensor holds: scatter, index_put, index_add, gradients of embeddings.
+"""scatters: tensors changed at places that another tensor holds: scatter, index_put, index_add, gradients of embeddings; or
+that a mask holds at.
 
 Of several elements for one place torch leaves it open which is kept where they are not combined, and in which order floats
 are added up; so do the kernels.
@@ -6,12 +7,13 @@ are added up; so do the kernels.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from mtmc.rewrite.body import Node, NotCovered, Number, Operand, broadcast, folded, operand
 from mtmc.rewrite.builder import Builder, Expand
-from mtmc.rewrite.graph import Op, Ref, Shape
-from mtmc.rewrite.index_maps import Looked
+from mtmc.rewrite.graph import Op, Ref, Shape, product
+from mtmc.rewrite.index_maps import Expanded, Looked
 from mtmc.rewrite.operators.lookups import index_of
 from mtmc.rewrite.operators.steps import argument, dim_of, result_of, tensor
 from mtmc.rewrite.operators.typed import kind_of, result_dtype, triton_type, typed
@@ -103,6 +105,21 @@ def _where(builder: Builder, op: Op, dims: tuple[int, ...], mask: str, value: Op
     builder.map("tl.where({0}, {1}, {2})", column, new, old, compute=kind_of(dtype), name=op.outputs[0])
 
 
+def _masked(builder: Builder, op: Op) -> None:
+    """x where a mask does not hold, elsewhere the numbers of the source one after the other."""
+    dtype, shape = result_dtype(builder, op), result_of(builder, op)
+    mask, source = typed(builder, tensor(op, 1), "bool"), tensor(op, 2)
+    if not isinstance(mask, str) or builder.shape(source) == ():
+        raise NotCovered(f"{op.target} by or from a number")
+    if builder.shape(mask) != shape:
+        mask = builder.index("expand", Expanded(), (mask,), shape)
+    flat = builder.view(source, (product(builder.shape(source)),), hint="source")
+    looked = Looked((0,), 0, len(shape))
+    new = builder.index("lookup", looked, (flat, builder.rank(mask)), shape, fill=math.nan)
+    old = typed(builder, tensor(op), dtype)
+    builder.map("tl.where({0}, {1}, {2})", mask, new, old, compute=kind_of(dtype), name=op.outputs[0])
+
+
 def _embedding_backward(builder: Builder, op: Op) -> None:
     """Sums of gradients by the row that they are of; those of the padding's row are left out."""
     grad, which = tensor(op), index_of(builder, op, op.args[1])
@@ -136,5 +153,6 @@ SCATTERS: dict[str, Expand] = {
     "aten.index_fill.int_Scalar": _by_rows("set", "value"),
     "aten.index_put.default": _index_put,
     "aten._unsafe_index_put.default": _index_put,
+    "aten.masked_scatter.default": _masked,
     "aten.embedding_dense_backward.default": _embedding_backward,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mtmc.rewrite.builder import Expand
 from mtmc.rewrite.operators.arithmetic import ARITHMETIC
 from mtmc.rewrite.operators.attention import ATTENTION
+from mtmc.rewrite.operators.bags import BAGS
 from mtmc.rewrite.operators.composites import COMPOSITES
 from mtmc.rewrite.operators.decomposed import decomposed
 from mtmc.rewrite.operators.distances import DISTANCES
@@ -57,6 +58,7 @@ _PARTS = (
     ATTENTION,
     INDEXING,
     LOOKUPS,
+    BAGS,
     SCATTERS,
     DISTANCES,
     SAMPLING,

@@ -11,10 +11,12 @@ from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.attention import Attention
+from mtmc.rewrite.templates.bags import Bags
 from mtmc.rewrite.templates.convolution import Convolution
 from mtmc.rewrite.templates.matmul import Matmul
 from mtmc.rewrite.templates.order import Order
 from mtmc.rewrite.templates.pointwise import Pointwise
+from mtmc.rewrite.templates.ranks import Ranks
 from mtmc.rewrite.templates.rowwise import Rowwise
 from mtmc.rewrite.templates.scan import Scan
 from mtmc.rewrite.templates.scatter import Scatter
@@ -49,6 +51,8 @@ TEMPLATES: dict[str, Template] = {
         Windows(),
         Scan(),
         Order(),
+        Ranks(),
+        Bags(),
         Matmul(),
         Rowwise(),
         Pointwise(),
