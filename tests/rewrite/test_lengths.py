@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -17,8 +16,9 @@ from tests.rewrite.length_references import REFERENCES
 
 LENGTHS = (5, 16, 24, 33, 48, 64, 100, 128)
 """64 is the length at the full shapes."""
-MOST = 4
-"""Kinds of arguments: one for the full shapes, and what Triton makes of multiples of 16 elsewhere: all, some or none."""
+MOST = 5
+"""Kinds of arguments: one for the full shapes, and what Triton makes of multiples of 16 elsewhere: all, some or none. A row
+in registers: two powers of two, and what is made of 16 with each."""
 WAYS = {"fused": ["lower", "fuse"], "lowered": ["lower"]}
 CASES = share([(name, way) for way in WAYS for name in REFERENCES], 5)
 """One is seven seconds of interpretation."""
@@ -39,10 +39,9 @@ def counted() -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("name,way", CASES)
 def test_a_kernel_is_compiled_for_few_of_many_lengths(name: str, way: str) -> None:
-    """Where a row stands in registers, its next power of two is known at compile time: so many for each."""
+    """A row in registers too: up to the full length one power of two does for all, and there is one more here."""
     found = counted()[f"{name}.{way}"]
     assert found["wrong"] is None
     assert found["kernels"]
     for kernel, kinds in found["kernels"].items():
-        buckets = Counter(kind.get("BLOCK_COLS") for kind in kinds)
-        assert max(buckets.values()) <= MOST, f"{kernel} is compiled for {kinds}"
+        assert len(kinds) <= MOST, f"{kernel} is compiled for {kinds}"

@@ -13,6 +13,7 @@ import math
 
 from mtmc.rewrite.body import Body, Trailing
 from mtmc.rewrite.graph import Graph, Varying, is_one, power_of_two_above, product
+from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
@@ -37,6 +38,8 @@ MAX_SPLIT = 1024
 
 MAX_REGISTER_COLUMNS = 16384
 """A row longer than this is not held in registers: with 32 warps that is 16 elements a thread, and few programs fit."""
+THREAD_COLUMNS = 8
+"""Of 16 bits each, which a thread loads at once: a tile of fewer takes no less time."""
 CACHED_COLUMNS = 65536
 """Rows up to this are found in the cache when they are read again, if a program is as large as a multiprocessor: 132 rows
 of fp32 numbers are 35 MB."""
@@ -171,8 +174,7 @@ class _Assembler:
         elements = product(tuple(size for size in (self.kernel.layout.rows, self.kernel.layout.cols) if size))
         wide = writer.wide(f"{rows} * {cols}", elements)
         constants = [("WIDE", wide), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
-        # Registers are given out at compile time: rows held in them make one kernel for each power of two.
-        constants.append(("BLOCK_COLS", block if self.kernel.loop else f"triton.next_power_of_2({cols})"))
+        constants.append(("BLOCK_COLS", block if self.kernel.loop else self._held(cols)))
         chunk = f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
         if writer.segments:
             sizes = [
@@ -186,6 +188,14 @@ class _Assembler:
             long = [f"({cols}) % ({size}) == 0 and ({size}) >= {block}" for size in sizes]
             constants.append(("LONG", " and ".join(long)))
         return constants
+
+    def _held(self, cols: str) -> str:
+        """How many columns a program holds in registers, which are given out at compile time: one kernel for each power of
+        two. Where columns are open, short rows share one, as long as a thread has but one load of 16 bytes."""
+        columns, held = self.kernel.layout.cols, f"triton.next_power_of_2({cols})"
+        threads = 32 * self.stage.number("num_warps") // self.stage.number("block_rows")
+        least = min(power_of_two_above(columns[0]), THREAD_COLUMNS * threads) if columns else 1
+        return f"max({least}, {held})" if is_open(self.graph, columns) and least > 1 else held
 
     def _second(
         self, lines: list[str], parts: list[str], sizes: tuple[str, str], scope: Scope, spare: dict[str, Varying]
