@@ -103,7 +103,8 @@ def _launch_bound(facts: WhyFacts) -> Why | None:
 
 
 _REASONS = {
-    "fft": "a Fourier transform of complex numbers, which no kernel computes on",
+    "fourier": "a Fourier transform of more than 512 numbers",
+    "fft": "a Fourier transform of more than 512 numbers, or one that gives complex ones",
     "masked_select": "how many elements it gives hangs on the mask",
     "ctc_loss": "a recursion over places",
 }

@@ -27,12 +27,14 @@ product becomes a product with the summed operand (M K multiply-adds instead of 
 pool; a batch norm in evaluation goes into the weights before it; what changes nothing (the maximum of one element,
 dropout that drops nothing, the same call twice) goes; fp32 attention with heads wider than 256 becomes two products
 and a softmax, since one kernel would work out its scores several times. The bias of a library convolution becomes an
-addition that the kernel behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or a
-GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as
-matrices do becomes a product of matrices between views, which kernels are joined with; embeddings that are summed a row
-of indices at a time become a lookup and a reduction. Several layers of one operand (queries, keys and values, whatever
-their widths) become one product with their weights one behind the other, which are kept as by `pack`. Other weights are
-summed or scaled in each call, so a version is right for any weights.
+addition that the kernel behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or
+a GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as
+matrices do becomes a product of matrices between views, which kernels are joined with; embeddings that are summed a
+row of indices at a time become a lookup and a reduction. Work on complex numbers between real ones becomes work on
+pairs of real numbers, in which a Fourier transform of up to 512 numbers can be a kernel: one product with a matrix of
+cosines that the kernel makes. Several layers of one operand (queries, keys and values, whatever their widths) become
+one product with their weights one behind the other, which are kept as by `pack`. Other weights are summed or scaled
+in each call, so a version is right for any weights.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features of 8192 inputs, 1024 rows, takes 1.4e11 flops

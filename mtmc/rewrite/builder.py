@@ -232,6 +232,12 @@ class Builder:
         self.nodes[node.name] = node
         return node.name
 
+    def matrix(self, entry: str, operands: tuple[Operand, ...], shape: Shape, compute: Compute = "float") -> str:
+        """Add a matrix whose entries are an expression over places and numbers; returns its name."""
+        node = Node(self._name("matrix", None), "map", entry, operands, shape, compute)
+        self.nodes[node.name] = node
+        return node.name
+
     def rank(self, mask: str) -> str:
         """Add how many elements of a mask hold before each that does, -1 for those that do not; returns its name."""
         node = Node(self._name("rank", None), "rank", "", (mask,), self.shape(mask), "int")

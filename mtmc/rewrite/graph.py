@@ -28,6 +28,10 @@ CONSTANT = "mtmc.constant"
 """Target of an op that makes a tensor of numbers: arguments are the (nested) numbers and the dtype."""
 
 
+FOURIER = "mtmc.fourier"
+"""Target of an op that is a Fourier transform between real numbers, see `mtmc.rewrite.operators.fourier`."""
+
+
 @dataclass(frozen=True)
 class Ref:
     """Stands for a value of the graph among an op's arguments."""

@@ -60,6 +60,10 @@ class Scope:
         exact = self.exact(size) if self.exact is not None else None
         if exact is not None:
             return exact
+        if self.exact is not None and not any(value % 2 for value in size):
+            half = self.exact(tuple(value // 2 for value in size))  # complex numbers as pairs of real ones
+            if half is not None:
+                return f"2 * ({half})"
         return self._so_much_more(size) or self._several(size)
 
     def _so_much_more(self, size: Size) -> str | None:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Varying, is_number
+from mtmc.rewrite.graph import CONSTANT, FOURIER, Graph, Op, Ref, Varying, is_number
+from mtmc.rewrite.operators.fourier import Transform, transform_of
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.write_back import NORM, in_place_text
 
@@ -96,6 +97,8 @@ def call_text(
         if is_number(op):  # filled on the device: a copy from the host would wait for it
             return f"torch.full((), {_numbers(op.args[0])}, dtype={op.args[1]}{device})"
         return f"torch.tensor({_numbers(op.args[0])}, dtype={op.args[1]}{device})"
+    if op.target == FOURIER:
+        return _transform(text(op.args[0], True), text(op.args[2]), transform_of(op))
     if in_place and op.target != NORM:
         named = ", ".join(f"{key}={text(value)}" for key, value in op.kwargs.items())
         return in_place_text(op, expressions[in_place[0][2]], text, named)
@@ -120,6 +123,17 @@ def call_text(
     arguments += [f"{key}={text(value)}" for key, value in said.items()]
     function = _CALLS.get(op.target, f"torch.ops.{op.target}")
     return f"{function}({', '.join(arguments)})"
+
+
+def _transform(x: str, length: str, found: Transform) -> str:
+    """torch's transform of real numbers, or of pairs of them side by side."""
+    if not found.real:
+        x = f"torch.view_as_complex({x}.unflatten(-1, (-1, 2)))"
+    norm = "" if found.norm == "backward" else f', norm="{found.norm}"'
+    call = f"torch.fft.{found.kind}({x}, {length}{norm})"
+    if found.kind == "irfft":
+        return call
+    return f"torch.view_as_real({call}).flatten(-2)" if found.part == "both" else f"{call}.{found.part}.contiguous()"
 
 
 def gives_one(op: Op, used: Collection[str]) -> bool:

@@ -15,17 +15,18 @@ from pathlib import Path
 
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version
+from mtmc.rewrite.algebra import after_rules
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.builder import build
 from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.graph import Graph, Op, Ref
+from mtmc.rewrite.graph import FOURIER, Graph, Op, Ref
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Plan, Stage, merged_ops, root_plan
 from mtmc.rewrite.source import print_stage
 from mtmc.rewrite.templates import template_of
 from mtmc.task import Task, task_from_source
 from tests.interpreter import interpreted
-from tests.rewrite.core_samples import APART, NO_SAMPLE, SAMPLES, TEMPLATE
+from tests.rewrite.core_samples import APART, COMPLEX, NO_SAMPLE, SAMPLES, TEMPLATE
 
 PROGRAM = Path(__file__).with_name("core_run.py")
 
@@ -66,6 +67,16 @@ def groups(names: Sequence[str]) -> list[tuple[str, ...]]:
     return [group for group in (plain, *((name,) for name in known if name in APART)) if group]
 
 
+def rules_of(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The rules of algebra that come before kernels: those that write complex numbers as pairs, where there are some."""
+    return ("transforms",) if names and set(names) <= COMPLEX else ()
+
+
+def exported(task: Task, names: tuple[str, ...]) -> Graph:
+    """The graph of the samples of some overloads."""
+    return after_rules(export_graph(task), rules_of(names))
+
+
 def sliced(graph: Graph, result: object) -> list[Op]:
     """The ops that a part of the result needs, in order."""
     needed, found = set(names_in(result)), []
@@ -88,12 +99,12 @@ def samples(task: Task, names: tuple[str, ...]) -> dict[str, list[tuple[str, ...
 
     What makes its operands is left out; where nothing bears the overload's name, it stands for all ops.
     """
-    graph, found = export_graph(task), dict[str, list[tuple[str, ...]]]()
+    graph, found = exported(task, names), dict[str, list[tuple[str, ...]]]()
     for name, row in zip(names, graph.output, strict=True):
         for part in row:
             ops, made, own = sliced(graph, part), set[str](), list[Op]()
             for op in ops:
-                if op.target == f"aten.{name}" or made & set(op.refs()):
+                if op.target in (f"aten.{name}", FOURIER) or made & set(op.refs()):
                     own.append(op)
                     made |= set(op.outputs)
             found.setdefault(name, []).append(tuple(op.name for op in own or ops))
@@ -120,8 +131,9 @@ def why_not(version: Version, ops: tuple[str, ...]) -> str:
     return "a number cannot be expressed for other shapes"
 
 
-def version_of(task: Task) -> Version:
-    return Version.of(task, root_plan(export_graph(task)), hardware("H100"))
+def version_of(task: Task, names: tuple[str, ...] = ()) -> Version:
+    plan = replace(root_plan(exported(task, names)), algebra=rules_of(names))
+    return Version.of(task, plan, hardware("H100"))
 
 
 def kernels(names: Sequence[str], first: bool = False) -> dict[str, list[Stage | str | None]]:
@@ -129,7 +141,7 @@ def kernels(names: Sequence[str], first: bool = False) -> dict[str, list[Stage |
     found: dict[str, list[Stage | str | None]] = {}
     for group in groups(names):
         task = task_of(group)
-        version = version_of(task)
+        version = version_of(task, group)
         for name, rows in samples(task, group).items():
             found[name] = []
             for ops in rows:
@@ -175,7 +187,7 @@ def report(names: Sequence[str], wrong: dict[str, str | None], have: dict[str, l
     for name in names:
         rows = have.get(name)
         if rows is None:
-            lines.append(f"| {name} | no | {NO_SAMPLE.get(name, 'no sample')} | |")
+            lines.append(f"| {name} | cannot | {NO_SAMPLE.get(name, 'no sample')} | |")
             continue
         missing = [row for row in rows if isinstance(row, str)]
         covered = len(missing) < len(rows)
@@ -188,13 +200,14 @@ def report(names: Sequence[str], wrong: dict[str, str | None], have: dict[str, l
         lines.append(
             f"| {name} | {has} | {', '.join(templates)}{': ' if said and templates else ''}{said} | {checked} |"
         )
-    found = (
-        f"{count} of {len(names)} core overloads have a kernel; in Triton's interpreter {right} give what torch gives."
-    )
+    never = sum(name not in have for name in names)
     head = [
         "# Core ATen",
         "",
-        found,
+        f"{count} of {len(names)} core overloads have a kernel, and {count} of the {len(names) - never} that can have one; "
+        f"in Triton's interpreter {right} give what torch gives.",
+        f"The other {never} cannot have one: they give no tensor, random numbers, or a size that depends on data, or change "
+        "what memory a tensor has.",
         "",
         "| overload | kernel | template, or why not | interpreted |",
         "|---|---|---|---|",

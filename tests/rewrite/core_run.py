@@ -17,12 +17,11 @@ import torch
 
 from mtmc.evaluate.interpreter.interpreter import prepare
 from mtmc.evaluate.loading.modules import candidate_text
-from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.source import print_plan
 from mtmc.task import Task, Variant, first_run
 from mtmc.task.constants import apply_constants
-from tests.rewrite.core_aten import groups, kernel_of, part_of, samples, task_of, version_of
+from tests.rewrite.core_aten import exported, groups, kernel_of, part_of, samples, task_of, version_of
 from tests.rewrite.interpreted import flat, load
 
 Found = dict[str, str | None]
@@ -38,7 +37,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for group in groups(names):
             task = task_of(group)
-            version, wanted = version_of(task), samples(task, group)
+            version, wanted = version_of(task, group), samples(task, group)
             rows = {name: [kernel_of(version, ops) for ops in ops_of] for name, ops_of in wanted.items()}
             found |= compared(task, group, rows, Path(folder))
     json.dump(found, sys.stdout)
@@ -47,7 +46,7 @@ def main() -> None:
 def compared(task: Task, group: tuple[str, ...], rows: Rows, folder: Path) -> Found:
     """What differs, by overload. rows: the stages of each, for those whose kernels stand in this version."""
     try:
-        graph, plan = part_of(export_graph(task), group, rows)
+        graph, plan = part_of(exported(task, group), group, rows)
         source = print_plan(task, graph, plan).source
         found: Found = dict.fromkeys(rows)
         for variant in (task.small, *task.held_out[:1]):

@@ -234,8 +234,14 @@ SAMPLES: dict[str, tuple[str, ...]] = {
     # distances, transforms
     "_cdist_forward.default": ("A._cdist_forward.default(x, y, 2.0, None)", "A._cdist_forward.default(x, y, 1.0, None)", "A._cdist_forward.default(q, q + 1, 3.0, None)"),
     "_pdist_forward.default": ("A._pdist_forward.default(x, 2.0)",),
-    "_fft_r2c.default": ("torch.view_as_real(A._fft_r2c.default(x, [1], 0, True))",),
-    "_fft_c2r.default": ("A._fft_c2r.default(torch.complex(x, y)[:, :3], [1], 0, 4)",),
+    "_fft_r2c.default": (
+        "torch.view_as_real(A._fft_r2c.default(x, [1], 0, True))", "torch.view_as_real(A._fft_r2c.default(x, [1], 1, False))",
+        "torch.view_as_real(A._fft_r2c.default(y[:, :5] + z[:, :5], [1], 2, True))",
+    ),
+    "_fft_c2r.default": (
+        "A._fft_c2r.default(torch.complex(0.1 * x, 0.1 * y), [1], 0, 2 * x.shape[1] - 2)",
+        "A._fft_c2r.default(torch.complex(y, z), [1], 2, 2 * x.shape[1] - 1) * 2",
+    ),
     # views and places
     "view.default": ("A.view.default(x, [-1]) + 1",),
     "expand.default": ("A.expand.default(v, [x.shape[0], x.shape[1]]) * 2",),
@@ -300,6 +306,8 @@ NO_SAMPLE = {
     "randn.default": "random numbers, which no two runs share",
     "randperm.default": "random numbers, which no two runs share",
 }
-APART = frozenset({"atan2.out", "_native_batch_norm_legit.default", "native_dropout.default"})
+COMPLEX = frozenset({"_fft_r2c.default", "_fft_c2r.default"})
+"""Samples with complex numbers, which rules write as pairs before there are kernels."""
+APART = COMPLEX | frozenset({"atan2.out", "_native_batch_norm_legit.default", "native_dropout.default"})
 """Samples that are exported by themselves: an export with one that changes tensors is made functional as a whole, and one
 that gives its operand takes its place in the others."""

@@ -9,6 +9,8 @@ biases.py      the bias of a library convolution, added by the kernel behind it
 cells.py       one step of an LSTM or a GRU as two products and elementwise work
 bags.py        sums, means and maxima of embeddings, as a lookup and a reduction
 einsums.py     an Einstein sum as a product of matrices between permutations
+transforms.py  work on complex numbers, Fourier transforms among it, as work on pairs of real ones
+transform_calls.py  what torch's transforms are asked for
 joined.py      several layers of one operand as one product
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
@@ -36,6 +38,7 @@ from mtmc.rewrite.algebra.joined import JOINED
 from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.sums import SUMS
+from mtmc.rewrite.algebra.transforms import TRANSFORMS
 from mtmc.rewrite.graph import Graph
 
 RULES: dict[str, tuple[Rule, ...]] = {
@@ -50,6 +53,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "einsums": EINSUMS,
     "bags": BAGS,
     "joined": JOINED,
+    "transforms": TRANSFORMS,
 }
 OF_WEIGHTS = ("joined",)
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""

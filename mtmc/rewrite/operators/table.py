@@ -11,6 +11,7 @@ from mtmc.rewrite.operators.decomposed import decomposed
 from mtmc.rewrite.operators.distances import DISTANCES
 from mtmc.rewrite.operators.division import DIVISION
 from mtmc.rewrite.operators.elementwise import POINTWISE, elementwise
+from mtmc.rewrite.operators.fourier import FOURIER_OPS
 from mtmc.rewrite.operators.indexing import INDEXING
 from mtmc.rewrite.operators.inverses import INVERSES
 from mtmc.rewrite.operators.lookups import LOOKUPS
@@ -35,6 +36,7 @@ _VIEWS = (
     "transpose.int permute.default t.default expand.default slice.Tensor select.int split.Tensor "
     "split_with_sizes.default chunk.default unbind.int detach.default alias.default numpy_T.default "
     "movedim.int unflatten.int narrow.default diagonal.default expand_as.default view_as.default "
+    "view_as_real.default view_as_complex.default "
     "broadcast_tensors.default mT.default adjoint.default swapaxes.default swapdims.default unfold.default"
 )
 FREE = frozenset(f"aten.{name}" for name in _VIEWS.split())
@@ -52,6 +54,7 @@ _PARTS = (
     INVERSES,
     LOSSES,
     PRODUCTS,
+    FOURIER_OPS,
     WINDOWS,
     SCANS,
     ORDERS,

@@ -242,4 +242,4 @@ def _should_transpose(graph: Graph, body: Body, found: Product) -> bool:
 
 
 def _is_fp32(graph: Graph, found: Product) -> bool:
-    return graph.values[found.left].dtype == "float32" and graph.values[found.right].dtype == "float32"
+    return found.dtype == "float32" and (bool(found.prologue) or graph.values[found.right].dtype == "float32")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import GROUPED, Body, Index, Node, NotCovered, Number
-from mtmc.rewrite.graph import FP8, Graph, Shape, Size, is_one, product, same
+from mtmc.rewrite.graph import FP8, Graph, Shape, Size, Tensor, is_one, product, same
 from mtmc.rewrite.scaled import scales_of
 from mtmc.rewrite.templates.product_statistics import Making, check, made_of
 
@@ -105,7 +105,8 @@ def analyse(graph: Graph, body: Body) -> Product:
     aside = _aside(body, (*dots, *before, *prologue), left if under else "") if dtype in FP8 else ()
     others = (*dots, *making.all, *prologue, *aside)
     after = tuple(node for node in body.nodes if node not in others and not (under and node.name == left))
-    a, b, transposed = graph.values[source], graph.values[factors[0].right], factors[0].transposed
+    a, transposed = graph.values[source], factors[0].transposed
+    b = graph.values.get(factors[0].right) or Tensor(_shape_of(graph, body, factors[0].right), dtype, True)
     if dtype != b.dtype and not {dtype, b.dtype} <= FP8.keys():
         raise NotCovered(f"a product of {dtype} and {b.dtype}")
     if scales and (len(factors) > 1 or prologue):
@@ -186,7 +187,7 @@ def _check_factors(graph: Graph, body: Body, factors: tuple[Factor, ...], left: 
     if len(factors) > MAX_FACTORS:
         raise NotCovered(f"more than {MAX_FACTORS} matrix products in one kernel")
     for factor in factors:
-        if body.node(factor.right) is not None and (len(factors) > 1 or factor.right not in graph.values):
+        if body.node(factor.right) is not None and len(factors) > 1:
             raise NotCovered("work on the right operands of several products")
     first, *others = factors
     grouped = first.dot.operation == GROUPED
