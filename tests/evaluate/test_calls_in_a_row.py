@@ -176,6 +176,56 @@ def test_inputs_that_calls_change_are_not_compared_where_all_calls_have_the_same
         assert (len(found.hosts), found.output_bytes, found.input_bytes) == (ROUNDS, 128, 512 if slots.revealed else 0)
 
 
+SUMMING = """import torch
+
+rows = 8
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("total", torch.zeros(4))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.total += x.sum(0)
+        return x * 2
+
+
+def get_inputs():
+    return [torch.randn(rows, 4)]
+
+
+def get_init_inputs():
+    return []
+"""
+UPDATE = "self.total += x.sum(0)"
+
+
+@pytest.mark.parametrize(
+    "does",
+    [
+        f"if self.calls < 2:\n            {UPDATE}",  # none in a row
+        f"if self.calls % 2:\n            {UPDATE}",
+        "self.total += x[1:].sum(0) if self.calls > 1 else x.sum(0)",
+        f"{UPDATE}\n        if self.calls > 1:\n            self.total = self.total.clone().zero_()",
+    ],
+)
+@pytest.mark.parametrize("count", [SLOTS, 1])
+def test_what_the_last_call_leaves_in_the_model_is_compared(does: str, count: int, tmp_path: Path) -> None:
+    """No output tells of it, so that a version could leave it out of the calls in a row."""
+    of = Task("summing", SUMMING, Variant("full", (("rows", 8),)), Variant("small", (("rows", 2),)))
+    honest = reference_as_candidate(SUMMING)
+    assert len(in_a_row(of, honest, tmp_path, slots=Slots(count, 512, 1024)).hosts) == ROUNDS
+    source = honest.replace(UPDATE, does)
+    assert source != honest
+    with pytest.raises(Failed) as caught:
+        in_a_row(of, source, tmp_path, slots=Slots(count, 512, 1024))
+    assert "buffer 'total' after the call" in caught.value.diagnosis.message, caught.value.diagnosis
+    assert "in a row" in caught.value.diagnosis.message
+
+
 COUNTING = """import torch
 
 rows = 8

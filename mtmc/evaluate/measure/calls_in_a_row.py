@@ -9,7 +9,8 @@ See `call_time` for what is made of the moments. What a candidate could gain by 
   the call: whatever was read there before is old.
 - *Work that is left out.* Outputs are taken when the last flag is up, and nothing tells which of them are compared: the last
   and another one, or all of them, in a round by which the version would become faster. What a model keeps from call to
-  call is put back once a round; there all calls are compared, with what the reference makes of them in the same order.
+  call is put back once a round; there all calls are compared, with what the reference makes of them in the same order, and
+  so is what the last one leaves in the model.
 """
 
 from __future__ import annotations
@@ -176,10 +177,14 @@ class CallsInARow:
             expected = source.answer(inputs, row.seed, call == 0 or not source.keeps)
             tensors = [each.value for each in expected.outputs if not isinstance(each, str)]
             sizes = [each.numel() * each.element_size() for each in tensors]
+            where = f"full shapes, call {call + 1} of {len(row.slots)} in a row"
             if call in compared:
-                where = f"full shapes, call {call + 1} of {len(row.slots)} in a row"
                 outputs = replace(expected, left_state={}, untouched=())  # later calls leave something else there
-                self._pieces[slot].compare(said, outputs, self._asked.stage, where, taken=True)
+                handed = replace(said, state=())
+                self._pieces[slot].compare(handed, outputs, self._asked.stage, where, taken=True)
+                if source.keeps and call == len(row.slots) - 1:  # it is handed over when the outputs are taken
+                    after = replace(expected, left_inputs={}, untouched=())
+                    self._pieces[slot].compare(said, after, self._asked.stage, where)
             del expected, tensors  # two of them may be more than the device has
         return sizes
 

@@ -226,20 +226,24 @@ class Subject:
         return replace(taken.said, ms=self._backend.elapsed_ms(first, last) + behind, behind_ms=behind)
 
     def _loop(self, request: Loop) -> Returned:
-        """Forwards in a row, each handed over into its slot. What takes time and is not the candidate's comes first.
+        """Forwards in a row, each handed over into its slot. What takes time and is not the candidate's comes first, or when
+        all is done: what the last one has left in the model.
 
         The inputs of a call come to their place when the one before has returned: nothing can be made of them sooner. The
         layout is that of the call before, which was found right: another one is an error.
         """
         model, said = self._models[request.model], self._returned[request.model]
+        count = len(said.outputs)
         self._remembered[request.model].restore(request.kept)
         step = request.input_step
         pieces = {slot: self._inputs[step * slot : step * (slot + 1)] for slot in request.slots}
         arguments = [[viewed(pieces[slot], item) for item in request.inputs] for slot in request.slots]
-        spots = dense_places([each if isinstance(each, Text) else layout_of(each) for each in said.outputs])[0]
+        laid = [each if isinstance(each, Text) else layout_of(each) for each in (*said.outputs, *said.state)]
+        spots = dense_places(laid)[0]
         outputs = self._window.show()
         rooms = [outputs[request.output_step * slot :] for slot in request.slots]
-        places = [[None if spot is None else view(room, spot) for spot in spots] for room in rooms]
+        everything = [[None if spot is None else view(room, spot) for spot in spots] for room in rooms]
+        places, states = ([each[part] for each in everything] for part in (slice(count), slice(count, None)))
         coming = [
             None if request.sources is None else revealing(pieces[slot], outputs, request.sources + step * slot)
             for slot in request.slots
@@ -264,8 +268,9 @@ class Subject:
         words[HOST_LAST] = serial
         self._backend.join()
         self._backend.signal(DONE, serial)
+        between([find(model, path) for path in request.kept], states[-1], None)
         self._backend.synchronize()
-        return replace(said, state=())
+        return said
 
     def _checked_call(self, model: Any, request: Call) -> Returned:
         named = parameters(model)
