@@ -23,7 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from benchmarks.figures import header, row
 from mtmc.files import write_whole
@@ -85,18 +85,29 @@ def words(step: Step, out: Path) -> list[str]:
 def run(step: Step, out: Path, limit_s: float) -> Ended:
     """Run a step, its output in OUT/NAME.log. limit_s: seconds until it is told to end, and soon after killed."""
     began = time.monotonic()
-    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     with open(out / f"{step.name}.log", "ab") as log:
-        process = subprocess.Popen(
-            words(step, out), cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
-        )
+        process = started(words(step, out), log)
         try:
             return Ended(process.wait(limit_s), time.monotonic() - began)
         except subprocess.TimeoutExpired:
             return Ended(None, time.monotonic() - began)
         finally:
             end(process)
+
+
+def started(command: Sequence[str], output: IO[Any] | int) -> subprocess.Popen[Any]:
+    """A process that may be told to end by SIGINT, also where this one ignores it (`nohup`, a job in the background)."""
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
 
 
 def end(process: subprocess.Popen[Any]) -> None:

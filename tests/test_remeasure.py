@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import tarfile
 from dataclasses import fields
@@ -38,9 +39,13 @@ def test_each_step_runs_once_where_it_ends_well(tmp_path: Path) -> None:
 
 def test_a_step_that_is_told_to_end_writes_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remeasure, "END_S", 120.0)
-    command = remeasure.words(Step("endless", 1.0, ENDLESS), tmp_path)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as under nohup
+    try:
+        process = remeasure.started(remeasure.words(Step("endless", 1.0, ENDLESS), tmp_path), subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        assert process.stdout is not None and process.stdout.readline() == b"begun\n"
         remeasure.end(process)
     assert (tmp_path / "endless.md").read_text() == "cut off"
 

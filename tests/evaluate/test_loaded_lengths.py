@@ -11,8 +11,9 @@ import torch
 
 from mtmc.errors import TaskError
 from mtmc.evaluate import LabEvaluator, LabSettings
-from mtmc.evaluate.counting import redrawn
-from mtmc.evaluate.counting.redrawn import LARGE, draw_redrawn, with_whole_numbers
+from mtmc.evaluate.counting import whole_numbers
+from mtmc.evaluate.counting.redrawn import draw_redrawn
+from mtmc.evaluate.counting.whole_numbers import LARGE, with_whole_numbers
 from mtmc.protocols import EvaluationRequest
 from mtmc.task import Task, task_from_source
 from mtmc.task.tensors import flat_tensors
@@ -110,7 +111,7 @@ def test_integers_are_those_of_the_full_shapes_and_large_floating_tensors_are_no
     assert pool is drawn[0] and table.shape == (48, 128) and lengths.shape == (48,)
     assert torch.equal(table.flatten().sort()[0], torch.arange(48 * 128))
     assert int(lengths.min()) >= 1024 and LARGE < READ // 4
-    monkeypatch.setattr(redrawn, "draw_redrawn", refuse)
+    monkeypatch.setattr(whole_numbers, "draw_redrawn", refuse)
     assert with_whole_numbers(paged, drawn, 3) is drawn
 
 

@@ -19,7 +19,7 @@ from mtmc.evaluate.counting.cuda_graph import parted, unfolded
 from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
 from mtmc.evaluate.counting.journal import Journal
 from mtmc.evaluate.counting.launches import Limits
-from mtmc.evaluate.counting.redrawn import draw_redrawn, with_whole_numbers
+from mtmc.evaluate.counting.redrawn import draw_redrawn
 from mtmc.evaluate.counting.tally import LaunchRecord, OpRecord, Record
 from mtmc.evaluate.counting.tiling import Tiling
 from mtmc.evaluate.loading.modules import candidate_text, draw_inputs, load_reference
@@ -124,6 +124,8 @@ def _small_inputs(task: Task, tiling: Tiling | None, secret: int) -> list[Any]:
     Raises: TaskError."""
     if tiling is not None:
         return draw_redrawn(task, tiling.variant, tiling.seed, tiling.alike, tiling.distribution)
+    from mtmc.evaluate.counting.whole_numbers import with_whole_numbers
+
     drawn = flat_tensors(draw_redrawn(task, task.small, secret, ()))
     return with_whole_numbers(task, drawn, secret)
 

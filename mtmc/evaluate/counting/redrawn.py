@@ -9,9 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from mtmc.errors import TaskError
 from mtmc.evaluate.loading.modules import draw_inputs, load_reference
 from mtmc.task import Task, Variant
 from mtmc.task.tensors import flat_tensors
@@ -42,38 +39,3 @@ def draw_redrawn(
     if distribution != "drawn":
         return redistributed(inputs, distribution, seed, alike or None)  # type: ignore[arg-type]
     return redistributed(inputs, "redrawn", seed, alike) if any(alike) else inputs
-
-
-_INTEGERS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
-LARGE, MOST_WHOLE = 1 << 20, 1 << 23
-"""Numbers in a floating tensor that is not drawn, and in one of integers that is not kept."""
-
-
-def with_whole_numbers(task: Task, drawn: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
-    """Tensors of a small draw, with those of integers as they are at the full shapes: lengths, offsets, tables of pages.
-
-    Loops end at what is loaded of them, so those of small shapes have programs do next to nothing. Where they cannot be
-    drawn without all else, the small ones stay.
-    """
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Spared(TorchDispatchMode):
-        """Does not draw large floating tensors: zeros that take no memory stand for them."""
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            base = str(func._schema.name).rpartition("::")[2]
-            if base in ("randn", "rand", "normal", "zeros", "ones", "full", "empty") and not flat_tensors(args):
-                made = func(*args, **{**(kwargs or {}), "device": "meta"})
-                if made.is_floating_point() and made.numel() > LARGE:
-                    return torch.zeros((), dtype=made.dtype).expand(made.shape)
-            return func(*args, **(kwargs or {}))
-
-    try:
-        with Spared():
-            full = flat_tensors(draw_redrawn(task, task.full, seed, ()))
-    except (TaskError, RuntimeError, MemoryError):
-        return drawn
-    if len(full) != len(drawn):
-        return drawn
-    wanted = [each.dtype in _INTEGERS and each.numel() <= MOST_WHOLE for each in full]
-    return [large if whole else small for large, small, whole in zip(full, drawn, wanted, strict=True)]
