@@ -97,8 +97,7 @@ class _Pairs:
             other = self.edit.add(
                 "aten.unsqueeze.default", (other, len(known.shape)), (*known.shape, ones), "each", strides=strides
             )
-        kind = "Tensor"
-        return self.edit.add(f"aten.{name}.{kind}", (self.pair(one), other), (*shape, self.two), "scaled")
+        return self.edit.add(f"aten.{name}.Tensor", (self.pair(one), other), (*shape, self.two), "scaled")
 
     # -- transforms ------------------------------------------------------------------------------------------------
     def transformed(self, op: Op, found: Wanted, part: str = "both") -> Ref:
@@ -146,12 +145,8 @@ class _Pairs:
         shape = self.edit.tensor(moved).shape
         lead = shape[: rank - 1]
         inner = own if real else tuple(2 * each for each in own)
-        if real or not lead:
-            rows: Shape = lead or ((1,) * len(own),)
-            moved = self.edit.shaped(moved, (*rows, inner))
-        else:
-            rows = lead
-            moved = self.edit.shaped(moved, (*lead, inner))
+        rows: Shape = lead or ((1,) * len(own),)
+        moved = self.edit.shaped(moved, (*rows, inner))
         pairs = kind != "irfft" and part == "both"
         outer = tuple(2 * each for each in size) if pairs else size
         number = size if kind == "irfft" else total

@@ -181,8 +181,7 @@ class Kernel:
     def _rows(self) -> None:
         writer = self.writer
         writer.line(f"batch = tl.program_id({int(not crowded(self.found.batch))})")
-        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-        writer.line("    batch = batch.to(tl.int64)")
+        writer.widen("batch")
         outer = "tl.arange(0, BLOCK_V)[None, :]"
         if self.found.wide:
             writer.comment("programs that work on the same rows stand horizontally")

@@ -148,8 +148,7 @@ def combine(kernel: SharedAttention, name: str) -> Writer:
     graph, found = kernel.graph, kernel.found
     writer = Writer(graph, kernel.body, f"{name}_combine_kernel")
     writer.line("row = tl.program_id(0)")
-    writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-    writer.line("    row = row.to(tl.int64)")
+    writer.widen("row")
     writer.line("place = tl.arange(0, SPLIT)[:, None] * tl.num_programs(0) + row")
     writer.line("outer = tl.arange(0, BLOCK_V)[None, :]")
     writer.line("out_mask = outer < OUT_WIDTH")

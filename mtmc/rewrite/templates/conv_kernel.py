@@ -160,8 +160,7 @@ class ConvKernel:
                 place = f"({place})" if stride != "1" else place
                 writer.line(f"from_{axis} = {shifted(times(place, stride), padding)}")
         writer.line(f"batch = {batch}")
-        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-        writer.line("    batch = batch.to(tl.int64)")
+        writer.widen("batch")
 
     # -- the sum -------------------------------------------------------------------------------------------------
     def _sum(self) -> None:

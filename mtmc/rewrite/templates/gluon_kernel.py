@@ -261,8 +261,7 @@ class GluonKernel:
         """Which block of queries a program makes that makes one."""
         writer, line, batch = self.writer, self.writer.line, self.found.batch
         line(f"batch = tl.program_id({int(not crowded(batch))})")
-        line("if WIDE:  # more elements than a 32-bit offset can reach")
-        line("    batch = batch.to(tl.int64)")
+        writer.widen("batch")
         program = int(crowded(batch))
         if self.heavy:
             writer.comment("blocks with the most columns come first")

@@ -74,8 +74,7 @@ class Programs:
         line("rest = number % (section * blocks)")
         line(f"heads = tl.minimum(section, {self.n_batch} - begin)")
         line("batch = begin + rest % heads")
-        line("if WIDE:  # more elements than a 32-bit offset can reach")
-        line("    batch = batch.to(tl.int64)")
+        writer.widen("batch")
         line("block = blocks - 1 - rest // heads" if self.heavy else "block = rest // heads")
 
     def _number(self, turn: str) -> str:

@@ -80,8 +80,7 @@ class OrderKernel:
         """Write which rows a program has."""
         writer = self.writer
         writer.line(f"rows = {rows}")
-        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-        writer.line("    rows = rows.to(tl.int64)")
+        writer.widen("rows")
         if not is_one(self.inner):
             inner = writer.preset(self.inner, "n_inner")
             writer.line(f"outer = rows // {inner}")

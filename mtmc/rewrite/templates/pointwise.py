@@ -78,14 +78,19 @@ def _parts(graph: Graph, body: Body) -> list[Part]:
     return [(size, tuple(values)) for size, values in found]
 
 
+def block_of(writer: Writer, count: str, space: Size) -> Group:
+    """Lines that say which elements the program has whose number is `block`. count: how many there are in all."""
+    writer.widen("block")
+    writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
+    writer.line(f"mask = offs < {count}")
+    return Group("offs", space, "mask")
+
+
 def _write_part(writer: Writer, space: Size, stores: tuple[str, ...]) -> None:
     """Lines that make one block of some results."""
-    writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-    writer.line("    block = block.to(tl.int64)")
-    writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
-    writer.line(f"mask = offs < {writer.size(space)}")
+    group = block_of(writer, writer.size(space), space)
     variables: Variables = {}
-    write_maps(writer, at_home(writer.body, space, stores), (Group("offs", space, "mask"),), variables)
+    write_maps(writer, at_home(writer.body, space, stores), (group,), variables)
     for value in stores:
         writer.store(value, variables[value], "offs", "mask")
 

@@ -17,8 +17,7 @@ def combine_k(kernel: ProductKernel) -> Writer:
     preset_sizes(writer, kernel.found)
     writer.line("rows = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
     writer.line("cols = tl.program_id(1) * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
-    writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-    writer.line("    rows = rows.to(tl.int64)")
+    writer.widen("rows")
     writer.line(f"row_mask = rows < {kernel.n_m}")
     writer.line(f"col_mask = cols < {kernel.n_n}")
     if kernel.found.batch:
@@ -57,8 +56,7 @@ def combine_parts(kernel: ProductKernel) -> Writer:
     kernel.block_order(writer)
     writer.line("rows = block_m * BLOCK_M + tl.arange(0, BLOCK_M)[:, None]")
     writer.line("cols = block_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
-    writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-    writer.line("    rows = rows.to(tl.int64)")
+    writer.widen("rows")
     writer.line(f"row_mask = rows < {kernel.n_m}")
     writer.line(f"col_mask = cols < {kernel.n_n}")
     variables: Variables = {dot: dot}

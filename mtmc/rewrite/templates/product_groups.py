@@ -65,7 +65,5 @@ def own_group(kernel: GroupedProduct) -> None:
     line("begin = tl.sum(tl.where(own, begins + (block_m - through + blocks) * BLOCK_M, 0))")
     line("end = tl.sum(tl.where(own, ends, 0))")
     line("rows = begin + tl.arange(0, BLOCK_M)[:, None]")
-    line("if WIDE:  # more elements than a 32-bit offset can reach")
-    line("    rows = rows.to(tl.int64)")
-    line("    matrix = matrix.to(tl.int64)")
+    writer.widen("rows", "matrix")
     line("row_mask = rows < end")

@@ -127,8 +127,7 @@ class ProductKernel:
         if self.found.offsets:
             own_group(self)
             return
-        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-        writer.line("    rows = rows.to(tl.int64)")
+        writer.widen("rows")
         writer.line(f"row_mask = (rows < {self.n_m}) | EVEN_M")
         if self.found.batch:
             if not self.persistent:

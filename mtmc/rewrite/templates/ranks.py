@@ -12,7 +12,7 @@ from mtmc.rewrite.graph import Graph, Size, Varying, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.elements import Elements, Variables, home
-from mtmc.rewrite.templates.pointwise import at_home, write_maps
+from mtmc.rewrite.templates.pointwise import at_home, block_of, write_maps
 from mtmc.rewrite.templates.writer import (
     Launch,
     Printed,
@@ -72,11 +72,7 @@ def _begin(writer: Writer, space: Size) -> Group:
     """Lines that say which elements a program has."""
     count = writer.preset(space, "n_elements")
     writer.line("block = tl.program_id(0)")
-    writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-    writer.line("    block = block.to(tl.int64)")
-    writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
-    writer.line(f"mask = offs < {count}")
-    return Group("offs", space, "mask")
+    return block_of(writer, count, space)
 
 
 def _held(writer: Writer, node: Node, group: Group, variables: Variables) -> None:

@@ -123,8 +123,7 @@ class _Kernel:
         if scan.compute == "int":
             neutral, kind, zero = neutral.removesuffix(".0"), "tl.int64", "0"
         writer.line("rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]")
-        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-        writer.line("    rows = rows.to(tl.int64)")
+        writer.widen("rows")
         writer.line(f"row_mask = rows < {rows}")
         if not is_one(self.inner):
             writer.line(f"outer = rows // {inner}")

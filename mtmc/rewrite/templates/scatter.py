@@ -20,6 +20,7 @@ from mtmc.rewrite.sizes import NoExpression
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.elements import Elements, home
 from mtmc.rewrite.templates.order_keys import key, value_of
+from mtmc.rewrite.templates.pointwise import block_of
 from mtmc.rewrite.templates.writer import (
     Launch,
     Printed,
@@ -153,11 +154,7 @@ class _Assembler:
         writer = Writer(self.graph, self.body, name)
         count = writer.argument("n_elements", self._count(shape), product(shape))
         writer.line("block = tl.program_id(0)")
-        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-        writer.line("    block = block.to(tl.int64)")
-        writer.line("offs = block * BLOCK + tl.arange(0, BLOCK)")
-        writer.line(f"mask = offs < {count}")
-        group = Group("offs", product(shape), "mask")
+        group = block_of(writer, count, product(shape))
         return writer, Elements(writer, (group,), {}), group
 
     def _home(self, writer: Writer, shape: Shape, group: Group) -> At:

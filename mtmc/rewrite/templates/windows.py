@@ -137,8 +137,7 @@ class _Kernel:
             writer.line("pixel = plane % blocks * BLOCK + tl.arange(0, BLOCK)")
             writer.line(f"mask = pixel < {bare(pixels)}")
             writer.line("plane = plane // blocks")
-        writer.line("if WIDE:  # more elements than a 32-bit offset can reach")
-        writer.line(f"    {index} = {index}.to(tl.int64)")
+        writer.widen(index)
         if self.planes:
             writer.line(f"offs = plane * {pixels} + pixel")
             lead, inside = product(found.node.shape[: -len(found.axes)]), product(found.outputs)

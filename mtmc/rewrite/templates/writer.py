@@ -74,6 +74,12 @@ class Writer:
         """Add one line at the present indentation."""
         self.lines.append(INDENT * self.level + text)
 
+    def widen(self, *names: str) -> None:
+        """Lines that make whole numbers of 64 bits of variables, where the launcher says that offsets need them (WIDE)."""
+        self.line("if WIDE:  # more elements than a 32-bit offset can reach")
+        for name in names:
+            self.line(f"    {name} = {name}.to(tl.int64)")
+
     def comment(self, text: str) -> None:
         """Add a comment line."""
         self.line(f"# {text}")
