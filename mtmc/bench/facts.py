@@ -12,6 +12,7 @@ from mtmc.bench.problem import Problem
 from mtmc.bench.row import EAGER, Row, Stopped, Why, digest
 from mtmc.bench.why import WhyFacts, why
 from mtmc.errors import ConfigError, MtmcError
+from mtmc.export.text import one_line
 from mtmc.hardware import hardware
 from mtmc.outcome import Outcome
 from mtmc.protocols import Depth
@@ -106,8 +107,8 @@ def stopped(versions: Sequence[KernelNode]) -> tuple[Stopped, ...]:
     for (stage, kind), some in alike.items():
         action, diagnosis = some[0].action, some[0].outcome.diagnosis
         assert diagnosis is not None
-        message = " ".join(diagnosis.message.split())[:MESSAGE]
-        found.append(Stopped(stage, kind, len(some), "" if action is None else action.sentence, message))
+        step = "" if action is None else action.sentence
+        found.append(Stopped(stage, kind, len(some), step, one_line(diagnosis.message, MESSAGE)))
     return tuple(sorted(found, key=lambda each: -each.versions))
 
 

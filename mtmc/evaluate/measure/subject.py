@@ -242,8 +242,8 @@ class Subject:
         spots = dense_places(laid)[0]
         outputs = self._window.show()
         rooms = [outputs[request.output_step * slot :] for slot in request.slots]
-        everything = [[None if spot is None else view(room, spot) for spot in spots] for room in rooms]
-        places, states = ([each[part] for each in everything] for part in (slice(count), slice(count, None)))
+        places = [_views(room, spots[:count]) for room in rooms]
+        left = _views(rooms[-1], spots[count:])
         coming = [
             None if request.sources is None else revealing(pieces[slot], outputs, request.sources + step * slot)
             for slot in request.slots
@@ -268,7 +268,7 @@ class Subject:
         words[HOST_LAST] = serial
         self._backend.join()
         self._backend.signal(DONE, serial)
-        between([find(model, path) for path in request.kept], states[-1], None)
+        between([find(model, path) for path in request.kept], left, None)
         self._backend.synchronize()
         return said
 
@@ -331,3 +331,8 @@ class Subject:
             self._backend.synchronize()
 
         return kernels_of(forward, request.calls)
+
+
+def _views(memory: torch.Tensor, spots: Sequence[Place | None]) -> list[torch.Tensor | None]:
+    """The tensors that have places in a piece of memory; None for what is none."""
+    return [None if spot is None else view(memory, spot) for spot in spots]
