@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
 from mtmc.outcome import Outcome
@@ -59,6 +59,10 @@ class Remembering(Evaluator):
     def imports(self, source: str) -> Outcome | None:
         """See `Evaluator`."""
         return self._inner.imports(source)
+
+    def beside(self, processes: Callable[[], Iterable[int]]) -> None:
+        """See `Evaluator`."""
+        self._inner.beside(processes)
 
     def close(self) -> None:
         """See `Evaluator`."""

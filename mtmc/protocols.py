@@ -15,7 +15,7 @@ tree byte for byte.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -327,6 +327,14 @@ class Evaluator(Protocol):
     def imports(self, source: str) -> Outcome | None:
         """Import a file that is to be handed out, in a process that has torch and triton and nothing else, and that never
         ran a version. Returns: why it is rejected; None where it can be imported, and from an evaluator that runs nothing.
+        """
+        return None
+
+    def beside(self, processes: Callable[[], Iterable[int]]) -> None:
+        """Say which processes work beside this one, as those of a benchmark's other problems, by their numbers.
+
+        An evaluator that times calls may have them stand still meanwhile, for some tens of milliseconds, since a host that
+        has other work takes several times as long for a call. They have to end when this process does, even by a signal.
         """
         return None
 

@@ -142,6 +142,7 @@ def _work(jobs: Sequence[Job], work: Work, evaluator: Evaluator, report: _Report
     config = WorkerConfig(work.setup, server.address, server.key, work.log_level)
     try:
         with WorkerPool(config, min(work.size, len(jobs)), work.folder) as pool:
+            evaluator.beside(pool.working)
             for row in pool.run(jobs, work.limits, watcher):
                 work.folder.keep(row)
                 report.add(row)

@@ -1,8 +1,8 @@
 """worker: a process that takes problems one after the other, started by a `WorkerPool`.
 
 It is given its end of a pipe as a file descriptor. It is told once what all problems have in common and where the evaluator
-is, then one problem at a time, and answers with ("progress", ...) and in the end ("row", row), or ("config", message) for a
-setting that is wrong for all. It ends when the other end is closed.
+is, says ("ready", ""), is told one problem at a time, and answers with ("progress", ...) and in the end ("row", row), or
+("config", message) for a setting that is wrong for all. It ends when the other end is closed, or that process has ended.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def serve(pipe: Connection) -> None:
     config: WorkerConfig = pipe.recv()
     logging.getLogger("mtmc").setLevel(config.level)
     evaluator = None if config.address is None else RemoteEvaluator(config.address, config.key)
+    pipe.send(("ready", ""))
     while True:
         job: Job = pipe.recv()
         print(f"--- {job.what} {job.problem.id}", file=sys.stderr, flush=True)

@@ -80,6 +80,8 @@ class _Worker:
     def __init__(self, config: WorkerConfig, log: Path) -> None:
         self.job: Job | None = None
         self.since = 0.0
+        self.ready = False
+        """Whether it has begun to listen, and so ends when this process does."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
         self._output: IO[bytes] = log.open("ab")
@@ -96,6 +98,11 @@ class _Worker:
         )
         theirs.close()
         self._send(config)
+
+    @property
+    def pid(self) -> int:
+        """Number of the process."""
+        return self._process.pid
 
     def take(self, job: Job, now: float) -> None:
         """Start a job. now: what the clock says."""
@@ -162,6 +169,10 @@ class WorkerPool:
                     watcher.ended(row)
                     yield row
 
+    def working(self) -> list[int]:
+        """Numbers of the processes at work; from any thread."""
+        return [each.pid for each in tuple(self._workers) if each.ready and each.job is not None]
+
     def close(self) -> None:
         """End all processes. Idempotent."""
         for worker in self._workers:
@@ -189,6 +200,9 @@ class WorkerPool:
             kind, value = worker.receive()
         except (EOFError, OSError):
             return self._lost(worker, "crash", limits.clock())
+        if kind == "ready":
+            worker.ready = True
+            return None
         if kind == "config":
             raise ConfigError(str(value))
         if isinstance(value, Progress):

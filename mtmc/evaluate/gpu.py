@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +35,7 @@ from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.measure.hush import Hush
 from mtmc.evaluate.measure.questions import ENDED, Measured
 from mtmc.evaluate.measure.spare_processes import Process
+from mtmc.evaluate.measure.stillness import Stillness
 from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
@@ -136,9 +137,9 @@ class GpuEvaluator(Evaluator):
         self._build: Pool | None = None
         self._starting = threading.Lock()
         self._hush = Hush()
-        self._standing, self._still = threading.Lock(), 0
+        self._stillness = Stillness(self._stop_builds)
         self._all = [
-            GpuWorker(self._worker_settings(*each), self._hush.silence, self._stand_still)
+            GpuWorker(self._worker_settings(*each), self._hush.silence, self._stillness.want)
             for each in zip(self._devices, self._cores.quiet, strict=True)
         ]
         self._workers = GpuWorkers(self._all)
@@ -205,6 +206,10 @@ class GpuEvaluator(Evaluator):
         """See `protocols.Evaluator.imports`."""
         result = self._builds().run(import_alone, {"source": source})
         return refused_import(result, source, self._settings.timeout_s, self._settings.memory_mib)
+
+    def beside(self, processes: Callable[[], Iterable[int]]) -> None:
+        """See `protocols.Evaluator.beside`."""
+        self._stillness.add(processes)
 
     def close(self) -> None:
         """End all worker processes, also those at work. Idempotent."""
@@ -341,12 +346,9 @@ class GpuEvaluator(Evaluator):
                     self._threads.submit(worker.warm_up)
             return self._build
 
-    def _stand_still(self, on: bool) -> None:
-        """Have builds stand still while one GPU or more needs the machine for itself."""
-        with self._standing:
-            self._still += 1 if on else -1
-            if self._build is not None and self._still == int(on):
-                self._build.stand_still(on)
+    def _stop_builds(self, on: bool) -> None:
+        if self._build is not None:
+            self._build.stand_still(on)
 
     def _worker_settings(self, device: Device, quiet: tuple[int, ...]) -> GpuWorkerSettings:
         settings = self._settings

@@ -14,7 +14,7 @@ import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -56,6 +56,10 @@ class Shared(Evaluator):
     def imports(self, source: str) -> Outcome | None:
         """See `protocols.Evaluator.imports`."""
         return self._evaluator.imports(source)
+
+    def beside(self, processes: Callable[[], Iterable[int]]) -> None:
+        """See `protocols.Evaluator.beside`."""
+        self._evaluator.beside(processes)
 
     def close(self) -> None:
         """Nothing: it belongs to somebody else."""

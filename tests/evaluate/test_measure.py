@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -75,8 +77,20 @@ def test_nothing_is_built_while_the_host_of_a_version_is_timed(
     monkeypatch.setattr(evaluator._builds(), "stand_still", said.append)
     assert found(evaluator, HONEST).ok
     assert said == [True, False]
-    with evaluator._standing:
-        assert evaluator._still == 0
+    assert evaluator._stillness._wanted == 0
+
+
+def test_what_works_beside_stands_still_while_the_host_of_a_version_is_timed(
+    evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch
+):
+    told: list[str] = []
+    assert found(evaluator, HONEST).ok  # the first one also calibrates
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluator._stillness, "_beside", [])
+        patched.setattr(os, "kill", lambda pid, number: told.append(f"{pid} {signal.Signals(number).name}"))
+        evaluator.beside(lambda: [17])
+        assert found(evaluator, HONEST).ok
+    assert told == ["17 SIGSTOP", "17 SIGCONT"]
 
 
 @pytest.mark.parametrize("depth", ["screen", "verify"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from mtmc.evaluate.measure import waiting as module
@@ -24,6 +26,14 @@ from mtmc.evaluate.measure.wire import READY, Enqueued, Line
 READY_S = 0.1
 LONG_S = 300.0
 """What comes about at all has come about by then, on a busy machine too."""
+
+
+def comes(happens: Callable[[], bool]) -> bool:
+    """Whether something comes about at all."""
+    until = time.monotonic() + LONG_S
+    while not happens() and time.monotonic() < until:
+        time.sleep(0.01)
+    return happens()
 
 
 @pytest.fixture
@@ -98,15 +108,9 @@ def test_who_gets_ready_stands_still_while_it_is_to(waiting: tuple[Waiting, str]
     try:
         assert select.select([processes._listener], [], [], LONG_S)[0]
         with pytest.raises(ZeroDivisionError), processes.still():
-            until = time.monotonic() + LONG_S
-            while state() != "T" and time.monotonic() < until:
-                time.sleep(0.01)
-            assert state() == "T"
+            assert comes(lambda: state() == "T")
             raise ZeroDivisionError
-        until = time.monotonic() + LONG_S
-        while state() == "T" and time.monotonic() < until:
-            time.sleep(0.01)
-        assert state() in "RS" and child.poll() is None
+        assert comes(lambda: state() in "RS") and child.poll() is None
         child.kill()
         child.wait()
         with processes.still():  # it is gone: nobody is stopped
@@ -114,6 +118,22 @@ def test_who_gets_ready_stands_still_while_it_is_to(waiting: tuple[Waiting, str]
     finally:
         child.kill()
         child.wait()
+
+
+def test_what_who_gets_ready_has_started_stands_still_too(waiting: tuple[Waiting, str]) -> None:
+    processes, path = waiting
+    starts = f"import subprocess; print(subprocess.Popen(['sleep', '600']).pid, flush=True)\n{CONNECTS}"
+    command = [sys.executable, "-c", starts, path, token("a")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as child:
+        try:
+            assert child.stdout is not None
+            compiler = psutil.Process(int(child.stdout.readline()))
+            assert select.select([processes._listener], [], [], LONG_S)[0]
+            with processes.still():
+                assert comes(lambda: compiler.status() == psutil.STATUS_STOPPED)
+            assert comes(lambda: compiler.status() != psutil.STATUS_STOPPED)
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 def test_who_does_not_come_or_dies_is_left_to_whoever_asks_for_it(waiting: tuple[Waiting, str]) -> None:

@@ -36,19 +36,21 @@ def end(line: Line, grace_s: float = 0.0) -> bool:
 
 @contextlib.contextmanager
 def standing_still(lines: Iterable[Line]) -> Iterator[None]:
-    """While it is open, the processes at the other ends do nothing. What they have launched goes on."""
+    """While it is open, the processes at the other ends, and those that they have started (the compilers of torch.compile),
+    do nothing. What they have launched goes on."""
     stopped = []
     try:
         for line in lines:
             with contextlib.suppress(OSError):
                 if (pid := _pid(line)) > 1 and pid != os.getpid():
-                    os.kill(pid, signal.SIGSTOP)
-                    stopped.append(pid)
+                    tell = os.killpg if os.getpgid(pid) == pid else os.kill
+                    tell(pid, signal.SIGSTOP)
+                    stopped.append((tell, pid))
         yield
     finally:
-        for pid in stopped:
+        for tell, pid in stopped:
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGCONT)
+                tell(pid, signal.SIGCONT)
 
 
 def _pid(line: Line) -> int:
