@@ -55,6 +55,9 @@ TASKS = {
     "folded": TEMPLATE.format(work="self.linear(x)", shape="3, rows // 2, inner"),
     "maximum": TEMPLATE.format(work="self.linear(x).amax(1)", shape="rows, inner"),
     "convolved": TEMPLATE.format(work="torch.relu(nn.functional.conv2d(x, self.taps))", shape="2, 16, 4, rows // 4"),
+    "square": TEMPLATE.format(work="torch.relu(x @ x)", shape="rows, rows"),
+    "square_of_halves": TEMPLATE.format(work="(0.5 * x) @ x + x", shape="rows, rows"),
+    "square_across": TEMPLATE.format(work="torch.tanh(nn.functional.linear(x, x))", shape="rows, inner"),
     "batched": TEMPLATE.format(work="torch.bmm(x, x)", shape="3, rows // 2, rows // 2"),
 }
 TILE = {"block_m": 16, "block_n": 16, "block_k": 16}
@@ -72,6 +75,10 @@ WAYS: dict[str, tuple[str, dict[str, int | str]]] = {
     "stored": ("linear", {"operands": "descriptors", "results": "descriptors", "block_n": 32, "epilogue": 2}),
     "stored_folded": ("folded", {"operands": "descriptors", "results": "descriptors", "persistent": 6}),
     "parts_of_pointers": ("linear", {"block_n": 64, "epilogue": 4, "persistent": 3}),
+    "twice": ("square", {"operands": "descriptors"}),
+    "twice_stored": ("square_of_halves", {"operands": "descriptors", "results": "descriptors"}),
+    "twice_own": ("square_of_halves", {**OWN, "persistent": 3}),
+    "twice_across": ("square_across", {"operands": "descriptors"}),
     "own": ("matmul", {"operands": "own_descriptors", "results": "descriptors", "maxnreg": 128}),
     "specialized": ("linear", {"operands": "own_descriptors", "specialized": 1, "num_warps": 4}),
     "own_turns": ("folded", {**OWN, "specialized": 1, "num_warps": 4, "persistent": 5}),

@@ -84,6 +84,11 @@ class Product:
         """Whether the right operands are [n, k]."""
         return self.factors[0].transposed
 
+    def tiles_of(self, value: str, right: bool = False) -> str:
+        """What the descriptor of an operand's or a result's tiles is called. right: of a right operand, whose tiles are
+        others than the left one's though it be the same tensor."""
+        return f"{value}_right_tiles" if right and value == self.left else f"{value}_tiles"
+
 
 def analyse(graph: Graph, body: Body) -> Product:
     """The product of a body, or the products of one operand. Raises: NotCovered where there is more than that, with work

@@ -282,7 +282,8 @@ class ProductKernel:
         if not self.way.described or self.way.own:
             return ()
         stored = self.body.stores if self.way.stored else ()
-        return tuple(f"{value}_tiles" for value in (self.found.left, *self.rights, *stored))
+        rights = [self.found.tiles_of(value, right=True) for value in self.rights]
+        return (self.found.tiles_of(self.found.left), *rights, *map(self.found.tiles_of, stored))
 
     def _before(self) -> None:
         """Elementwise work on the left operand's tile, in fp32, then back to its dtype for the product."""

@@ -108,21 +108,23 @@ def make_descriptors(kernel: TiledProduct) -> None:
     """The lines of a kernel that makes its descriptors itself."""
     writer, found = kernel.writer, kernel.found
     columns = f"BLOCK_N // {kernel.way.parts}" if kernel.way.parts > 1 else "BLOCK_N"
-    made = [(found.left, kernel.n_m, kernel.n_k, kernel.n_k, "BLOCK_M, BLOCK_K")]
+    made = [(found.tiles_of(found.left), found.left, kernel.n_m, kernel.n_k, kernel.n_k, "BLOCK_M, BLOCK_K")]
     for right in kernel.rights:
+        name = found.tiles_of(right, right=True)
         stride = kernel.n_k if kernel.transposed_copy else writer.stride(right, _across(kernel, right))
         if kernel.inner_last:
-            made.append((right, kernel.n_n, kernel.n_k, stride, "BLOCK_N, BLOCK_K"))
+            made.append((name, right, kernel.n_n, kernel.n_k, stride, "BLOCK_N, BLOCK_K"))
         else:
-            made.append((right, kernel.n_k, kernel.n_n, stride, "BLOCK_K, BLOCK_N"))
+            made.append((name, right, kernel.n_k, kernel.n_n, stride, "BLOCK_K, BLOCK_N"))
     if kernel.way.stored:
-        made += [(value, kernel.n_m, kernel.n_n, kernel.n_n, f"BLOCK_M, {columns}") for value in kernel.body.stores]
+        sizes = (kernel.n_m, kernel.n_n, kernel.n_n, f"BLOCK_M, {columns}")
+        made += [(found.tiles_of(value), value, *sizes) for value in kernel.body.stores]
     writer.line("if DESCRIBED:")
-    for value, rows, width, stride, block in made:
+    for name, value, rows, width, stride, block in made:
         # What the kernel writes is no input, whose pointer `Writer.pointer` would ask for.
         pointer = f"{value}_ptr" if value in kernel.body.stores else writer.pointer(value)
         shape = f"[{rows}, {width}], [{stride}, 1], [{block}]"
-        writer.line(f"    {value}_tiles = tl.make_tensor_descriptor({pointer}, {shape})")
+        writer.line(f"    {name} = tl.make_tensor_descriptor({pointer}, {shape})")
 
 
 def _across(kernel: TiledProduct, right: str) -> int:
@@ -135,13 +137,13 @@ def read_tiles(kernel: TiledProduct, named_rows: str) -> None:
     writer, found = kernel.writer, kernel.found
     writer.line("if DESCRIBED:")
     writer.level += 1
-    writer.line(f"a = {found.left}_tiles.load([{named_rows} * BLOCK_M, start])")
+    writer.line(f"a = {found.tiles_of(found.left)}.load([{named_rows} * BLOCK_M, start])")
     for factor in found.factors:
-        b = kernel.tile_name("b", factor)
+        b, tiles = kernel.tile_name("b", factor), found.tiles_of(factor.right, right=True)
         if kernel.inner_last:
-            writer.line(f"{b} = tl.trans({factor.right}_tiles.load([block_n * BLOCK_N, start]))")
+            writer.line(f"{b} = tl.trans({tiles}.load([block_n * BLOCK_N, start]))")
         else:
-            writer.line(f"{b} = {factor.right}_tiles.load([start, block_n * BLOCK_N])")
+            writer.line(f"{b} = {tiles}.load([start, block_n * BLOCK_N])")
     writer.level -= 1
 
 
@@ -183,7 +185,8 @@ def _store(kernel: TiledProduct, variables: Variables, before: str) -> None:
         writer.line("if DESCRIBED:")
         for value in values:
             result = f"{variables[value]}.to({value}_ptr.dtype.element_ty)"
-            writer.line(f"    {value}_tiles.store([block_m * BLOCK_M, block_n * BLOCK_N{before}], {result})")
+            tiles = kernel.found.tiles_of(value)
+            writer.line(f"    {tiles}.store([block_m * BLOCK_M, block_n * BLOCK_N{before}], {result})")
         writer.line("else:")
     writer.level += int(kernel.way.stored)
     for value in values:
@@ -226,14 +229,14 @@ def _made(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes, rights: S
     m, n, k = (tile[f"block_{axis}"] for axis in "mnk")
     last = kernel.inner_last
     shape, block = (f"{sizes.n}, {sizes.k}", f"{n}, {k}") if last else (f"{sizes.k}, {sizes.n}", f"{k}, {n}")
-    left = kernel.found.left
-    made = [(f"{left}_tiles", left, f"[{sizes.m}, {sizes.k}], [{sizes.k}, 1], [{m}, {k}]")]
+    found, left = kernel.found, kernel.found.left
+    made = [(found.tiles_of(left), left, f"[{sizes.m}, {sizes.k}], [{sizes.k}, 1], [{m}, {k}]")]
     for right, given in zip(kernel.rights, rights, strict=True):
-        made.append((f"{right}_tiles", given, f"[{shape}], [{given}.stride(0), 1], [{block}]"))
+        made.append((found.tiles_of(right, right=True), given, f"[{shape}], [{given}.stride(0), 1], [{block}]"))
     if kernel.way.stored:
         part = f"[{m}, {int(n) // kernel.way.parts if n.isdigit() else f'{n} // {kernel.way.parts}'}]"
         for value in kernel.body.stores:
-            made.append((f"{value}_tiles", value, f"[{sizes.m}, {sizes.n}], [{sizes.n}, 1], {part}"))
+            made.append((found.tiles_of(value), value, f"[{sizes.m}, {sizes.n}], [{sizes.n}, 1], {part}"))
     names, tensors = (", ".join(each[at] for each in made) for at in (0, 1))
     return [
         f"{names} = {tensors}",
