@@ -21,7 +21,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import asdict, dataclass
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from benchmarks.common import Deadline, Report, parser, settings_of
@@ -30,6 +30,7 @@ from benchmarks.remembering import Remembering
 from benchmarks.strategy_replays import Curves, across, as_data, compared, told
 from mtmc.bench.suites.blocks import FOLDER
 from mtmc.errors import ConfigError, MtmcError
+from mtmc.evaluate.sandbox.capabilities import end_with_parent
 from mtmc.evaluate.shared import EvaluatorServer, RemoteEvaluator, Shared
 from mtmc.export import best_so_far
 from mtmc.rl.replays import Curve
@@ -116,7 +117,8 @@ def in_processes(
     """Make the searches, `jobs` at a time; none is begun after the deadline."""
     server, waiting, running = EvaluatorServer(evaluator), iter(specs), set[Future[Found]]()
     try:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        evaluator.beside(lambda: [each.pid for each in active_children() if each.pid is not None])
+        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
             while True:
                 for spec in itertools.islice(waiting, 0 if deadline.passed else jobs - len(running)):
                     running.add(pool.submit(_asked, spec, budget, server.address, server.key))

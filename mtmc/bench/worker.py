@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,11 +19,10 @@ from mtmc.bench.problem import Problem
 from mtmc.bench.row import Failure, Row
 from mtmc.bench.solve import Setup, loads, salvage, solve
 from mtmc.errors import ConfigError
-from mtmc.evaluate.sandbox.capabilities import prctl
+from mtmc.evaluate.sandbox.capabilities import end_with_parent
 from mtmc.evaluate.shared import RemoteEvaluator, Shared
 from mtmc.search import Progress
 
-_PR_SET_PDEATHSIG = 1
 What = Literal["solve", "score", "load", "salvage"]
 
 
@@ -84,7 +82,7 @@ def serve(pipe: Connection) -> None:
 def main() -> None:
     """Serve at the pipe whose file descriptor is the only argument."""
     logging.basicConfig(stream=sys.stderr, format="%(levelname)s %(name)s: %(message)s")
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a killed benchmark leaves no search behind that nobody waits for
+    end_with_parent()  # a killed benchmark leaves no search behind that nobody waits for
     try:
         serve(Connection(int(sys.argv[1])))
     except (EOFError, OSError):

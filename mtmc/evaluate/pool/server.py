@@ -33,7 +33,7 @@ from mtmc.evaluate.core_split import keep_to
 from mtmc.evaluate.pool.collection import loading
 from mtmc.evaluate.pool.job import remove_tree
 from mtmc.evaluate.pool.watch import Watch
-from mtmc.evaluate.sandbox.capabilities import prctl
+from mtmc.evaluate.sandbox.capabilities import end_with_parent, prctl
 from mtmc.evaluate.sandbox.limits import limit_process
 from mtmc.evaluate.sandbox.lockdown import lock_down
 from mtmc.evaluate.sandbox.seccomp import Profile
@@ -45,7 +45,6 @@ JOB, GOODBYE = b"J", b"Q"
 STAND_STILL, GO_ON = b"S", b"G"
 """All jobs that run: their processes are stopped where they are, and go on."""
 
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWNET = 0x40000000
 
@@ -305,7 +304,7 @@ def _write_line(status: socket.socket, line: str) -> None:
 
 def _die_with_parent() -> None:
     """A job must not outlive a killed server, also where no name space ends with it."""
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()
 
 
 def _leave_network() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import signal
 
 _PR_CAPBSET_DROP = 24
+_PR_SET_PDEATHSIG = 1
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
@@ -31,6 +33,11 @@ def no_new_privileges() -> None:
     """No program that this thread executes gains a privilege. Raises: OSError if refused."""
     if prctl(_PR_SET_NO_NEW_PRIVS, 1) != 0:
         raise OSError(ctypes.get_errno(), f"no_new_privs: {os.strerror(ctypes.get_errno())}")
+
+
+def end_with_parent() -> None:
+    """Have this process killed when the thread that has started it ends, however that comes about."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def prctl(option: int, value: int, second: int = 0) -> int:
