@@ -28,7 +28,8 @@ stored; the last tiles are as uneven as before. Stream-K shares those out: when 
 tiles, the slices of the tiles that are left are dealt out evenly, parts go to a buffer of two tiles a program, and a
 second kernel adds each tile's parts up in a fixed order, so results are the same every time.
 Attention in Gluon: the loading warp is ahead, so a block's first keys come while the last one's result is written;
-heads whose keys and values fit 32 MiB together are worked on together, the blocks with the most keys first.
+heads whose keys and values fit 32 MiB together are worked on together. Causal: a program makes pairs of blocks of two
+heads, one with many keys and one with few, all pairs alike; what is left for the last rounds goes block by block.
 
 ## When it pays
 Persistent: many tiles of little depth, whose starts and stores weigh most. Stream-K: few large tiles and a long inner

@@ -24,6 +24,7 @@ LARGE = {
     "d64, wide blocks": (FULL, (2, 4, 4, 1024, 1000, 64), {"block_n": 256}),
     "d128": (CAUSAL, (2, 4, 4, 1024, 1024, 128), {"block_n": 128}),
     "d128, odd": (CAUSAL, (2, 4, 4, 1001, 1003, 128), {"block_n": 128, "turns": 1}),
+    "d128, an odd number of blocks": (CAUSAL, (3, 5, 5, 1100, 1100, 128), {"block_n": 128}),
     "d128, late": (CAUSAL, (2, 4, 4, 1001, 1003, 128), {"block_n": 128, "rescale": "late"}),
     "d128, grouped": (GROUPED, (2, 8, 2, 1024, 1024, 128), {"block_n": 128}),
     "d128, window": (WINDOW, (1, 4, 4, 1024, 1024, 128), {"block_n": 128}),

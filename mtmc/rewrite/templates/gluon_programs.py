@@ -1,8 +1,16 @@
 """gluon_programs: which blocks of queries a program of attention in Gluon makes, where it makes several ("persistent").
 
-Programs take the blocks of a section of heads after those of another, so that the section's keys and values stay in the L2
-cache. In a section all heads' blocks with the same number come one after the other; where blocks have different numbers of
-columns, those with the most first, and programs take them in one direction and then in the other, so that each has as much.
+Where all blocks see as many columns, programs take the blocks of a section of heads after those of another, so that the
+section's keys and values stay in the L2 cache. In a section all heads' blocks with the same number come one after the other.
+
+Causal attention's blocks see 1, 2, ..., n times as many columns, n blocks a head. The 2n blocks of two heads, those with the
+most columns first, are n pairs of the first and the last, the second and the last but one, and so on: each sees n + 1 times
+as many, whether n is odd or even. Programs take whole pairs in rounds, in the order of heads. A last round for some of
+them would leave the others idle for a pair's time. So what would be the last one to two rounds is taken block by block:
+those with the most columns first, by the programs in one direction and then in the other, and those with the fewest last.
+
+Heads of which some pairs are left over are one set of blocks in that order, out of whose middle the pairs are taken that
+still belong to whole rounds, so that the blocks with the fewest columns are there to even out what programs have.
 """
 
 from __future__ import annotations
@@ -22,8 +30,8 @@ CACHED = 25
 
 @dataclass
 class Programs:
-    """count: programs that make several blocks each; 0: one for each block. heavy: whether those with the most columns come
-    first."""
+    """count: programs that make several blocks each; 0: one for each block. heavy: whether blocks have different numbers of
+    columns, and those with the most come first."""
 
     count: int
     heavy: bool
@@ -40,10 +48,12 @@ class Programs:
         return ("rounds", "factor") if self.several else (*OF_BLOCK, "factor")
 
     def begin(self, writer: Writer, found: SoftmaxProduct, body: Body) -> None:
-        """Name the numbers of heads in all and in a section."""
+        """Name the number of heads in all and, where there are sections, in one."""
         if not self.several:
             return
         self.n_batch = writer.preset(product(found.batch), "n_batch")
+        if self.heavy:
+            return
         (made,), region = body.stores, found.regions[0]
         heads = " * ".join(f"{made}.shape[{axis}]" for axis in range(len(found.batch)))
         read = f"{region.key}.nbytes + {region.value}.nbytes"
@@ -66,16 +76,53 @@ class Programs:
 
     def write_place(self, writer: Writer, n_blocks: str) -> None:
         """Lines for the head and the number of the block that a program makes in a turn. n_blocks: of a head."""
+        writer.line("program, programs = tl.program_id(0), tl.num_programs(0)")
+        writer.line(f"blocks = {n_blocks}")
+        if self.heavy:
+            self._write_pairs(writer)
+        else:
+            self._write_sections(writer)
+
+    def _write_sections(self, writer: Writer) -> None:
+        """Lines that take the blocks of a section of heads, then those of the next one."""
         line = writer.line
-        line("program, programs = tl.program_id(0), tl.num_programs(0)")
         line(f"number = {self._number('turn')}")
-        line(f"blocks = {n_blocks}")
         line("begin = number // (section * blocks) * section")
         line("rest = number % (section * blocks)")
         line(f"heads = tl.minimum(section, {self.n_batch} - begin)")
         line("batch = begin + rest % heads")
         writer.widen("batch")
-        line("block = blocks - 1 - rest // heads" if self.heavy else "block = rest // heads")
+        line("block = rest // heads")
+
+    def _write_pairs(self, writer: Writer) -> None:
+        """Lines that take whole pairs of the blocks of two heads, then single blocks of the other heads. `rank` is a block's
+        number among those of `heads` heads from `begin` on, those with the most columns first; `low` is that of the first
+        that belongs to a pair, and `high` of the last."""
+        line = writer.line
+        line(f"rounds = tl.maximum(blocks * {self.n_batch} // (2 * programs) - 1, 0)")
+        writer.comment("pairs of blocks: two heads at a time, then those that are missing in whole rounds")
+        line("whole = rounds * programs // blocks")
+        line("more = rounds * programs - whole * blocks")
+        line("begin = 2 * whole")
+        line(f"heads = {self.n_batch} - begin")
+        line("low = heads * blocks // 2 - more")
+        line("high = low + 2 * more - 1")
+        line("if turn < 2 * rounds:")
+        line("    pair = turn // 2 * programs + program")
+        line("    if pair < whole * blocks:")
+        line("        begin = pair // blocks * 2")
+        line("        heads = 2")
+        line("        low = 0")
+        line("        high = 2 * blocks - 1")
+        line("    pair = pair - begin // 2 * blocks")
+        line("    rank = high - pair if turn & 1 else low + pair")
+        line("else:")
+        line("    single = turn - 2 * rounds")
+        line(f"    rank = {self._number('single')}")
+        line("    rank += (rank >= low).to(tl.int32) * (2 * more)")
+        line("batch = begin + rank % heads")
+        writer.widen("batch")
+        line("block = blocks - 1 - rank // heads")
 
     def _number(self, turn: str) -> str:
         """The number of a turn's block among all of them."""
