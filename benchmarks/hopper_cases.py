@@ -203,31 +203,35 @@ GLUON |= {f"joined_{word}": {**settings, "scaling": "joined"} for word, settings
 GLUON |= {f"several_{word}": {**settings, "persistent": 132} for word, settings in GLUON.items()}
 
 
-def gluon(width: int) -> dict[str, Settings]:
+BACKWARD = {f"back_{word}": {**settings, "keys": "backward"} for word, settings in GLUON.items() if "joined" in word}
+"""Keys from the last to the first, of causal attention."""
+
+
+def gluon(width: int, causal: bool) -> dict[str, Settings]:
     """Schedules of attention in Gluon: rows and columns, blocks in shared memory, and ways of each."""
-    tiles = ((128, 64, 2), (128, 64, 3), (128, 128, 2), (192, 64, 2))
+    tiles: tuple[tuple[int, int, int], ...] = ((128, 64, 2), (128, 64, 3), (128, 128, 2), (192, 64, 2))
     if width <= 64:
         tiles += ((128, 128, 3), (192, 64, 3), (192, 128, 2), (192, 128, 3), (256, 64, 2), (256, 64, 3), (128, 256, 2))
     return {
         f"{word}_{m}x{n}_s{stages}": heads(m, n, 4, stages, language="gluon", **more)
         for m, n, stages in tiles
-        for word, more in GLUON.items()
+        for word, more in (GLUON | BACKWARD if causal and n >= 128 else GLUON).items()
     }
 
 
-def many_queries(width: int) -> dict[str, Settings]:
+def many_queries(width: int, causal: bool = False) -> dict[str, Settings]:
     """All schedules of attention over many queries."""
-    return {**attentions(), **gluon(width)}
+    return {**attentions(), **gluon(width, causal)}
 
 
 def attention() -> Iterator[Case]:
     """Attention over many queries."""
     yield attention_case("full_4096_d128", 4, 16, 4096, 128, many_queries(128))
-    yield attention_case("causal_4096_d128", 4, 16, 4096, 128, many_queries(128), CAUSAL)
+    yield attention_case("causal_4096_d128", 4, 16, 4096, 128, many_queries(128, True), CAUSAL)
     yield attention_case("full_4096_d64", 4, 32, 4096, 64, many_queries(64))
-    yield attention_case("causal_4096_d64", 4, 32, 4096, 64, many_queries(64), CAUSAL)
-    yield attention_case("causal_16384_d128", 1, 16, 16384, 128, many_queries(128), CAUSAL)
-    yield attention_case("causal_16384_d64", 1, 32, 16384, 64, many_queries(64), CAUSAL)
+    yield attention_case("causal_4096_d64", 4, 32, 4096, 64, many_queries(64, True), CAUSAL)
+    yield attention_case("causal_16384_d128", 1, 16, 16384, 128, many_queries(128, True), CAUSAL)
+    yield attention_case("causal_16384_d64", 1, 32, 16384, 64, many_queries(64, True), CAUSAL)
     yield attention_case("grouped_4096_d128", 4, 32, 4096, 128, many_queries(128), GROUPED, g=8)
     yield attention_case("window_16384_d128", 1, 16, 16384, 128, many_queries(128), WINDOW)
     yield attention_case("written_2048_d128", 4, 16, 2048, 128, many_queries(128), WRITTEN)

@@ -11,6 +11,7 @@ from mtmc.rewrite.graph import power_of_two_above
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import gluon_scaling
 from mtmc.rewrite.templates.gluon_attention import is_gluon
+from mtmc.rewrite.templates.gluon_keys import BACKWARD, FORWARD, why_forward
 from mtmc.rewrite.templates.product import analyse as analyse_product
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping, register_warps
@@ -45,7 +46,8 @@ columns of the right one are those rows, and the few rows of the left one the co
 
 Attention: a loop over whole blocks of keys that works out no mask, then one over the keys at the edges. Of causal
 attention the last queries have the most keys: programs that take those first leave the short ones to fill the gaps.
-In Gluon, scores in bf16 may be scaled and shifted by one instruction each, which saves a tenth of the loop's.
+In Gluon, scores in bf16 may be scaled and shifted by one instruction each, which saves a tenth of the loop's. Keys
+from the last to the first have all causal masks in the first step and none in the loop (not timed yet).
 
 ## When it harms
 Rows of 16384 elements and more in registers, 64 a thread: one program of 16 warps fills a multiprocessor, which then
@@ -130,6 +132,10 @@ def _keys(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         if not gluon_scaling.why_apart(found, version.graph.values[found.query].dtype):
             for scaling, words in ((gluon_scaling.JOINED, "at once"), (gluon_scaling.APART, "one after the other")):
                 offers.append(({"scaling": scaling}, f"let the {name} kernel scale and shift its scores {words}"))
+        block = stage.number("block_n")
+        if not why_forward(found, block) and (found.causal or found.columns[0] % block):
+            for keys, words in ((BACKWARD, "from the last to the first"), (FORWARD, "from the first on")):
+                offers.append(({"keys": keys}, f"let the {name} kernel take its keys {words}"))
     elif not found.wide and not schedule.get("specialized"):
         for masks, words in (
             ("edges", "whole blocks of keys without masks, then the others"),

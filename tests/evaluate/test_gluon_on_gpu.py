@@ -11,7 +11,20 @@ import torch
 
 from mtmc.evaluate.loading.modules import load_module
 from mtmc.task import Task
-from tests.rewrite.gluon_cases import CAPPED, CASES, CAUSAL, FULL, GLUON, GROUPED, WINDOW, inputs_of, printed, task_of
+from tests.rewrite.gluon_cases import (
+    BACKWARD,
+    CAPPED,
+    CASES,
+    CAUSAL,
+    FULL,
+    GLUON,
+    GROUPED,
+    GROUPED_CAUSAL,
+    WINDOW,
+    inputs_of,
+    printed,
+    task_of,
+)  # fmt: skip
 
 HOPPER = torch.cuda.is_available() and torch.cuda.get_device_capability() == (9, 0)
 pytestmark = pytest.mark.skipif(not HOPPER, reason="needs a Hopper GPU (compute capability 9.0)")
@@ -77,6 +90,40 @@ def test_programs_that_make_several_blocks(name: str, programs: int, tmp_path: P
     assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
 
 
+LARGE_BACKWARD = {
+    "d64": (CAUSAL, (2, 4, 4, 1000, 1000, 64), {"block_n": 128, "num_stages": 3}),
+    "d64, wide blocks": (CAUSAL, (2, 4, 4, 1000, 1200, 64), {"block_n": 256}),
+    "d64, three groups": (CAUSAL, (2, 4, 4, 1000, 1000, 64), {"block_m": 192, "block_n": 128, "num_stages": 3}),
+    "d64, three groups, narrow blocks": (CAUSAL, (2, 4, 4, 1000, 700, 64), {"block_m": 192, "num_stages": 3}),
+    "d64, four groups": (CAUSAL, (2, 4, 4, 1000, 1000, 64), {"block_m": 256}),
+    "d128": (CAUSAL, (2, 4, 4, 1024, 1024, 128), {"block_n": 128}),
+    "d128, an odd number of blocks": (CAUSAL, (3, 5, 5, 1100, 1100, 128), {"block_n": 128}),
+    "d128, fewer columns": (CAUSAL, (2, 4, 4, 1001, 501, 128), {"block_n": 128}),
+    "d128, more columns": (CAUSAL, (2, 4, 4, 501, 1001, 128), {"block_n": 128}),
+    "d128, grouped": (GROUPED_CAUSAL, (2, 8, 2, 1100, 1100, 128), {"block_n": 128}),
+    "d128, narrow blocks": (CAUSAL, (2, 4, 4, 1001, 1001, 128), {"num_stages": 3}),
+    "d128, full": (FULL, (2, 4, 4, 1001, 1003, 128), {"block_n": 128}),
+}
+
+
+@pytest.mark.parametrize("programs", [0, 7, 132])
+@pytest.mark.parametrize("way", ["early", "late", "turns"])
+@pytest.mark.parametrize("name", list(LARGE_BACKWARD))
+def test_keys_from_the_last_to_the_first(name: str, way: str, programs: int, tmp_path: Path) -> None:
+    work, sizes, settings = LARGE_BACKWARD[name]
+    ways = {"rescale": "late" if way == "late" else "early", "turns": int(way == "turns"), "scaling": "joined"}
+    backward = {**GLUON, **ways, **settings, "keys": "backward", "persistent": programs}
+    ours, theirs = errors(task_of(work, sizes), backward, tmp_path / "version.py")
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+@pytest.mark.parametrize("name", list(BACKWARD))
+def test_keys_from_the_last_to_the_first_at_edges(name: str, tmp_path: Path) -> None:
+    work, sizes, settings = BACKWARD[name]
+    ours, theirs = errors(task_of(work, sizes), {**GLUON, **settings}, tmp_path / "version.py")
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
 @pytest.mark.parametrize(
     "settings",
     [GLUON, {**GLUON, "scaling": "joined"}, {"split_keys": 4}, {}],
@@ -96,7 +143,10 @@ def test_a_hundred_calls_give_one_result(tmp_path: Path) -> None:
     """Races show as results that differ now and then."""
     task = task_of(CAUSAL, (2, 8, 8, 1000, 1000, 64))
     several = {"persistent": 13, "order": "heavy", "num_stages": 3}
-    for at, settings in enumerate(({"block_m": 192, "turns": 1}, {"num_stages": 3}, several, {**several, "turns": 1})):
+    back = {"keys": "backward", "block_m": 192}
+    ways = ({"block_m": 192, "turns": 1}, {"num_stages": 3}, several, {**several, "turns": 1},
+            {**back, "turns": 1}, {**back, **several}, {**back, **several, "turns": 1})  # fmt: skip
+    for at, settings in enumerate(ways):
         model = load_module(printed(task, {**GLUON, **settings}), tmp_path / f"{at}.py").ModelNew()
         inputs = [each.cuda() for each in inputs_of(task)]
         first = model(*inputs)

@@ -104,3 +104,29 @@ CASES = {
     "written out": (WRITTEN, (1, 2, 2, 70, 90, 64), {}),
     "a width between": (CAUSAL, (1, 2, 2, 130, 130, 40), {}),
 }
+
+GROUPED_CAUSAL = CALL.format(", is_causal=True, enable_gqa=True")
+BACKWARD = {
+    "one step with masks": (CAUSAL, (1, 2, 2, 300, 300, 64), {"block_n": 128}),
+    "fewer columns": (CAUSAL, (1, 2, 2, 400, 130, 32), {"block_n": 128, "rescale": "late"}),
+    "more columns": (CAUSAL, (1, 1, 1, 140, 333, 16), {"block_n": 128, "turns": 1, "scaling": "joined"}),
+    "one column": (CAUSAL, (1, 1, 1, 140, 1, 16), {"block_n": 128}),
+    "one column more than a block": (CAUSAL, (1, 1, 1, 270, 129, 16), {"block_n": 128, "scaling": "joined"}),
+    "grouped heads": (GROUPED_CAUSAL, (2, 4, 2, 260, 260, 32), {"block_n": 256}),
+    "a width of 128": (CAUSAL, (1, 1, 1, 300, 300, 128), {"block_n": 128, "scaling": "joined", "rescale": "late"}),
+    "narrow blocks": (CAUSAL, (1, 2, 2, 300, 300, 32), {"num_stages": 3, "scaling": "joined", "turns": 1}),
+    "half as wide": (CAUSAL, (1, 2, 2, 300, 222, 32), {"block_n": 64, "rescale": "late"}),
+    "three groups": (CAUSAL, (1, 2, 2, 410, 410, 32), {"block_m": 192, "block_n": 128, "scaling": "joined"}),
+    "three groups in turns": (CAUSAL, (1, 1, 1, 400, 300, 16), {"block_m": 192, "block_n": 64, "turns": 1}),
+    "four groups": (CAUSAL, (1, 1, 1, 600, 555, 16), {"block_m": 256, "block_n": 64, "rescale": "late"}),
+    "an odd number of blocks": (CAUSAL, (3, 1, 1, 600, 600, 16), {"block_n": 128, "persistent": 4, "order": "heavy"}),
+    "several blocks, three groups": (
+        GROUPED_CAUSAL, (1, 4, 2, 500, 400, 16),
+        {"block_m": 192, "block_n": 128, "persistent": 3, "turns": 1, "rescale": "late", "scaling": "joined"},
+    ),
+    "several blocks, fewer columns": (CAUSAL, (1, 3, 3, 333, 90, 16), {"block_n": 128, "persistent": 2}),
+    "full": (FULL, (1, 2, 2, 256, 300, 32), {"scaling": "joined"}),
+    "full, written out": (WRITTEN, (1, 2, 2, 70, 90, 64), {"persistent": 2, "turns": 1}),
+}  # fmt: skip
+"""Keys from the last to the first: work, sizes, settings."""
+BACKWARD = {name: (work, sizes, {"keys": "backward", **more}) for name, (work, sizes, more) in BACKWARD.items()}

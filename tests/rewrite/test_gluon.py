@@ -295,15 +295,17 @@ def test_another_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_compiles_for_hopper_without_spills_and_with_exponentials_during_a_product(tmp_path: Path) -> None:
-    """The schedules that attention starts with, for heads of 64 and of 128: in a process of its own, which gets a driver."""
+    """The schedules that attention starts with, for heads of 64 and of 128, and two with keys backward, one of them of three
+    groups, which may spill a little: in a process of its own, which gets a driver."""
     program = """
 import json, re, sys
 from pathlib import Path
 from benchmarks.hopper_build import _prepared, build
 from benchmarks.hopper_cases import CAUSAL, attention_case, heads
 from mtmc.evaluate.compiling.cuobjdump import disassembled
-for width, columns in ((64, 64), (128, 128)):
-    case = attention_case(f"d{width}", 1, 2, 512, width, {"x": heads(128, columns, 4, 2, language="gluon")}, CAUSAL)
+back = {"keys": "backward", "scaling": "joined"}
+for width, rows, columns, more in ((64, 128, 64, {}), (128, 128, 128, {}), (128, 128, 128, back), (64, 192, 128, back)):
+    case = attention_case("case", 1, 2, 512, width, {"x": heads(rows, columns, 4, 2, language="gluon", **more)}, CAUSAL)
     built = build(case, "x", Path(sys.argv[1]))
     print("BUILT", json.dumps([built.failure, built.kernels]))
     cubin = Path(sys.argv[1]) / "kernel.cubin"
@@ -314,8 +316,9 @@ for width, columns in ((64, 64), (128, 128)):
         [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, timeout=300
     )
     rows = re.findall(r"^BUILT (.*)$", done.stdout, re.MULTILINE)
-    assert len(rows) == 2 and all('"local": 0' in row and '["", [' in row for row in rows), done.stdout
+    assert len(rows) == 4 and all('["", [' in row for row in rows), done.stdout
+    assert all('"local": 0' in row for row in rows[:-1])
     loops = re.findall(r"gsb0, 0x1\|((?:MUFU.EX2\|)+)WARPGROUP.DEPBAR.LE gsb0, 0x0", done.stdout)
     during = [loop.count("MUFU") for loop in loops]  # of a thread: two rows' columns over four threads
-    assert during == [64 // 2 + 2] * 2 + [128 // 2 + 2] * 2
+    assert during == [64 // 2 + 2] * 2 + [128 // 2 + 2] * (2 + 2 + 3)
     assert all("wgmma.mma_async" in row and "cp.async.bulk.tensor" in row and "setmaxnreg" in row for row in rows)

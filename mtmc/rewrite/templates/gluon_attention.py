@@ -3,7 +3,8 @@
 Settings: block_m, 64 rows for each group of warps (128, 192 or 256); block_n, columns of a block; num_stages, blocks in
 shared memory at once; turns, whether groups start their products one after the other; rescale, whether earlier sums are
 scaled before the next scores are started or, "late", while they are computed; scaling, "apart" or "joined": see
-gluon_scaling.py; persistent, programs that make several blocks of queries each, 0 for one a block.
+gluon_scaling.py; keys, "forward" or "backward": see gluon_keys.py; persistent, programs that make several blocks of queries
+each, 0 for one a block.
 
 The launcher copies what a descriptor cannot say (rows that do not begin at multiples of 16 bytes), and refuses a GPU that
 is no Hopper.

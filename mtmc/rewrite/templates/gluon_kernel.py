@@ -7,6 +7,8 @@ last block's weighted sum of values, and works out exponentials while the tensor
 With "persistent" so many programs make several such blocks each, see gluon_programs.py: the loading warp is ahead, so that a
 block's first keys come while the last one's result is written.
 
+Keys may be taken from the last to the first, so that masks are in the first step alone, see gluon_keys.py.
+
 Where groups take turns, the first starts its products, then the second its own, and so on: one group's exponentials are
 worked out during another one's products, rather than all groups' at once.
 """
@@ -19,9 +21,9 @@ from mtmc.rewrite.body import Body
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
-from mtmc.rewrite.templates.attention_bounds import write_lengths, write_window
 from mtmc.rewrite.templates.attention_shares import factor_line
-from mtmc.rewrite.templates.gluon_programs import OF_BLOCK, Programs
+from mtmc.rewrite.templates.gluon_keys import keys_of
+from mtmc.rewrite.templates.gluon_programs import OF_BLOCK, Programs, write_range
 from mtmc.rewrite.templates.gluon_scaling import is_joined
 from mtmc.rewrite.templates.gluon_text import needed_registers
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS, TileFunctions, taken
@@ -42,7 +44,8 @@ class GluonKernel:
         self.found: SoftmaxProduct = analyse(graph, body)
         schedule = dict(stage.schedule)
         self.groups = stage.number("block_m") // GROUP_ROWS
-        self.columns, self.stages = stage.number("block_n"), stage.number("num_stages")
+        self.keys, self.stages = keys_of(self.found, schedule), stage.number("num_stages")
+        self.columns = self.keys.columns
         self.late = schedule.get("rescale") == "late"
         self.turns, self.heavy = bool(schedule.get("turns", 0)), schedule.get("order") == "heavy"
         self.programs = Programs(stage.number("persistent") if "persistent" in schedule else 0, self.heavy)
@@ -102,14 +105,18 @@ class GluonKernel:
         line(f"none = tl.zeros([{GROUP_ROWS}, {columns}], tl.float32, scores_layout)")
         line(f"own = block * {self.groups * GROUP_ROWS} + GROUP * {GROUP_ROWS}")
         line(f"q = q_mem.index(GROUP).reshape([{GROUP_ROWS}, BLOCK_K])")
-        at, phase = (f"done % {stages}", f"(done // {stages}) & 1") if several else ("0", "0")
+        if self.keys.skips:
+            self._skip()
+        number = self._at("skipped") if self.keys.skips else "done" if several else ""
+        at, phase = (f"{number} % {stages}", f"({number} // {stages}) & 1") if number else ("0", "0")
         line(f"hopper.mbarrier.wait(q_full, {'turn & 1' if several else 0})")
         line(f"hopper.mbarrier.wait(k_full.index({at}), {phase})")
         line(f"first_k = k_mem.index({at}).reshape([{columns}, BLOCK_K]).permute((1, 0))")
         line("begun = hopper.warpgroup_mma(q, first_k, none, use_acc=False, is_async=True)")
         line("scores = hopper.warpgroup_mma_wait(0, deps=(begun,))")
         line(f"hopper.mbarrier.arrive(k_free.index({at}), count=1)")
-        line(f"scores = {self.name}_scores(scores, EVEN, own, first, batch, given)")
+        start = self.keys.start("skipped" if self.keys.skips else "")
+        line(f"scores = {self.name}_scores(scores, EVEN, own, {start}, batch, given)")
         line(f"weights, scale, {self.tiles.kept} = {self.name}_softmax(scores, factor, {self.tiles.kept})")
         line("p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
         line(f"hopper.mbarrier.wait(v_full.index({at}), {phase})")
@@ -147,28 +154,50 @@ class GluonKernel:
             self.writer.level -= 1
         line("hopper.tma.store_wait(0)")
 
+    def _skip(self) -> None:
+        """Blocks of keys that other groups see: this one waits for them, frees them, and lets the next have its turn."""
+        line, stages = self.writer.line, self.stages
+        line(f"skipped = {self.keys.skipped(self.tiles.n_cols)}")
+        line("for step in range(skipped):")
+        self.writer.level += 1
+        line(f"at = {self._at('step')} % {stages}")
+        self._wait_for_turn("step")
+        self._pass_turn()
+        for kind in "kv":  # freed before it came, a block would count for the one before it at this place
+            line(f"hopper.mbarrier.wait({kind}_full.index(at), ({self._at('step')} // {stages}) & 1)")
+            line(f"hopper.mbarrier.arrive({kind}_free.index(at), count=1)")
+        self.writer.level -= 1
+
+    def _wait_for_turn(self, number: str) -> None:
+        """number: how many turns of this block of queries came before."""
+        if self.turns:
+            phase = f"(done - turn + {number}) & 1" if self.programs.several else f"({number}) & 1"
+            self.writer.line(f"hopper.mbarrier.wait(turns.index(GROUP), {phase} if GROUP > 0 else ({phase}) ^ 1)")
+
+    def _pass_turn(self) -> None:
+        if self.turns:
+            self.writer.line(f"hopper.mbarrier.arrive(turns.index((GROUP + 1) % {self.groups}), count=1)")
+
     def _loop(self) -> None:
         """Each turn starts a block's scores and adds the values of the one before."""
         line, columns, stages = self.writer.line, self.columns, self.stages
-        line("for step in range(1, steps):")
+        line(f"for step in range({'skipped + 1' if self.keys.skips else 1}, steps):")
         self.writer.level += 1
         line(f"at = {self._at('step')} % {stages}")
         line(f"before = {self._at('step - 1')} % {stages}")
         line(f"hopper.mbarrier.wait(k_full.index(at), ({self._at('step')} // {stages}) & 1)")
-        if self.turns:
-            phase = "(done - turn + step - 1) & 1" if self.programs.several else "(step - 1) & 1"
-            line(f"hopper.mbarrier.wait(turns.index(GROUP), {phase} if GROUP > 0 else ({phase}) ^ 1)")
+        self._wait_for_turn("step - 1")
         line(f"k = k_mem.index(at).reshape([{columns}, BLOCK_K]).permute((1, 0))")
         line("begun = hopper.warpgroup_mma(q, k, none, use_acc=False, is_async=True)")
         if self.late:
             line(RESCALED)
         line(f"v = v_mem.index(before).reshape([{columns}, BLOCK_K])")
         line("summed = hopper.warpgroup_mma(p, v, out, is_async=True)")
-        if self.turns:
-            line(f"hopper.mbarrier.arrive(turns.index((GROUP + 1) % {self.groups}), count=1)")
+        self._pass_turn()
         line("scores = hopper.warpgroup_mma_wait(1, deps=(begun,))")
         line("hopper.mbarrier.arrive(k_free.index(at), count=1)")
-        line(f"scores = {self.name}_scores(scores, EVEN, own, first + step * {columns}, batch, given)")
+        if not self.keys.backward:
+            line(f"scores = {self.name}_scores(scores, EVEN, own, {self.keys.start('step')}, batch, given)")
         line(f"weights, scale, {self.tiles.kept} = {self.name}_softmax(scores, factor, {self.tiles.kept})")
         # ptxas has the exponentials wait for the weighted sum, unless there is a branch between them.
         line("next_p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
@@ -201,7 +230,7 @@ class GluonKernel:
         for kind, role, place in (("k", "key", key), ("v", "value", value)):
             line(f"hopper.mbarrier.wait({kind}_free.index(at), phase)")
             line(f"hopper.mbarrier.expect({kind}_full.index(at), {2 * self.columns} * BLOCK_K)")
-            where = f"[{place}, first + step * {self.columns}, 0]"
+            where = f"[{place}, {self.keys.start('step')}, 0]"
             line(f"{self.name}_load({role}_tiles, {where}, {kind}_full.index(at), {kind}_mem.index(at))")
         writer.level -= 1
         if self.programs.several:
@@ -216,7 +245,7 @@ class GluonKernel:
         writer = self.writer
         writer.line("UNPACKED")
         self.programs.write_place(writer, self.n_blocks)
-        self._range()
+        write_range(self.tiles, self.groups * GROUP_ROWS)
         writer.line(f"return {', '.join(OF_BLOCK)}")
         doc = "The head and the block of queries of a program's turn, its first column, and how many blocks of columns."
         return self.tiles.function("place", "turn, WIDE: gl.constexpr, given", doc, taken(writer))
@@ -268,7 +297,7 @@ class GluonKernel:
             line(f"block = tl.num_programs({program}) - 1 - tl.program_id({program})")
         else:
             line(f"block = tl.program_id({program})")
-        self._range()
+        write_range(self.tiles, self.groups * GROUP_ROWS)
 
     def _specialize(self) -> None:
         """Who does what."""
@@ -301,31 +330,3 @@ class GluonKernel:
             line(f"for at in tl.static_range({self.groups}):")
             line("    hopper.mbarrier.init(turns.index(at), count=1)")
         line("hopper.fence_async_shared()")
-
-    def _range(self) -> None:
-        """From which column on a program looks, and at how many blocks."""
-        writer, found, window, n_cols = self.writer, self.found, self.tiles.window, self.tiles.n_cols
-        first, last, rows = "0", n_cols, self.groups * GROUP_ROWS
-        lengths = [bound for bound in window.bounds if not bound.hangs("rows")] if window is not None else []
-        if window is not None and window.of_places:
-            write_window(writer, found, window, "block")
-            bounds, writer.lines = writer.lines[-2:], writer.lines[:-2]
-            writer.lines += [
-                each.replace("BLOCK_M", str(rows)).replace("BLOCK_N", str(self.columns)) for each in bounds
-            ]
-            first, last = "first", "last"
-        elif found.causal:
-            writer.line(f"last = tl.minimum({n_cols}, (block + 1) * {rows})")
-            last = "last"
-        if first != "first":
-            writer.line(f"first = {first}")
-        if lengths:
-            if last != "last":
-                writer.line(f"last = {last}")
-            write_lengths(writer, found, lengths, self.columns)
-            first, last = "first", "last"
-        span = f"{last} - first" if first == "first" else last
-        if first == "first":
-            writer.comment("a program looks at one block at least, and masks say what of it is seen")
-            writer.line(f"first = tl.minimum(first, ({n_cols} - 1) // {self.columns} * {self.columns})")
-        writer.line(f"steps = tl.maximum(tl.cdiv({span}, {self.columns}), 1)")

@@ -1,4 +1,5 @@
-"""gluon_programs: which blocks of queries a program of attention in Gluon makes, where it makes several ("persistent").
+"""gluon_programs: which blocks of queries a program of attention in Gluon makes, where it makes several ("persistent"), and
+which blocks of columns each of them sees.
 
 Where all blocks see as many columns, programs take the blocks of a section of heads after those of another, so that the
 section's keys and values stay in the L2 cache. In a section all heads' blocks with the same number come one after the other.
@@ -19,6 +20,8 @@ from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.graph import Size, product
+from mtmc.rewrite.templates.attention_bounds import write_lengths, write_window
+from mtmc.rewrite.templates.gluon_tiles import TileFunctions
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
 from mtmc.rewrite.templates.writer import Writer
 
@@ -128,6 +131,35 @@ class Programs:
         """The number of a turn's block among all of them."""
         number = f"{turn} * programs + program"
         return f"{number} + ({turn} & 1) * (programs - 1 - 2 * program)" if self.heavy else number
+
+
+def write_range(tiles: TileFunctions, rows: int) -> None:
+    """Lines for the column from which a block of so many queries looks, and at how many blocks of columns.
+
+    Raises: NotCovered."""
+    writer, found, window, n_cols = tiles.writer, tiles.found, tiles.window, tiles.n_cols
+    first, last = "0", n_cols
+    lengths = [bound for bound in window.bounds if not bound.hangs("rows")] if window is not None else []
+    if window is not None and window.of_places:
+        write_window(writer, found, window, "block")
+        bounds, writer.lines = writer.lines[-2:], writer.lines[:-2]
+        writer.lines += [each.replace("BLOCK_M", str(rows)).replace("BLOCK_N", str(tiles.columns)) for each in bounds]
+        first, last = "first", "last"
+    elif found.causal:
+        writer.line(f"last = tl.minimum({n_cols}, (block + 1) * {rows})")
+        last = "last"
+    if first != "first":
+        writer.line(f"first = {first}")
+    if lengths:
+        if last != "last":
+            writer.line(f"last = {last}")
+        write_lengths(writer, found, lengths, tiles.columns)
+        first, last = "first", "last"
+    span = f"{last} - first" if first == "first" else last
+    if first == "first":
+        writer.comment("a program looks at one block at least, and masks say what of it is seen")
+        writer.line(f"first = tl.minimum(first, ({n_cols} - 1) // {tiles.columns} * {tiles.columns})")
+    writer.line(f"steps = tl.maximum(tl.cdiv({span}, {tiles.columns}), 1)")
 
 
 def _section(writer: Writer, found: SoftmaxProduct) -> Size:
