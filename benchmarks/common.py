@@ -250,11 +250,13 @@ def stage_seconds(outcomes: Iterable[Outcome]) -> dict[str, list[float]]:
 
 
 def stage_table(outcomes: Iterable[Outcome]) -> str:
-    """Markdown table of `stage_seconds`: median, 90th percentile and total."""
-    lines = [header("stage", "median s", "p90 s", "total s", "evaluations")]
+    """Markdown table of `stage_seconds`: median, 90th percentile, greatest and total."""
+    lines = [header("stage", "median s", "p90 s", "greatest s", "total s", "evaluations")]
     for name, values in stage_seconds(outcomes).items():
         middle, late = statistics.median(values), percentile(values, 90)
-        lines.append(row(name, f"{middle:.3f}", f"{late:.3f}", f"{sum(values):.1f}", len(values)))
+        lines.append(
+            row(name, *(f"{each:.3f}" for each in (middle, late, max(values))), f"{sum(values):.1f}", len(values))
+        )
     return "\n".join(lines)
 
 

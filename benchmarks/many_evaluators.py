@@ -89,7 +89,7 @@ def recorded_stages(record: Path) -> dict[str, tuple[float, float]]:
     found: dict[str, tuple[float, float]] = {}
     for line in record.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if len(cells) == 5 and cells[0] in STAGES and float(cells[1]) > 0:
+        if len(cells) in (5, 6) and cells[0] in STAGES and float(cells[1]) > 0:
             found[cells[0]] = (float(cells[1]), float(cells[2]))
     return found
 

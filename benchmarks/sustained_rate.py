@@ -5,11 +5,18 @@
 The versions are made up from templates over five small tasks (2048 x 1024, fp32): every text and every compiled kernel
 differs. The rate counts the evaluations that end after the first `--warm-up` ones have, over the time from there to the
 last one's end, so it includes the end of the stream, when the builders have nothing left to do.
+
+A second table has the longest gaps between two ends, with what the evaluation that ended each of them says of itself: how
+many versions its process had had before, how often its calls were timed, and the seconds of its stages, the longest first.
+With one GPU nothing else was examined in that gap. `again` is what was done before its last examination where there was more
+than one, of which `silence` went to waiting for builds, and `calibrate` to the clock; `ready_process` is the wait for its
+process.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import statistics
 from collections import Counter
@@ -17,13 +24,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from benchmarks.common import Deadline, Report, Timed, failure, parser, settings_of, stage_table, stream
+from benchmarks.common import Deadline, Report, Timed, failure, parser, settings_of, stage_seconds, stage_table, stream
 from benchmarks.figures import header, percentile, row
 from benchmarks.workloads import small_versions
 from mtmc.protocols import EvaluationRequest, Evaluator
 
 PROGRESS = 25
 """Evaluations between two lines of progress."""
+LONGEST = 5
+"""Gaps that are shown one by one."""
+SHORT_S = 0.001
+"""Stages that took less are not shown there."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +99,7 @@ def summarize(found: Sequence[Timed], arguments: argparse.Namespace, report: Rep
         if values:
             report.say(row(name, *(f"{percentile(values, p):.3f}" for p in (10, 50, 90, 99, 100))))
     report.say("\n" + stage_table(timed.outcome for timed in late))
+    report.say("\n" + gap_table(late))
     report.data.update(per_second=rate.per_second, evaluations=rate.evaluations, seconds=rate.seconds)
     report.data.update(statuses=dict(statuses), median_seconds=statistics.median(seconds))
     report.data["versions"] = [
@@ -96,12 +108,30 @@ def summarize(found: Sequence[Timed], arguments: argparse.Namespace, report: Rep
     return rate
 
 
+def gap_table(late: Sequence[Timed]) -> str:
+    """Markdown table of the longest gaps between two ends. late: evaluations in the order in which they ended."""
+    gaps = sorted(pairwise(late), key=lambda pair: pair[0].ended - pair[1].ended)[:LONGEST]
+    lines = [
+        header(
+            "gap, s", "ended at, s", "version", "process had had", "looks", "rounds", "stages that it went through, s"
+        )
+    ]
+    for before, after in gaps:
+        metrics = after.outcome.metrics
+        stages = sorted(((values[0], name) for name, values in stage_seconds([after.outcome]).items()), reverse=True)
+        shown = ", ".join(f"{name} {seconds:.3f}" for seconds, name in stages if seconds >= SHORT_S)
+        counts = (f"{metrics[name]:.0f}" if name in metrics else "" for name in ("process_used", "looks", "rounds"))
+        lines.append(row(f"{after.ended - before.ended:.3f}", f"{after.ended:.1f}", after.index, *counts, shown))
+    return "\n".join(lines)
+
+
 def main() -> None:
     options = parser(__doc__)
     options.add_argument("--limit", type=int, default=500, help="versions after the warm-up")
     options.add_argument("--warm-up", type=int, default=20)
     options.add_argument("--in-flight", type=int, default=32, help="evaluations asked for at the same time")
     arguments = options.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")  # says why one was examined again
     with (
         Report("Sustained rate over distinct small-kernel versions", arguments.out) as report,
         settings_of(arguments).open() as evaluator,

@@ -32,6 +32,7 @@ from benchmarks import (
     kernelbench_adversarial,
     kernelbench_pairs,
     kernelbench_side,
+    many_evaluators,
     repeatability,
     strategies,
     sustained_rate,
@@ -133,6 +134,28 @@ def test_rate_leaves_out_the_warm_up() -> None:
         sustained_rate.rate_of([1.0, 2.0, 3.0], warm_up=3)
 
 
+def test_the_longest_gaps_say_what_the_evaluation_that_ended_them_did() -> None:
+    quick = measured(1.0, check_s=0.1, held_s=0.2, process_used=3.0, looks=1.0, rounds=4.0)
+    slow = measured(
+        1.0, check_s=0.1, held_s=4.4, again_s=4.0, loop_quiet_s=1e-5, process_used=0.0, looks=2.0, rounds=12.0
+    )
+    ends = [(0, quick, 1.0), (1, quick, 1.2), (2, slow, 5.6), (3, wrong(), 6.0)]
+    ends += [(at, quick, 6.1 + at / 10) for at in range(4, 9)]
+    found = sustained_rate.gap_table([common.Timed(at, outcome, 0.0, end) for at, outcome, end in ends]).splitlines()
+    assert len(found) == 2 + sustained_rate.LONGEST
+    assert found[2] == "| 4.400 | 5.6 | 2 | 0 | 2 | 12 | held 4.400, again 4.000, check 0.100 |"
+    assert found[3].startswith("| 0.500 | 6.5 | 4 | 3 | 1 | 4 |") and found[4] == "| 0.400 | 6.0 | 3 |  |  |  |  |"
+
+
+def test_stages_are_read_from_records_with_and_without_the_greatest(tmp_path: Path) -> None:
+    for at, table in enumerate(
+        ("| check | 0.048 | 0.071 | 10.1 | 175 |", "| check | 0.048 | 0.071 | 0.4 | 10.1 | 175 |")
+    ):
+        record = tmp_path / f"{at}.md"
+        record.write_text(f"| check, s | 1 | 2 | 3 | 4 | 5 |\n{table}\n")
+        assert many_evaluators.recorded_stages(record) == {"check": (0.048, 0.071)}
+
+
 def test_steps_of_a_version_5_percent_slower_by_hand() -> None:
     # 0.01 ms a step and 1 ms beside: 300 steps take 4 ms, 5% of that are 20 steps.
     assert repeatability.steps_for(0.05, 300, [(200, 3.0), (400, 5.0)]) == 320
@@ -148,7 +171,7 @@ def test_deviation_is_from_the_other_runs() -> None:
 def test_stages_are_the_metrics_in_seconds() -> None:
     outcomes = [measured(1.0, build_s=2.0, check_s=0.5, error=1e-7), measured(1.0, build_s=4.0)]
     assert common.stage_seconds(outcomes) == {"build": [2.0, 4.0], "check": [0.5]}
-    assert "| build | 3.000 | 3.800 | 6.0 | 2 |" in common.stage_table(outcomes)
+    assert "| build | 3.000 | 3.800 | 4.000 | 6.0 | 2 |" in common.stage_table(outcomes)
 
 
 # -- what they share ------------------------------------------------------------------------------------------------

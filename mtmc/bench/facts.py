@@ -25,7 +25,7 @@ from mtmc.tree import KernelNode
 if TYPE_CHECKING:
     from mtmc.rewrite.graph import Graph
 
-GPU_STAGES = ("ready_s", "check_s", "time_s", "verify_s", "loop_s")
+GPU_STAGES = ("again_s", "ready_s", "check_s", "time_s", "verify_s", "loop_s")
 """Metrics of a measured outcome: seconds that it held the GPU."""
 MESSAGE = 300
 """Characters of a diagnosis in a row, at most."""

@@ -295,7 +295,7 @@ class GpuEvaluator(Evaluator):
         self._builds()
         waited = time.perf_counter()
         with self._workers.one_for(source_hash(request.task.source), wanted) as worker:
-            queued = time.perf_counter() - waited
+            queued, begun = time.perf_counter() - waited, time.perf_counter()
             answer, ended = worker.examine(
                 process,
                 task=request.task,
@@ -306,9 +306,10 @@ class GpuEvaluator(Evaluator):
                 baseline=baseline,
                 profile=self._settings.profile,
             )
+            held = time.perf_counter() - begun
         if isinstance(answer.found, Measured):
             self._warn(request.task, Weaknesses(answer.found.warnings, answer.found.undecided).sentences)
-            return _measured(answer.found, {**metrics, "queued_s": queued})
+            return _measured(answer.found, {**metrics, "queued_s": queued, "held_s": held})
         assert isinstance(answer.found, Failure)
         return _failed(answer.found, ended)
 

@@ -103,6 +103,9 @@ def test_an_honest_kernel_is_measured(evaluator: GpuEvaluator, depth: Depth):
     assert outcome.metrics["error"] < 1e-5  # "wide" inputs spread over twelve powers of two
     assert outcome.metrics["eager_ms"] > 0
     assert outcome.metrics["kernels"] == 1 and outcome.metrics["bytes_moved"] == 4 * (8 * 96 + 96 + 8 * 96)
+    assert {"looks", "rounds", "ready_task_s", "ready_process_s", "loop_quiet_s", "turn_s"} <= set(outcome.metrics)
+    stages = ("ready_s", "check_s", "time_s", "verify_s", "loop_s")
+    assert outcome.metrics["held_s"] > sum(outcome.metrics[stage] for stage in stages)
     assert outcome.metrics["programs"] == 8 and outcome.metrics["registers"] > 8
     assert 0 < outcome.metrics["occupancy"] <= 1 and {"spills", "shared_memory"} <= set(outcome.metrics)
 
@@ -122,9 +125,9 @@ def test_a_process_may_stay_for_the_next_version_as_long_as_all_is_right(
     assert found(staying, HONEST).ok
     before = len(kinds)  # with the one that was calibrated in
     assert found(staying, f"{HONEST}# 1\n").ok
-    assert found(staying, f"{HONEST}# 2\n").ok
+    assert found(staying, f"{HONEST}# 2\n").metrics["process_used"] == 2
     assert len(kinds) == before
-    assert found(staying, f"{HONEST}# 3\n").ok  # the fourth
+    assert found(staying, f"{HONEST}# 3\n").metrics["process_used"] == 0  # the fourth
     assert len(kinds) == before + 1
     assert found(staying, wrong).status == "wrong_result"
     assert len(kinds) == before + 1
@@ -305,7 +308,11 @@ def test_the_overhead_is_measured_anew_between_two_doubtful_examinations(
 
     assert found(evaluator, HONEST).ok  # the first one calibrates
     monkeypatch.setattr(OracleProcess, "ask", watched)
-    assert found(evaluator, HONEST).ok
+    outcome = found(evaluator, HONEST)
+    assert outcome.ok
+    assert outcome.metrics["held_s"] > outcome.metrics["again_s"] > outcome.metrics["calibrate_s"] > 0
+    monkeypatch.undo()
+    assert not {"again_s", "silence_s", "calibrate_s"} & set(found(evaluator, HONEST).metrics)
     assert asked == ["Examine", "Calibrate", "Calibrate", "Examine"]
     table, own = measured  # of all tasks, then among the draws of this one
     assert isinstance(table, OverheadTable)

@@ -33,6 +33,7 @@ from mtmc.evaluate.measure.questions import (
     Answer,
     Calibrate,
     Examine,
+    Measured,
     Refused,
 )
 from mtmc.evaluate.measure.spare_processes import Process, SpareProcesses
@@ -120,12 +121,17 @@ class GpuWorker:
     def examine(self, process: Process | None = None, **fields: Any) -> tuple[Answer, JobResult[None] | None]:
         """One examination, see `oracle.Examine` for the fields but the token. process: in which it is made first.
 
-        Returns: the oracle's verdict, and how the candidate's process ended if it has.
+        Returns: the oracle's verdict, and how the candidate's process ended if it has. Of a version that is right, metrics
+        say what it waited for: "turn_s" for the device, and where it was examined again, "again_s" from the first
+        examination to the last, of which "silence_s" for what else was at work, and "calibrate_s" for the clock's overhead.
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
-        why, doubted = "", False
+        why, doubted, waited = "", False, _Watch()
         with self._lock, self._turns, ExitStack() as silent:
+            waited.note("turn_s")
             for attempt in range(ATTEMPTS):
+                if attempt:
+                    waited.since_first("again_s")
                 try:
                     given, process = process, None
                     answer, ending = self._examined(fields, doubted, given)
@@ -137,18 +143,21 @@ class GpuWorker:
                     self._drop_oracle()
                     continue
                 if not isinstance(answer.found, Failure):
-                    return answer, None
+                    return _with_metrics(answer, waited.seconds), None
                 failure = answer.found
                 if failure.diagnosis.kind == NO_START:  # made while the one before it held all the device's memory, say
                     why = why_ended(failure.diagnosis.message, ending, answer.killed)
                     _log.warning("a process for candidates of GPU %s did not start: %s", self._settings.index, why)
                 elif failure.diagnosis.kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
                     doubted = True
-                    silent.enter_context(self._silence())
                     _log.info("examined a second time: %s", failure.diagnosis.message)
+                    waited.restart()
+                    silent.enter_context(self._silence())
+                    waited.note("silence_s")
                     ended_result(ending)
                     self._calibrated = False  # the overhead may have changed since, see `clock`
                     self._calibrate_for(fields["task"])
+                    waited.note("calibrate_s")
                 else:
                     # Nothing else may run on the device while the next one is timed; one that was right is idle.
                     ended = ended_result(ending) if answer.taken else None
@@ -177,6 +186,7 @@ class GpuWorker:
         if not answer.taken and not stale:  # the task was refused, say
             self._give_back(process, stayed is process, locked=not baseline)
         _raise_error(answer)
+        answer = _with_metrics(answer, {"process_used": float(process.used)})
         if answer.kept:
             self._stayed = replace(process, used=process.used + 1)
         if stale:
@@ -264,6 +274,33 @@ class GpuWorker:
         if oracle is not None:
             oracle.close()
             self._processes.go_on()
+
+
+class _Watch:
+    """What an examination waits for, in seconds by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last, self._first = time.perf_counter(), 0.0
+
+    def restart(self) -> None:
+        """What comes now is timed."""
+        self._last = time.perf_counter()
+
+    def note(self, name: str) -> None:
+        """What has passed since the last note, or the last restart. The first one ends before the first examination."""
+        now = time.perf_counter()
+        self.seconds[name] = now - self._last
+        self._last, self._first = now, self._first or now
+
+    def since_first(self, name: str) -> None:
+        """What has passed since the first note."""
+        self.seconds[name] = time.perf_counter() - self._first
+
+
+def _with_metrics(answer: Answer, metrics: Mapping[str, float]) -> Answer:
+    found = answer.found
+    return replace(answer, found=found.with_metrics(metrics)) if isinstance(found, Measured) else answer
 
 
 def _raise_error(answer: Answer) -> None:

@@ -84,7 +84,11 @@ class Measurement:
         def draw(seed: int) -> ExpectedOutputs:
             return reference.timed(seed, eager.timed, hard=checks and secrets.randbelow(HARD_ONCE_IN) == 0)
 
+        looks = 0
+
         def take(budget: TimingBudget, everywhere: bool = False) -> Samples:
+            nonlocal looks
+            looks += 1
             return examination.time(draw, number, budget, ahead, everywhere)
 
         budget = TIMING_BUDGETS[request.depth]
@@ -99,6 +103,7 @@ class Measurement:
         profiled = time.perf_counter()
         found = self._as_called(found, reference, number, eager)
         metrics |= {"check_s": checked - started, "time_s": ended - checked, "verify_s": profiled - ended}
+        metrics["looks"] = float(looks)
         metrics["loop_s"] = time.perf_counter() - profiled
         if reference.calibration is not None and (error := reference.calibration.error) is not None:
             metrics[REFERENCE_ERROR] = error
@@ -116,10 +121,13 @@ class Measurement:
         def agree(rounds: Rounds) -> bool:
             return settled(rounds, found.timing, self.overhead)
 
+        asked = time.perf_counter()
         with self.quiet():
+            quiet_s = time.perf_counter() - asked
             rounds = self.examination.in_a_row(source, number, row, budget, agree)
             expected = reference.timed(self.seed())
             if not expected.changed_inputs:
                 eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, state.slots, keeps)
         called = call_time(rounds, found.timing, self.overhead)
+        found = replace(found, metrics={**found.metrics, "loop_quiet_s": quiet_s, "rounds": float(len(rounds.hosts))})
         return as_called(found, called, eager.hosts, state.task.cuda_graph)

@@ -163,6 +163,7 @@ class Oracle:
         for token in request.dismiss:
             self._candidates.dismiss(token)
         state = self._state_of(request.task)
+        known = time.perf_counter()
         if request.stayed and request.token not in self._candidates:
             raise Failed("crash", Diagnosis("check", STALE, "the memory that it shared was given up"))
         if request.depth == "verify":
@@ -170,13 +171,14 @@ class Oracle:
         self._taken = True
         self._candidates.settle(request.settle, SETTLE_S)
         line = self._candidates.line_to(request.token)
+        there = time.perf_counter()
         found: Measured | Failure | None = None
         kept = killed = False
         try:
             examination = self._opened(line, request.limit_s, judged=not request.baseline, stayed=request.stayed)
             ready = time.perf_counter()
-            measured = self._measurement(examination, state, request).made()
-            found = replace(measured, metrics={**measured.metrics, "ready_s": ready - started})
+            stages = {"ready_s": ready - started, "ready_task_s": known - started, "ready_process_s": there - known}
+            found = self._measurement(examination, state, request).made().with_metrics(stages)
             kept = request.keep
         except Failed as failed:
             found = failed.failure

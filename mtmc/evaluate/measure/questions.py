@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mtmc.evaluate.audit.diagnosis import Failure
@@ -77,6 +77,10 @@ class Measured:
     metrics: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     undecided: str = ""
+
+    def with_metrics(self, metrics: Mapping[str, float]) -> Measured:
+        """With further ones."""
+        return replace(self, metrics={**self.metrics, **metrics})
 
 
 @dataclass(frozen=True)
