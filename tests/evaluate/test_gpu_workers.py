@@ -86,3 +86,32 @@ def test_a_process_that_ended_before_it_was_needed_is_not_waited_for(
         caplog.messages == ["a process for candidates of GPU 0: it ended before it was needed: OutOfMemory: none"] * 2
     )
     assert len(made) == 6, "each that was taken has its successor"
+
+
+@pytest.mark.parametrize(("spares", "taken", "made"), [(6, 3, 0), (4, 3, 0), (3, 3, 1), (2, 3, 2)])
+def test_in_silence_no_process_is_made_as_long_as_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spares: int, taken: int, made: int
+) -> None:
+    spawned = []
+
+    def spawn(self: SpareProcesses, locked: bool) -> object:
+        spawned.append(locked)
+        return Process(str(len(spawned)), Future())
+
+    monkeypatch.setattr(SpareProcesses, "spawn", spawn)
+    settings = GpuWorkerSettings("0", "0", hardware("H100"), tmp_path, "host", spares=spares)
+    processes = SpareProcesses(settings, tmp_path, str(tmp_path / "oracle"))
+    try:
+        processes.fill()
+        before = len(spawned)
+        with processes.none_made():
+            tokens = {processes.fresh(locked=True).token for _ in range(taken)}
+            assert (len(tokens), len(spawned) - before) == (taken, made)
+        assert len(spawned) == before + taken and processes._ready.qsize() == spares
+        processes.fresh(locked=True)
+        assert len(spawned) == before + taken + 1, "outside, each has its successor at once"
+    finally:
+        processes.close()
+    with processes.none_made():
+        pass
+    assert len(spawned) == before + taken + 1, "what is closed makes none"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -154,6 +156,23 @@ def test_calls_that_are_in_doubt_are_taken_anew_and_only_those(first: Samples, l
 
     assert timed(take, usual, TABLE) is (first if looks == 1 else second)
     assert asked == [usual, SECOND_LOOK][:looks]
+
+
+def test_the_second_look_is_taken_while_nothing_else_is_done():
+    quiet, seen = list[str](), list[list[str]]()
+
+    @contextlib.contextmanager
+    def silent() -> Iterator[None]:
+        quiet.append("nothing is built")
+        yield
+        quiet.clear()
+
+    def take(budget: TimingBudget, everywhere: bool) -> Samples:
+        seen.append(list(quiet))
+        return samples(0.2, 0.6 if len(seen) == 1 else 0.35)
+
+    timed(take, SECOND_LOOK, TABLE, silent)
+    assert seen == [[], ["nothing is built"]] and not quiet
 
 
 class Disturbed:

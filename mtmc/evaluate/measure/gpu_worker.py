@@ -152,6 +152,7 @@ class GpuWorker:
                     doubted = True
                     _log.info("examined a second time: %s", failure.diagnosis.message)
                     waited.restart()
+                    silent.enter_context(self._processes.none_made())
                     silent.enter_context(self._silence())
                     waited.note("silence_s")
                     ended_result(ending)

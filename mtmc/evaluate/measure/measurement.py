@@ -92,7 +92,7 @@ class Measurement:
             return examination.time(draw, number, budget, ahead, everywhere)
 
         budget = TIMING_BUDGETS[request.depth]
-        samples = timed(take, budget, overheads) if judged else take(budget)
+        samples = timed(take, budget, overheads, self.quiet) if judged else take(budget)
         ended = time.perf_counter()
         state.gateable = eager.gateable
         found = runtime(samples, eager.times, state.work, overheads, self.hardware)

@@ -6,7 +6,9 @@ from __future__ import annotations
 import logging
 import queue
 import secrets
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,8 @@ class SpareProcesses:
         self._pools = {locked: Pool(pool_settings(settings, folder, locked)) for locked in (True, False)}
         self._threads = ThreadPoolExecutor(2 * settings.spares + 4, thread_name_prefix=f"mtmc-gpu{settings.index}")
         self._ready: queue.SimpleQueue[Process] = queue.SimpleQueue()
+        self._makes = True  # whether one that is taken has its successor made at once
+        self._closed = False
 
     def start(self, locked: bool) -> None:
         """Start the server that the processes of candidates, or (not locked) of baselines, fork from. Idempotent."""
@@ -53,6 +57,7 @@ class SpareProcesses:
 
     def close(self) -> None:
         """End all processes. Idempotent."""
+        self._closed = True
         for pool in self._pools.values():
             pool.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -64,8 +69,8 @@ class SpareProcesses:
         for _ in range(self._settings.spares + 1):
             process = self._ready.get()
             self._waiting.pop(process.token, None)
-            if self._ready.qsize() < self._settings.spares:
-                self.offer(self.spawn(locked=True))
+            if self._makes or self._ready.empty():
+                self._make_up(1)
             if not process.end.done():
                 break
             why = why_ended("it ended before it was needed", process.end)
@@ -78,6 +83,22 @@ class SpareProcesses:
             self._ready.get()
         self._waiting.clear()
         for _ in range(self._settings.spares):
+            self.offer(self.spawn(locked=True))
+
+    @contextmanager
+    def none_made(self) -> Iterator[None]:
+        """While this is open, processes that are taken have no successors as long as others wait: the context of each new
+        one would have to be waited for, or be in the way of what is timed. They are made at its end."""
+        self._makes = False
+        try:
+            yield
+        finally:
+            self._makes = True
+            self._make_up(self._settings.spares)
+
+    def _make_up(self, most: int) -> None:
+        """Make processes until there are as many as are to be kept ready, `most` at most."""
+        for _ in range(0 if self._closed else min(most, self._settings.spares - self._ready.qsize())):
             self.offer(self.spawn(locked=True))
 
     def offer(self, process: Process) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 from mtmc.evaluate.measure.call_time import CallTime
@@ -86,14 +87,23 @@ def as_called(found: Measured, called: CallTime, eager_hosts: Sequence[float], c
     return replace(found, timing=timing, metrics=metrics)
 
 
-def timed(time: Callable[[TimingBudget, bool], Samples], budget: TimingBudget, overheads: OverheadTable) -> Samples:
+def timed(
+    time: Callable[[TimingBudget, bool], Samples],
+    budget: TimingBudget,
+    overheads: OverheadTable,
+    quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Samples:
     """The samples to be judged: more of them where the first ones are in doubt, with all streams behind the gate. time:
-    takes them, see `Examination.time` for its budget and "everywhere".
+    takes them, see `Examination.time` for its budget and "everywhere". quiet: while it is open, nothing else is done on the
+    machine: a process that makes its context beside the first calls would be in the way of these, too.
 
     A candidate that notices the second look gains nothing: the same bound holds for the calls of that one.
     """
     samples = time(budget, False)
-    return samples if doubt(samples, overheads) is None else time(SECOND_LOOK, overheads.everywhere_ms is not None)
+    if doubt(samples, overheads) is None:
+        return samples
+    with quiet():
+        return time(SECOND_LOOK, overheads.everywhere_ms is not None)
 
 
 def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
