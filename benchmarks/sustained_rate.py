@@ -9,8 +9,7 @@ last one's end, so it includes the end of the stream, when the builders have not
 A second table has the longest gaps between two ends, with what the evaluation that ended each of them says of itself: how
 many versions its process had had before, how often its calls were timed, and the seconds of its stages, the longest first.
 With one GPU nothing else was examined in that gap. `again` is what was done before its last examination where there was more
-than one, of which `silence` went to waiting for builds, and `calibrate` to the clock; `ready_process` is the wait for its
-process.
+than one, of which `calibrate` went to the clock; `ready_process` is the wait for its process.
 """
 
 from __future__ import annotations

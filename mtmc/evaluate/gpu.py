@@ -32,7 +32,6 @@ from mtmc.evaluate.failures import failed_job, refused_import, taken, without_pl
 from mtmc.evaluate.loading.clean_import import import_alone
 from mtmc.evaluate.measure.gpu_worker import GpuWorker
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
-from mtmc.evaluate.measure.hush import Hush
 from mtmc.evaluate.measure.questions import ENDED, Measured
 from mtmc.evaluate.measure.spare_processes import Process
 from mtmc.evaluate.measure.stillness import Stillness
@@ -136,10 +135,9 @@ class GpuEvaluator(Evaluator):
         self._builders = settings.builders or len(self._cores.others) or max(1, cores() - len(self._devices))
         self._build: Pool | None = None
         self._starting = threading.Lock()
-        self._hush = Hush()
         self._stillness = Stillness(self._stop_builds)
         self._all = [
-            GpuWorker(self._worker_settings(*each), self._hush.silence, self._stillness.want)
+            GpuWorker(self._worker_settings(*each), self._stillness.want)
             for each in zip(self._devices, self._cores.quiet, strict=True)
         ]
         self._workers = GpuWorkers(self._all)
@@ -277,9 +275,7 @@ class GpuEvaluator(Evaluator):
 
     def _built_once(self, source: str, arguments: Mapping[str, object]) -> Built | Outcome:
         """One job of the build."""
-        builds = self._builds()
-        with self._hush.work():
-            result = builds.run(build, arguments)
+        result = self._builds().run(build, arguments)
         return taken("build", result, source, self._settings.timeout_s, self._settings.memory_mib)
 
     def _examined(

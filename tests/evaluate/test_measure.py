@@ -276,8 +276,8 @@ def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
     ended.set_result(JobResult("ok"))
 
     def examined(fields: dict[str, Any], quiet: bool, _: None) -> tuple[Answer, Future[JobResult[None]]]:
-        with evaluator._hush._changed:
-            assert quiet == (evaluator._hush._silent == 1) == (len(given) == 1)
+        with evaluator._standing:
+            assert quiet == (evaluator._still == 1) == (len(given) == 1)
         given.append(quiet)
         kind = next(left)
         if kind == "ok":
@@ -312,7 +312,7 @@ def test_the_overhead_is_measured_anew_between_two_doubtful_examinations(
     assert outcome.ok
     assert outcome.metrics["held_s"] > outcome.metrics["again_s"] > outcome.metrics["calibrate_s"] > 0
     monkeypatch.undo()
-    assert not {"again_s", "silence_s", "calibrate_s"} & set(found(evaluator, HONEST).metrics)
+    assert not {"again_s", "calibrate_s"} & set(found(evaluator, HONEST).metrics)
     assert asked == ["Examine", "Calibrate", "Calibrate", "Examine"]
     table, own = measured  # of all tasks, then among the draws of this one
     assert isinstance(table, OverheadTable)

@@ -18,7 +18,7 @@ import pytest
 from mtmc.errors import EvaluatorError, TaskError
 from mtmc.evaluate.pool.job import JobResult, status_of_signal
 from mtmc.evaluate.pool.server import out_of_memory
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from mtmc.evaluate.pool.worker import Pool, PoolSettings, Stopped
 
 HERE = (Path(__file__).parent,)  # whose modules the workers import
 
@@ -82,6 +82,39 @@ def test_jobs_stand_still_and_go_on(pool: Pool) -> None:
         os.kill(pid, signal.SIGKILL)
     job.join()
     assert results[0].status == "out_of_memory", "as whatever is killed from outside"
+
+
+def test_a_job_that_begins_while_all_stand_still_stops_at_once(pool: Pool) -> None:
+    before, results = inside(pool), list[JobResult]()
+    pool.stand_still(True)
+    job = threading.Thread(target=lambda: results.append(run(pool, "add", timeout_s=600.0, a=1, b=2)))
+    job.start()
+    try:
+        assert soon(lambda: len(inside(pool) - before) == 1)
+        [born] = inside(pool) - before
+        assert soon(lambda: psutil.Process(born).status() == psutil.STATUS_STOPPED)
+        assert not results
+    finally:
+        pool.stand_still(False)
+    job.join()
+    assert (results[0].status, results[0].value) == ("ok", 3)
+
+
+def test_a_job_loses_no_time_by_standing_still(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped = iter([1.0, *[601.0] * 1000])
+    monkeypatch.setattr(pool, "_stopped_s", lambda: next(stopped))
+    assert run(pool, "add", timeout_s=1e-6, a=1, b=2).status == "ok"
+    monkeypatch.setattr(pool, "_stopped_s", lambda: 601.0)
+    assert run(pool, "add", timeout_s=1e-6, a=1, b=2).status == "timeout"
+
+
+def test_seconds_of_standing_still() -> None:
+    told = Stopped()
+    seconds = []
+    for on, now in ((False, 1.0), (True, 2.0), (True, 4.0), (False, 7.0), (False, 9.0), (True, 10.0)):
+        told = told.told(on, now)
+        seconds.append((told.seconds(now), told.seconds(now + 0.5)))
+    assert seconds == [(0, 0), (0, 0.5), (2, 2.5), (5, 5), (5, 5), (5, 5.5)]
 
 
 def test_children_left_behind_are_ended(pool: Pool) -> None:

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,16 +55,10 @@ TURNS = "turns-on-gpu"
 class GpuWorker:
     """Examines one candidate at a time; from any thread. Raises (constructor): EvaluatorError if it does not start."""
 
-    def __init__(
-        self,
-        settings: GpuWorkerSettings,
-        silence: Callable[[], AbstractContextManager[None]] = nullcontext,
-        quiet: Callable[[bool], None] = lambda on: None,
-    ) -> None:
-        """silence: while it lasts, what else the evaluator does on this machine rests. quiet: has it stand still for some
-        milliseconds, and go on."""
+    def __init__(self, settings: GpuWorkerSettings, quiet: Callable[[bool], None] = lambda on: None) -> None:
+        """quiet: has what else the evaluator does on this machine stand still, or go on when that is asked for as often."""
         self._settings = settings
-        self._silence, self._quiet = silence, quiet
+        self._quiet = quiet
         self._folder = Path(tempfile.mkdtemp(prefix="mtmc-gpu-worker-"))
         self._lock = threading.Lock()
         self._closed = False
@@ -96,6 +90,15 @@ class GpuWorker:
         with self._lock, self._turns, self._silence():
             yield self._settings.visible
 
+    @contextmanager
+    def _silence(self) -> Iterator[None]:
+        """While it lasts, nothing is built on this machine: a clock of microseconds sees what else it does."""
+        self._quiet(True)
+        try:
+            yield
+        finally:
+            self._quiet(False)
+
     def compile_first(self, task: Task, mode: str, limit_s: float) -> Process | None:
         """Compile a task's reference beside what is examined, in a process that its baseline is measured in then.
 
@@ -123,7 +126,7 @@ class GpuWorker:
 
         Returns: the oracle's verdict, and how the candidate's process ended if it has. Of a version that is right, metrics
         say what it waited for: "turn_s" for the device, and where it was examined again, "again_s" from the first
-        examination to the last, of which "silence_s" for what else was at work, and "calibrate_s" for the clock's overhead.
+        examination to the last, of which "calibrate_s" for the clock's overhead.
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
         why, doubted, waited = "", False, _Watch()
@@ -154,7 +157,6 @@ class GpuWorker:
                     waited.restart()
                     silent.enter_context(self._processes.none_made())
                     silent.enter_context(self._silence())
-                    waited.note("silence_s")
                     ended_result(ending)
                     self._calibrated = False  # the overhead may have changed since, see `clock`
                     self._calibrate_for(fields["task"])

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
@@ -102,16 +103,17 @@ class Job:
         ready, _, _ = select.select([self._status], [], [], limit_s)
         return bool(ready) and self._read_status() and self._pid is not None
 
-    def finish(self, body: bytes, timeout_s: float) -> JobResult[Any] | None:
+    def finish(
+        self, body: bytes, timeout_s: float, stopped_s: Callable[[], float] = lambda: 0.0
+    ) -> JobResult[Any] | None:
         """Hand over the job and collect answer (plain JSON), output and exit status; its processes have ended then.
 
-        None if the warm process died under it.
+        stopped_s: seconds that all jobs have stood still so far, which do not count. None if the warm process died under it.
         """
-        start = time.monotonic()
-        deadline = start + timeout_s
+        start, before = time.monotonic(), stopped_s()
         with contextlib.suppress(OSError):  # the process may be dead already: its status says how
             self._socket.sendall(len(body).to_bytes(8, "little") + body)
-        early = self._collect(deadline)
+        early = self._collect(lambda: start + timeout_s + stopped_s() - before)
         self._stop()
         seconds = time.monotonic() - start
         output = bytes(self._tail).decode(errors="replace")
@@ -119,16 +121,16 @@ class Job:
             return JobResult(early, output=output, seconds=seconds)
         return self._verdict(output, seconds)
 
-    def _collect(self, deadline: float) -> JobStatus | None:
-        """Read until the process has ended; the reason to kill it where there is one."""
+    def _collect(self, deadline: Callable[[], float]) -> JobStatus | None:
+        """Read until the process has ended; the reason to kill it where there is one. deadline: as it is now."""
         status = self._status.fileno()
         open_fds = [status, self._output, self._socket.fileno()]
         look = time.monotonic() + _LOOK_S
         while status in open_fds:
-            now = time.monotonic()
-            if now >= deadline:
+            now, until = time.monotonic(), deadline()
+            if now >= until:
                 return "timeout"
-            ready, _, _ = select.select(open_fds, [], [], max(0.0, min(deadline, look) - now))
+            ready, _, _ = select.select(open_fds, [], [], max(0.0, min(until, look) - now))
             for fd in ready:
                 if not self._read(fd):
                     open_fds.remove(fd)

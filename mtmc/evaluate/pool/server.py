@@ -23,7 +23,7 @@ import socket
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 JOB, GOODBYE = b"J", b"Q"
 STAND_STILL, GO_ON = b"S", b"G"
-"""All jobs that run: their processes are stopped where they are, and go on."""
+"""All jobs: the processes of those that run are stopped where they are, those that begin meanwhile at once; and go on."""
 
 _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_NEWNET = 0x40000000
@@ -109,6 +109,7 @@ class _Server:
         self._watch = watch
         self._status: dict[int, socket.socket] = {}  # of each running child, by its process
         self._ended: set[int] = set()  # children that are killed and not yet reaped
+        self._still = False
 
     def serve(self) -> bool:
         """Whether the pool said goodbye. False: it is gone without a word."""
@@ -129,7 +130,8 @@ class _Server:
                 if self._control.fileno() in ready:
                     message, fds, _, _ = socket.recv_fds(self._control, 1, 3)
                     if message in (STAND_STILL, GO_ON):
-                        self._signal(signal.SIGSTOP if message == STAND_STILL else signal.SIGCONT)
+                        self._still = message == STAND_STILL
+                        self._signal(self._status.keys() - self._ended)
                         continue
                     if message != JOB:
                         return message == GOODBYE
@@ -157,10 +159,11 @@ class _Server:
         self._ended.add(pid)
         _kill_group(pid)
 
-    def _signal(self, number: int) -> None:
-        for pid in self._status.keys() - self._ended:
+    def _signal(self, groups: Iterable[int]) -> None:
+        """Stop jobs, or let them go on, as it is asked for now."""
+        for group in groups:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, number)
+                os.killpg(group, signal.SIGSTOP if self._still else signal.SIGCONT)
 
     def _fork(self, job_fd: int, output_fd: int, status_fd: int) -> None:
         status = socket.socket(fileno=status_fd)
@@ -176,6 +179,8 @@ class _Server:
         os.close(job_fd)
         os.close(output_fd)
         self._status[pid] = status
+        if self._still:
+            self._signal([pid])
         _write_line(status, f"pid {pid}")
 
     def _become_child(self, status: socket.socket) -> None:

@@ -79,6 +79,25 @@ class PoolSettings:
     cores: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Stopped:
+    """How long jobs have stood still. before: seconds, of all times that are over. since: when they were stopped; None while
+    they run."""
+
+    before: float = 0.0
+    since: float | None = None
+
+    def seconds(self, now: float) -> float:
+        """All together, by then."""
+        return self.before + (0.0 if self.since is None else now - self.since)
+
+    def told(self, on: bool, now: float) -> Stopped:
+        """After they were told to stand still, or to go on."""
+        if on:
+            return self if self.since is not None else Stopped(self.before, now)
+        return Stopped(self.seconds(now))
+
+
 class Pool:
     """Runs jobs in limited processes. Starts its warm process on first use; `close` ends everything.
 
@@ -94,6 +113,7 @@ class Pool:
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._closed = False
+        self._stopped = Stopped()
         self._finalizer = weakref.finalize(self, remove_tree, self._folder)
 
     @property
@@ -153,10 +173,11 @@ class Pool:
         return Order(name, dict(arguments), folder, profile, settings.memory_mib, settings.gpu, writable, readable)
 
     def stand_still(self, on: bool) -> None:
-        """Stop the jobs that run now where they are, or let them go on. What is asked for meanwhile begins. Time stands not
-        still: keep it short."""
+        """Stop all jobs where they are, or let them go on. Those that begin meanwhile stop at once. It takes nothing of the
+        time that they have."""
         with self._lock:
             server = self._server
+            self._stopped = self._stopped.told(on, time.monotonic())
         if server is not None:
             server.stand_still(on)
 
@@ -192,7 +213,7 @@ class Pool:
                         server.started = True
                         took = time.monotonic() - server.born
                         _log.debug("the warm process %s forks after %.1f s", name_of(self._settings.warm), took)
-                    result = job.finish(body, timeout_s) if forked else None
+                    result = job.finish(body, timeout_s, self._stopped_s) if forked else None
                     if result is not None:
                         return result
             self._discard(server)
@@ -201,6 +222,9 @@ class Pool:
         raise EvaluatorError(
             f"the worker process ({name_of(self._settings.warm)}) does not start; the end of its log:\n{server.log_tail()}"
         )
+
+    def _stopped_s(self) -> float:
+        return self._stopped.seconds(time.monotonic())
 
     def _discard(self, server: _Server) -> None:
         if not self._closed:
