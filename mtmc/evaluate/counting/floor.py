@@ -244,6 +244,7 @@ def _results(reference: Reference, inputs: list[Any]) -> list[torch.Tensor]:
 def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[bool]) -> tuple[Floor, list[Record]]:
     from mtmc.evaluate.counting.forward import count_forward
     from mtmc.evaluate.counting.storages import tensor_bytes
+    from mtmc.evaluate.reference.necessary import written_bytes
     from mtmc.evaluate.reference.reaching import Reaching
     from mtmc.task.tensors import flat_tensors
 
@@ -262,12 +263,10 @@ def _count(reference: Reference, needed: Sequence[bool], dependent: Sequence[boo
     whole_ways = set().union(*reached)
     wanted = {storages.index(keys[at]) for at, whole in enumerate(needed) if whole and at in whole_ways}
     read = _reads(records)
-    made = {
-        storage_key(tensor): tensor_bytes(tensor)
-        for tensor, depends in zip(results, dependent, strict=True)
-        if depends and storage_key(tensor) not in storages
-    }
-    written = 0 if any(_base(record) in _INDEXED_WRITES for record in records) else sum(made.values())
+    made = [tensor for tensor, depends in zip(results, dependent, strict=True) if depends]
+    written = 0
+    if not any(_base(record) in _INDEXED_WRITES for record in records):
+        written = written_bytes([tensor for tensor in made if storage_key(tensor) not in storages])
     own = least_bits(records)
     dtypes = [str(tensor.dtype) for tensor in (*flat_tensors(inputs), *results) if tensor.is_floating_point()]
     bits = [_bits(dtype.removeprefix("torch.")) for dtype in dtypes] + ([own] if own else [])

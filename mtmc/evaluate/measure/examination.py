@@ -23,6 +23,7 @@ from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.reference_state import ReferenceState, output_bytes, tensors_of
 from mtmc.evaluate.measure.wire import Call, Load, Profile, Profiled, Ready, Returned
+from mtmc.evaluate.reference.memory import dense
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 
 
@@ -50,9 +51,9 @@ class Samples:
     ahead: whether the calls were enqueued behind the gate. everywhere: whether all other streams waited for it as well.
     flushes: the oracle's own work while the gate was closed, of the same calls; none where they were not enqueued.
     output_bytes, outputs: bytes and number of a call's outputs, with what it leaves in the model. kept: number of the
-    latter, which is put back before each call. input_bytes: of its inputs. behind: what other streams did after each call's
-    own, a part of what is stated. lates: by the oracle's clock, what writing the last piece of the inputs (see
-    `OutputBuffer.hold_back`) and that work took; of the same calls as flushes.
+    latter, which is put back before each call. input_bytes, changed_bytes: of its inputs, and of those that it changes.
+    behind: what other streams did after each call's own, a part of what is stated. lates: by the oracle's clock, what
+    writing the last piece of the inputs (see `OutputBuffer.hold_back`) and that work took; of the same calls as flushes.
     """
 
     stated: list[float] = field(default_factory=list)
@@ -63,6 +64,7 @@ class Samples:
     outputs: int = 0
     kept: int = 0
     input_bytes: int = 0
+    changed_bytes: int = 0
     behind: list[float] = field(default_factory=list)
     lates: list[float] = field(default_factory=list)
     everywhere: bool = False
@@ -194,7 +196,8 @@ class Examination:
                 samples.behind.append(call.behind)
             samples.output_bytes, samples.outputs = _size_of(expected)
             samples.kept = len(expected.left_state)
-            samples.input_bytes = sum(t.numel() * t.element_size() for t in tensors_of(expected.inputs))
+            samples.input_bytes = dense(expected.inputs)
+            samples.changed_bytes = dense([each.value for each in expected.left_inputs.values()])
             del expected  # before the next one is drawn: two of them may be more than the device has
         return samples
 

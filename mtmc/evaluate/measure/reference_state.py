@@ -6,7 +6,6 @@ import logging
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,10 @@ from mtmc.evaluate.measure.flops import flop_counter, tf32_flops
 from mtmc.evaluate.measure.reference_cache import memory_of as device_memory
 from mtmc.evaluate.reference.admission import Admission, admit
 from mtmc.evaluate.reference.calibrating import Calibration
-from mtmc.evaluate.reference.effects import find
+from mtmc.evaluate.reference.effects import find, kept_tensors, parameters
 from mtmc.evaluate.reference.hard import loosened, tells
 from mtmc.evaluate.reference.memory import dense
-from mtmc.evaluate.reference.reaching import reached
+from mtmc.evaluate.reference.necessary import necessary
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.hardware import Hardware, tensor_rate
@@ -37,9 +36,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Work:
-    """Bytes of inputs, weights and outputs of one forward, and the flops of its products (torch's flop counter: matrix
-    products, convolutions, attention), whose factors are of type `dtype`. tf32_flops: of these, in fp32, what torch's flags
-    let the library do in TF32: convolutions, unless that is switched off."""
+    """Of one forward: bytes of the inputs that must be read, of the weights, and of what must be written (see `necessary`),
+    and the flops of its products (torch's flop counter: matrix products, convolutions, attention), whose factors are of type
+    `dtype`. tf32_flops: of these, in fp32, what torch's flags let the library do in TF32: convolutions, unless that is
+    switched off."""
 
     input_bytes: int
     weight_bytes: int
@@ -60,8 +60,6 @@ class Work:
 
 
 _SHORT = {"float32": "fp32", "float64": "fp64"}
-SMALL = 1
-"""Place of the small shapes among a task's."""
 SPARE_OUTPUT = 1 << 20
 """Bytes of the output piece beyond what the reference gives, so that a wrong answer can be seen to be wrong."""
 
@@ -153,28 +151,24 @@ class ReferenceState:
         return pickle.dumps(map_tensors(self.reference(variant, moved)[0].arguments, torch.Tensor.cpu))
 
     def _work(self) -> Work:
-        """What a forward at the full shapes has to do."""
+        """What a forward at the full shapes has to do, starting from what the model keeps at first."""
         reference, seed = self.reference(0)[0], self._draw_seed()
-        inputs = reference.draw(seed)
+        effects, model = self.admission.calibration.effects, reference.model
+        reference.restart(effects)
+        inputs = tensors_of(drawn := reference.draw(seed))
+        kept = {id(each): each for each in (*parameters(model).values(), *kept_tensors(model).values())}
+        changing = tensors_of([[inputs[at] for at in effects.inputs], [find(model, path) for path in effects.state]])
+
+        def forward() -> list[torch.Tensor]:
+            given = flatten(reference.run(drawn, seed))[0]
+            return tensors_of([given, [find(model, path) for path in effects.state]])
+
         with flop_counter() as products:
-            outputs = flatten(reference.run(inputs, seed))[0]
-        floating = [tensor for tensor in tensors_of(inputs) if tensor.is_floating_point()]
+            moved = necessary(inputs, list(kept.values()), changing, forward)
+        floating = [tensor for tensor in inputs if tensor.is_floating_point()]
         name = str(floating[0].dtype).removeprefix("torch.") if floating else "float32"
-        weights = {id(tensor): tensor for tensor in [*reference.model.parameters(), *reference.model.buffers()]}
-        sizes = [dense(part) for part in (inputs, list(weights.values()), outputs)]
-        return Work(sizes[0], sizes[1], sizes[2], int(products.get_total_flops()), name, tf32_flops(products, name))
-
-    @cached_property
-    def bytes_read(self) -> int:
-        """Bytes of the inputs at the full shapes that any version must read: rows of a table that nobody asks for are not
-        among them. Which inputs are is found at the small shapes, where all that the reference makes fits into memory.
-
-        Raises: TaskError."""
-        small = self.reference(SMALL)[0]
-        given, seed = small.draw(self._draw_seed()), self._draw_seed()
-        found = reached(tensors_of(given), lambda: flatten(small.run(given, seed))[0])
-        drawn = tensors_of(self.reference(0)[0].draw(seed))
-        return sum(tensor.numel() * tensor.element_size() for at, tensor in enumerate(drawn) if at in found)
+        flops = int(products.get_total_flops())
+        return Work(moved.read, dense(list(kept.values())), moved.written, flops, name, tf32_flops(products, name))
 
     def _sizes(self) -> tuple[Slots, tuple[int, int]]:
         """Slots for calls in a row at the full shapes; bytes of the input and output pieces: of all slots, or of the largest
