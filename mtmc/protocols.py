@@ -333,8 +333,9 @@ class Evaluator(Protocol):
     def beside(self, processes: Callable[[], Iterable[int]]) -> None:
         """Say which processes work beside this one, as those of a benchmark's other problems, by their numbers.
 
-        An evaluator that times calls may have them stand still meanwhile, for some tens of milliseconds, since a host that
-        has other work takes several times as long for a call. They have to end when this process does, even by a signal.
+        An evaluator that times calls may have them stand still meanwhile, mostly for some tens of milliseconds, since a
+        host that has other work takes several times as long for a call. They have to end when this process does, even by a
+        signal.
         """
         return None
 

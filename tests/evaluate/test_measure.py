@@ -276,8 +276,7 @@ def test_a_doubtful_verdict_is_confirmed_by_a_second_process(
     ended.set_result(JobResult("ok"))
 
     def examined(fields: dict[str, Any], quiet: bool, _: None) -> tuple[Answer, Future[JobResult[None]]]:
-        with evaluator._standing:
-            assert quiet == (evaluator._still == 1) == (len(given) == 1)
+        assert quiet == (evaluator._stillness._wanted == 1) == (len(given) == 1)
         given.append(quiet)
         kind = next(left)
         if kind == "ok":

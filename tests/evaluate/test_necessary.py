@@ -115,7 +115,8 @@ def test_necessary_bytes(name: str) -> None:
 def verdict(work: Work, written: int, stated: float) -> None:
     """Raises: Failed for a time that cannot be, of a reference that takes long itself."""
     samples = Samples([stated] * 12, [stated] * 12, [0.0] * 12, True, written, 1, input_bytes=2 * X, lates=[0.0] * 12)
-    validate(samples, runtime(samples, [1e9], work, NO_OVERHEAD, UNCACHED), NO_OVERHEAD, UNCACHED, work)
+    found = runtime(samples, [1e9], work, NO_OVERHEAD, UNCACHED)
+    validate(samples, found, NO_OVERHEAD, UNCACHED, work, lambda: work.input_bytes)
 
 
 @pytest.mark.parametrize("name", AS_IT_IS)

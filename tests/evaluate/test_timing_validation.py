@@ -40,7 +40,7 @@ def samples(
 def judged(given: Samples, eager: list[float] | None = None, read: int = WORK.input_bytes) -> dict[str, float]:
     work = dataclasses.replace(WORK, input_bytes=read)
     found = runtime(given, eager or [0.3], work, TABLE, H100)
-    validate(given, found, TABLE, H100, work)
+    validate(given, found, TABLE, H100, work, lambda: work.input_bytes)
     return {"runtime_ms": found.timing.median_ms, **found.metrics}
 
 
@@ -98,9 +98,9 @@ def test_what_a_gate_for_all_streams_takes_is_no_time_of_the_version(wall: float
     assert found.metrics["clock_ms"] == pytest.approx(wall - 0.2)
     if refused:
         with pytest.raises(Failed, match=r"0\.2150 ms or more"):
-            validate(given, found, table, H100, WORK)
+            validate(given, found, table, H100, WORK, lambda: WORK.input_bytes)
     else:
-        validate(given, found, table, H100, WORK)
+        validate(given, found, table, H100, WORK, lambda: WORK.input_bytes)
 
 
 @pytest.mark.parametrize("ahead", [True, False])

@@ -97,7 +97,7 @@ class Measurement:
         state.gateable = eager.gateable
         found = runtime(samples, eager.times, state.work, overheads, self.hardware)
         if judged:
-            validate(samples, found, overheads, self.hardware, state.work)
+            validate(samples, found, overheads, self.hardware, state.work, lambda: state.bytes_that_matter)
             if request.depth == "verify" and request.profile:
                 metrics |= profiler_check(examination.profile(reference, number, PROFILED_CALLS), samples)
         profiled = time.perf_counter()

@@ -6,6 +6,7 @@ import logging
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from mtmc.evaluate.reference.admission import Admission, admit
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.effects import find, kept_tensors, parameters
 from mtmc.evaluate.reference.hard import loosened, tells
+from mtmc.evaluate.reference.mattering import mattering_bytes
 from mtmc.evaluate.reference.memory import dense
 from mtmc.evaluate.reference.necessary import necessary
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
@@ -60,6 +62,8 @@ class Work:
 
 
 _SHORT = {"float32": "fp32", "float64": "fp64"}
+DRAWS, TRIES = 4, 32
+"""Of inputs, and of pieces of each input in each of them, where it is tried what the result hangs on."""
 SPARE_OUTPUT = 1 << 20
 """Bytes of the output piece beyond what the reference gives, so that a wrong answer can be seen to be wrong."""
 
@@ -169,6 +173,32 @@ class ReferenceState:
         name = str(floating[0].dtype).removeprefix("torch.") if floating else "float32"
         flops = int(products.get_total_flops())
         return Work(moved.read, dense(list(kept.values())), moved.written, flops, name, tf32_flops(products, name))
+
+    @cached_property
+    def bytes_that_matter(self) -> int:
+        """Bytes of the inputs at the full shapes that the result hangs on, see `mattering_bytes`: the mean of some draws.
+        Where calls change what the model keeps or their inputs, each is made from the same start."""
+        reference, found = self.reference(0)[0], list[int]()
+        for _ in range(DRAWS):
+            seed = self._draw_seed()
+            drawn = reference.draw(seed)
+            found.append(mattering_bytes(tensors_of(drawn), partial(self._results, drawn, seed), seed, TRIES))
+        return sum(found) // len(found)
+
+    def _results(self, drawn: list[Any], seed: int) -> list[torch.Tensor]:
+        """Copies of all that a call on these inputs at the full shapes gives, leaves in the model and changes of the inputs,
+        which are as before then."""
+        reference, effects = self.reference(0)[0], self.admission.calibration.effects
+        reference.restart(effects)
+        inputs = tensors_of(drawn)
+        changing = [inputs[at] for at in effects.inputs]
+        before = [each.clone() for each in changing]
+        made = flatten(reference.run(drawn, seed))[0]
+        kept = [find(reference.model, path) for path in effects.state]
+        results = [each.clone() for each in tensors_of([made, kept, changing])]
+        for now, then in zip(changing, before, strict=True):
+            now.copy_(then)
+        return results
 
     def _sizes(self) -> tuple[Slots, tuple[int, int]]:
         """Slots for calls in a row at the full shapes; bytes of the input and output pieces: of all slots, or of the largest

@@ -2,8 +2,8 @@
 
 A host that has other work takes two to three times as long for a call: on an H100 machine a version of 17 launches took
 0.38 ms alone and 0.69 to 0.97 ms while nine searches of a benchmark thought about their next trials. A user's machine has
-no such neighbours. So builds stop where they are, and so do processes that are said to work beside the evaluator: each for
-some tens of milliseconds, after which it goes on as if nothing had been.
+no such neighbours. So builds stop where they are, and so do processes that are said to work beside the evaluator: as a
+rule for some tens of milliseconds, while a time is in doubt for seconds, after which they go on as if nothing had been.
 """
 
 from __future__ import annotations

@@ -160,8 +160,16 @@ def _overhead_ms(samples: Samples, overheads: OverheadTable) -> float:
     return known + ((overheads.everywhere_ms or 0.0) if samples.ahead and samples.everywhere else 0.0)
 
 
-def validate(samples: Samples, found: Measured, overheads: OverheadTable, gpu: Hardware, work: Work) -> None:
-    """Hold a runtime against the oracle's clock and the device. found: of `runtime`. work: of the task.
+def validate(
+    samples: Samples,
+    found: Measured,
+    overheads: OverheadTable,
+    gpu: Hardware,
+    work: Work,
+    mattering: Callable[[], int],
+) -> None:
+    """Hold a runtime against the oracle's clock and the device. found: of `runtime`. work: of the task. mattering: bytes of
+    the inputs that its result hangs on, asked for where the time is too short for all that the reference reads.
 
     Raises: Failed ("rejected") with kind WorkLeftBehind, WorksAhead, HiddenTime or FasterThanMemory.
     """
@@ -172,8 +180,15 @@ def validate(samples: Samples, found: Measured, overheads: OverheadTable, gpu: H
     # Of another draw there may be less, where numbers in memory say how much there is.
     read = min(work.input_bytes, samples.input_bytes)
     written = min(work.output_bytes, samples.output_bytes + samples.changed_bytes)
-    floor = floor_ms(read, written, gpu.l2_bytes, gpu.dram_gbs)
-    if stated < FLOOR_SHARE * floor and (eager is None or eager > floor):
+
+    def impossible(read: int) -> float | None:
+        floor = floor_ms(read, written, gpu.l2_bytes, gpu.dram_gbs)
+        return floor if stated < FLOOR_SHARE * floor and (eager is None or eager > floor) else None
+
+    if impossible(read) is None:
+        return
+    read = min(read, mattering())
+    if (floor := impossible(read)) is not None:
         raise _rejected(
             "FasterThanMemory",
             f"{stated:.4f} ms is less than {FLOOR_SHARE:g} of the {floor:.4f} ms that reading {read} bytes of the inputs "
