@@ -23,7 +23,8 @@ The same result with less work, by algebra that is exact up to rounding.
 
 ## What it does
 Replaces ops of the reference by others that are equal for all (finite) inputs: the sum or mean over the features of a
-product becomes a product with the summed operand (M K multiply-adds instead of M N K); a pool of a pool becomes one
+product becomes a product with the summed operand (M K multiply-adds instead of M N K); the sum of a log-softmax, as
+of smoothed labels, becomes that of its operand, and needs no second pass over the row; a pool of a pool becomes one
 pool; a batch norm in evaluation goes into the weights before it; what changes nothing (the maximum of one element,
 dropout that drops nothing, the same call twice) goes; fp32 attention with heads wider than 256 becomes two products
 and a softmax, since one kernel would work out its scores several times. The bias of a library convolution becomes an

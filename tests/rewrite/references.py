@@ -210,6 +210,13 @@ ROWS = {
     "cross_entropy_sum": reference(
         "F.cross_entropy(x, y, reduction='sum')", "torch.randn(n, m), torch.randint(0, m, (n,))"
     ),
+    "cross_entropy_smoothed": reference(
+        "F.cross_entropy(x, y, label_smoothing=0.1)", "torch.randn(n, m), torch.randint(0, m, (n,))"
+    ),
+    "cross_entropy_smoothed_ignored": reference(
+        "F.cross_entropy(x, y, ignore_index=1, label_smoothing=0.25, reduction='sum')",
+        "torch.randn(n, m), torch.randint(0, 4, (n,))",
+    ),
     "cross_entropy_ignored": reference(
         "F.cross_entropy(x, y, ignore_index=2)", "torch.randn(n, m), torch.randint(0, 4, (n,))"
     ),

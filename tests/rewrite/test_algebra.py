@@ -148,6 +148,20 @@ FITS = {
             layers="self.q, self.k, self.v = nn.Linear(cols, 24), nn.Linear(cols, 8, bias=False), nn.Linear(cols, 12)",
         ),
     ),
+    "smoothed labels": (
+        "logs",
+        reference(
+            "y = F.log_softmax(x, -1); return y.mean(-1) - y.gather(-1, torch.arange(len(x))[:, None] % x.shape[1])[:, 0]"
+        ),
+    ),
+    "two sums of logs": (
+        "logs",
+        reference("y = F.log_softmax(x, 1); return y.sum(1, keepdim=True).sin() + y.mean(1, keepdim=True) + y.exp()"),
+    ),
+    "logs of wider numbers along the first": (
+        "logs",
+        reference("return F.log_softmax(x, 0, dtype=torch.float64).sum(0)"),
+    ),
     "a gate with activations": (
         "joined",
         reference(
@@ -165,6 +179,10 @@ FITS = {
     ),
 }
 KEPT = {
+    "logs over all": ("logs", reference("return F.log_softmax(x, 1).mean()")),
+    "logs along another": ("logs", reference("return F.log_softmax(x, 1).sum(0)")),
+    "logs of few bits": ("logs", reference("return F.log_softmax(x.bfloat16(), 1).mean(1)")),
+    "logs that are not summed": ("logs", reference("return F.log_softmax(x, 1).amax(1)")),
     "read twice": ("sums", reference("y = self.linear(x); return y.sum(1) + y[:, 0]", layers=LINEAR)),
     "over rows": ("sums", reference("return self.linear(x).sum(0)", layers=LINEAR)),
     "a number on each term": ("sums", reference("return (self.linear(x) + 2).sum(1)", layers=LINEAR)),

@@ -35,6 +35,7 @@ from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.einsums import EINSUMS
 from mtmc.rewrite.algebra.identities import IDENTITIES
 from mtmc.rewrite.algebra.joined import JOINED
+from mtmc.rewrite.algebra.logs import LOGS
 from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.sums import SUMS
@@ -54,6 +55,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "bags": BAGS,
     "joined": JOINED,
     "transforms": TRANSFORMS,
+    "logs": LOGS,
 }
 OF_WEIGHTS = ("joined",)
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""

@@ -8,7 +8,7 @@ from mtmc.rewrite.body import NotCovered, Number, operand
 from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op
 from mtmc.rewrite.operators.elementwise import LOG1P_EXP
-from mtmc.rewrite.operators.steps import argument, floats, logsumexp_of, norm_of, reduced, tensor
+from mtmc.rewrite.operators.steps import argument, floats, logsumexp_of, norm_of, reduced, size_operand, tensor
 
 
 def _paired(
@@ -87,13 +87,16 @@ def _cross_entropy(builder: Builder, op: Op) -> None:
     shape = builder.shape(x)
     weight, reduction = argument(op, 2, "weight"), argument(op, 3, "reduction", 1)
     ignored, smoothing = argument(op, 4, "ignore_index", -100), argument(op, 5, "label_smoothing", 0.0)
-    if len(shape) != 2 or weight is not None or smoothing or builder.compute(target) != "int" or reduction == 0:
+    if len(shape) != 2 or weight is not None or builder.compute(target) != "int" or reduction == 0:
         raise NotCovered("cross entropy other than [N, C] logits, class targets, no weights, mean or sum")
     lse = logsumexp_of(builder, x, (1,), False, None)
     # The logit of each row's target, picked while the row is read anyway.
     expression = "tl.where({cols} == {1}, {0}, 0.0)"
     picked = builder.map(expression, x, builder.trailing(target, 1), hint="at_target", flops=2)
     chosen = builder.reduce("sum", picked, (1,), False, hint="chosen")
+    if smoothing:  # a part of each target goes to all classes alike
+        mean = builder.map("{0} / {1}", builder.reduce("sum", x, (1,), False), size_operand(shape[1]), hint="mean")
+        chosen = builder.map("{0} + {2} * ({1} - {0})", chosen, mean, operand(smoothing), hint="smoothed", flops=3)
     loss = builder.map("tl.where({2} == {3}, 0.0, {0} - {1})", lse, chosen, target, Number(ignored), hint="loss")
     _over_rows(builder, loss, target, ignored, reduction, op.outputs[0])
 
