@@ -105,8 +105,11 @@ def test_what_it_cannot_do_is_refused(work: str, dtype: str, settings: dict[str,
 
 
 @pytest.mark.parametrize(("dtype", "offered"), [("bfloat16", True), ("half", False)])
-def test_offered_where_it_is_right(dtype: str, offered: bool) -> None:
+def test_it_starts_so_where_that_is_right_and_the_other_is_offered(dtype: str, offered: bool) -> None:
     task, times = task_of(CAUSAL, (4, 16, 16, 1024, 1024, 64), dtype=dtype), CallTimes(1.0, 1.0)
     root, plan, _ = kernel_of(task, {}, times)
     moves = legal_moves(Version.of(task, plan, root.hardware, times=times))
-    assert offered == any(("scaling", "joined") in move.action.params for move in moves)
+    [stage] = [each for each in plan.stages if not each.is_torch]
+    assert stage.setting("scaling") == ("joined" if offered else "apart")
+    others = {value for move in moves for name, value in move.action.params if name == "scaling"}
+    assert others == ({"apart"} if offered else set())
