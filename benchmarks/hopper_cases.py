@@ -205,6 +205,11 @@ GLUON |= {f"several_{word}": {**settings, "persistent": 132} for word, settings 
 
 BACKWARD = {f"back_{word}": {**settings, "keys": "backward"} for word, settings in GLUON.items() if "joined" in word}
 """Keys from the last to the first, of causal attention."""
+OVERLAP = {f"over_{word}": {**settings, "overlap": 1} for word, settings in GLUON.items() if "several" in word}
+OVER_BACK = {f"over_{word}": {**settings, "overlap": 1} for word, settings in BACKWARD.items() if "several" in word}
+"""Blocks of queries of persistent programs as one pipeline, the latter of causal attention with keys backward."""
+OVERLAPPED = ((128, 128, 2), (128, 128, 3), (192, 128, 2))
+"""Tiles that are tried so."""
 
 
 def gluon(width: int, causal: bool) -> dict[str, Settings]:
@@ -212,11 +217,14 @@ def gluon(width: int, causal: bool) -> dict[str, Settings]:
     tiles: tuple[tuple[int, int, int], ...] = ((128, 64, 2), (128, 64, 3), (128, 128, 2), (192, 64, 2))
     if width <= 64:
         tiles += ((128, 128, 3), (192, 64, 3), (192, 128, 2), (192, 128, 3), (256, 64, 2), (256, 64, 3), (128, 256, 2))
-    return {
-        f"{word}_{m}x{n}_s{stages}": heads(m, n, 4, stages, language="gluon", **more)
-        for m, n, stages in tiles
-        for word, more in (GLUON | BACKWARD if causal and n >= 128 else GLUON).items()
-    }
+    found: dict[str, Settings] = {}
+    for m, n, stages in tiles:
+        ways = GLUON | BACKWARD if causal and n >= 128 else GLUON
+        if (m, n, stages) in OVERLAPPED:
+            ways = ways | OVERLAP | (OVER_BACK if causal else {})
+        for word, more in ways.items():
+            found[f"{word}_{m}x{n}_s{stages}"] = heads(m, n, 4, stages, language="gluon", **more)
+    return found
 
 
 def many_queries(width: int, causal: bool = False) -> dict[str, Settings]:

@@ -46,8 +46,8 @@ columns of the right one are those rows, and the few rows of the left one the co
 
 Attention: a loop over whole blocks of keys that works out no mask, then one over the keys at the edges. Of causal
 attention the last queries have the most keys: programs that take those first leave the short ones to fill the gaps.
-In Gluon, scores in bf16 may be scaled and shifted by one instruction each, which saves a tenth of the loop's. Keys
-from the last to the first have all causal masks in the first step and none in the loop (not timed yet).
+In Gluon, scores in bf16 may be scaled and shifted by one instruction each: a tenth less in the loop. Keys from the
+last to the first have masks in the first step alone; blocks of persistent programs may overlap (neither timed yet).
 
 ## When it harms
 Rows of 16384 elements and more in registers, 64 a thread: one program of 16 warps fills a multiprocessor, which then
@@ -132,6 +132,11 @@ def _keys(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         if not gluon_scaling.why_apart(found, version.graph.values[found.query].dtype):
             for scaling, words in ((gluon_scaling.JOINED, "at once"), (gluon_scaling.APART, "one after the other")):
                 offers.append(({"scaling": scaling}, f"let the {name} kernel scale and shift its scores {words}"))
+        if schedule.get("persistent"):
+            overlap, words = (
+                (0, "after the last one") if schedule.get("overlap") else (1, "before it ends the last one")
+            )
+            offers.append(({"overlap": overlap}, f"let each program of the {name} kernel begin a block {words}"))
         block = stage.number("block_n")
         if not why_forward(found, block) and (found.causal or found.columns[0] % block):
             for keys, words in ((BACKWARD, "from the last to the first"), (FORWARD, "from the first on")):

@@ -37,7 +37,8 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
     num_stages * (block_m * block_k + products * block_k * block_n) * bytes an element, and block_m * block_n / parts * bytes
     for a result that persistent programs write through a descriptor while the next tile is read; for attention (block_m *
     width + num_stages * block_n * (width + out_width)) * bytes, widths rounded up to powers of two, and block_m * out_width
-    * bytes for the results of persistent programs in Gluon; where heads are taken in slices (num_stages * (block_m +
+    * bytes for the results of persistent programs in Gluon, block_m * width * bytes for the next queries of those that
+    overlap; where heads are taken in slices (num_stages * (block_m +
     block_n) * block_k + block_n * block_v) * bytes; 0 for other templates.
     """
     if stage.template not in PRODUCTS:
@@ -48,8 +49,10 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
     if stage.template == "attention":
         width, out_width = _widths(graph, stage)
         tiles = stage.number("num_stages") * stage.number("block_n") * (width + out_width)
-        made = stage.number("block_m") * out_width if is_gluon(stage) and dict(stage.schedule).get("persistent") else 0
-        return (stage.number("block_m") * width + made + tiles) * element_bytes(graph, stage)
+        schedule = dict(stage.schedule)
+        made = out_width if is_gluon(stage) and schedule.get("persistent") else 0
+        following = width if is_gluon(stage) and schedule.get("overlap") else 0
+        return (stage.number("block_m") * (width + made + following) + tiles) * element_bytes(graph, stage)
     m, n, k = (stage.number(name) for name in ("block_m", "block_n", "block_k"))
     schedule = dict(stage.schedule)
     kept = schedule.get("results") == "descriptors" and (schedule.get("persistent") or schedule.get("specialized"))

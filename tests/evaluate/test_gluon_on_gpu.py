@@ -20,6 +20,7 @@ from tests.rewrite.gluon_cases import (
     GLUON,
     GROUPED,
     GROUPED_CAUSAL,
+    OVERLAPPED,
     WINDOW,
     inputs_of,
     printed,
@@ -124,6 +125,27 @@ def test_keys_from_the_last_to_the_first_at_edges(name: str, tmp_path: Path) -> 
     assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
 
 
+@pytest.mark.parametrize("programs", [7, 132])
+@pytest.mark.parametrize("way", ["early", "late", "turns"])
+@pytest.mark.parametrize("keys", ["forward", "backward"])
+@pytest.mark.parametrize("name", list(LARGE_BACKWARD))
+def test_blocks_that_overlap(name: str, keys: str, way: str, programs: int, tmp_path: Path) -> None:
+    work, sizes, settings = LARGE_BACKWARD[name]
+    ways = {"rescale": "late" if way == "late" else "early", "turns": int(way == "turns"), "scaling": "joined"}
+    more = {"keys": keys, "persistent": programs, "overlap": 1, "order": "forward" if work == FULL else "heavy"}
+    if settings.get("block_m") == 256 and keys == "backward":  # three blocks of keys are skipped
+        settings = {**settings, "num_stages": 4}
+    ours, theirs = errors(task_of(work, sizes), {**GLUON, **ways, **settings, **more}, tmp_path / "version.py")
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
+@pytest.mark.parametrize("name", list(OVERLAPPED))
+def test_blocks_that_overlap_at_edges(name: str, tmp_path: Path) -> None:
+    work, sizes, settings = OVERLAPPED[name]
+    ours, theirs = errors(task_of(work, sizes), {**GLUON, **settings}, tmp_path / "version.py")
+    assert ours < 1.1 * theirs + 1e-4, (ours, theirs)
+
+
 @pytest.mark.parametrize(
     "settings",
     [GLUON, {**GLUON, "scaling": "joined"}, {"split_keys": 4}, {}],
@@ -145,7 +167,8 @@ def test_a_hundred_calls_give_one_result(tmp_path: Path) -> None:
     several = {"persistent": 13, "order": "heavy", "num_stages": 3}
     back = {"keys": "backward", "block_m": 192}
     ways = ({"block_m": 192, "turns": 1}, {"num_stages": 3}, several, {**several, "turns": 1},
-            {**back, "turns": 1}, {**back, **several}, {**back, **several, "turns": 1})  # fmt: skip
+            {**back, "turns": 1}, {**back, **several}, {**back, **several, "turns": 1},
+            {**several, "overlap": 1}, {**back, **several, "overlap": 1, "turns": 1})  # fmt: skip
     for at, settings in enumerate(ways):
         model = load_module(printed(task, {**GLUON, **settings}), tmp_path / f"{at}.py").ModelNew()
         inputs = [each.cuda() for each in inputs_of(task)]

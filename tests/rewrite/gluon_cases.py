@@ -130,3 +130,29 @@ BACKWARD = {
 }  # fmt: skip
 """Keys from the last to the first: work, sizes, settings."""
 BACKWARD = {name: (work, sizes, {"keys": "backward", **more}) for name, (work, sizes, more) in BACKWARD.items()}
+
+OVERLAPPED = {
+    "causal": (CAUSAL, (1, 3, 3, 500, 500, 32), {"persistent": 2, "order": "heavy"}),
+    "full": (FULL, (2, 3, 3, 300, 137, 32), {"persistent": 5, "num_stages": 3, "rescale": "late"}),
+    "window": (WINDOW, (1, 2, 2, 400, 400, 32), {"persistent": 3, "scaling": "joined"}),
+    "bias": (BIASED, (2, 2, 2, 300, 200, 64), {"persistent": 3}),
+    "in turns": (GROUPED, (2, 4, 2, 200, 150, 32), {"persistent": 3, "block_m": 192, "turns": 1, "rescale": "late"}),
+    "one block of keys": (CAUSAL, (2, 2, 2, 140, 20, 16), {"persistent": 2}),
+    "one program": (CAUSAL, (1, 3, 3, 333, 90, 16), {"persistent": 1, "block_n": 128}),
+    "backward": (CAUSAL, (3, 1, 1, 600, 600, 16), {"persistent": 4, "block_n": 128, "order": "heavy", "keys": "backward"}),
+    "backward, three groups": (
+        GROUPED_CAUSAL, (1, 4, 2, 500, 400, 16),
+        {"persistent": 3, "keys": "backward", "block_m": 192, "block_n": 128, "turns": 1, "rescale": "late",
+         "scaling": "joined"},
+    ),
+    "backward, three groups that skip": (
+        CAUSAL, (1, 2, 2, 500, 600, 16),
+        {"persistent": 2, "keys": "backward", "block_m": 192, "num_stages": 3, "turns": 1, "order": "heavy"},
+    ),
+    "backward, four groups": (
+        CAUSAL, (1, 2, 2, 600, 555, 16),
+        {"persistent": 2, "keys": "backward", "block_m": 256, "num_stages": 4, "rescale": "late"},
+    ),
+}  # fmt: skip
+"""Blocks of queries as one pipeline: work, sizes, settings."""
+OVERLAPPED = {name: (work, sizes, {"overlap": 1, **more}) for name, (work, sizes, more) in OVERLAPPED.items()}

@@ -2,7 +2,8 @@
 
 Groups of warps are threads, barriers count arrivals and bytes as Hopper's do, and a product of the tensor cores reads its
 operands when it is waited for, a store its tile: one that is overwritten too early, or a barrier that nobody arrives at, is
-an error here, too. Layouts and registers are nothing here; what they do only a compiler and a GPU can say.
+an error here, too. So is an operand that is not there when a product is started: the product is NaN.
+Layouts and registers are nothing here; what they do only a compiler and a GPU can say.
 """
 
 from __future__ import annotations
@@ -123,10 +124,13 @@ class Begun:
     def __init__(self, a: Any, b: Memory, total: Any, use_acc: bool) -> None:
         self.a, self.b, self.total, self.use_acc = a, b, total, use_acc
         self.value: Any = None
+        self.early = any(isinstance(each, Memory) and bool(each.data.isnan().any()) for each in (a, b))
 
     def end(self) -> None:
         left = self.a.data if isinstance(self.a, Memory) else self.a
         made = left.float() @ self.b.data.float()
+        if self.early:
+            made.fill_(float("nan"))
         self.value = tile(made + self.total if self.use_acc else made)
 
 
@@ -270,8 +274,10 @@ gl = SimpleNamespace(
 )  # fmt: skip
 hopper = SimpleNamespace(
     mbarrier=SimpleNamespace(
-        MBarrierLayout=_BarrierLayout, init=_init, wait=lambda barrier, parity: barrier.wait(int(parity)),
-        arrive=lambda barrier, count: barrier.arrive(count, 0), expect=lambda barrier, size: barrier.arrive(1, int(size)),
+        MBarrierLayout=_BarrierLayout, init=_init,
+        wait=lambda barrier, parity, pred=True: barrier.wait(int(parity)) if pred else None,
+        arrive=lambda barrier, count, pred=True: barrier.arrive(count, 0) if pred else None,
+        expect=lambda barrier, size: barrier.arrive(1, int(size)),
     ),
     tma=SimpleNamespace(async_load=_load_tile, async_store=_store_tile, store_wait=_store_wait),
     fence_async_shared=_any, warpgroup_mma=_mma, warpgroup_mma_wait=_mma_wait,

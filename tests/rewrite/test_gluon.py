@@ -125,9 +125,9 @@ SEEN = {
 }
 
 
-@pytest.mark.parametrize("programs", [0, 3])
+@pytest.mark.parametrize(("programs", "overlap"), [(0, 0), (3, 0), (3, 1)])
 @pytest.mark.parametrize("name", list(SEEN))
-def test_no_block_is_read_that_lengths_hide(name: str, programs: int) -> None:
+def test_no_block_is_read_that_lengths_hide(name: str, programs: int, overlap: int) -> None:
     work = SEEN[name].replace("return ", "at = torch.arange(cols, device=q.device)\n        return ")
     text = REFERENCE.replace("torch.randn({bias}).{dtype}()", "torch.randint(1, cols + 1, (batch,))")
     task = task_from_source(text.format(work=work, sizes=(3, 2, 2, 200, 256, 16), dtype="bfloat16"), "lengths")
@@ -139,7 +139,8 @@ def test_no_block_is_read_that_lengths_hide(name: str, programs: int) -> None:
     for batch, length in enumerate(inputs[3].tolist()):  # keys and values that no row of the batch may see
         hidden = slice(0, max(0, length - 30) // 64 * 64) if name == "from on" else slice(-(-length // 64) * 64, 256)
         k[batch, :, hidden] = v[batch, :, hidden] = float("nan")
-    found = module_on_cpu(printed(task, {**GLUON, "persistent": programs})).ModelNew()(*inputs)
+    settings = {**GLUON, "persistent": programs, "overlap": overlap}
+    found = module_on_cpu(printed(task, settings)).ModelNew()(*inputs)
     assert float((found.double() - exact).norm() / exact.norm()) < 0.01
 
 

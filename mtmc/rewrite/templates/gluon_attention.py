@@ -4,7 +4,7 @@ Settings: block_m, 64 rows for each group of warps (128, 192 or 256); block_n, c
 shared memory at once; turns, whether groups start their products one after the other; rescale, whether earlier sums are
 scaled before the next scores are started or, "late", while they are computed; scaling, "apart" or "joined": see
 gluon_scaling.py; keys, "forward" or "backward": see gluon_keys.py; persistent, programs that make several blocks of queries
-each, 0 for one a block.
+each, 0 for one a block; overlap, 1 where such a program begins the next block before it ends one: see gluon_overlap.py.
 
 The launcher copies what a descriptor cannot say (rows that do not begin at multiples of 16 bytes), and refuses a GPU that
 is no Hopper.
@@ -18,6 +18,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates import gluon_scaling
 from mtmc.rewrite.templates.gluon_kernel import GluonKernel
+from mtmc.rewrite.templates.gluon_overlap import OverlappedKernel, overlaps
 from mtmc.rewrite.templates.gluon_text import CONSUMERS
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
 from mtmc.rewrite.templates.shares import crowded
@@ -63,7 +64,8 @@ def is_gluon(stage: Stage) -> bool:
 def emit(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
     """The kernel and its launcher. Raises: NotCovered where the body or the schedule is more than it can do."""
     check(graph, body, stage)
-    kernel, scope, spare = GluonKernel(graph, body, stage, name), scope_of(graph, body), dict[str, Varying]()
+    made_by = OverlappedKernel if overlaps(dict(stage.schedule)) else GluonKernel
+    kernel, scope, spare = made_by(graph, body, stage, name), scope_of(graph, body), dict[str, Varying]()
     text, found, writer = kernel.text(CONSTANTS), kernel.found, kernel.writer
     writer.contiguous |= {value for value in found.tensors if graph.values[value].contiguous}
     query, region, (result,) = found.query, found.regions[0], body.stores

@@ -23,6 +23,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_shares import factor_line
 from mtmc.rewrite.templates.gluon_keys import keys_of
+from mtmc.rewrite.templates.gluon_memory import Memory
 from mtmc.rewrite.templates.gluon_programs import OF_BLOCK, Programs, write_range
 from mtmc.rewrite.templates.gluon_scaling import is_joined
 from mtmc.rewrite.templates.gluon_text import needed_registers
@@ -31,13 +32,15 @@ from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse
 from mtmc.rewrite.templates.writer import INDENT
 
-BARRIERS = ("q_full", "k_full", "v_full", "k_free", "v_free")
 RESCALED = "out = out * tl.expand_dims(tl.convert_layout(scale, tl.SliceLayout(1, out_layout)), 1)"
 """Earlier blocks' sums come to the scale of the largest score."""
 
 
 class GluonKernel:
     """The functions of one kernel in the making. Raises: NotCovered where something cannot be said in Gluon."""
+
+    slots = 1
+    """Blocks of queries that a program has in shared memory at once."""
 
     def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
         self.body, self.stage, self.name = body, stage, name
@@ -49,8 +52,8 @@ class GluonKernel:
         self.late = schedule.get("rescale") == "late"
         self.turns, self.heavy = bool(schedule.get("turns", 0)), schedule.get("order") == "heavy"
         self.programs = Programs(stage.number("persistent") if "persistent" in schedule else 0, self.heavy)
-        self.barriers = (*BARRIERS, *(["q_free"] if self.programs.several else []), *(["turns"] if self.turns else []))
-        self.memory = ("q_mem", "k_mem", "v_mem", *(["made_mem"] if self.programs.several else []))
+        places = (self.groups, self.columns, self.stages, self.slots)
+        self.memory = Memory(*places, self.programs.several, self.turns)
         self.tiles = TileFunctions(graph, body, self.found, name, self.columns, is_joined(schedule))
         self.writer = self.tiles.writer
 
@@ -64,17 +67,16 @@ class GluonKernel:
         parts = [self.tiles.scores(), self.tiles.softmax(), self.tiles.result()]
         if self.programs.several:
             parts.append(self._place())
-        parts += [self._group(digits[0]), self._loads(digits)]
+        parts += [*self._group(digits[0]), self._loads(digits)]
         parts.append(self._kernel(constants))
         unpacked = f"{INDENT}{', '.join(self.tiles.given())} = given"
         return "\n\n\n".join(part.replace(f"{INDENT}UNPACKED", unpacked) for part in parts)
 
-    def _unpack(self) -> None:
-        writer = self.writer
-        writer.line(f"{', '.join(tiles.TABLES)} = tiles")
-        writer.line(f"{', '.join(self.memory)} = memory")
-        writer.line(f"{', '.join(self.barriers)} = barriers")
-        writer.line(f"{', '.join(self.programs.place)} = place")
+    def _unpack(self, count: int = 4) -> None:
+        """What is handed on in tuples. count: of the tuples, the first ones."""
+        names = (tiles.TABLES, self.memory.tiles, self.memory.barriers, self.programs.place)
+        for part, each in list(zip(("tiles", "memory", "barriers", "place"), names, strict=True))[:count]:
+            self.writer.line(f"{', '.join(each)} = {part}")
 
     def _own_blocks(self) -> None:
         """The head of a loop over the program's blocks of queries, where it has several."""
@@ -88,37 +90,62 @@ class GluonKernel:
         """The number of a block of keys among all that the program takes."""
         return f"(done + {step})" if self.programs.several else step if step.isalnum() else f"({step})"
 
-    def _group(self, digits: Sequence[str]) -> str:
-        """What one group of warps does."""
-        line, columns, stages, several = self.writer.line, self.columns, self.stages, self.programs.several
+    def _layouts(self) -> None:
+        """What a group is given, and where its threads have scores, weights and sums."""
+        line = self.writer.line
         self._unpack()
         line("UNPACKED")
         line("BLOCK_K: tl.constexpr = q_mem.shape[-1]")
-        line(f"scores_layout: tl.constexpr = tl.NVMMADistributedLayout([3, 0], [4, 1], [16, {columns}, 16])")
+        line(f"scores_layout: tl.constexpr = tl.NVMMADistributedLayout([3, 0], [4, 1], [16, {self.columns}, 16])")
         line("out_layout: tl.constexpr = tl.NVMMADistributedLayout([3, 0], [4, 1], [16, BLOCK_K, 16])")
         line("weights_layout: tl.constexpr = tl.DotOperandLayout(0, out_layout, 2)")
-        self._own_blocks()
+
+    def _nothing_kept(self) -> None:
+        """What is kept of each row, before a block's first scores."""
         for name in self.tiles.kept.split(", "):
             value = 'float("-inf")' if name == "top" else "0.0"
-            line(f"{name} = tl.full([{GROUP_ROWS}], {value}, tl.float32, tl.SliceLayout(1, scores_layout))")
+            layout = "tl.SliceLayout(1, scores_layout)"
+            self.writer.line(f"{name} = tl.full([{GROUP_ROWS}], {value}, tl.float32, {layout})")
+
+    def _own_row(self) -> None:
+        self.writer.line(f"own = block * {self.groups * GROUP_ROWS} + GROUP * {GROUP_ROWS}")
+
+    def _first(self) -> tuple[str, str]:
+        """Where the first block of keys lies that a group sees, and its barriers' phase."""
+        number, stages = (
+            self._at("skipped") if self.keys.skips else "done" if self.programs.several else "",
+            self.stages,
+        )
+        return (f"{number} % {stages}", f"({number} // {stages}) & 1") if number else ("0", "0")
+
+    def _first_softmax(self, at: str, prefix: str = "", where: str = "") -> None:
+        """Lines from a block's first product on. prefix: of what is not kept. where: there are keys to free."""
+        line, scores, weights = self.writer.line, f"{prefix}scores", f"{prefix}weights"
+        line(f"hopper.mbarrier.arrive(k_free.index({at}), count=1{where})")
+        start = self.keys.start("skipped" if self.keys.skips else "")
+        line(f"{scores} = {self.name}_scores({scores}, EVEN, own, {start}, batch, given)")
+        line(f"{weights}, scale, {self.tiles.kept} = {self.name}_softmax({scores}, factor, {self.tiles.kept})")
+        line(f"p = tl.convert_layout({weights}.to(q_mem.dtype), weights_layout)")
+
+    def _group(self, digits: Sequence[str]) -> list[str]:
+        """The functions of what one group of warps does."""
+        line, columns, stages, several = self.writer.line, self.columns, self.stages, self.programs.several
+        self._layouts()
+        self._own_blocks()
+        self._nothing_kept()
         line(f"out = tl.zeros([{GROUP_ROWS}, BLOCK_K], tl.float32, out_layout)")
         line(f"none = tl.zeros([{GROUP_ROWS}, {columns}], tl.float32, scores_layout)")
-        line(f"own = block * {self.groups * GROUP_ROWS} + GROUP * {GROUP_ROWS}")
+        self._own_row()
         line(f"q = q_mem.index(GROUP).reshape([{GROUP_ROWS}, BLOCK_K])")
-        if self.keys.skips:
-            self._skip()
-        number = self._at("skipped") if self.keys.skips else "done" if several else ""
-        at, phase = (f"{number} % {stages}", f"({number} // {stages}) & 1") if number else ("0", "0")
+        self._count_skipped()
+        self._skip()
+        at, phase = self._first()
         line(f"hopper.mbarrier.wait(q_full, {'turn & 1' if several else 0})")
         line(f"hopper.mbarrier.wait(k_full.index({at}), {phase})")
         line(f"first_k = k_mem.index({at}).reshape([{columns}, BLOCK_K]).permute((1, 0))")
         line("begun = hopper.warpgroup_mma(q, first_k, none, use_acc=False, is_async=True)")
         line("scores = hopper.warpgroup_mma_wait(0, deps=(begun,))")
-        line(f"hopper.mbarrier.arrive(k_free.index({at}), count=1)")
-        start = self.keys.start("skipped" if self.keys.skips else "")
-        line(f"scores = {self.name}_scores(scores, EVEN, own, {start}, batch, given)")
-        line(f"weights, scale, {self.tiles.kept} = {self.name}_softmax(scores, factor, {self.tiles.kept})")
-        line("p = tl.convert_layout(weights.to(q_mem.dtype), weights_layout)")
+        self._first_softmax(at)
         line(f"hopper.mbarrier.wait(v_full.index({at}), {phase})")
         self._loop()
         if several:
@@ -131,17 +158,25 @@ class GluonKernel:
         line("out = hopper.warpgroup_mma_wait(0, deps=(ended,))")
         if several:
             line("hopper.mbarrier.arrive(v_free.index(last), count=1)")
-        line("total = tl.expand_dims(tl.convert_layout(total, tl.SliceLayout(1, out_layout)), 1)")
-        line(f"out = {self.found.quotient('out', 'total')}")
         self._store(digits)
-        constants = f"GROUP: gl.constexpr, EVEN: gl.constexpr,{' WIDE: gl.constexpr,' if several else ''}"
-        arguments = f"{constants} tiles, memory, barriers, place, given"
-        doc = f"What one group of warps does: {GROUP_ROWS} rows{' at a time' if several else ''}."
+        if several:
+            line("done += steps")
+            self.writer.level -= 1
+        line("hopper.tma.store_wait(0)")
+        return [self._function()]
+
+    def _function(self) -> str:
+        """What one group of warps does, of the lines written so far."""
+        wide, each = (" WIDE: gl.constexpr,", " at a time") if self.programs.several else ("", "")
+        arguments = f"GROUP: gl.constexpr, EVEN: gl.constexpr,{wide} tiles, memory, barriers, place, given"
+        doc = f"What one group of warps does: {GROUP_ROWS} rows{each}."
         return self.tiles.function("group", arguments, doc, taken(self.writer))
 
     def _store(self, digits: Sequence[str]) -> None:
-        """Write the rows' results: by way of the queries' place or, where the next queries come there, of one of its own."""
+        """Divide, and write the results: by way of the queries' place or, where others come there, of one of its own."""
         line, several = self.writer.line, self.programs.several
+        line("total = tl.expand_dims(tl.convert_layout(total, tl.SliceLayout(1, out_layout)), 1)")
+        line(f"out = {self.found.quotient('out', 'total')}")
         memory, place = ("made_mem", "made") if several else ("q_mem", "q")
         if several:
             line(f"made = made_mem.index(GROUP).reshape([{GROUP_ROWS}, BLOCK_K])")
@@ -149,19 +184,21 @@ class GluonKernel:
         line(f"{place}.store({self.name}_result(out, own, batch, given).to(q_mem.dtype))")
         line("hopper.fence_async_shared()")
         line(f"{self.name}_store(result_tiles, [{', '.join([*digits, 'own', '0'])}], {memory}.index(GROUP))")
-        if several:
-            line("done += steps")
-            self.writer.level -= 1
-        line("hopper.tma.store_wait(0)")
 
-    def _skip(self) -> None:
-        """Blocks of keys that other groups see: this one waits for them, frees them, and lets the next have its turn."""
+    def _count_skipped(self) -> None:
+        """How many blocks of keys only other groups see."""
+        if self.keys.skips:
+            self.writer.line(f"skipped = {self.keys.skipped(self.tiles.n_cols)}")
+
+    def _skip(self, first: str = "step") -> None:
+        """Blocks of keys that others see: a group waits for them and frees them. first: its number of turns before."""
         line, stages = self.writer.line, self.stages
-        line(f"skipped = {self.keys.skipped(self.tiles.n_cols)}")
+        if not self.keys.skips:
+            return
         line("for step in range(skipped):")
         self.writer.level += 1
         line(f"at = {self._at('step')} % {stages}")
-        self._wait_for_turn("step")
+        self._wait_for_turn(first)
         self._pass_turn()
         for kind in "kv":  # freed before it came, a block would count for the one before it at this place
             line(f"hopper.mbarrier.wait({kind}_full.index(at), ({self._at('step')} // {stages}) & 1)")
@@ -171,8 +208,13 @@ class GluonKernel:
     def _wait_for_turn(self, number: str) -> None:
         """number: how many turns of this block of queries came before."""
         if self.turns:
-            phase = f"(done - turn + {number}) & 1" if self.programs.several else f"({number}) & 1"
+            phase = f"({self._turns_before} + {number}) & 1" if self.programs.several else f"({number}) & 1"
             self.writer.line(f"hopper.mbarrier.wait(turns.index(GROUP), {phase} if GROUP > 0 else ({phase}) ^ 1)")
+
+    @property
+    def _turns_before(self) -> str:
+        """How many turns a group had in earlier blocks, whose first products have none."""
+        return "done - turn"
 
     def _pass_turn(self) -> None:
         if self.turns:
@@ -217,12 +259,14 @@ class GluonKernel:
         line("UNPACKED")
         line("BLOCK_K: tl.constexpr = q_mem.shape[-1]")
         self._own_blocks()
+        full = self.memory.query_barrier("turn")
         if self.programs.several:
-            line("hopper.mbarrier.wait(q_free, (turn & 1) ^ 1)")
-        line(f"hopper.mbarrier.expect(q_full, {2 * self.groups * GROUP_ROWS} * BLOCK_K)")
+            free, phase = self.memory.query_barrier("turn", "free"), self.memory.query_phase("turn")
+            line(f"hopper.mbarrier.wait({free}, ({phase}) ^ 1)")
+        line(f"hopper.mbarrier.expect({full}, {2 * self.groups * GROUP_ROWS} * BLOCK_K)")
         line(f"for group in tl.static_range({self.groups}):")
-        row = f"block * {self.groups * GROUP_ROWS} + group * {GROUP_ROWS}"
-        line(f"    {self.name}_load(query_tiles, [{query}, {row}, 0], q_full, q_mem.index(group))")
+        row, where = f"block * {self.groups * GROUP_ROWS} + group * {GROUP_ROWS}", self.memory.queries("turn", "group")
+        line(f"    {self.name}_load(query_tiles, [{query}, {row}, 0], {full}, {where})")
         line("for step in range(steps):")
         writer.level += 1
         line(f"at = {self._at('step')} % {self.stages}")
@@ -258,22 +302,15 @@ class GluonKernel:
     def _kernel(self, constants: Sequence[str]) -> str:
         """The kernel itself: memory, barriers, which columns a program sees, and who does what."""
         writer, line, batch, several = self.writer, self.writer.line, self.found.batch, self.programs.several
-        ones = ", 1" * len(batch)
-        for kind, role in (("q", "query"), *((("made", "result"),) if several else ())):
-            shape = f"[{self.groups}{ones}, {GROUP_ROWS}, BLOCK_K]"
-            line(f"{kind}_mem = tl.allocate_shared_memory({role}_tiles.dtype, {shape}, {role}_tiles.layout)")
-        for kind, role in (("k", "key"), ("v", "value")):
-            shape = f"[{self.stages}{ones}, {self.columns}, BLOCK_K]"
-            line(f"{kind}_mem = tl.allocate_shared_memory({role}_tiles.dtype, {shape}, {role}_tiles.layout)")
-        self._barriers()
+        self.memory.write(writer, len(batch))
         if several:
             self.programs.write_rounds(writer, self.n_blocks)
         else:
             self._own_block()
         line(factor_line(writer, self.found))
         line(f"tiles = ({', '.join(tiles.TABLES)})")
-        line(f"memory = ({', '.join(self.memory)})")
-        line(f"barriers = ({', '.join(self.barriers)})")
+        line(f"memory = ({', '.join(self.memory.tiles)})")
+        line(f"barriers = ({', '.join(self.memory.barriers)})")
         line(f"place = ({', '.join(self.programs.place)})")
         line("GIVEN")
         self._specialize()
@@ -311,22 +348,3 @@ class GluonKernel:
         line(f"    [{warps}],")
         line(f"    [{', '.join(map(str, registers))}],")
         line(")")
-
-    def _barriers(self) -> None:
-        line = self.writer.line
-        counts = {"q_full": 0, "q_free": 0, "turns": self.groups}
-        for name in self.barriers:
-            count = counts.get(name, self.stages)
-            shape = f"[{count}, 1]" if count else "[1]"
-            line(f"{name} = tl.allocate_shared_memory(tl.int64, {shape}, hopper.mbarrier.MBarrierLayout())")
-        line("hopper.mbarrier.init(q_full, count=1)")
-        if self.programs.several:
-            line(f"hopper.mbarrier.init(q_free, count={self.groups})")
-        line(f"for at in tl.static_range({self.stages}):")
-        for name in BARRIERS[1:]:
-            count = self.groups if name.endswith("free") else 1
-            line(f"    hopper.mbarrier.init({name}.index(at), count={count})")
-        if self.turns:
-            line(f"for at in tl.static_range({self.groups}):")
-            line("    hopper.mbarrier.init(turns.index(at), count=1)")
-        line("hopper.fence_async_shared()")

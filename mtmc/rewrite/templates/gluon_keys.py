@@ -42,6 +42,15 @@ class Keys:
             return f"(steps - 1{step and f' - {step}'}) * {self.columns}"
         return f"first + {step} * {self.columns}" if step else "first"
 
+    def most_skipped(self, rows: int) -> int:
+        """The largest such number, of any group of a program of so many rows."""
+        if not self.skips:
+            return 0
+        return max(
+            (own + rows - 1) // self.columns - (own + GROUP_ROWS - 1) // self.columns
+            for own in range(0, rows * self.columns, rows)
+        )
+
     def skipped(self, n_cols: str) -> str:
         """How many blocks of keys are behind all rows of a group."""
         return f"steps - 1 - tl.minimum(own + {GROUP_ROWS - 1}, {n_cols} - 1) // {self.columns}"
