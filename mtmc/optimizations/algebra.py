@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from mtmc.action import make_action
+from mtmc.action import Action, make_action
 from mtmc.errors import CoderError
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
+from mtmc.optimizations.merging import joined, saved_logit
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
+from mtmc.protocols import Observation
 from mtmc.rewrite.algebra import OF_WEIGHTS, RULES, Rewritten, apply_rules
+from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.plan import Plan, Stage, in_order
 from mtmc.rewrite.source import print_plan
 
@@ -35,7 +38,8 @@ row of indices at a time become a lookup and a reduction. Work on complex number
 pairs of real numbers, in which a Fourier transform of up to 512 numbers can be a kernel: one product with a matrix of
 cosines that the kernel makes. Several layers of one operand (queries, keys and values, whatever their widths) become
 one product with their weights one behind the other, which are kept as by `pack`. Other weights are summed or scaled
-in each call, so a version is right for any weights.
+in each call, so a version is right for any weights. Products that come in are offered a second time as kernels, joined
+with what stands around them: two with a softmax between them as attention.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features of 8192 inputs, 1024 rows, takes 1.4e11 flops
@@ -60,7 +64,10 @@ class Algebra(Optimization):
     changes = ("flops", "kernels", "bytes_moved")
 
     def legal(self, version: Version) -> Iterator[Move]:
-        """One move for each kind of rule that fits torch calls of the version and gives what can be written."""
+        """One move for each kind of rule that fits torch calls of the version and gives what can be written.
+
+        Where it brings in products there is one more, which makes kernels of these with what stands around them.
+        """
         for rules in RULES:
             found = apply_rules(version.graph, rules)
             plan = _rewritten(version, rules, found)
@@ -69,8 +76,36 @@ class Algebra(Optimization):
             stages = [version.plan.stage_of(name) for name in sorted(found.ops)]
             more = f", and {len(found.sentences) - 1} more" if len(found.sentences) > 1 else ""
             sentence = f"rewrite by algebra: {found.sentences[0]}{more}"
-            action = make_action(self.kind, version.region(*stages), sentence, rules=rules)
+            region = version.region(*stages)
+            action = make_action(self.kind, region, sentence, rules=rules)
             yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
+            further, saved = _joined(version, rules, found, plan)
+            if further is not None:
+                action = make_action(self.kind, region, f"{sentence}, {JOINED}", rules=rules, joined=True, saved=saved)
+                yield Move(action, partial(kept, replace(version, graph=found.graph), further))
+
+    def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
+        """Each kernel that is saved by joining is a fusion of two."""
+        return saved_logit(action)
+
+
+JOINED = "and fuse what it multiplies with what stands around that"
+"""How a sentence goes on where products that algebra brings in become kernels at once."""
+NEVER_JOINED = ("attention", *OF_WEIGHTS)
+"""Kinds of rules that take apart what is one kernel already, or lay out weights, which are kept between calls."""
+
+
+def _joined(version: Version, rules: str, found: Rewritten, plan: Plan) -> tuple[Plan | None, int]:
+    """The child's plan in which the products that are new in it are kernels that have taken in what stands around them,
+    and how many stages fewer it has; (None, 0) where none takes anything in."""
+    graph = found.graph
+    new = [op.name for op in graph.ops if op.target in PRODUCTS and op.name not in version.graph.by_name]
+    if not new or rules in NEVER_JOINED:
+        return None, 0
+    start = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
+    done = joined(start, new)
+    saved = len(start.working()) - len(replace(start, plan=done).working())
+    return (done, saved) if saved > 0 else (None, 0)
 
 
 def _rewritten(version: Version, rules: str, found: Rewritten) -> Plan | None:

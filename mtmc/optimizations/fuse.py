@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import combinations, pairwise
 
 from mtmc.action import Action, Region, make_action
 from mtmc.optimizations.groups import Group, flow_of, fused, groups_of, settings_of
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
+from mtmc.optimizations.merging import Merged, merged, neighbours, saved_logit
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version, also
 from mtmc.protocols import Observation
@@ -21,7 +20,7 @@ from mtmc.rewrite.isomorphism import structural_hash
 from mtmc.rewrite.operators.attention import ATTENTION
 from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.operators.table import FREE
-from mtmc.rewrite.plan import Plan, Stage, feeds, merged_ops
+from mtmc.rewrite.plan import Plan, Stage, merged_ops
 from mtmc.source.calls import Call
 from mtmc.source.sites import Sites
 
@@ -42,7 +41,8 @@ of one left operand with matrices of one shape share its tiles: the two of a gat
 both. A norm before layers with few rows (16 of 4096) is worked out by each program for its rows. What only moves
 elements (slices, joins, pads, lookups) costs nothing in a kernel and ends no fusion: attention reads a cache in
 pages through its table of blocks, and keys behind a sequence's length not at all. Grouped products
-(`torch._grouped_mm`) take what follows, as others do.
+(`torch._grouped_mm`) take what follows, as others do. Two products with a scale, a mask and a softmax between them are
+attention at once, with or without what makes the mask.
 
 ## When it pays
 Nearly always where memory is the limit: elementwise after anything, elementwise before a product, a reduction after
@@ -85,9 +85,9 @@ class Fuse(Optimization):
         """
         flow = flow_of(version)
         found: dict[Hashable, list[tuple[tuple[Stage, ...], Merged]]] = {}
-        for stages in _neighbours(version, flow):
-            if (merged := _merged(version, flow, *stages)) is not None:
-                found.setdefault(structural_hash(version.graph, merged[1]), []).append((stages, merged))
+        for stages in neighbours(version, flow):
+            if (pair := merged(version, flow, *stages)) is not None:
+                found.setdefault(structural_hash(version.graph, pair[1]), []).append((stages, pair))
         yield from self._groups(version)
         for alike in found.values():
             yield self._near(version, alike)
@@ -95,14 +95,21 @@ class Fuse(Optimization):
 
     def _near(self, version: Version, alike: Sequence[tuple[tuple[Stage, ...], Merged]]) -> Move:
         """The move for some neighbours, and others like them."""
-        (stages, merged), *others = alike
+        (stages, kernel), *others = alike
         names = [stage.name for stage in stages]
         apart = _apart_from(stages, [each for each, _ in others])
-        sentence = f"fuse {', '.join(names[:-1])} and {names[-1]}{also(apart)}"
-        keys = ("first", "second") if len(names) == 2 else ("first", "middle", "second")
-        params = dict(zip(keys, names, strict=True))
-        action = make_action(self.kind, version.region(*stages), sentence, **params)
-        return Move(action, partial(_everywhere, version, merged, [each for each, _ in others]))
+        params: dict[str, str | int] = {"first": names[0], "second": names[-1]}
+        region, what = version.region(*stages), f"{', '.join(names[:-1])} and {names[-1]}"
+        if len(names) > 2:
+            params["saved"] = (len(names) - 1) * (1 + len(apart))
+        if len(names) == 3:
+            params["middle"] = names[1]
+        elif len(names) > 3:
+            params["between"] = len(names) - 2
+            region = _span(version, stages)
+            what = f"{names[0]} and {names[-1]} with the {len(names) - 2} calls between them"
+        action = make_action(self.kind, region, f"fuse {what}{also(apart)}", **params)
+        return Move(action, partial(_everywhere, version, kernel, [each for each, _ in others]))
 
     def _groups(self, version: Version) -> Iterator[Move]:
         """All groups at once, and those of three stages or more."""
@@ -124,21 +131,20 @@ class Fuse(Optimization):
 
     def _side_by_side(self, version: Version, flow: Flow) -> Iterator[Move]:
         """Small stages of which none needs another, and larger ones that read parts of one value: one launch for two."""
-        working = [stage for stage in version.plan.stages if not version.is_free(stage)]
-        level = [(stage, shape) for stage in working if (shape := _shape(version, stage)) is not None]
+        level = [(stage, shape) for stage in version.working() if (shape := _shape(version, stage)) is not None]
         for at, (first, shape) in enumerate(level):
             for second, other in level[at + 1 :]:
                 if not self._pays(version, (first, shape), (second, other)):
                     continue
                 if not flow.independent(first, second) or flow.together(first, second):
                     continue
-                merged = version.as_kernel(merged_ops(version.graph, (first, second)), settings_of((first, second)))
-                if merged is None or merged.template not in HORIZONTAL:
+                kernel = version.as_kernel(merged_ops(version.graph, (first, second)), settings_of((first, second)))
+                if kernel is None or kernel.template not in HORIZONTAL:
                     continue
                 sentence = f"fuse {first.name} and {second.name} horizontally"
                 names = {"first": first.name, "second": second.name}
                 action = make_action(self.kind, version.region(first, second), sentence, **names, horizontal=True)
-                plan = version.plan.with_merged(version.graph, (first, second), merged)
+                plan = version.plan.with_merged(version.graph, (first, second), kernel)
                 yield Move(action, partial(kept, version, plan))
                 break  # the next one like it; the others can follow
 
@@ -170,35 +176,16 @@ class Fuse(Optimization):
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Each kernel that a fusion of whole groups saves is a fusion of two."""
-        return math.log(int(dict(action.params).get("saved", 1)))
+        return saved_logit(action)
 
 
-Merged = tuple[list[Stage], Stage]
-"""Stages that are fused, the views between them too, and the kernel that they become."""
-
-
-def _neighbours(version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
-    """Pairs of neighbours, then products with something between them that neither can take alone: attention's, and two of
-    one operand with what takes both: a gated MLP's."""
-    yield from flow.pairs()
-    graph, working = version.graph, [stage for stage in version.plan.stages if not version.is_free(stage)]
-    products = [stage for stage in working if any(graph.by_name[op].target in PRODUCTS for op in stage.ops)]
-    for last in (stage for stage in working if stage not in products):
-        yield from ((*pair, last) for pair in combinations([each for each in products if feeds(graph, each, last)], 2))
-    for first in products:
-        for middle in (stage for stage in working if feeds(graph, first, stage)):
-            for second in (stage for stage in products if feeds(graph, middle, stage)):
-                if len({first, middle, second}) == 3:
-                    yield first, middle, second
-
-
-def _everywhere(version: Version, merged: Merged, others: Sequence[tuple[Stage, ...]]) -> Plan:
+def _everywhere(version: Version, first: Merged, others: Sequence[tuple[Stage, ...]]) -> Plan:
     """The plan with `merged`, and with those other neighbours that are still there, fused."""
-    done = replace(version, plan=version.plan.with_merged(version.graph, *merged))
+    done = replace(version, plan=version.plan.with_merged(version.graph, *first))
     for stages in others:
         if not set(stages) <= set(done.plan.stages):
             continue
-        again = _merged(done, flow_of(done), *stages)  # what was fused meanwhile may stand between them
+        again = merged(done, flow_of(done), *stages)  # what was fused meanwhile may stand between them
         if again is not None:
             done = replace(done, plan=done.plan.with_merged(done.graph, *again))
     return kept(version, done.plan)
@@ -206,20 +193,6 @@ def _everywhere(version: Version, merged: Merged, others: Sequence[tuple[Stage, 
 
 def _fused(version: Version, groups: Sequence[Group]) -> Plan:
     return kept(version, fused(version, groups))
-
-
-def _merged(version: Version, flow: Flow, *stages: Stage) -> Merged | None:
-    """Stages of which each feeds the next and the kernel they become, None where they cannot."""
-    parts: list[Stage] = []
-    for first, second in pairwise(stages):
-        found = flow.together(first, second)
-        if found is None:
-            return None
-        parts += [stage for stage in found if stage not in parts]
-    if not flow.closed(parts):
-        return None
-    merged = version.as_kernel(merged_ops(version.graph, parts), settings_of(stages))
-    return None if merged is None else (parts, merged)
 
 
 def _apart_from(first: tuple[Stage, ...], others: Sequence[tuple[Stage, ...]]) -> list[tuple[Stage, ...]]:

@@ -68,6 +68,8 @@ class _Growing:
     _members: dict[Stage, tuple[Stage, ...]] = field(default_factory=dict)
     _in_parts: bool = False
     """Whether elementwise kernels may be joined whose results have other numbers of elements."""
+    _before: bool = False
+    """Whether kernels of products take along work before them, too."""
 
     def groups(self) -> list[Group]:
         plan = self.version.plan
@@ -82,6 +84,13 @@ class _Growing:
             if len(stages) > 1:
                 found.append(Group(stages, parts, merged))
         return sorted(found, key=lambda group: plan.stages.index(group.stages[0]))
+
+    def grown(self, kernel: Stage) -> Version:
+        """The version with one kernel of a product grown by all work around it."""
+        self._members = {stage: (stage,) for stage in self.version.plan.stages}
+        self._before = True
+        self._grow(kernel)
+        return self.version
 
     def _grow(self, stage: Stage) -> None:
         while (merged := self._larger(stage)) is not None:
@@ -114,12 +123,14 @@ class _Growing:
             return one == two == "pointwise"
         if one in MEMORY and two in MEMORY:
             return True
+        if self._before and one == "pointwise" and two in MULTIPLY:
+            return True
         return one in MULTIPLY and two == "pointwise" and (not first.is_torch or self._in_fp32(first, one))
 
     def _as_wished(self, first: Stage, second: Stage, merged: Stage) -> bool:
-        one = self._family(first)
-        if one in MULTIPLY:
-            return merged.template == one
+        one, two = self._family(first), self._family(second)
+        if one in MULTIPLY or two in MULTIPLY:
+            return merged.template == (one if one in MULTIPLY else two)
         return merged.template in MEMORY and (self._in_parts or parts_of(self.version, merged) == 1)
 
     def _in_fp32(self, stage: Stage, template: str) -> bool:
@@ -134,6 +145,14 @@ class _Growing:
             alone = None if self.version.is_free(stage) else self.version.as_kernel(stage.ops, {})
             self._families[stage.ops] = None if alone is None else alone.template
         return self._families[stage.ops]
+
+
+def grown(version: Version, kernel: Stage) -> Version:
+    """The version in which a product's kernel has taken in what goes element by element before and after it.
+
+    Unlike `groups_of`, work before the product is taken too, which is done again for every tile of columns.
+    """
+    return _Growing(version).grown(kernel)
 
 
 def fused(version: Version, groups: Sequence[Group]) -> Plan:

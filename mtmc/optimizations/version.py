@@ -79,6 +79,10 @@ class Version:
         """The stages that are Triton kernels."""
         return [stage for stage in self.plan.stages if not stage.is_torch]
 
+    def working(self) -> list[Stage]:
+        """The stages but for those that are views."""
+        return [stage for stage in self.plan.stages if not self.is_free(stage)]
+
     def region(self, *stages: Stage) -> Region:
         """The lines of one or several stages together. One that nothing reads any more has no lines of its own; where none
         has, the region is the file's first line."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations
 
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Plan, Stage
@@ -64,27 +65,52 @@ class Flow:
         one, two = self._place[first], self._place[second]
         return two not in self._all_after(one) and one not in self._all_after(two)
 
-    def together(self, first: Stage, second: Stage) -> list[Stage] | None:
-        """The stages that become one if these two do, or None where they cannot.
+    def together(self, *stages: Stage) -> list[Stage] | None:
+        """The stages that become one if these do, in the plan's order, or None where they cannot.
 
-        They are `first`, `second` and the views that stand between them. `first` must feed `second`, straight or through
-        such views, or both read a value that neither makes (parameters do not count); no other way may lead from one to the
-        other.
+        They are these, two or more in the plan's order, and the views that stand between them. Each must feed another,
+        straight or through such views, or read a value with it that neither makes (parameters do not count), so that all
+        hang together; no other way may lead out of them and back.
         """
-        one, two = self._place[first], self._place[second]
-        if one in self._after[two]:
+        places = [self._place[stage] for stage in stages]
+        parts, links = set(places), list[set[int]]()
+        for one, two in combinations(places, 2):
+            if one in self._after[two]:
+                return None
+            between = self._views_between(one, two)
+            siblings = any(two in self._readers.get(ref, ()) for ref in self._reads[one])
+            if between or two in self._after[one] or siblings:
+                links.append({one, two})
+            parts |= set(between)
+        if not _all_linked(set(places), links) or self._detour(parts):
             return None
-        fed = two in self._after[one]
-        between = self._views_between(one, two)
-        siblings = any(two in self._readers.get(ref, ()) for ref in self._reads[one])
-        if not (between or fed or siblings):
-            return None
-        parts = [one, *between, two]
-        return None if self._detour(set(parts)) else [self._stages[at] for at in parts]
+        return [self._stages[at] for at in sorted(parts)]
 
-    def closed(self, stages: Sequence[Stage]) -> bool:
-        """Whether stages can become one: no way leads out of them and back."""
-        return not self._detour({self._place[stage] for stage in stages})
+    def between(self, first: Stage, second: Stage) -> list[Stage]:
+        """The stages, but for views, that stand on any way from one stage to another, in the plan's order."""
+        one, two = self._place[first], self._place[second]
+        reached = sorted(self._all_after(one) - self._free)
+        return [self._stages[at] for at in reached if two in self._all_after(at)]
+
+    def makers(self, stages: Sequence[Stage], wanted: Callable[[Stage], bool]) -> list[Stage]:
+        """The stages that feed some of these or each other, straight or through views, and nothing else; the wanted ones."""
+        inside, found = {self._place[stage] for stage in stages}, set[int]()
+        for at in reversed(range(max(inside))):
+            after = self._readers_of(at) if at not in inside | self._free else set()
+            if after and after <= inside | found and wanted(self._stages[at]):
+                found.add(at)
+        return [self._stages[at] for at in sorted(found)]
+
+    def _readers_of(self, at: int) -> set[int]:
+        """The stages, but for views, that read what a stage makes, straight or through views."""
+        found, todo = set[int](), [*self._after[at]]
+        while todo:
+            each = todo.pop()
+            if each in self._free:
+                todo += self._after[each]
+            else:
+                found.add(each)
+        return found
 
     def _views_between(self, first: int, second: int) -> list[int]:
         """The views by way of which something flows from one stage to another, in order."""
@@ -124,3 +150,12 @@ class Flow:
                 todo += new
             self._reached[start] = found
         return self._reached[start]
+
+
+def _all_linked(places: set[int], links: Sequence[set[int]]) -> bool:
+    """Whether links lead from any of some places to all others."""
+    met, rest = {min(places)}, list(links)
+    while joined := [link for link in rest if link & met]:
+        met = met.union(*joined)
+        rest = [link for link in rest if link not in joined]
+    return met == places

@@ -264,12 +264,12 @@ def load(text: str, folder: Path) -> ModuleType:
 
 
 def edited(task: Task, wanted: str) -> list[tuple[str, str]]:
-    """The sentences and plans of a task's `algebra` actions that apply one kind of rule."""
+    """The sentences and plans of a task's `algebra` actions that apply one kind of rule, and do nothing else."""
     coder, edit = Rewriter(), Rewriter().root(task)
     seen = Observation(task, edit.source, edit.plan, Outcome("ok"), (), "H100")
     found = []
     for action in coder.actions(seen, []):
-        if action.kind == "algebra" and dict(action.params)["rules"] == wanted:
+        if action.kind == "algebra" and dict(action.params) == {"rules": wanted}:
             child = coder.edit(EditRequest(task, edit.source, edit.plan, Outcome("ok"), action, "H100"))
             found.append((action.sentence, child.source))
     return found

@@ -1,0 +1,105 @@
+"""Attention that is written out becomes one kernel in one action, and so do products that algebra brings in."""
+
+from __future__ import annotations
+
+from mtmc.action import Action
+from mtmc.bench.suites.blocks import FOLDER
+from mtmc.optimizations.groups import flow_of
+from mtmc.optimizations.merging import chains
+from mtmc.optimizations.version import Version
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.source import print_plan
+from mtmc.task import Task, load_task, task_from_source
+from tests.rewrite.interpreting import interpret
+from tests.rewrite.references import reference
+from tests.rewrite.stepping import actions_on, after, version
+
+ATTENTION = "torch.softmax((x @ y.transpose(1, 2) * 0.3).masked_fill({mask}, -1e4), -1) @ z"
+INPUTS = "torch.randn(2, n, k), torch.randn(2, m, k), torch.randn(2, m, k)"
+
+
+def root(task: Task) -> Version:
+    return version(task, root_plan(export_graph(task)))
+
+
+def block(name: str) -> Task:
+    return load_task(FOLDER / f"{name}.py")
+
+
+def shape_of(child: Version) -> list[tuple[str, int]]:
+    """Template and number of ops of each kernel."""
+    return [(stage.template, len(stage.ops)) for stage in child.kernels()]
+
+
+def candidate(child: Version) -> dict[str, str]:
+    """A case for the interpreter: the version's file beside its task."""
+    return {"source": child.task.source, "candidate": print_plan(child.task, child.graph, child.plan).source}
+
+
+def joined(start: Version, rules: str) -> list[Action]:
+    return [
+        each
+        for each in actions_on(start)
+        if each.kind == "algebra" and each.param("rules") == rules and dict(each.params).get("joined")
+    ]
+
+
+def test_attention_is_one_action_away_from_the_root() -> None:
+    """Whether the mask is made on the way is the search's choice: both are offered."""
+    written = task_from_source(reference(ATTENTION.format(mask="y[:, None, :, 0] > 0.5"), INPUTS), "written")
+    action, plain = after(root(written), "fuse matmul and matmul_1 with the 4 calls between them")
+    assert action.param("saved") == 5 and shape_of(plain) == [("attention", 6)]
+    action, decode = after(root(block("decoder/gqa_decode")), "fuse matmul and matmul_1 with the 6 calls between them")
+    assert action.param("saved") == 7 and shape_of(decode) == [("attention", 10)]
+    _, masked = after(root(block("decoder/gqa_decode")), "fuse matmul and matmul_1 with the 5 calls between them")
+    assert shape_of(masked) == [("attention", 7)]
+    cases = {"plain": plain, "decode": decode, "masked": masked}
+    assert interpret([{"name": name, **candidate(each)} for name, each in cases.items()]) == dict.fromkeys(cases)
+
+
+def test_what_stands_between_products_is_all_that_hangs_on_both() -> None:
+    """A product on the way ends the chain; a mask that is read elsewhere, too, is no part of it."""
+    body = "(mask := y[:, None, :, 0] > 0.5) & (" + ATTENTION.format(mask="mask") + "[:, :, :1] > 0)"
+    start = root(task_from_source(reference(body, INPUTS), "mask_needed"))
+    names = [[stage.name for stage in found] for found in chains(start, flow_of(start))]
+    assert names == [["matmul", "mul", "masked_fill", "softmax", "matmul_1"]]
+    three = root(
+        task_from_source(
+            reference("((x.relu() @ y).relu() @ y).relu() @ y", "torch.randn(m, k), torch.randn(k, k)"), "three"
+        )
+    )
+    names = [[stage.name for stage in found] for found in chains(three, flow_of(three))]
+    assert names == [["matmul", "relu_1", "matmul_1"], ["matmul_1", "relu_2", "matmul_2"]]
+
+
+def test_einsums_become_attention_in_one_action() -> None:
+    start = root(block("science/row_attention_with_pair_bias"))
+    [action] = joined(start, "einsums")
+    assert action.param("saved") == 3
+    _, child = after(start, action.sentence)
+    [kernel] = child.kernels()
+    assert kernel.template == "attention" and kernel.ops[0] == "einsum_product" and "add" in kernel.ops
+    assert "scores" not in kernel.name and child.plan.algebra == ("einsums",)
+    assert interpret([{"name": "rows", **candidate(child)}]) == {"rows": None}
+
+
+def test_einsums_take_in_what_stands_around_them() -> None:
+    source = reference(
+        "torch.einsum('bqhd,bkhd->bhqk', x.relu(), y.exp()).tanh() + 1",
+        "torch.randn(2, n, 3, k), torch.randn(2, m, 3, k)",
+    )
+    start = root(task_from_source(source, "around"))
+    [action] = joined(start, "einsums")
+    _, child = after(start, action.sentence)
+    assert "matmul" in [template for template, _ in shape_of(child)]
+    assert interpret([{"name": "around", **candidate(child)}]) == {"around": None}
+
+
+def test_products_alone_are_not_joined() -> None:
+    """Nothing stands around the first, and the second takes apart what is one kernel as it is."""
+    alone = reference("torch.einsum('bkhd,bqhd->bhqk', y, x)", "torch.randn(2, n, 3, k), torch.randn(2, m, 3, k)")
+    assert not joined(root(task_from_source(alone, "alone")), "einsums")
+    wide = reference("nn.functional.scaled_dot_product_attention(x, x, x)", "torch.randn(1, 2, n, 320)")
+    start = root(task_from_source(wide, "wide"))
+    assert any(each.kind == "algebra" for each in actions_on(start)) and not joined(start, "attention")
