@@ -136,6 +136,21 @@ FITS = {
             layers=ROWS,
         ),
     ),
+    "two labels of the right operand": (
+        "einsums",
+        reference("return torch.einsum('nks,nkhd->nhds', x[:, :, 0], x.sin())", "torch.randn(rows, cols, 5, outs)"),
+    ),
+    "two labels of the left operand, in another order": (
+        "einsums",
+        reference(
+            "return torch.einsum('hkab,hkc->hbca', x, x[:, :, 1].cos()).contiguous()",
+            "torch.randn(rows, cols, 5, outs)",
+        ),
+    ),
+    "labels that are one index of a part": (
+        "einsums",
+        reference("return torch.einsum('hkab,hkc->habc', x[:, 1:], x[:, 1:, 1])", "torch.randn(rows, cols, 5, outs)"),
+    ),
     "channels that stand last": (
         "einsums",
         reference("return torch.einsum('ikc,jkc->ijc', x, x[1:].cos())", "torch.randn(rows, cols, 3)"),
@@ -211,6 +226,24 @@ KEPT = {
     "a sum of two dimensions": (
         "einsums",
         reference("return torch.einsum('ikl,jkl->ji', x, x + 1)", "torch.randn(rows, cols, 3)"),
+    ),
+    "labels with gaps between them": (
+        "einsums",
+        reference("return torch.einsum('hkab,hkc->habc', x[..., 1:], x[:, :, 1])", "torch.randn(rows, cols, 5, outs)"),
+    ),
+    "labels that lie in another order": (
+        "einsums",
+        reference(
+            "return torch.einsum('hkab,hkc->habc', x.transpose(2, 3), x[:, :, 1])", "torch.randn(rows, cols, 5, outs)"
+        ),
+    ),
+    "labels that are no neighbours": (
+        "einsums",
+        reference("return torch.einsum('hakb,hkc->habc', x, x[:, 1])", "torch.randn(rows, cols, 5, outs)"),
+    ),
+    "sizes that broadcast": (
+        "einsums",
+        reference("return torch.einsum('hkab,hkc->habc', x, x[:1, :, 1])", "torch.randn(rows, cols, 5, outs)"),
     ),
     "elements by elements": ("einsums", reference("return torch.einsum('ik,ik->ki', x, x + 1)")),
     "bags of several lengths": (

@@ -1,7 +1,12 @@
-"""einsums: an Einstein sum of two tensors as a product of matrices, between permutations that copy nothing.
+"""einsums: an Einstein sum of two tensors as a product of matrices, between views that copy nothing.
 
 Proof. It is the definition: with the labels of both operands that are kept first, then the left one's own, the summed one,
 and the right one's own, sum_k A[b, m, k] B[b, k, n] is the batched product, and the result's dimensions are permuted.
+Several labels of one operand's own are one index that runs over their pairs: sum_k A[b, m, k] B[b, k, (h, d)], with
+(h, d) = h |d| + d, is the same sum for each pair, so the product's columns are pairs, too, and are taken apart again. The
+operand's elements have such an index where h and d are neighbours in its order and a step of h is |d| steps of d in
+memory, at every exported variant; the result's have it always. a b = b a, so either operand may be the left one: it is the
+one whose own labels come first in the result.
 
 What it is for: a product as tensors of any order lie is nothing that a kernel is joined with. A product of matrices is one
 with what comes before and after it.
@@ -9,13 +14,30 @@ with what comes before and after it.
 
 from __future__ import annotations
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, sizes
+from mtmc.rewrite.algebra.laid_out import laid_out
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, product
 from mtmc.rewrite.operators.einsums import Equation, equation_of
 
 MAX_BATCH = 2
 """Labels of a batch that a kernel takes (as `templates.product.MAX_BATCH_DIMS`)."""
+
+
+@dataclass(frozen=True)
+class _Matrices:
+    """An Einstein sum as a product of matrices. left, right: which operand is which. batch: labels of both that are kept.
+    rows, columns: own labels of the left and of the right operand, in the order in which they lie. summed: the label."""
+
+    left: int
+    right: int
+    batch: str
+    rows: str
+    summed: str
+    columns: str
 
 
 def _as_matrices(graph: Graph, op: Op) -> Finding | None:
@@ -25,48 +47,117 @@ def _as_matrices(graph: Graph, op: Op) -> Finding | None:
         found = equation_of(op)
     except NotCovered:
         return None
+    extents = _extents(graph, op, found)
     orders = _orders(found)
-    if orders is None or _lies_so(found, *orders):
+    if orders is None or extents is None or _lies_so(found, orders):
         return None
-    (left, right, result), edit = orders, Editor(graph, op)
-    sizes = {
-        label: size
-        for term, item in zip(found.terms, op.args[1], strict=True)
-        for label, size in zip(term, graph.values[item.name].shape, strict=True)
-    }
-    if any(graph.values[item.name].shape != tuple(sizes[label] for label in term) for term, item in _given(found, op)):
-        return None  # a size of 1 that stands for a larger one
-    given = zip(_given(found, op), (left, right), strict=True)
-    a, b = (_permuted(edit, Ref(item.name), term, order) for (term, item), order in given)
-    shape = tuple(sizes[label] for label in result)
-    product = edit.add("aten.matmul.default", (a, b), shape, "product")
-    by = _permuted(edit, product, result, found.out)
-    if graph.values[op.outputs[0]].contiguous and not edit.tensor(by).contiguous:
+    ways = (orders, _Matrices(orders.right, orders.left, orders.batch, orders.columns, orders.summed, orders.rows))
+    first_label = min((label for label in found.out if label not in orders.batch), key=found.out.index)
+    ways = ways if first_label in orders.rows else ways[::-1]
+    return next((made for way in ways if (made := _written(graph, op, found, way, extents)) is not None), None)
+
+
+def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Mapping[str, Size]) -> Finding | None:
+    """The graph with a product of matrices in the sum's place; None where an operand's labels are no one index, or the
+    result would lie in memory in another way than something needs."""
+    edit = Editor(graph, op)
+    operands = []
+    for number, order in ((way.left, (way.rows, way.summed)), (way.right, (way.summed, way.columns))):
+        item = _as_matrix(edit, op.args[1][number], found.terms[number], way.batch, order)
+        if item is None:
+            return None
+        operands.append(item)
+    sides = (*way.batch, way.rows, way.columns)
+    shape = tuple(product(tuple(extents[label] for label in labels)) for labels in sides)
+    made = edit.add("aten.matmul.default", tuple(operands), shape, "product")
+    result = "".join(sides)
+    made = edit.shaped(made, tuple(extents[label] for label in result))
+    by = _permuted(edit, made, result, found.out)
+    old = graph.values[op.outputs[0]]
+    if old.contiguous and not edit.tensor(by).contiguous:
         by = edit.add("aten.contiguous.default", (by,), edit.tensor(by).shape, "in_order")
-    return edit.finish(f"{op.name} is a product of matrices", (op.name,), by)
+    new = edit.tensor(by)
+    finding = edit.finish(f"{op.name} is a product of matrices", (op.name,), by)
+    if finding is None or _lie_alike(new, old):
+        return finding
+    lying = laid_out(finding.graph, [by.name])  # views of it may lie in other ways, too
+    return None if lying is None else replace(finding, graph=lying)
 
 
-def _lies_so(found: Equation, left: str, right: str, result: str) -> bool:
+def _extents(graph: Graph, op: Op, found: Equation) -> dict[str, Size] | None:
+    """The size of each label; None where a size of 1 stands for a larger one."""
+    extents: dict[str, Size] = {}
+    for term, item in zip(found.terms, op.args[1], strict=True):
+        for label, size in zip(term, graph.values[item.name].shape, strict=True):
+            if extents.setdefault(label, size) != size:
+                return None
+    return extents
+
+
+def _lies_so(found: Equation, way: _Matrices) -> bool:
     """Whether it is a product of matrices already, of which the right one may be transposed."""
-    turned = f"{right[:-2]}{right[-1]}{right[-2]}"
-    return found.terms[0] == left and found.terms[1] in (right, turned) and found.out == result
+    right = (f"{way.batch}{way.summed}{way.columns}", f"{way.batch}{way.columns}{way.summed}")
+    plain = len(way.rows) == len(way.columns) == 1
+    left = f"{way.batch}{way.rows}{way.summed}"
+    return plain and found.terms[0] == left and found.terms[1] in right and found.out == f"{left[:-1]}{way.columns}"
 
 
-def _given(found: Equation, op: Op) -> list[tuple[str, Ref]]:
-    return list(zip(found.terms, op.args[1], strict=True))
-
-
-def _orders(found: Equation) -> tuple[str, str, str] | None:
-    """The labels of both operands and of their product as matrices; None where it is no product of matrices."""
+def _orders(found: Equation) -> _Matrices | None:
+    """The labels of both operands as matrices, the first one left; None where it is no product of matrices."""
     left, right = found.terms
-    batch = [label for label in found.out if label in left and label in right]
-    rows, columns = ([label for label in term if label not in other] for term, other in ((left, right), (right, left)))
-    if len(found.summed) != 1 or len(rows) != 1 or len(columns) != 1 or len(batch) > MAX_BATCH:
+    batch = "".join(label for label in found.out if label in left and label in right)
+    rows, columns = (
+        "".join(label for label in term if label not in other) for term, other in ((left, right), (right, left))
+    )
+    if len(found.summed) != 1 or not rows or not columns or len(batch) > MAX_BATCH:
         return None
     if found.summed not in left or found.summed not in right or not {*rows, *columns} <= set(found.out):
         return None
-    shared = "".join(batch)
-    return f"{shared}{rows[0]}{found.summed}", f"{shared}{found.summed}{columns[0]}", f"{shared}{rows[0]}{columns[0]}"
+    return _Matrices(0, 1, batch, rows, found.summed, columns)
+
+
+def _as_matrix(edit: Editor, item: Ref, term: str, batch: str, sides: tuple[str, str]) -> Ref | None:
+    """An operand with the labels of its batch first, and then those of each side as one dimension, as a view; None where
+    they are no one index of it."""
+    folded = term
+    for side in sides:
+        if side not in term:
+            return None
+        if len(side) > 1:
+            at = folded.index(side)
+            tensor = edit.tensor(item)
+            view = _folded(tensor, at, at + len(side))
+            if view is None:
+                return None
+            shape, strides = view
+            item = edit.add("aten.reshape.default", (item, sizes(shape)), shape, "folded", strides=strides)
+            folded = folded.replace(side, side[0])
+    return _permuted(edit, item, folded, "".join((*batch, *(side[0] for side in sides))))
+
+
+def _folded(tensor: Tensor, start: int, stop: int) -> tuple[Shape, Shape] | None:
+    """Shape and strides of a tensor with some neighbouring dimensions as one; None where one index does not reach them."""
+    one = product(tensor.shape[start:stop])
+    shape = (*tensor.shape[:start], one, *tensor.shape[stop:])
+    if tensor.contiguous:
+        return shape, ()
+    for axis in range(start, stop - 1):
+        steps = zip(tensor.strides[axis + 1], tensor.shape[axis + 1], strict=True)
+        if not _same_steps(tensor.shape[axis], tensor.strides[axis], tuple(step * size for step, size in steps)):
+            return None
+    return shape, (*tensor.strides[:start], tensor.strides[stop - 1], *tensor.strides[stop:])
+
+
+def _lie_alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape have their elements at the same places."""
+    if not one.strides or not other.strides:
+        return one.strides == other.strides
+    return all(_same_steps(*each) for each in zip(one.shape, one.strides, other.strides, strict=True))
+
+
+def _same_steps(size: Size, one: Size, other: Size) -> bool:
+    """Whether two strides of a dimension are the same, which of a single element say nothing."""
+    return all(count == 1 or a == b for count, a, b in zip(size, one, other, strict=True))
 
 
 def _permuted(edit: Editor, item: Ref, term: str, order: str) -> Ref:
