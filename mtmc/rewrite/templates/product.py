@@ -15,6 +15,8 @@ from mtmc.rewrite.graph import FP8, Graph, Shape, Size, Tensor, is_one, product,
 from mtmc.rewrite.scaled import scales_of
 from mtmc.rewrite.templates.product_statistics import Making, check, made_of
 
+ELEMENTS = ("map", "view", "index")
+"""Kinds of nodes of which each element can be known by itself, wherever it is needed."""
 REDUCTIONS = ("sum", "max", "amax", "amin")
 """Reductions over the product's columns that can be kept up while the product is made."""
 
@@ -38,14 +40,14 @@ class Factor:
 class Product:
     """What a body multiplies.
 
-    left: a value from outside; a matrix may be that of all products of a batch. factors: what it is multiplied by, mostly
-    one. batch: batch dimensions (empty: one product, with the left's leading dimensions folded into rows). m, n, k: sizes.
-    statistics: what is known of each row of the left operand before its elements are (see `product_statistics`); before:
-    maps on the left operand; prologue: what makes the right operand, which is no value from outside then; after:
-    the rest, without what is computed where an element of it is needed: scales of groups, and other work on less than the
-    product. dtype: in which tiles are multiplied. scales: of groups of neighbours along k, see
-    `mtmc.rewrite.scaled.scales_of`. offsets: where groups of rows end that have a right operand each, and groups: how many
-    there are (see `product_groups`); "" and () where all rows have one.
+    left: a value from outside, unless the kernel makes it; a matrix may be that of all products of a batch. factors: what it
+    is multiplied by, mostly one. batch: batch dimensions (empty: one product, with the left's leading dimensions folded into
+    rows). m, n, k: sizes. statistics: what is known of each row of the left operand before its elements are (see
+    `product_statistics`); before: maps on the left operand; made: what makes it where that is more, and it is no value from
+    outside; prologue: what makes the right operand, likewise; after: the rest, without what is computed where an element of
+    it is needed: scales of groups, and other work on less than the product. dtype: in which tiles are multiplied. scales: of
+    groups of neighbours along k, see `mtmc.rewrite.scaled.scales_of`. offsets: where groups of rows end that have a right
+    operand each, and groups: how many there are (see `product_groups`); "" and () where all rows have one.
     """
 
     left: str
@@ -63,6 +65,7 @@ class Product:
     statistics: tuple[Node, ...] = ()
     offsets: str = ""
     groups: Size = ()
+    made: tuple[Node, ...] = ()
 
     @property
     def fp8(self) -> bool:
@@ -98,17 +101,15 @@ def analyse(graph: Graph, body: Body) -> Product:
     left = dots[0].reads()[0]
     _check_factors(graph, body, factors, left)
     under = _under_view(graph, body, left)
-    inner = _shape_of(graph, body, left)[-1]
-    making = Making() if under else made_of(body, left, inner)
+    making, source, elsewhere = (Making(), under, ()) if under else _left(graph, body, left)
     statistics, before = making.statistics, making.before
-    source = under or _source(graph, body, left, before)
-    prologue = _prologue(body, factors[0].right) if body.node(factors[0].right) is not None else ()
+    prologue = _prologue(body, factors[0].right, "right") if body.node(factors[0].right) is not None else ()
     grouped = dots[0].operation == GROUPED
     scales = () if grouped else tuple(scales_of(dots[0]))
     made = graph.values.get(left)
     dtype = made.dtype if made is not None and made.is_fp8 else graph.values[source].dtype
     aside = _aside(body, (*dots, *before, *prologue), left if under else "") if dtype in FP8 else ()
-    others = (*dots, *making.all, *prologue, *aside)
+    others = (*dots, *making.all, *elsewhere, *prologue, *aside)
     after = tuple(node for node in body.nodes if node not in others and not (under and node.name == left))
     a, transposed = graph.values[source], factors[0].transposed
     b = graph.values.get(factors[0].right) or Tensor(_shape_of(graph, body, factors[0].right), dtype, True)
@@ -117,11 +118,13 @@ def analyse(graph: Graph, body: Body) -> Product:
     if scales and (len(factors) > 1 or prologue):
         raise NotCovered("scales of groups beside work on the right operand, or for several products")
     batched = len(b.shape) > 2 and not grouped
+    if elsewhere and (scales or grouped):
+        raise NotCovered("a left operand made in the kernel, with scales or in groups of rows")
     if grouped and (prologue or under or statistics or dtype in FP8 or len(a.shape) != 2):
         raise NotCovered("groups of rows beside work on right operands, rows that are reduced, or 8-bit numbers")
     if batched and len(a.shape) == 2 and before:
         raise NotCovered("work on the left operand that all products of a batch share")
-    if prologue and (batched or before):
+    if prologue and (batched or before or elsewhere):
         raise NotCovered("work on the right operand of several products, or on both operands")
     batch = (a.shape[:-2] or b.shape[:-2]) if batched else ()
     if len(batch) > MAX_BATCH_DIMS:
@@ -129,7 +132,7 @@ def analyse(graph: Graph, body: Body) -> Product:
     shape = _shape_of(graph, body, left) if under else a.shape
     m = shape[-2] if batched else product(shape[:-1])
     n, k = (b.shape[-2], b.shape[-1]) if transposed else (b.shape[-1], b.shape[-2])
-    if not batched and len(shape) > 2 and not a.contiguous:
+    if not batched and len(shape) > 2 and not a.contiguous and not elsewhere:
         raise NotCovered("a left operand whose leading dimensions cannot be folded")
     reduces = _check_after(dots[0], after, n)
     if reduces and (len(factors) > 1 or statistics):
@@ -140,9 +143,28 @@ def analyse(graph: Graph, body: Body) -> Product:
         raise NotCovered("reductions over the columns of a product of groups")
     check(body, making, m, k)
     groups = (dots[0].reads()[2], b.shape[0]) if grouped else ("", ())
-    return Product(
-        source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, scales, statistics, *groups
-    )
+    rest = (scales, statistics, *groups, elsewhere)
+    return Product(source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, *rest)
+
+
+def _left(graph: Graph, body: Body, left: str) -> tuple[Making, str, tuple[Node, ...]]:
+    """What makes a left operand, and the value from outside whose tiles are loaded for that; or, where it is made of
+    elements at other places or of another type, the nodes that do so, and the operand itself. Raises: NotCovered."""
+    made = graph.values.get(left)
+    try:
+        making = made_of(body, left, _shape_of(graph, body, left)[-1])
+        source = _source(graph, body, left, making.before)
+        cast = made is not None and not made.is_fp8 and made.dtype != graph.values[source].dtype
+        if making.statistics or not cast:
+            return making, source, ()
+    except NotCovered:
+        if made is None or any(node.kind not in ELEMENTS for node in _leading_to(body, left)):
+            raise
+    nodes = _prologue(body, left, "left")
+    values = {value for node in nodes for value in (node.name, *node.reads()) if value in graph.values}
+    if any(graph.values[value].is_fp8 for value in values):
+        raise NotCovered("a left operand made in the kernel of 8-bit numbers, which tensor cores multiply themselves")
+    return Making(), left, nodes
 
 
 def _under_view(graph: Graph, body: Body, left: str) -> str:
@@ -163,28 +185,35 @@ def _aside(body: Body, first: Sequence[Node], view: str) -> tuple[Node, ...]:
     nor hangs on the product. first: the nodes that do. view: under which the left operand is read."""
     behind, found = {view, *(node.name for node in first)}, list[Node]()
     for node in body.nodes:
-        if behind & set(node.reads()) or node.kind not in ("map", "view", "index") or node.name in body.stores:
+        if behind & set(node.reads()) or node.kind not in ELEMENTS or node.name in body.stores:
             behind.add(node.name)
         elif node not in first and node.name != view:
             found.append(node)
     return tuple(found)
 
 
-def _prologue(body: Body, right: str) -> tuple[Node, ...]:
-    """The nodes that make a right operand, in order. Raises: NotCovered where one is more than work on elements, or is
-    needed elsewhere."""
-    needed, found = {right}, list[Node]()
+def _leading_to(body: Body, name: str) -> list[Node]:
+    """The nodes that make a node, and itself, in order."""
+    needed, found = {name}, list[Node]()
     for node in reversed(body.nodes):
         if node.name in needed:
-            if node.kind not in ("map", "view", "index"):
-                raise NotCovered(f"{node.name} before the product is not elementwise")
             found.append(node)
             needed |= set(node.reads())
+    return found[::-1]
+
+
+def _prologue(body: Body, operand: str, side: str) -> tuple[Node, ...]:
+    """The nodes that make an operand, in order. side: "left" or "right". Raises: NotCovered where one is more than work on
+    elements, or is needed elsewhere."""
+    found = _leading_to(body, operand)
+    for node in found:
+        if node.kind not in ELEMENTS:
+            raise NotCovered(f"{node.name} before the product is not elementwise")
     names = {node.name for node in found}
     others = [node for node in body.nodes if node.name not in names and node.kind != "dot"]
     if names & set(body.stores) or any(names & set(node.reads()) for node in others):
-        raise NotCovered("the right operand is also needed elsewhere")
-    return tuple(reversed(found))
+        raise NotCovered(f"the {side} operand is also needed elsewhere")
+    return tuple(found)
 
 
 def _check_factors(graph: Graph, body: Body, factors: tuple[Factor, ...], left: str) -> None:
@@ -281,7 +310,7 @@ def describable(graph: Graph, found: Product, transposed_copy: bool) -> bool:
 
     transposed_copy: whether the kernel gets the right operand as [n, k], whatever it is.
     """
-    if found.prologue or found.offsets:
+    if found.prologue or found.made or found.offsets:
         return False
     tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
     size = tensors[0].float_bytes

@@ -12,7 +12,7 @@ from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpose, triangle
 from mtmc.rewrite.templates.product_groups import blocks_in_kernel, own_group
 from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
-from mtmc.rewrite.templates.product_prologue import sources, write_right
+from mtmc.rewrite.templates.product_prologue import sources, write_left, write_right
 from mtmc.rewrite.templates.product_scales import add_scaled
 from mtmc.rewrite.templates.product_statistics import write_statistics
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS, Tiles, make_descriptors, read_tiles, store_results
@@ -95,10 +95,15 @@ class ProductKernel:
         return writer
 
     @property
+    def lefts(self) -> tuple[str, ...]:
+        """The left operand, or what it is made of."""
+        return sources(self.body, self.found.made) if self.found.made else (self.found.left,)
+
+    @property
     def rights(self) -> tuple[str, ...]:
         """The right operands, or what the only one is made of."""
         if self.found.prologue:
-            return sources(self.body, self.found)
+            return sources(self.body, self.found.prologue)
         return tuple(factor.right for factor in self.found.factors)
 
     @property
@@ -172,9 +177,9 @@ class ProductKernel:
     def _product(self) -> None:
         """The loop over k; leaves the products in the dots' variables."""
         writer, found = self.writer, self.found
-        a = self.graph.values[found.left]
-        left = self._base(found.left, a) + f" + rows{self._stride_m(a)}"
-        writer.line(f"left = {left}")
+        if not found.made:
+            a = self.graph.values[found.left]
+            writer.line(f"left = {self._base(found.left, a)} + rows{self._stride_m(a)}")
         down: dict[str, str] = {}
         for factor in () if found.prologue else found.factors:
             b = self.graph.values[factor.right]
@@ -211,6 +216,8 @@ class ProductKernel:
         writer.level += 1
         writer.line("ks = start + tl.arange(0, BLOCK_K)")
         writer.line(f"k_mask = (ks < {last}) | EVEN_K")
+        if found.made:
+            writer.widen("ks")
         if self.way.described:
             read_tiles(self, "program" if found.reduces else "block_m")
             writer.line("else:")
@@ -235,7 +242,10 @@ class ProductKernel:
             writer.line(f"{factor.dot.name} = tl.trans({factor.dot.name})")
 
     def load_left(self) -> None:
-        """Load the tile of the left operand at `ks`."""
+        """Load the tile of the left operand at `ks`, or make it."""
+        if self.found.made:
+            write_left(self)
+            return
         along = self._times(self.found.left, tensor := self.graph.values[self.found.left], len(tensor.shape) - 1)
         self.writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other=0.0)")
 
@@ -247,7 +257,8 @@ class ProductKernel:
     def left_groups(self) -> tuple[Group, ...]:
         """Iteration space of the left operand's tile."""
         groups = (Group("rows", self.found.m, "row_mask"), Group("ks[None, :]", self.found.k, "k_mask[None, :]"))
-        return (Group("batch", product(self.found.batch), ""), *groups) if self.found.batch else groups
+        shared = len(self.graph.values[self.found.left].shape) == 2  # by all products of a batch
+        return (Group("batch", product(self.found.batch), ""), *groups) if self.found.batch and not shared else groups
 
     @property
     def statistics(self) -> tuple[Node, ...]:

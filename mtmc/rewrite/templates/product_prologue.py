@@ -1,13 +1,16 @@
-"""product_prologue: the right operand of a product, made tile by tile of what lies in memory: weights of few bits, scaled.
+"""product_prologue: an operand of a product, made tile by tile of what lies in memory: weights of few bits, scaled.
 
 Integers of 8 bits, or two of 4 in a byte, are read as they are and become numbers in registers, on their way to the tensor
 cores; what the reference writes out is never written. Two values of each byte that it puts side by side (a stack along a
 last dimension of 2) are worked out for half of the places and interleaved.
+
+A left operand may be made of elements at other places, too (permuted, of parts, of less than its elements), with a batch.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Protocol
 
 from mtmc.rewrite.body import Body, Node
@@ -26,11 +29,24 @@ class TiledProduct(Protocol):
     found: Product
     n_n: str
 
+    def left_groups(self) -> tuple[Group, ...]: ...
 
-def sources(body: Body, found: Product) -> tuple[str, ...]:
-    """The values from outside that the right operand is made of, each once."""
-    reads = (read for node in found.prologue for read in node.reads() if body.node(read) is None)
+
+def sources(body: Body, nodes: Sequence[Node]) -> tuple[str, ...]:
+    """The values from outside that an operand is made of, each once. nodes: what makes it."""
+    reads = (read for node in nodes for read in node.reads() if body.node(read) is None)
     return tuple(dict.fromkeys(reads))
+
+
+def write_left(kernel: TiledProduct) -> None:
+    """Lines that make the left operand's tile, a, at `ks`."""
+    writer, found = kernel.writer, kernel.found
+    variables: Variables = {}
+    names = _at_home(found.made, (found.left,), product(writer.tensor(found.left).shape))
+    write_maps(writer, names, kernel.left_groups(), variables)
+    # What lies outside the bounds must stay 0 whatever the work made of it.
+    tile = f"tl.where(row_mask & k_mask[None, :], {variables[found.left]}, 0.0)"
+    writer.line(f"a = {tile}.to({writer.pointer(found.right)}.dtype.element_ty)")
 
 
 def write_right(kernel: TiledProduct, start: str, last: str) -> None:
@@ -51,12 +67,12 @@ def write_right(kernel: TiledProduct, start: str, last: str) -> None:
         writer.line(f"halves = {start} // 2 + tl.arange(0, BLOCK_K // 2)")
         writer.line(f"half_mask = (halves < {last} // 2) | EVEN_K")
         pairs: Variables = {}
-        names = _at_home(kernel, joined.reads(), product((found.n, half)))
+        names = _at_home(found.prologue, joined.reads(), product((found.n, half)))
         write_maps(writer, names, (across, Group("halves[None, :]", half, "half_mask[None, :]")), pairs)
         low, high = (pairs[read] for read in joined.reads())
         writer.line(f"{joined.name} = tl.interleave({low}, {high})")
         variables[joined.name] = joined.name
-    names, before = _at_home(kernel, (found.right,), product((found.n, found.k)), joined), len(writer.lines)
+    names, before = _at_home(found.prologue, (found.right,), product((found.n, found.k)), joined), len(writer.lines)
     write_maps(writer, names, groups, variables)
     writer.lines[before:] = _once_a_group(writer.lines[before:], start)
     # What lies outside the bounds must stay 0 whatever the work made of it.
@@ -87,11 +103,11 @@ def _once_a_group(lines: list[str], start: str) -> list[str]:
 _GROUP = re.compile(r"( *)(\w+) = \(?ks\[None, :\]\)? // (\w+)")
 
 
-def _at_home(kernel: TiledProduct, wanted: tuple[str, ...], space: Size, known: Node | None = None) -> list[str]:
-    """The prologue's nodes with as many elements as the space, in order, that lead to what is wanted. known: a node whose
-    value is at hand."""
+def _at_home(nodes: Sequence[Node], wanted: tuple[str, ...], space: Size, known: Node | None = None) -> list[str]:
+    """The nodes with as many elements as the space, in order, that lead to what is wanted. known: one whose value is at
+    hand."""
     needed, found = set(wanted), list[str]()
-    for node in reversed(kernel.found.prologue):
+    for node in reversed(nodes):
         if node.name not in needed or not same(product(node.shape), space):
             continue
         if known is None or node.name != known.name:

@@ -68,8 +68,8 @@ class Tiles:
             raise NotCovered("results through descriptors where operands have none, or a tile in odd parts")
         if (self.stored or self.parts > 1) and not whole:
             raise NotCovered("a tile's result in parts, or through a descriptor, where it is not made at once")
-        if self.described and (found.prologue or found.offsets):
-            raise NotCovered("a descriptor of a right operand that is made in the kernel, or of one for each group")
+        if self.described and (found.prologue or found.made or found.offsets):
+            raise NotCovered("a descriptor of an operand that is made in the kernel, or of one for each group")
         if self.described:
             tensors = [graph.values[value] for value in (found.left, *(factor.right for factor in found.factors))]
             if found.batch or not all(tensor.contiguous and len(tensor.shape) > 1 for tensor in tensors):
