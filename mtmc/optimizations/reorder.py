@@ -47,7 +47,7 @@ columns of the right one are those rows, and the few rows of the left one the co
 Attention: a loop over whole blocks of keys that works out no mask, then one over the keys at the edges. Of causal
 attention the last queries have the most keys: programs that take those first leave the short ones to fill the gaps.
 In Gluon, scores in bf16 may be scaled and shifted by one instruction each: a tenth less in the loop. Keys from the
-last to the first have masks in the first step alone; blocks of persistent programs may overlap (neither timed yet).
+last to the first have masks in the first step alone, which gained nothing; blocks of persistent programs overlap.
 
 ## When it harms
 Rows of 16384 elements and more in registers, 64 a thread: one program of 16 warps fills a multiprocessor, which then

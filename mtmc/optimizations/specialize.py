@@ -56,12 +56,16 @@ class Specialize(ScheduleChange):
         if stage.template != "attention" or version.hardware.target != "sm_90" or not version.on_gpu:
             return []
         if is_gluon(stage):
-            return [({**TRITON_ATTENTION, "language": "triton"}, f"write the {stage.title} kernel in Triton again")]
+            alone: Choice = {name: 0 for name in ("persistent", "overlap") if dict(stage.schedule).get(name)}
+            return [
+                ({**TRITON_ATTENTION, **alone, "language": "triton"}, f"write the {stage.title} kernel in Triton again")
+            ]
         body = version.body(stage)
         assert body is not None
         found = analyse(version.graph, body)
         words = f"write the {stage.title} kernel in Gluon: one warp loads, groups of four multiply 64 rows each"
-        return [({**gluon_start(found, version.graph.values[found.query].dtype), "language": LANGUAGE}, words)]
+        start = gluon_start(found, version.graph.values[found.query].dtype, version.hardware.sms)
+        return [({**start, "language": LANGUAGE}, words)]
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Towards Gluon rather than back."""

@@ -12,6 +12,7 @@ from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.graph import FP8, Graph, product
+from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import gluon_scaling, softmax_product
 from mtmc.rewrite.templates.attention import FEW_ROWS
@@ -120,16 +121,19 @@ def specialized(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> S
     halves = graph.values[found.query].dtype in ("float16", "bfloat16")
     if not halves or found.wide or found.rows[0] < LEAST_ROWS or found.width[0] not in GLUON_WIDTHS:
         return stage
-    better = stage.scheduled({**gluon_start(found, graph.values[found.query].dtype), "language": LANGUAGE})
+    better = stage.scheduled(
+        {**gluon_start(found, graph.values[found.query].dtype, hardware.sms), "language": LANGUAGE}
+    )
     return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage
 
 
-def gluon_start(found: softmax_product.SoftmaxProduct, dtype: str) -> dict[str, Setting]:
-    """The tile of an attention in Gluon, without its language. dtype: of queries, keys and values.
+def gluon_start(found: softmax_product.SoftmaxProduct, dtype: str, sms: int) -> dict[str, Setting]:
+    """The tile of an attention in Gluon, without its language. dtype: of queries, keys and values. sms: multiprocessors.
 
-    In bf16 on an H100, over the best of some sixty schedules of each shape, these have 1.00x of 4096 and 16384 queries and
-    heads of 128, full and causal, 0.99x at worst, and 0.98x of heads of 64 (results/hopper_gluon.md): heads of 64 by three
-    groups that rescale late, heads of 128 by two, both with scores scaled and shifted at once. Others are not timed.
+    In bf16 on an H100 these are the best of the schedules that were timed for 4096 queries and heads of 128, full and causal
+    (0.93x and 0.95x of FlashAttention 3), and 0.98x of the best for heads of 64 (results/hopper_gluon.md): heads of 64 by
+    three groups that rescale late, heads of 128 by two, in persistent programs that overlap where a program has several
+    blocks, all with scores scaled and shifted at once. Others are not timed.
     """
     wide = max(found.width[0], found.out_width[0])
     tile: dict[str, Setting] = {
@@ -141,8 +145,17 @@ def gluon_start(found: softmax_product.SoftmaxProduct, dtype: str) -> dict[str, 
     if 32 < wide <= 64:
         tile = {"block_m": 192, "block_n": 128, "num_stages": 3, "rescale": "late"}
     plain: dict[str, Setting] = {"specialized": 0, "operands": "pointers", "packed": 0, "split_keys": 1}
+    blocks = -(-found.rows[0] // 128) * product(found.batch)[0]
+    if wide == 128 and blocks > sms and _is_plain(found):
+        tile |= {"rescale": "late", "persistent": sms, "overlap": 1}
     scaling = gluon_scaling.APART if gluon_scaling.why_apart(found, dtype) else gluon_scaling.JOINED
     return {**tile, "num_warps": 4, "turns": 0, "scaling": scaling, **plain}
+
+
+def _is_plain(found: softmax_product.SoftmaxProduct) -> bool:
+    """Whether scores are scaled, and masked where they are causal, and nothing else."""
+    _, scaling = found.factor()
+    return all(node.name in scaling or node.operation == CAUSAL for node in found.between)
 
 
 def _tile(found: Product, hardware: Hardware, halves: bool) -> _Tile:

@@ -11,7 +11,19 @@ from mtmc.errors import CoderError
 from mtmc.optimizations import Version, legal_moves
 from mtmc.optimizations.version import CallTimes
 from tests.breadth import share
-from tests.rewrite.gluon_cases import BIASED, CALL, CASES, CAUSAL, FULL, GLUON, inputs_of, kernel_of, printed, task_of
+from tests.rewrite.gluon_cases import (
+    BIASED,
+    CALL,
+    CASES,
+    CAUSAL,
+    FULL,
+    GLUON,
+    WINDOW,
+    inputs_of,
+    kernel_of,
+    printed,
+    task_of,
+)
 from tests.rewrite.gluon_on_cpu import module_on_cpu
 from tests.rewrite.test_gluon import error_of
 
@@ -113,3 +125,21 @@ def test_it_starts_so_where_that_is_right_and_the_other_is_offered(dtype: str, o
     assert stage.setting("scaling") == ("joined" if offered else "apart")
     others = {value for move in moves for name, value in move.action.params if name == "scaling"}
     assert others == ({"apart"} if offered else set())
+
+
+@pytest.mark.parametrize(
+    ("work", "sizes", "overlap"),
+    [
+        (CAUSAL, (4, 16, 16, 4096, 4096, 128), True),
+        (FULL, (4, 16, 16, 1024, 2048, 128), True),
+        (CAUSAL, (1, 4, 4, 1024, 1024, 128), False),  # 32 blocks for 132 programs
+        (WINDOW, (4, 16, 16, 4096, 4096, 128), False),
+        (CAUSAL, (4, 16, 16, 4096, 4096, 64), False),
+    ],
+)
+def test_heads_of_128_start_with_programs_that_overlap(work: str, sizes: tuple[int, ...], overlap: bool) -> None:
+    _, plan, _ = kernel_of(task_of(work, sizes), {}, CallTimes(1.0, 1.0))
+    [stage] = [each for each in plan.stages if not each.is_torch]
+    settings = dict(stage.schedule)
+    assert settings["language"] == "gluon"
+    assert (settings.get("persistent", 0), settings.get("overlap", 0)) == ((132, 1) if overlap else (0, 0))
