@@ -82,6 +82,17 @@ def test_what_cannot_be_tried_counts_wholly() -> None:
     assert found == whole.nbytes + across.nbytes + small.nbytes
 
 
+def test_where_the_time_is_over_one_try_is_made_of_each_input() -> None:
+    inputs, calls = [torch.randn(1 << 19) for _ in range(3)], list[int]()
+
+    def forward() -> list[torch.Tensor]:
+        calls.append(1)
+        return [inputs[0] + inputs[2]]
+
+    found = mattering_bytes(inputs, forward, seed=5, limit_s=0.0)
+    assert found == 2 * inputs[0].nbytes and len(calls) == 1 + 1 + 2 + 1, "the second is tried with both signs"
+
+
 TEXT = """
 import torch
 from torch import nn

@@ -62,8 +62,8 @@ class Work:
 
 
 _SHORT = {"float32": "fp32", "float64": "fp64"}
-DRAWS, TRIES = 4, 32
-"""Of inputs, and of pieces of each input in each of them, where it is tried what the result hangs on."""
+DRAWS, TRIES, TRIED_S = 4, 32, 8.0
+"""Of inputs, and of pieces of each input in each of them, where it is tried what the result hangs on; seconds for all."""
 SPARE_OUTPUT = 1 << 20
 """Bytes of the output piece beyond what the reference gives, so that a wrong answer can be seen to be wrong."""
 
@@ -181,8 +181,9 @@ class ReferenceState:
         reference, found = self.reference(0)[0], list[int]()
         for _ in range(DRAWS):
             seed = self._draw_seed()
-            drawn = reference.draw(seed)
-            found.append(mattering_bytes(tensors_of(drawn), partial(self._results, drawn, seed), seed, TRIES))
+            inputs = tensors_of(drawn := reference.draw(seed))
+            limit_s = TRIED_S / DRAWS / max(1, len(inputs))
+            found.append(mattering_bytes(inputs, partial(self._results, drawn, seed), seed, TRIES, limit_s))
         return sum(found) // len(found)
 
     def _results(self, drawn: list[Any], seed: int) -> list[torch.Tensor]:
