@@ -8,6 +8,7 @@ from functools import partial
 
 from mtmc.action import Action, make_action
 from mtmc.errors import CoderError
+from mtmc.optimizations.groups import fused, groups_of
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
 from mtmc.optimizations.merging import joined, saved_logit
@@ -66,7 +67,8 @@ class Algebra(Optimization):
     def legal(self, version: Version) -> Iterator[Move]:
         """One move for each kind of rule that fits torch calls of the version and gives what can be written.
 
-        Where it brings in products there is one more, which makes kernels of these with what stands around them.
+        Where it brings in products there is one more, which makes kernels of these with what stands around them. Where its
+        steps pay in a kernel alone, there is one that fuses all neighbours that gain by it.
         """
         for rules in RULES:
             found = apply_rules(version.graph, rules)
@@ -81,7 +83,8 @@ class Algebra(Optimization):
             yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
             further, saved = _joined(version, rules, found, plan)
             if further is not None:
-                action = make_action(self.kind, region, f"{sentence}, {JOINED}", rules=rules, joined=True, saved=saved)
+                words = f"{sentence}, {FUSED if rules in OF_ROWS else JOINED}"
+                action = make_action(self.kind, region, words, rules=rules, joined=True, saved=saved)
                 yield Move(action, partial(kept, replace(version, graph=found.graph), further))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
@@ -91,19 +94,21 @@ class Algebra(Optimization):
 
 JOINED = "and fuse what it multiplies with what stands around that"
 """How a sentence goes on where products that algebra brings in become kernels at once."""
+OF_ROWS, FUSED = ("logs",), "and fuse all neighbours that gain by it"
+"""Kinds of rules whose steps pay in one kernel alone, where they save a pass over rows; and the same for these."""
 NEVER_JOINED = ("attention", *OF_WEIGHTS)
 """Kinds of rules that take apart what is one kernel already, or lay out weights, which are kept between calls."""
 
 
 def _joined(version: Version, rules: str, found: Rewritten, plan: Plan) -> tuple[Plan | None, int]:
-    """The child's plan in which the products that are new in it are kernels that have taken in what stands around them,
-    and how many stages fewer it has; (None, 0) where none takes anything in."""
+    """The child's plan in which the products that are new in it are kernels that have taken in what stands around them, or
+    all neighbours are fused that gain by it, and how many stages fewer it has; (None, 0) where nothing is joined."""
     graph = found.graph
     new = [op.name for op in graph.ops if op.target in PRODUCTS and op.name not in version.graph.by_name]
-    if not new or rules in NEVER_JOINED:
+    if not (new or rules in OF_ROWS) or rules in NEVER_JOINED:
         return None, 0
     start = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
-    done = joined(start, new)
+    done = fused(start, groups_of(start)) if rules in OF_ROWS else joined(start, new)
     saved = len(start.working()) - len(replace(start, plan=done).working())
     return (done, saved) if saved > 0 else (None, 0)
 

@@ -103,3 +103,16 @@ def test_products_alone_are_not_joined() -> None:
     wide = reference("nn.functional.scaled_dot_product_attention(x, x, x)", "torch.randn(1, 2, n, 320)")
     start = root(task_from_source(wide, "wide"))
     assert any(each.kind == "algebra" for each in actions_on(start)) and not joined(start, "attention")
+
+
+def test_smoothed_labels_are_one_pass_one_action_away_from_the_root() -> None:
+    start = root(block("loss/label_smoothing"))
+    (action,) = joined(start, "logs")
+    assert action.sentence.partition(", lines")[0].endswith("and fuse all neighbours that gain by it")
+    _, child = after(start, action.sentence)
+    [(template, count)] = shape_of(child)
+    fused = next(each for each in actions_on(start) if each.kind == "fuse" and dict(each.params).get("saved"))
+    before = candidate(after(start, fused.sentence)[1])["candidate"]
+    assert template == "rowwise" and 10 < action.param("saved") < count, "views are no stages"
+    assert (before.count(loop := "for start in range(0, n_cols"), candidate(child)["candidate"].count(loop)) == (2, 1)
+    assert interpret([{"name": "smoothed", **candidate(child)}]) == {"smoothed": None}
