@@ -69,7 +69,7 @@ def measured(task: Task) -> Found:
 
     plan = Rewriter().root(task).plan or ""
     root = Version.of(task, plan_from_json(plan), hardware(GPU))
-    working = [stage for stage in root.plan.stages if not root.is_free(stage)]
+    working = root.working()
     rank, actions = _graph(task, plan, len(working))
     packs = list(KINDS["pack"].legal(root))
     packed = int(dict(packs[0].action.params)["launches"]) if packs else 0
@@ -182,7 +182,7 @@ def _launches(version: Version) -> int:
 def _working(version: Version) -> list[Stage]:
     """The stages that launch something at every call."""
     packed = kept(version)
-    return [stage for stage in version.plan.stages if not version.is_free(stage) and stage not in packed]
+    return [stage for stage in version.working() if stage not in packed]
 
 
 def _multiplies(graph: Graph, stage: Stage) -> bool:

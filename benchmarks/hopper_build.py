@@ -109,7 +109,7 @@ def source_of(case: Case, settings: Settings) -> str:
     plan = Plan(root_plan(exported).stages, algebra=case.algebra)
     graph = graph_of(exported, plan)
     version = Version.of(task, Plan(root_plan(graph).stages, algebra=case.algebra), hardware("H100"))
-    parts = [stage for stage in version.plan.stages if not version.is_free(stage)]
+    parts = version.working()
     stage = version.as_kernel(merged_ops(graph, parts), {})
     if stage is None:  # views stand between the others
         parts = list(version.plan.stages)

@@ -115,7 +115,7 @@ def _has_plain_tensors(version: Version) -> bool:
 
 def _launches(version: Version) -> int:
     """Launches of the forward, at least."""
-    working = [version.graph.by_name[stage.ops[0]] for stage in version.plan.stages if not version.is_free(stage)]
+    working = [version.graph.by_name[stage.ops[0]] for stage in version.working()]
     return sum(_MANY * int(op.args[4]) if op.target.split(".")[1] in _RECURRENT else 1 for op in working)
 
 

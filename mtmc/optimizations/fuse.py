@@ -180,7 +180,7 @@ class Fuse(Optimization):
 
 
 def _everywhere(version: Version, first: Merged, others: Sequence[tuple[Stage, ...]]) -> Plan:
-    """The plan with `merged`, and with those other neighbours that are still there, fused."""
+    """The plan with the first fused, and with those other neighbours that are still there, fused."""
     done = replace(version, plan=version.plan.with_merged(version.graph, *first))
     for stages in others:
         if not set(stages) <= set(done.plan.stages):

@@ -121,14 +121,12 @@ def specialized(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> S
     halves = graph.values[found.query].dtype in ("float16", "bfloat16")
     if not halves or found.wide or found.rows[0] < LEAST_ROWS or found.width[0] not in GLUON_WIDTHS:
         return stage
-    better = stage.scheduled(
-        {**gluon_start(found, graph.values[found.query].dtype, hardware.sms), "language": LANGUAGE}
-    )
+    better = stage.scheduled({**gluon_start(graph, found, hardware.sms), "language": LANGUAGE})
     return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage
 
 
-def gluon_start(found: softmax_product.SoftmaxProduct, dtype: str, sms: int) -> dict[str, Setting]:
-    """The tile of an attention in Gluon, without its language. dtype: of queries, keys and values. sms: multiprocessors.
+def gluon_start(graph: Graph, found: softmax_product.SoftmaxProduct, sms: int) -> dict[str, Setting]:
+    """The tile of an attention in Gluon, without its language. sms: multiprocessors.
 
     In bf16 on an H100 these are the best of the schedules that were timed for 4096 queries and heads of 128, full and causal
     (0.93x and 0.95x of FlashAttention 3), and 0.98x of the best for heads of 64 (results/hopper_gluon.md): heads of 64 by
@@ -148,7 +146,8 @@ def gluon_start(found: softmax_product.SoftmaxProduct, dtype: str, sms: int) -> 
     blocks = -(-found.rows[0] // 128) * product(found.batch)[0]
     if wide == 128 and blocks > sms and _is_plain(found):
         tile |= {"rescale": "late", "persistent": sms, "overlap": 1}
-    scaling = gluon_scaling.APART if gluon_scaling.why_apart(found, dtype) else gluon_scaling.JOINED
+    apart = gluon_scaling.why_apart(found, graph.values[found.query].dtype)
+    scaling = gluon_scaling.APART if apart else gluon_scaling.JOINED
     return {**tile, "num_warps": 4, "turns": 0, "scaling": scaling, **plain}
 
 

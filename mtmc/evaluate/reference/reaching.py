@@ -4,7 +4,7 @@ asked for is read."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -167,10 +167,3 @@ def _is_all(tensor: torch.Tensor) -> bool:
 def mutated(schema: Any, args: Any, kwargs: Any) -> list[Any]:
     """The tensors that an op of this schema writes into."""
     return flat_tensors([value for a, value in _given(schema, args, kwargs) if _is_written(a)])
-
-
-def reached(inputs: Sequence[torch.Tensor], forward: Callable[[], Any]) -> set[int]:
-    """Positions of the inputs that reach what a forward on them gives."""
-    with Reaching(inputs) as ways:
-        made = flat_tensors(forward())
-    return set().union(*(ways.of(tensor) for tensor in made))
