@@ -52,12 +52,22 @@ def returned(function: Any, data: Any) -> Any:
 
 def _first_that_fits(kinds: Sequence[Any], data: Any) -> Any:
     why: list[str] = []
-    for kind in kinds:
+    for kind in _likely(kinds, data):
         try:
             return from_plain(kind, data)
         except MalformedError as error:
             why.append(str(error))
     raise MalformedError("; ".join(why)[:500])
+
+
+def _likely(kinds: Sequence[Any], data: Any) -> Sequence[Any]:
+    """Of the types of a union the one whose fields an object has, if there is one; else all: who is told why nothing fits is
+    told it of each."""
+    if isinstance(data, dict):
+        for kind in kinds:
+            if getattr(kind, "__dataclass_fields__", {}).keys() == data.keys() != set():
+                return (kind,)
+    return kinds
 
 
 def _object(kind: Any, data: Mapping[str, Any]) -> Any:
@@ -70,6 +80,7 @@ def _object(kind: Any, data: Mapping[str, Any]) -> Any:
     return kind(**{name: from_plain(hints[name], value) for name, value in data.items()})
 
 
+@functools.cache
 def _required(kind: Any) -> Set[str]:
     """Names of the fields that cannot be left out."""
     if is_typeddict(kind):

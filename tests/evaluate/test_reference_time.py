@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from mtmc.evaluate.measure import reference_time
+from mtmc.evaluate.measure.call_time import LoopBudget, Slots
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
-from mtmc.evaluate.measure.reference_time import MOST, ReferenceClock
+from mtmc.evaluate.measure.reference_time import AGAIN, ReferenceClock
 
 QUEUE = 1024
 
@@ -91,10 +92,24 @@ def test_what_is_known_is_not_asked_again(device: _Device) -> None:
 
 
 def test_the_result_is_that_of_the_timed_call_and_no_call_is_timed_beyond_enough(device: _Device) -> None:
-    clock = ReferenceClock(device, device.flags, None, gateable=True)  # type: ignore[arg-type]
+    clock = ReferenceClock(device, device.flags, None, gateable=True, most=3)  # type: ignore[arg-type]
     calls = iter(range(100))
-    assert [clock.timed(lambda: next(calls)) for _ in range(MOST + 2)] == list(range(MOST + 2))
-    assert len(clock.times) == MOST
+    enough = []
+    for number in range(5):
+        assert clock.timed(lambda: next(calls)) == number
+        enough.append(clock.enough)
+    assert len(clock.times) == 3 and enough == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize(("known", "rounds"), [(0, 4), (3, 4), (4, AGAIN), (16, AGAIN)])
+def test_where_the_hosts_time_is_known_of_candidates_before_few_rounds_are_added(
+    device: _Device, known: int, rounds: int
+) -> None:
+    clock = ReferenceClock(device, device.flags, None, gateable=True)  # type: ignore[arg-type]
+    clock.times, clock.hosts = [1.0], [9.0] * known
+    slots = Slots.of(64, 64, 1 << 30)
+    clock.in_a_row(lambda: None, lambda: None, [], LoopBudget(4, 4, 0.0, 60.0), slots, keeps=False)
+    assert len(clock.hosts) == known + rounds and clock.hosts[:known] == [9.0] * known
 
 
 def test_a_call_that_fails_leaves_the_gate_open(device: _Device) -> None:

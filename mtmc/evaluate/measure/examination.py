@@ -5,6 +5,7 @@ Runs in the oracle's process. Everything that counts is decided here: inputs, ex
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +18,7 @@ from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan
 from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, InputSource
 from mtmc.evaluate.measure.clock import TimingBudget
-from mtmc.evaluate.measure.conversation import Conversation
+from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.prefetcher import Prefetcher
@@ -42,6 +43,9 @@ WARM_CALLS = 2
 """Timed calls that are thrown away: clocks rise, caches of the host fill."""
 PREFETCHED_CASES = 3
 """Cases whose expected outputs wait for the candidate at most: their shapes are small."""
+HELD_BYTES = 1 << 27
+"""Inputs and outputs of a call that are compared while the candidate has the next one; more of them, with those of the next
+call, might be more than the device has."""
 
 
 @dataclass
@@ -172,19 +176,29 @@ class Examination:
         budget: TimingBudget,
         ahead: bool,
         everywhere: bool = False,
+        early: Callable[[], bool] = lambda: False,
     ) -> Samples:
         """Timed forwards on fresh inputs until the budget is spent, every output checked.
 
         draw: what a seed should give. ahead: whether to try to have the calls enqueued. everywhere: behind a gate for all
-        streams.
+        streams. early: whether a call's draw may be made while the candidate is at work for the call before.
         """
         self._asked.stage = "time"
         samples, calls = Samples(ahead=ahead, everywhere=everywhere), 0
+        coming = Prefetcher(draw(self._draw_seed()) for _ in itertools.repeat(None))
         started = time.monotonic()
+        compare: Callable[[], object] = _nothing
+
+        def meanwhile() -> None:
+            compare()
+            if early() and 0 < samples.output_bytes + samples.input_bytes <= HELD_BYTES:
+                coming.prepare()
+
         while not budget.enough(samples.stated, time.monotonic() - started):
-            expected = draw(self._draw_seed())
+            expected = coming.take()
+            assert expected is not None
             calls += 1
-            call = self._timed_call(expected, number, calls, samples.ahead, everywhere)
+            call, compare = self._timed_call(expected, number, calls, samples, meanwhile)
             if samples.ahead and call.flush is None:
                 samples, started = Samples(ahead=False, everywhere=everywhere), time.monotonic()
             elif calls > WARM_CALLS:
@@ -198,39 +212,51 @@ class Examination:
             samples.kept = len(expected.left_state)
             samples.input_bytes = dense(expected.inputs)
             samples.changed_bytes = dense([each.value for each in expected.left_inputs.values()])
+            if call.flush is None or samples.output_bytes + samples.input_bytes > HELD_BYTES:
+                compare()
+                compare = _nothing
             del expected  # before the next one is drawn: two of them may be more than the device has
+        compare()
         return samples
 
-    def _timed_call(self, expected: ExpectedOutputs, number: int, call: int, ahead: bool, everywhere: bool) -> _Times:
-        """One call. ahead: whether to try to have it enqueued behind the gate. everywhere: see `time`.
+    def _timed_call(
+        self, expected: ExpectedOutputs, number: int, call: int, samples: Samples, meanwhile: Callable[[], object]
+    ) -> tuple[_Times, Callable[[], object]]:
+        """One call, and what compares its outputs. samples: says whether to try to have it enqueued behind the gate, and
+        behind which. meanwhile: is called while the candidate enqueues it.
 
         The seed that the candidate's generator is set to says nothing of the inputs.
         """
         where = f"full shapes, timed call {call}{expected.note}"
         self._asked.where = where
         places, tensors = self._buffer.places(expected)
-        if not ahead:
+        if not samples.ahead:
             return self._open_call(expected, number, where)
-        request = replace(self._gated(expected, number, places), everywhere=everywhere)
+        request = replace(self._gated(expected, number, places), everywhere=samples.everywhere)
         self._asked.send(request)
+        try:
+            meanwhile()
+        except Failed:
+            self._flags.open_gate()  # a device that waits for ever takes longer to be given back
+            raise
         if not self._asked.enqueued(request.serial):
             return self._open_call(expected, number, where)
         self._buffer.hold_back(places, tensors, expected)
         self._buffer.prepare(output_bytes(expected))
         self._backend.synchronize()
         start = time.perf_counter()
-        before = self._backend.mark()
+        first = self._backend.mark()
         self._buffer.complete()
         self._backend.flush()  # after the last piece, or that would be the one that is not cold
-        after = self._backend.mark()
+        last = self._backend.mark()
         self._backend.synchronize()
         late = (time.perf_counter() - start) * 1e3
-        flush = self._backend.elapsed_ms(before, after)
+        flush = self._backend.elapsed_ms(first, last)
         start = time.perf_counter()
         self._asked.open_gate()
         wall, said = self._taken(request, start)
-        self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
-        return _Times(max(said.ms, 0.0), wall, flush, max(said.behind_ms, 0.0), late)
+        times = _Times(max(said.ms, 0.0), wall, flush, max(said.behind_ms, 0.0), late)
+        return times, self._buffer.to_judge(said, expected, self._asked.stage, where, taken=True)
 
     def _taken(self, request: Call, start: float) -> tuple[float, Returned]:
         """Milliseconds from `start` until the oracle has the outputs of a call, and what is said of them.
@@ -245,7 +271,7 @@ class Examination:
     def _gated(self, expected: ExpectedOutputs, number: int, places: Any) -> Call:
         return self._call(expected, number, places, self._flags.next_gate())
 
-    def _open_call(self, expected: ExpectedOutputs, number: int, where: str) -> _Times:
+    def _open_call(self, expected: ExpectedOutputs, number: int, where: str) -> tuple[_Times, Callable[[], object]]:
         """A call whose host code waits for the device: the gate is open, and its host time counts too."""
         if self._flags.shut and self._asked.pending:  # the call that did not return behind the gate
             self._asked.open_gate()
@@ -260,8 +286,8 @@ class Examination:
         start = time.perf_counter()
         self._asked.send(request)
         wall, said = self._taken(request, start)
-        self._buffer.compare(said, expected, self._asked.stage, where, taken=True)
-        return _Times(wall, wall, None, max(said.behind_ms, 0.0))
+        times = _Times(wall, wall, None, max(said.behind_ms, 0.0))
+        return times, self._buffer.to_judge(said, expected, self._asked.stage, where, taken=True)
 
     def in_a_row(
         self,
@@ -303,6 +329,10 @@ class Examination:
         places, kept = self._buffer.write(expected), tuple(expected.left_state)
         self._backend.synchronize()
         return self._asked.ask(Profile(number, places, self._draw_seed(), calls, kept), Profiled)
+
+
+def _nothing() -> None:
+    """There is no call before."""
 
 
 def _size_of(expected: ExpectedOutputs) -> tuple[int, int]:

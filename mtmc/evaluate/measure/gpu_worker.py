@@ -46,7 +46,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""Times that an examination is begun, where the oracle or the candidate's process fails by itself."""
+"""Times that an examination is begun, where the oracle or the candidate's process fails by itself, or times are in doubt."""
+DOUBTS = 2
+"""Times that a version is examined again whose times are in doubt: in another process while nothing is built, and once more
+with the clock's overhead measured anew, which takes two seconds."""
 CLOSED = "this evaluator is closed; open a new one to evaluate more"
 TURNS = "turns-on-gpu"
 """Name of the file whose lock says whose turn it is on the device."""
@@ -129,7 +132,7 @@ class GpuWorker:
         examination to the last, of which "calibrate_s" for the clock's overhead.
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
-        why, doubted, waited = "", False, _Watch()
+        why, doubts, waited = "", 0, _Watch()
         with self._lock, self._turns, ExitStack() as silent:
             waited.note("turn_s")
             for attempt in range(ATTEMPTS):
@@ -137,7 +140,7 @@ class GpuWorker:
                     waited.since_first("again_s")
                 try:
                     given, process = process, None
-                    answer, ending = self._examined(fields, doubted, given)
+                    answer, ending = self._examined(fields, bool(doubts), given)
                 except OracleLost as lost:
                     if self._closed:
                         raise EvaluatorError(CLOSED) from lost
@@ -151,13 +154,15 @@ class GpuWorker:
                 if failure.diagnosis.kind == NO_START:  # made while the one before it held all the device's memory, say
                     why = why_ended(failure.diagnosis.message, ending, answer.killed)
                     _log.warning("a process for candidates of GPU %s did not start: %s", self._settings.index, why)
-                elif failure.diagnosis.kind in DOUBTFUL and not doubted and attempt + 1 < ATTEMPTS:
-                    doubted = True
-                    _log.info("examined a second time: %s", failure.diagnosis.message)
-                    waited.restart()
-                    silent.enter_context(self._processes.none_made())
-                    silent.enter_context(self._silence())
+                elif failure.diagnosis.kind in DOUBTFUL and doubts < DOUBTS and attempt + 1 < ATTEMPTS:
+                    doubts += 1
+                    _log.info("examined a %s time: %s", ("second", "third")[doubts - 1], failure.diagnosis.message)
                     ended_result(ending)
+                    if doubts == 1:  # most often it was the process, or what was done beside it
+                        silent.enter_context(self._processes.none_made())
+                        silent.enter_context(self._silence())
+                        continue
+                    waited.restart()
                     self._calibrated = False  # the overhead may have changed since, see `clock`
                     self._calibrate_for(fields["task"])
                     waited.note("calibrate_s")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -110,14 +110,25 @@ class OutputBuffer:
 
     def compare(self, said: Returned, expected: ExpectedOutputs, stage: str, where: str, taken: bool = False) -> float:
         """Norm-wise error of the outputs, in the arena or as they were taken. Raises: Failed."""
+        return self.to_judge(said, expected, stage, where, taken)()
+
+    def to_judge(
+        self, said: Returned, expected: ExpectedOutputs, stage: str, where: str, taken: bool = False
+    ) -> Callable[[], float]:
+        """What `compare` tells, for later: of outputs that were taken, until others are. That the inputs are what they were
+        is seen now, before the candidate has time to mend them. Raises: Failed; so does what is returned."""
         answer = self._answer(said, expected, stage, taken)
-        error, diagnosis = judge(answer, expected, where, stage)
-        if diagnosis is None or not self.judged:
-            return error
-        if taken and judge(self._answer(said, expected, stage, False), expected, where, stage)[1] is None:
-            message = f"the outputs were written after the forward's stream said that they are complete ({where})"
-            raise Failed("rejected", Diagnosis(stage, "LateOutput", message))
-        raise Failed("wrong_result", diagnosis)
+
+        def judged() -> float:
+            error, diagnosis = judge(answer, expected, where, stage)
+            if diagnosis is None or not self.judged:
+                return error
+            if taken and judge(self._answer(said, expected, stage, False), expected, where, stage)[1] is None:
+                message = f"the outputs were written after the forward's stream said that they are complete ({where})"
+                raise Failed("rejected", Diagnosis(stage, "LateOutput", message))
+            raise Failed("wrong_result", diagnosis)
+
+        return judged
 
     def _answer(self, said: Returned, expected: ExpectedOutputs, stage: str, taken: bool) -> Answer:
         memory = self.kept if taken else self.outputs

@@ -71,7 +71,7 @@ SPARE_OUTPUT = 1 << 20
 class ReferenceState:
     """One task on one device. Raises (constructor): TaskError if the task is not admitted.
 
-    gateable: see `ReferenceClock.gateable`. overhead: measured where a verdict was in doubt. slots: for calls in a row.
+    gateable, hosts: see `ReferenceClock`. overhead: measured where a verdict was in doubt. slots: for calls in a row.
     needed: bytes of inputs and outputs in the arena.
     """
 
@@ -82,6 +82,7 @@ class ReferenceState:
         self._draw_seed = draw_seed
         self.admission: Admission = admit(task, str(backend.device), folder)
         self.gateable: bool | None = None
+        self.hosts: tuple[float, ...] = ()
         self.overhead: TaskOverhead | None = None
         self._references: dict[tuple[int, bool], tuple[Reference, int]] = {}
         self._calibrations: dict[tuple[int, bool], Calibration] = {}

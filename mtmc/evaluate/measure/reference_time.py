@@ -22,8 +22,8 @@ from mtmc.evaluate.reference.returned import flatten
 
 _Result = TypeVar("_Result")
 
-MOST = 15
-"""Reference calls timed for one candidate at most."""
+AGAIN = 2
+"""Rounds of calls in a row where there are enough of other candidates'."""
 LEAST_OPEN_MS = 20.0
 OPEN_FACTOR = 4.0
 """How many times its own time a reference's host code has to return behind the gate before that opens by itself."""
@@ -35,12 +35,15 @@ class ReferenceClock:
     (a thousand kernels; recurrent nets have more), its host code counts too, and that of the versions. One that
     changes its inputs has no time here.
 
-    gateable: whether its work can be enqueued; None before the first call, where that is not known yet. times: of its calls.
-    hosts: of calls in a row, what the host takes for each, see `call_time`.
+    gateable: whether its work can be enqueued; None before the first call, where that is not known yet. most: calls that are
+    timed. times: of its calls. hosts: of calls in a row, what the host takes for each, see `call_time`; from the start those
+    that are known.
     """
 
-    def __init__(self, backend: DeviceBackend, flags: Flags, model: Any, gateable: bool | None = None) -> None:
-        self._backend, self._flags, self._model = backend, flags, model
+    def __init__(
+        self, backend: DeviceBackend, flags: Flags, model: Any, gateable: bool | None = None, most: int = 15
+    ) -> None:
+        self._backend, self._flags, self._model, self._most = backend, flags, model, most
         self.gateable = gateable
         self.times: list[float] = []
         self.hosts: list[float] = []
@@ -52,10 +55,15 @@ class ReferenceClock:
             self.gateable = self._returns(expected)
         return self.gateable is not False
 
+    @property
+    def enough(self) -> bool:
+        """Whether no further call is timed."""
+        return len(self.times) >= self._most
+
     def timed(self, forward: Callable[[], _Result]) -> _Result:
         """What the reference gives for the inputs of a case, with its time noted if there are not enough. Not before
         `enqueues`. forward: calls the reference on them. Raises: whatever `forward` raises."""
-        if len(self.times) >= MOST:
+        if self.enough:
             return forward()
         return self._open(forward) if self.gateable is False else self._gated(forward)
 
@@ -76,7 +84,9 @@ class ReferenceClock:
         if not self.times:
             return
         plan, started = RowPlan.of(median(self.times), slots, keeps, changes=False), time.monotonic()
-        while not budget.enough(len(self.hosts), time.monotonic() - started):
+        most, rounds = AGAIN if len(self.hosts) >= budget.most else budget.most, 0
+        while rounds < most and not budget.enough(rounds, time.monotonic() - started):
+            rounds += 1
             restart()
             for _ in range(plan.warm + LEAD):
                 model(*inputs)

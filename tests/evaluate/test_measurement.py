@@ -1,0 +1,88 @@
+"""In which order a candidate is measured."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mtmc.evaluate.check.cases import Checked
+from mtmc.evaluate.measure import measurement
+from mtmc.evaluate.measure.call_time import CallTime
+from mtmc.evaluate.measure.clock import Timing
+from mtmc.evaluate.measure.measurement import Measurement
+from mtmc.evaluate.measure.questions import Measured
+
+
+class _Steps:
+    """Notes what is asked of it, and gives whatever fits."""
+
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> Any:
+        def step(*_arguments: Any, **_named: Any) -> Any:
+            self._seen.append(name)
+            return {"check": Checked(0.0, 1, True), "in_a_row": SimpleNamespace(hosts=[1.0])}.get(name, 0)
+
+        return step
+
+
+@pytest.mark.parametrize(("depth", "profile"), [("verify", True), ("verify", False), ("screen", True)])
+def test_a_profiler_comes_when_all_is_timed(monkeypatch: pytest.MonkeyPatch, depth: str, profile: bool) -> None:
+    """A process that CUPTI has been in takes longer for each launch, for good: what calls in a row take would be wrong."""
+    seen = list[str]()
+    timing = Timing(1.0, 1.0, 1.0, 8)
+    fakes: dict[str, Any] = {
+        "plan": lambda *_: SimpleNamespace(cases=()),
+        "Prefetcher": lambda _: SimpleNamespace(prepare=lambda: False, take=lambda: SimpleNamespace(note="")),
+        "ReferenceClock": lambda *_: SimpleNamespace(enqueues=lambda _: True, gateable=True, times=[], hosts=[]),
+        "timed": lambda take, budget, *_: take(budget),
+        "runtime": lambda *_: Measured(timing),
+        "validate": lambda *_: None,
+        "profiler_check": lambda *_: {"profiled_ms": 1.0},
+        "InputSource": SimpleNamespace(of=lambda *_: SimpleNamespace(changes=(0,))),
+        "RowPlan": SimpleNamespace(of=lambda *_: None),
+        "call_time": lambda *_: CallTime(timing, 1.0),
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(measurement, name, fake)
+    expected = SimpleNamespace(changed_inputs=[0])
+    reference = SimpleNamespace(calibration=None, timed=lambda *_, **__: expected, from_start=None)
+    state = SimpleNamespace(
+        task=SimpleNamespace(cuda_graph=False),
+        variants=(),
+        moved_at_full=lambda: False,
+        reference=lambda *_: (reference, 0),
+        gateable=True,
+        overhead=None,
+        work=None,
+        slots=SimpleNamespace(),
+        admission=SimpleNamespace(warnings=(), undecided=""),
+    )
+    request = SimpleNamespace(depth=depth, profile=profile, baseline="", source="", check_variants=None)
+    overhead = SimpleNamespace(at_least=lambda _: None)
+    backend = SimpleNamespace(asynchronous=True)
+    made: Any = Measurement(
+        _Steps(seen),  # type: ignore[arg-type]
+        state,  # type: ignore[arg-type]
+        request,  # type: ignore[arg-type]
+        backend,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        None,  # type: ignore[arg-type]
+        overhead,  # type: ignore[arg-type]
+        nullcontext,
+        lambda: 0,
+    )
+    found = made.made()
+    assert seen == [
+        "check",
+        "load",
+        "ask_for",
+        "time",
+        "in_a_row",
+        *(["profile"] if depth == "verify" and profile else []),
+    ]
+    assert ("profiled_ms" in found.metrics) == (seen[-1] == "profile")
