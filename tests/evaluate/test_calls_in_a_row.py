@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -146,22 +148,54 @@ def test_no_inputs_come_twice(tmp_path: Path) -> None:
         in_a_row(small(found.task), marked, tmp_path, warm=2)
 
 
-def test_a_round_by_which_a_version_would_be_faster_is_compared_in_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    hosts, compared = [1.0, 1.5, 0.99, 0.6, 0.7, 0.5], list[int]()
+def _rows(
+    monkeypatch: pytest.MonkeyPatch, hosts: Iterable[float], fast: Iterable[bool]
+) -> tuple[CallsInARow, list[int]]:
+    """Rounds in which the host takes so long, on threads that are fast or not; and how many calls of each are compared."""
+    compared = list[int]()
     rows = CallsInARow.__new__(CallsInARow)
-    rows._asked, rows._plan = SimpleNamespace(), RowPlan(8, 0, Slots(SLOTS, 512, 512))  # type: ignore[assignment]
+    rows._asked, rows._plan = SimpleNamespace(process=1), RowPlan(8, 0, Slots(SLOTS, 512, 512))  # type: ignore[assignment]
     rows._slots = rows._plan.slots
-    left = iter(hosts)
-    monkeypatch.setattr(
-        rows, "_prepared", lambda source, number, calls: (SimpleNamespace(slots=tuple(range(calls))), 0.0)
-    )
+    left, are_fast = iter(hosts), iter(fast)
+    rows._threads = SimpleNamespace(lending=lambda _: nullcontext(lambda: lambda: next(are_fast)))  # type: ignore[assignment]
+
+    def prepared(source: Any, number: int, calls: int, lend: Any) -> Any:
+        return SimpleNamespace(slots=tuple(range(calls))), 0.0, lend()
+
+    monkeypatch.setattr(rows, "_prepared", prepared)
     monkeypatch.setattr(rows, "_moments", lambda row, own_ms: (Moments(0.0, 0.0, 8 * next(left), 9.0, 9.0), None))
     monkeypatch.setattr(rows, "_compare", lambda source, row, said, which: compared.append(len(which)) or [4])
-    source = InputSource(lambda seed: [], lambda *_: ExpectedOutputs([], [], "*", []))
-    found = rows.rounds(source, 0, LoopBudget(6, 6, 0.0, 60.0))
+    return rows, compared
+
+
+_SOURCE = InputSource(lambda seed: [], lambda *_: ExpectedOutputs([], [], "*", []))
+
+
+def test_a_round_by_which_a_version_would_be_faster_is_compared_in_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = [1.0, 1.5, 0.99, 0.6, 0.7, 0.5]
+    rows, compared = _rows(monkeypatch, hosts, itertools.repeat(True))
+    found = rows.rounds(_SOURCE, 0, LoopBudget(6, 6, 0.0, 60.0))
     assert found.hosts == pytest.approx(hosts)
     assert [count == LEAD + 8 for count in compared] == [True, False, False, True, False, True]
     assert all(count <= 2 or count == LEAD + 8 for count in compared)
+
+
+def test_rounds_on_slow_threads_are_compared_and_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, compared = _rows(monkeypatch, [2.0, 1.0, 0.5, 1.1], [False, True, False, True])
+    found = rows.rounds(_SOURCE, 0, LoopBudget(2, 2, 0.0, 60.0))
+    assert found.hosts == pytest.approx([1.0, 1.1]) and found.slow_hosts == pytest.approx([2.0, 0.5])
+    assert [count == LEAD + 8 for count in compared] == [True, True, True, False]
+
+
+@pytest.mark.parametrize("times", [{"doubtful_seconds": 1e-9}, {"long_seconds": 1e-9}])
+def test_where_no_thread_is_fast_the_slow_ones_count_when_time_is_up(
+    monkeypatch: pytest.MonkeyPatch, times: dict[str, float]
+) -> None:
+    rows, _ = _rows(monkeypatch, itertools.repeat(2.0), itertools.repeat(False))
+    found = rows.rounds(
+        _SOURCE, 0, LoopBudget(**{"least": 3, "most": 6, "seconds": 0.0, "long_seconds": 60.0, **times})
+    )
+    assert len(found.hosts) == len(found.slow_hosts) == 1
 
 
 def test_inputs_that_calls_change_are_not_compared_where_all_calls_have_the_same(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from mtmc.evaluate.check.cases import Checked
 from mtmc.evaluate.measure import measurement
 from mtmc.evaluate.measure.call_time import CallTime
 from mtmc.evaluate.measure.clock import Timing
+from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.measurement import Measurement
 from mtmc.evaluate.measure.questions import Measured
 
@@ -25,7 +26,9 @@ class _Steps:
     def __getattr__(self, name: str) -> Any:
         def step(*_arguments: Any, **_named: Any) -> Any:
             self._seen.append(name)
-            return {"check": Checked(0.0, 1, True), "in_a_row": SimpleNamespace(hosts=[1.0])}.get(name, 0)
+            return {"check": Checked(0.0, 1, True), "in_a_row": SimpleNamespace(hosts=[1.0], slow_hosts=[])}.get(
+                name, 0
+            )
 
         return step
 
@@ -75,6 +78,7 @@ def test_a_profiler_comes_when_all_is_timed(monkeypatch: pytest.MonkeyPatch, dep
         overhead,  # type: ignore[arg-type]
         nullcontext,
         lambda: 0,
+        FastThreads(),
     )
     found = made.made()
     assert seen == [

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from mtmc.evaluate.measure import reference_time
-from mtmc.evaluate.measure.call_time import LoopBudget, Slots
+from mtmc.evaluate.measure.call_time import LoopBudget, RowPlan, Slots
+from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
 from mtmc.evaluate.measure.reference_time import AGAIN, ReferenceClock
 
@@ -107,8 +108,8 @@ def test_where_the_hosts_time_is_known_of_candidates_before_few_rounds_are_added
 ) -> None:
     clock = ReferenceClock(device, device.flags, None, gateable=True)  # type: ignore[arg-type]
     clock.times, clock.hosts = [1.0], [9.0] * known
-    slots = Slots.of(64, 64, 1 << 30)
-    clock.in_a_row(lambda: None, lambda: None, [], LoopBudget(4, 4, 0.0, 60.0), slots, keeps=False)
+    plan = RowPlan(4, 0, Slots.of(64, 64, 1 << 30))
+    clock.in_a_row(lambda: None, lambda: None, [], LoopBudget(4, 4, 0.0, 60.0), plan, FastThreads())
     assert len(clock.hosts) == known + rounds and clock.hosts[:known] == [9.0] * known
 
 

@@ -32,6 +32,8 @@ SIZES = (1 << 12, 1 << 20, 1 << 23, 1 << 25, 1 << 27, 1 << 28)
 ROOM = (SIZES[-1], 2 * SIZES[-1])
 CALLS, ROUNDS = 15, 5
 TASK_CALLS = 24
+SLOW_S = 1.0
+"""Seconds after which rounds on slow threads are taken for calls in a row, see `fast_threads`."""
 LAST = 3
 """Number of the last model."""
 _log = logging.getLogger(__name__)
@@ -132,7 +134,7 @@ def _rounds(examination: Examination, x: torch.Tensor, y: torch.Tensor, number: 
     slots = Slots(min(SLOTS, ROOM[0] // size), size, aligned(y.numel() * y.element_size()))
     plan = RowPlan(COUNTED_MOST, WARM_MOST, slots)
     source = InputSource(lambda _: [x], lambda *_: expected)
-    rounds = examination.in_a_row(source, number, plan, LoopBudget(ROUNDS, ROUNDS, 0.0, 60.0))
+    rounds = examination.in_a_row(source, number, plan, LoopBudget(ROUNDS, ROUNDS, 0.0, 60.0, doubtful_seconds=SLOW_S))
     return median(rounds.seen), median(rounds.hosts)
 
 

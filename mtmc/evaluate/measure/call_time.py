@@ -50,6 +50,8 @@ WARM_MS, WARM_MOST = 2.0, 32
 """Calls before a round that make the host warm: as many as take the device so long, and no more than so many."""
 COPIES_SHARE = 0.1
 """How far what the copies take may differ from what was measured of those of other sizes."""
+FASTER = 0.98
+"""A round whose host time is below this share of the least one so far would make the version faster."""
 ROUND_MS = 1.5
 """Device time that a round may take, as far as that leaves `COUNTED_LEAST` calls."""
 AGREE = 0.04
@@ -150,7 +152,8 @@ class Moments:
 class Rounds:
     """Of rounds of calls in a row, milliseconds a call with the handing over. counted: calls that each of them counts.
 
-    hosts, seen: see above. outputs, output_bytes: of a call. input_bytes: that are copied for a call.
+    hosts, seen: see above; slow_hosts, slow_seen: of those in which a thread was not fast, see `fast_threads`. outputs,
+    output_bytes: of a call. input_bytes: that are copied for a call.
     """
 
     counted: int
@@ -159,13 +162,24 @@ class Rounds:
     input_bytes: int = 0
     hosts: list[float] = field(default_factory=list)
     seen: list[float] = field(default_factory=list)
+    slow_hosts: list[float] = field(default_factory=list)
+    slow_seen: list[float] = field(default_factory=list)
 
-    def add(self, moments: Moments) -> None:
-        """Note a round."""
-        self.hosts.append(max(0.0, moments.host_last - moments.host_led) / self.counted)
+    def add(self, moments: Moments, fast: bool = True) -> bool:
+        """Note a round. Returns: whether the host took clearly less than in each before it, so that the version may become
+        faster by this one."""
+        host = max(0.0, moments.host_last - moments.host_led) / self.counted
+        least = min([*self.hosts, *self.slow_hosts], default=float("inf"))
+        (self.hosts if fast else self.slow_hosts).append(host)
         steady = (moments.done - moments.led) / self.counted
         whole = max(moments.done - START_MS, moments.taken - TAKE_MS) / (self.counted + LEAD + 1)
-        self.seen.append(max(steady, whole, 0.0))
+        (self.seen if fast else self.slow_seen).append(max(steady, whole, 0.0))
+        return host < FASTER * least
+
+    def end(self) -> None:
+        """No further ones: the slow ones count where there are no others."""
+        if not self.hosts:
+            self.hosts, self.seen = [*self.slow_hosts], [*self.slow_seen]
 
 
 @dataclass(frozen=True)

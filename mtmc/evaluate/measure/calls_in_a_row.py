@@ -25,14 +25,12 @@ from mtmc.evaluate.check.layout import place, viewed
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, Moments, Rounds, RowPlan
 from mtmc.evaluate.measure.conversation import Conversation
+from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer, write
 from mtmc.evaluate.measure.reference_state import tensors_of
 from mtmc.evaluate.measure.wire import Loop, Returned, places_of
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
-
-FASTER = 0.98
-"""A round whose host time is below this share of the least one so far would make the version faster: all is compared."""
 
 _random = random.SystemRandom()
 
@@ -80,7 +78,9 @@ class CallsInARow:
         flags: Flags,
         plan: RowPlan,
         draw_seed: Callable[[], int],
+        threads: FastThreads,
     ) -> None:
+        self._threads = threads
         self._asked, self._buffer, self._backend, self._flags = conversation, buffer, backend, flags
         self._plan, self._slots, self._draw_seed = plan, plan.slots, draw_seed
         self._pieces = [self._piece(slot) for slot in range(plan.slots.count)]
@@ -95,30 +95,37 @@ class CallsInARow:
         """Rounds until the budget is spent. number: of the model. agree: see `LoopBudget`."""
         self._asked.stage = "time"
         counted = self._plan.counted
-        found, started = Rounds(counted), time.monotonic()
-        while not budget.enough(len(found.hosts), time.monotonic() - started, agree(found)):
-            least = min(found.hosts, default=float("inf"))
-            self._asked.where = f"full shapes, {LEAD + counted} calls in a row"
-            row, own_ms = self._prepared(source, number, LEAD + counted)
-            moments, said = self._moments(row, own_ms)
-            found.add(moments)
-            faster = found.hosts[-1] < FASTER * least
-            compared = _compared(row.slots, faster or bool(source.keeps))
-            if (
-                source.changes and not self._slots.revealed
-            ):  # each call but the first finds what the one before left there
-                compared = []
-            outputs = self._compare(source, row, said, compared)
-            found.outputs, found.output_bytes = len(outputs), sum(outputs)
-            found.input_bytes = self._slots.input_step if self._slots.revealed else 0
+        found = Rounds(counted)
+        with self._threads.lending(self._asked.process) as lend:
+            started = time.monotonic()
+            while not budget.enough(len(found.hosts), spent := time.monotonic() - started, agree(found)):
+                if found.slow_hosts and spent >= (budget.doubtful_seconds or budget.long_seconds):
+                    break
+                self._round(source, number, found, lend)
+        found.end()
         return found
 
-    def _prepared(self, source: InputSource, number: int, calls: int) -> tuple[_Row, float]:
+    def _round(self, source: InputSource, number: int, found: Rounds, lend: Callable[[], Callable[[], bool]]) -> None:
+        """One round, noted and compared. lend: see `FastThreads.lending`."""
+        self._asked.where = f"full shapes, {LEAD + found.counted} calls in a row"
+        row, own_ms, still_fast = self._prepared(source, number, LEAD + found.counted, lend)
+        moments, said = self._moments(row, own_ms)
+        faster = found.add(moments, still_fast())
+        compared = _compared(row.slots, faster or bool(source.keeps))
+        if source.changes and not self._slots.revealed:  # each call but the first finds what the one before left there
+            compared = []
+        outputs = self._compare(source, row, said, compared)
+        found.outputs, found.output_bytes = len(outputs), sum(outputs)
+        found.input_bytes = self._slots.input_step if self._slots.revealed else 0
+
+    def _prepared(
+        self, source: InputSource, number: int, calls: int, lend: Callable[[], Callable[[], bool]]
+    ) -> tuple[_Row, float, Callable[[], bool]]:
         """A round of which the candidate's process waits for the first call to begin, with the inputs of all calls.
 
         They are there before it is asked where it does not see them, so that it need not wait long, and get cold, after its
-        warm calls; else when those are done, so that nothing can be made of them sooner. Returns: it, and the milliseconds
-        that taking its outputs takes on an idle device.
+        warm calls; else when those are done, so that nothing can be made of them sooner. Returns: it, the milliseconds
+        that taking its outputs takes on an idle device, and what tells whether the candidate's thread is fast still.
         """
         count = self._slots.count
         order = _random.sample(range(count), count)
@@ -128,7 +135,7 @@ class CallsInARow:
         places = places_of(drawn, place(tensors_of(drawn))[0])
         row = _Row(self._flags.next_gate(), slots, places, seeds, self._draw_seed())
         if not self._slots.revealed:
-            drawn = None
+            drawn, still_fast = None, lend()
             self._begun(source, number, row)
         for slot, seed in seeds.items():
             if drawn is None:
@@ -141,8 +148,9 @@ class CallsInARow:
         self._backend.synchronize()
         own_ms = self._taken(row, time.perf_counter())
         if self._slots.revealed:
+            still_fast = lend()
             self._begun(source, number, row)
-        return row, own_ms
+        return row, own_ms, still_fast
 
     def _begun(self, source: InputSource, number: int, row: _Row) -> None:
         """Have the candidate's process make its warm calls and wait for the gate."""

@@ -11,6 +11,7 @@ from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.check.answers import OutOfMemory, Raised
 from mtmc.evaluate.measure.call_time import Moments
 from mtmc.evaluate.measure.flags import DONE, GATE, HOST_LAST, HOST_LED, LED, Flags
+from mtmc.evaluate.measure.peer import process_of
 from mtmc.evaluate.measure.questions import ENDED
 from mtmc.evaluate.measure.wire import Enqueued, Gone, Line, Nonsense, Request, Said, Silent
 from mtmc.outcome import Diagnosis, Status
@@ -57,6 +58,14 @@ class Conversation:
             self.pending = True
         except Gone as error:
             raise self._died(error) from error
+
+    @property
+    def process(self) -> int:
+        """Number of the candidate's process; 0 where the system does not tell."""
+        try:
+            return process_of(self._line)
+        except OSError:
+            return 0
 
     def ask(self, request: Request, kind: type[Answer], meanwhile: Callable[[], bool] | None = None) -> Answer:
         """The answer to a request. kind: of that answer. meanwhile: called while the candidate is at work, again where it

@@ -19,6 +19,7 @@ from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan
 from mtmc.evaluate.measure.calls_in_a_row import CallsInARow, InputSource
 from mtmc.evaluate.measure.clock import TimingBudget
 from mtmc.evaluate.measure.conversation import Conversation, Failed
+from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.prefetcher import Prefetcher
@@ -84,8 +85,11 @@ class Examination:
         backend: DeviceBackend,
         flags: Flags,
         draw_seed: Callable[[], int],
+        threads: FastThreads | None = None,
     ) -> None:
+        """threads: where calls in a row are made; None: wherever the system puts them."""
         self._asked = conversation
+        self._threads = threads or FastThreads()
         self._buffer = buffer
         self._backend = backend
         self._flags = flags
@@ -298,7 +302,8 @@ class Examination:
         agree: Callable[[Rounds], bool] = lambda _: True,
     ) -> Rounds:
         """Calls in a row, see `calls_in_a_row`. agree: see `LoopBudget`."""
-        calls = CallsInARow(self._asked, self._buffer, self._backend, self._flags, plan, self._draw_seed)
+        device = (self._buffer, self._backend, self._flags)
+        calls = CallsInARow(self._asked, *device, plan, self._draw_seed, self._threads)
         return calls.rounds(source, number, budget, agree)
 
     def _call(self, expected: ExpectedOutputs, number: int, places: Any, serial: int, gated: bool = True) -> Call:

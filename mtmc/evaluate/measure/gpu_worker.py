@@ -231,6 +231,7 @@ class GpuWorker:
                 self._address,
                 self._settings.quiet,
                 self._quiet,
+                self._settings.others,
             )
             self._calibrated = self._filled = False
         return self._oracle

@@ -15,8 +15,9 @@ from mtmc.evaluate.check.cases import plan
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LoopBudget, Rounds, RowPlan, call_time, settled
 from mtmc.evaluate.measure.calls_in_a_row import InputSource
-from mtmc.evaluate.measure.clock import OverheadTable, TimingBudget
+from mtmc.evaluate.measure.clock import OverheadTable, TimingBudget, median
 from mtmc.evaluate.measure.examination import FULL, Examination, Samples
+from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import Examine, Measured
@@ -48,7 +49,7 @@ LOOP_BUDGETS: Mapping[str, LoopBudget] = {
 @dataclass(frozen=True)
 class Measurement:
     """Of one candidate. overhead: of the clock, as calibrated. quiet: while it is open, nothing is built on this machine
-    and no process gets ready for this GPU. seed: draws a secret one."""
+    and no process gets ready for this GPU. seed: draws a secret one. threads: where the host's time is measured."""
 
     examination: Examination
     state: ReferenceState
@@ -59,6 +60,7 @@ class Measurement:
     overhead: OverheadTable
     quiet: Callable[[], AbstractContextManager[None]]
     seed: Callable[[], int]
+    threads: FastThreads
 
     def made(self) -> Measured:
         """All of it. Raises: Failed for a version that is wrong, or whose times are not to be believed."""
@@ -133,8 +135,15 @@ class Measurement:
             expected = reference.timed(self.seed())
             if not expected.changed_inputs:
                 eager.hosts += state.hosts if self.request.depth == "screen" else ()
-                eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, state.slots, keeps)
+                plan = RowPlan.of(median(eager.times or [0.0]), state.slots, keeps, changes=False)
+                eager.in_a_row(reference.restarted, reference.model, expected.inputs, budget, plan, self.threads)
                 state.hosts = tuple(eager.hosts[-HOSTS:])
+            self.threads.settle()
         called = call_time(rounds, found.timing, self.overhead)
-        found = replace(found, metrics={**found.metrics, "loop_quiet_s": quiet_s, "rounds": float(len(rounds.hosts))})
+        waited = {
+            "loop_quiet_s": quiet_s,
+            "rounds": float(len(rounds.hosts)),
+            "slow_rounds": float(len(rounds.slow_hosts)),
+        }
+        found = replace(found, metrics={**found.metrics, **waited})
         return as_called(found, called, eager.hosts, state.task.cuda_graph)

@@ -33,6 +33,7 @@ from mtmc.evaluate.measure.backend import open_backend
 from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead
 from mtmc.evaluate.measure.conversation import Conversation, Failed
 from mtmc.evaluate.measure.examination import FULL, Examination
+from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.measurement import Measurement
 from mtmc.evaluate.measure.output_buffer import OutputBuffer
@@ -69,15 +70,24 @@ SETTLE_S = 10.0
 
 
 def main(
-    control_fd: int, listener_fd: int, folder: str, backend: str, hardware: str, cores: Sequence[int] = ()
+    control_fd: int,
+    listener_fd: int,
+    folder: str,
+    backend: str,
+    hardware: str,
+    cores: Sequence[int] = (),
+    others: Sequence[int] = (),
 ) -> None:
-    """Serve until the GPU worker hangs up. hardware: fields of a `Hardware` as JSON. cores: hardware threads to keep to."""
+    """Serve until the GPU worker hangs up. hardware: fields of a `Hardware` as JSON. cores: hardware threads to keep to.
+    others: those on which versions are built."""
     keep_to(cores)
     control = socket.socket(fileno=control_fd)
     listener = socket.socket(fileno=listener_fd)
     torch.set_grad_enabled(False)
     logging.basicConfig(level=logging.DEBUG if os.environ.get("MTMC_DEBUG") else logging.WARNING)
-    oracle = Oracle(listener, Path(folder), backend, Hardware(**json.loads(hardware)), lambda: _quiet(control))
+    threads = FastThreads(cores, others)
+    known = Hardware(**json.loads(hardware))
+    oracle = Oracle(listener, Path(folder), backend, known, lambda: _quiet(control), threads)
     importlib.import_module("torch._subclasses.fake_tensor")  # what weighing a task loads at first
     importlib.import_module("torch.utils.flop_counter")
     freeze()
@@ -114,9 +124,11 @@ class Oracle:
         backend: str,
         hardware: Hardware,
         quiet: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+        threads: FastThreads | None = None,
     ) -> None:
-        """quiet: while it is open, nothing is built on this machine."""
-        self._folder, self._quiet = folder, quiet
+        """quiet: while it is open, nothing is built on this machine. threads: that oracle and candidates may run on; None:
+        wherever the system puts them."""
+        self._folder, self._quiet, self._threads = folder, quiet, threads or FastThreads()
         self._backend = open_backend(backend)
         self._backend.warm_up()
         self._hardware = hardware
@@ -160,6 +172,7 @@ class Oracle:
 
     def _examine(self, request: Examine) -> Answer:
         started = time.perf_counter()
+        self._threads.settle()
         for token in request.dismiss:
             self._candidates.dismiss(token)
         state = self._state_of(request.task)
@@ -193,7 +206,7 @@ class Oracle:
     def _measurement(self, examination: Examination, state: ReferenceState, request: Examine) -> Measurement:
         assert self._overhead is not None
         device = (self._backend, self._flags, self._hardware, self._overhead)
-        return Measurement(examination, state, request, *device, self._alone, self._seed)
+        return Measurement(examination, state, request, *device, self._alone, self._seed, self._threads)
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
@@ -243,10 +256,12 @@ class Oracle:
             message = f"a process for candidates ended before it had one, or took more than {CONNECT_S:g} s"
             raise Failed("crash", Diagnosis("check", NO_START, message)) from error
         buffer = OutputBuffer(arena.inputs, arena.outputs, arena.kept, self._backend, judged)
-        return Examination(Conversation(line, self._flags, limit_s), buffer, self._backend, self._flags, self._seed)
+        conversation = Conversation(line, self._flags, limit_s)
+        return Examination(conversation, buffer, self._backend, self._flags, self._seed, self._threads)
 
     def _calibrate(self, request: Calibrate) -> Answer:
         self._taken = True
+        self._threads.settle()
         self._candidates.settle(request.settle, SETTLE_S)
         line = self._candidates.line_to(request.token)
         found: Calibrated | Failure | None = None

@@ -31,7 +31,7 @@ _ORACLE = """
 import sys
 sys.path[:] = {path!r}
 from mtmc.evaluate.measure.oracle import main
-main({control}, {listener}, {folder!r}, {backend!r}, {hardware!r}, {cores!r})
+main({control}, {listener}, {folder!r}, {backend!r}, {hardware!r}, {cores!r}, {others!r})
 """
 
 
@@ -55,9 +55,10 @@ class OracleProcess:
         address: str,
         cores: Sequence[int] = (),
         quiet: Callable[[bool], None] = lambda on: None,
+        others: Sequence[int] = (),
     ) -> None:
-        """cores: hardware threads that it keeps to. quiet: is told when nothing should be built beside it, and when again
-        it may."""
+        """cores: hardware threads that it keeps to. others: those on which versions are built. quiet: is told when nothing
+        should be built beside it, and when again it may."""
         self._quiet = quiet
         self._log_path = folder / "oracle.log"
         Path(address).unlink(missing_ok=True)
@@ -75,6 +76,7 @@ class OracleProcess:
             backend=backend,
             hardware=json.dumps(asdict(hardware)),
             cores=tuple(cores),
+            others=tuple(others),
         )
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": visible if backend == "cuda" else ""}
         with theirs, listener, open(self._log_path, "wb") as log:

@@ -26,7 +26,7 @@ def end(line: Line, grace_s: float = 0.0) -> bool:
     """
     killed = False
     with contextlib.suppress(OSError):
-        pid = _pid(line)
+        pid = process_of(line)
         if pid > 1 and not (grace_s and _ends(pid, grace_s)):
             os.kill(pid, signal.SIGKILL)
             killed = True
@@ -42,7 +42,7 @@ def standing_still(lines: Iterable[Line]) -> Iterator[None]:
     try:
         for line in lines:
             with contextlib.suppress(OSError):
-                if (pid := _pid(line)) > 1 and pid != os.getpid():
+                if (pid := process_of(line)) > 1 and pid != os.getpid():
                     tell = os.killpg if os.getpgid(pid) == pid else os.kill
                     tell(pid, signal.SIGSTOP)
                     stopped.append((tell, pid))
@@ -53,7 +53,7 @@ def standing_still(lines: Iterable[Line]) -> Iterator[None]:
                 tell(pid, signal.SIGCONT)
 
 
-def _pid(line: Line) -> int:
+def process_of(line: Line) -> int:
     """Number of the process that connected. Raises: OSError."""
     credentials = line.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, _, _ = struct.unpack("3i", credentials)

@@ -14,8 +14,8 @@ import torch
 
 from mtmc.evaluate.check.layout import without_gaps
 from mtmc.evaluate.measure.backend import DeviceBackend
-from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, RowPlan, Slots
-from mtmc.evaluate.measure.clock import median
+from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, RowPlan
+from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
 from mtmc.evaluate.reference.reference import ExpectedOutputs
 from mtmc.evaluate.reference.returned import flatten
@@ -73,28 +73,32 @@ class ReferenceClock:
         model: Any,
         inputs: Sequence[Any],
         budget: LoopBudget,
-        slots: Slots,
-        keeps: bool,
+        plan: RowPlan,
+        threads: FastThreads,
     ) -> None:
         """Note what the host takes a call, where calls follow one another.
 
-        restart: lets the model keep what it keeps at first. inputs: of all calls; it leaves them as they are. slots: of a
-        candidate, which is called as often. keeps: see `counted_calls`.
+        restart: lets the model keep what it keeps at first. inputs: of all calls; it leaves them as they are. plan: as for
+        candidates. threads: this one's; nothing is built now. Rounds on a slow thread count where there are no others.
         """
         if not self.times:
             return
-        plan, started = RowPlan.of(median(self.times), slots, keeps, changes=False), time.monotonic()
-        most, rounds = AGAIN if len(self.hosts) >= budget.most else budget.most, 0
+        most, rounds, started = AGAIN if len(self.hosts) >= budget.most else budget.most, 0, time.monotonic()
+        slow: list[float] = []
         while rounds < most and not budget.enough(rounds, time.monotonic() - started):
             rounds += 1
+            fast = threads.settle(anywhere=True)
             restart()
             for _ in range(plan.warm + LEAD):
                 model(*inputs)
             begun = time.perf_counter()
             for _ in range(plan.counted):
                 model(*inputs)
-            self.hosts.append((time.perf_counter() - begun) * 1e3 / plan.counted)
+            took_ms = (time.perf_counter() - begun) * 1e3 / plan.counted
             self._backend.synchronize()
+            (self.hosts if fast and threads.fast_here() else slow).append(took_ms)
+        if not self.hosts:
+            self.hosts += slow
 
     def _open(self, forward: Callable[[], _Result]) -> _Result:
         """Notes milliseconds from the call to the end of its work."""
