@@ -3,8 +3,8 @@
     PYTHONPATH=. python benchmarks/faults.py --limit 200 --out results/faults
 
 The faults are those of `fault_kinds.py`, equally many of each kind, in an order that the seed draws, several evaluations
-asked for at a time. An honest evaluation must end "ok" with a runtime within 2% of the median of the other runs of the
-same version. When the evaluator is closed no process that it started may be left, orphans included (they fall to this
+asked for at a time. An honest evaluation must end "ok" with a time of the device within 2% of the median of the other runs
+of the same version, and a runtime within 15%: of these small kernels the host decides that, and a rented one has neighbours. When the evaluator is closed no process that it started may be left, orphans included (they fall to this
 process), and the GPUs' used memory must be what it was. Exit status 1 if any of it does not hold.
 """
 
@@ -32,7 +32,7 @@ from benchmarks.workloads import Case, small_versions
 from mtmc.protocols import EvaluationRequest, Evaluator
 
 HONEST = "honest"
-BAND = 0.02
+BAND, CALL_BAND = 0.02, 0.15
 MEMORY_BAND_MIB = 64
 LEAVING_S = 10.0
 """How long processes and memory are given to go away after the evaluator is closed."""
@@ -157,21 +157,23 @@ def summarize(items: Sequence[Item], found: Sequence[Timed], report: Report) -> 
 
 
 def disturbances(items: Sequence[Item], found: Sequence[Timed], report: Report) -> bool:
-    """The table of honest runtimes; whether all lie within the band."""
-    report.say("\n" + header("honest version", "runs", "median ms", "greatest deviation", "p90", f"within {BAND:.0%}"))
+    """The table of honest times; whether all lie within the bands."""
+    report.say("\n" + header("honest version", "of", "runs", "median ms", "greatest deviation", "p90", "within"))
     report.data["honest"] = {}
     good = True
     for number, case in enumerate(honest_versions()):
-        own = [t.outcome.runtime_ms for t in found if items[t.index] == Item(HONEST, number)]
-        runtimes = [runtime for runtime in own if runtime is not None]
-        off = deviations(runtimes)
-        if not off:
-            continue
-        within = sum(each <= BAND for each in off)
-        good &= within == len(off)
-        cells = [f"{statistics.median(runtimes):.5f}", f"{max(off):.2%}", f"{percentile(off, 90):.2%}"]
-        report.say(row(case.task.name, len(off), *cells, f"{within} of {len(off)}"))
-        report.data["honest"][case.task.name] = runtimes
+        own = [t.outcome for t in found if items[t.index] == Item(HONEST, number) and t.outcome.runtime_ms is not None]
+        devices = [float(each.metrics.get("device_ms", each.runtime_ms or 0.0)) for each in own]
+        calls = [each.runtime_ms or 0.0 for each in own]
+        for what, times, band in (("device", devices, BAND), ("call", calls, CALL_BAND)):
+            off = deviations(times)
+            if not off:
+                continue
+            within = sum(each <= band for each in off)
+            good &= within == len(off)
+            cells = [f"{statistics.median(times):.5f}", f"{max(off):.2%}", f"{percentile(off, 90):.2%}"]
+            report.say(row(case.task.name, what, len(off), *cells, f"{band:.0%}: {within} of {len(off)}"))
+        report.data["honest"][case.task.name] = {"device_ms": devices, "call_ms": calls}
     return good
 
 
