@@ -4,7 +4,8 @@
 
 The faults are those of `fault_kinds.py`, equally many of each kind, in an order that the seed draws, several evaluations
 asked for at a time. An honest evaluation must end "ok" with a time of the device within 2% of the median of the other runs
-of the same version, and a runtime within 15%: of these small kernels the host decides that, and a rented one has neighbours. When the evaluator is closed no process that it started may be left, orphans included (they fall to this
+of the same version, and a runtime within 15%: of these small kernels the host decides that, and a rented one has neighbours.
+When the evaluator is closed no process that it started may be left, orphans included (they fall to this
 process), and the GPUs' used memory must be what it was. Exit status 1 if any of it does not hold.
 """
 

@@ -18,16 +18,18 @@ from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.builder import build
 from mtmc.rewrite.cuda_graph import GraphedForward
-from mtmc.rewrite.direct_launch import HELPER, launched_directly
+from mtmc.rewrite.direct_launch import CLASS as DIRECT
+from mtmc.rewrite.direct_launch import HELPER, STRETCHES, is_noted, launched_directly
 from mtmc.rewrite.exact_numbers import exact_numbers
 from mtmc.rewrite.folding import INDENT, LONGEST, folded
 from mtmc.rewrite.graph import Current, Graph, Op, Ref
 from mtmc.rewrite.neutral import printed_once
-from mtmc.rewrite.operators.table import table
+from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.packing import PackedForward, packed_stages, permuted_weights
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.rewrite.reference_text import dropped_lines, forward_signature, imports, kept_lines, model_head, renamed
 from mtmc.rewrite.sizes import NoExpression, Scope
+from mtmc.rewrite.stretches import Lines, in_stretches
 from mtmc.rewrite.templates import TEMPLATES
 from mtmc.rewrite.templates.channels_copy import LAUNCHER, TEXT
 from mtmc.rewrite.templates.channels_last import FORMATS, is_channels_last
@@ -100,11 +102,31 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
             printer.torch_call(stage)
     printer.finish()
     kernels = [(stage, printed[stage].text) for stage in dict.fromkeys(like.values())]
+    stretches: Lines = []
     if plan.direct_launch:
         kernels = [(stage, launched_directly(text)) for stage, text in kernels]
-    printout = _assemble(task, kernels, printer, HELPER if plan.direct_launch and kernels else "")
+        stretches = _in_stretches(graph, plan, printer, {stage: like[stage] for stage in printed}, dict(kernels))
+    helpers = "\n\n\n".join([HELPER, STRETCHES] if stretches else [HELPER]) if plan.direct_launch and kernels else ""
+    printout = _assemble(task, kernels, printer, helpers, stretches)
     regions = {stage: replace(printout.regions[first], name=stage.name) for stage, first in like.items()}
     return replace(printout, regions={**printout.regions, **regions})
+
+
+def _in_stretches(
+    graph: Graph, plan: Plan, printer: _ForwardPrinter, like: Mapping[Stage, Stage], texts: Mapping[Stage, str]
+) -> Lines:
+    """Have forward call stretches, see `stretches`, where it is a method of its own. like, texts: of the kernels' stages,
+    the one that each is printed as, and its text. Returns: the functions."""
+    if printer.cuda_graph is not None or printer.packs is not None:
+        return []
+
+    def noted(stage: Stage) -> bool:
+        if stage.is_torch:
+            return graph.by_name[stage.ops[0]].target in FREE and not is_channels_last(stage)
+        return f"= {DIRECT}(" in texts[like[stage]] and is_noted(texts[like[stage]])
+
+    printer.lines, stretches = in_stretches(printer.lines, noted)
+    return stretches
 
 
 def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[str]:
@@ -121,8 +143,14 @@ def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[s
     return needed
 
 
-def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPrinter, first: str = "") -> Printout:
-    """The file. first: what stands before the kernels."""
+def _assemble(
+    task: Task,
+    kernels: list[tuple[Stage, str]],
+    printer: _ForwardPrinter,
+    first: str = "",
+    stretches: Sequence[Any] = (),
+) -> Printout:
+    """The file. first: what stands before the kernels. stretches: lines of functions that stand behind them."""
     title, promise = (
         f'"""{task.name}: a kernel version made by mtmc.',
         "Needs only torch and triton.",
@@ -156,8 +184,8 @@ def _assemble(task: Task, kernels: list[tuple[Stage, str]], printer: _ForwardPri
     if printer.packs is not None:
         lines += ["", "", *printer.packs.helper()]
     head = renamed("\n".join(model_head(task.source))).splitlines()
-    lines += ["", "", *head, ""] if len(head) > 1 else ["", "", *head]
-    for origin, line in printer.lines:
+    model: Lines = [(None, line) for line in (["", "", *head, ""] if len(head) > 1 else ["", "", *head])]
+    for origin, line in (*stretches, *model, *printer.lines):
         lines.append(line)
         if origin is not None and origin.is_torch:
             start = regions[origin].first_line if origin in regions else len(lines)

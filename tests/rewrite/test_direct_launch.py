@@ -59,7 +59,7 @@ def test_what_is_alike_goes_straight_to_what_was_compiled() -> None:
     kernel, x, y = Kernel(), torch.zeros(64), torch.ones(32)
     launches = wrapped(kernel)
     for given in (x, y, x):
-        launches[(given.numel() // 8,)](given, 64, WIDE=False, BLOCK=8, num_warps=4)
+        launches[(given.numel() // 8,), None](given, 64, WIDE=False, BLOCK=8, num_warps=4)
     [compiled] = kernel.made
     assert [(grid, bool(given is y), n, *rest) for grid, given, n, *rest in compiled.launches] == [
         ((4, 1, 1), True, 64, False, 8),
@@ -74,7 +74,7 @@ def test_descriptors_are_told_apart_by_what_they_are_compiled_for() -> None:
     kernel = Kernel()
     launches, one, half = wrapped(kernel), torch.zeros(64), torch.zeros(64).half()
     for given in (descriptor(one, 8, 8), descriptor(one + 1, 8, 8), descriptor(one, 8, 16), descriptor(half, 8, 8)):
-        launches[(8,)](given, 64, WIDE=False, BLOCK=8)
+        launches[(8,), None](given, 64, WIDE=False, BLOCK=8)
     assert [len(compiled.launches) for compiled in kernel.made] == [1, 0, 0]
 
 
@@ -92,8 +92,8 @@ def test_descriptors_are_told_apart_by_what_they_are_compiled_for() -> None:
 def test_what_another_kernel_is_compiled_for_takes_the_long_way(given: Any, n: int, options: dict[str, Any]) -> None:
     kernel = Kernel()
     launches, usual = wrapped(kernel), {"WIDE": False, "BLOCK": 8, "num_warps": 4}
-    launches[(8,)](torch.zeros(64), 64, **usual)
-    launches[(8,)](given, n, **{**usual, **options})
+    launches[(8,), None](torch.zeros(64), 64, **usual)
+    launches[(8,), None](given, n, **{**usual, **options})
     assert len(kernel.made) == 2 and not kernel.made[0].launches
 
 
@@ -105,14 +105,14 @@ def test_where_nothing_was_loaded_each_launch_takes_the_long_way(kernel: Any) ->
     """In the interpreter, and where a version is compiled without a GPU."""
     launches = wrapped(kernel)
     for _ in range(3):
-        launches[(8,)](torch.zeros(64), 64, WIDE=False, BLOCK=8)
+        launches[(8,), None](torch.zeros(64), 64, WIDE=False, BLOCK=8)
     assert not launches.known
 
 
 def test_no_more_kinds_are_remembered_than_fit() -> None:
     launches = wrapped(Kernel())
     for n in range(launches.MOST + 10):
-        launches[(8,)](torch.zeros(64), n, WIDE=False, BLOCK=8)
+        launches[(8,), None](torch.zeros(64), n, WIDE=False, BLOCK=8)
     assert len(launches.known) == 10
 
 
