@@ -84,6 +84,7 @@ class Slots:
         self._wait_s, self._tries = wait_s, tries
         self._changed = threading.Condition()
         self._free: deque[Any] = deque()
+        self._line: deque[object] = deque()  # of those who wait for a slot
         self._failed: MtmcError | None = None
         self._about: dict[str, Any] | None = None
         self._closed = False
@@ -161,28 +162,38 @@ class Slots:
             self._changed.wait_for(lambda: self._asking == 0, CLOSING_S)
 
     def _take(self) -> Any:
-        """A free slot. Raises: EvaluatorError where there is none for `wait_s` although none is at work."""
+        """A free slot, for who has waited longest. Raises: EvaluatorError where there is none for `wait_s` although none is
+        at work."""
+        me = object()
         with self._changed:
-            waited = time.monotonic()
-            while not self._free:
-                if self._failed is not None:
-                    raise self._failed
-                if self._closed:
-                    raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
-                if len(self._greeted) < len(self._all):
-                    waited = time.monotonic()  # one is at work, and will be free
-                elif time.monotonic() - waited > self._wait_s:
-                    raise EvaluatorError(
-                        f"the cluster has had no room for an evaluator for {self._wait_s:g} s: start a machine with ray "
-                        "start, see ray status, or ask for less (evaluator.cpus); the run can be resumed"
-                    )
-                self._changed.wait(POLL_S)
-            return self._free.popleft()
+            self._line.append(me)
+            try:
+                self._await_slot(me)
+                return self._free.popleft()
+            finally:
+                self._line.remove(me)
+                self._changed.notify_all()
+
+    def _await_slot(self, me: object) -> None:
+        waited = time.monotonic()
+        while not self._free or self._line[0] is not me:
+            if self._failed is not None:
+                raise self._failed
+            if self._closed:
+                raise EvaluatorError("this evaluator is closed; open a new one to evaluate more")
+            if len(self._greeted) < len(self._all):
+                waited = time.monotonic()  # one is at work, and will be free
+            elif time.monotonic() - waited > self._wait_s:
+                raise EvaluatorError(
+                    f"the cluster has had no room for an evaluator for {self._wait_s:g} s: start a machine with ray "
+                    "start, see ray status, or ask for less (evaluator.cpus); the run can be resumed"
+                )
+            self._changed.wait(POLL_S)
 
     def _put(self, slot: Any) -> None:
         with self._changed:
             self._free.append(slot)
-            self._changed.notify()
+            self._changed.notify_all()  # only the first in line may take it
 
     def _greet(self, slot: Any) -> Any:
         """Ask a slot for what does not change: it answers once Ray has placed it, however often that is undone."""

@@ -8,20 +8,34 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+NEXT = ".next"
+"""Ending of the file whose lock the next one has: see `DeviceLock`."""
+
 
 class DeviceLock:
-    """The lock of a file, which all who use the device have open. A thread that has it may take it again."""
+    """The lock of a file, which all who use the device have open. A thread that has it may take it again.
+
+    Whoever gives a lock up and takes it again at once has it before those that wait for it are awake, so a process that
+    works in a loop keeps the others out. So there are two locks: the second is for who comes next. It is held by who waits
+    for the first, so whoever gives the first up finds the second taken, and is no more than one among those who wait.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._next = os.open(path.with_name(path.name + NEXT), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._here = threading.RLock()
         self._depth = 0
 
     def __enter__(self) -> DeviceLock:
         self._here.acquire()
         if not self._depth:
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            fcntl.flock(self._next, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(self._fd, fcntl.LOCK_EX)
+            finally:
+                if self._next >= 0:
+                    fcntl.flock(self._next, fcntl.LOCK_UN)
         self._depth += 1
         return self
 
@@ -35,4 +49,5 @@ class DeviceLock:
         """Give up the file, and the lock if it is held. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
-            self._fd = -1
+            os.close(self._next)
+            self._fd = self._next = -1

@@ -9,7 +9,6 @@ import logging
 import secrets
 import shutil
 import tempfile
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +37,7 @@ from mtmc.evaluate.measure.questions import (
 )
 from mtmc.evaluate.measure.spare_processes import Process, SpareProcesses
 from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings
+from mtmc.evaluate.pool.first_come import FirstCome
 from mtmc.evaluate.pool.job import JobResult
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class GpuWorker:
         self._settings = settings
         self._quiet = quiet
         self._folder = Path(tempfile.mkdtemp(prefix="mtmc-gpu-worker-"))
-        self._lock = threading.Lock()
+        self._lock = FirstCome()
         self._closed = False
         self._address = str(self._folder / "oracle")
         self._turns = DeviceLock(settings.cache / f"{TURNS}-{settings.index}")
@@ -71,7 +71,7 @@ class GpuWorker:
         self._calibrated = self._filled = False
         self._processes = SpareProcesses(settings, self._folder, self._address)
         # Fewer than the pool has workers: whoever is examined must find one, or all would wait for each other.
-        self._preparing = threading.BoundedSemaphore(max(1, settings.spares - 1))
+        self._preparing = FirstCome(max(1, settings.spares - 1))
         self._stayed: Process | None = None
         self._unwanted: tuple[str, ...] = ()  # tokens of processes that the oracle is to end
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)

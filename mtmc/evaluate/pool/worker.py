@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.plain import MalformedError, returned
+from mtmc.evaluate.pool.first_come import FirstCome
 from mtmc.evaluate.pool.job import Job, JobResult, remove_tree
 from mtmc.evaluate.pool.server import GO_ON, GOODBYE, JOB, STAND_STILL, Order
 from mtmc.evaluate.pool.watch import TASK_LIMIT
@@ -109,7 +110,7 @@ class Pool:
             require(settings.gpu)
         self._settings = settings
         self._folder = tempfile.mkdtemp(prefix="mtmc-")
-        self._slots = threading.BoundedSemaphore(settings.workers)
+        self._slots = FirstCome(settings.workers)
         self._lock = threading.Lock()
         self._server: _Server | None = None
         self._closed = False
@@ -133,7 +134,7 @@ class Pool:
         profile: Profile | None = None,
         folder: Path | None = None,
     ) -> JobResult[Answer]:
-        """Run one job and wait for its end; blocks while all workers are busy.
+        """Run one job and wait for its end; waits while all workers are busy, behind those who came before.
 
         function: of a module, with types that can be resolved. What is not of the type it returns is no answer: "crash".
         profile: "candidate" for a job that starts no process and compiles nothing; None: the pool's own.
