@@ -21,7 +21,7 @@ from mtmc.rewrite.body import (
     compute_kind,
     folded,
 )
-from mtmc.rewrite.graph import Graph, Op, Shape, Varying, is_one
+from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Shape, Varying, is_one
 from mtmc.rewrite.index_maps import IndexMap
 from mtmc.rewrite.numbers import made_of_numbers
 from mtmc.rewrite.scaled import after_product
@@ -360,6 +360,9 @@ def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
         targets = [graph.by_name[name].target for name in graph.readers(value)]
         if not graph.values[value].contiguous and any(target.startswith("aten.as_strided") for target in targets):
             raise NotCovered(f"{value} is read by its strides, and kernels write results in order")
+    for op in (graph.by_name[name] for name in covered):
+        if op.target == IN_ORDER and any(covered.intersection(graph.readers(value)) for value in op.outputs):
+            raise NotCovered(f"{op.name}, which is copied to be read in order, together with what reads it")
     missing = [value for value in stores if value not in builder.nodes]
     if missing:
         raise NotCovered(f"value {missing[0]} is used but no kernel gives it")

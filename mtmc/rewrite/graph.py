@@ -28,6 +28,11 @@ CONSTANT = "mtmc.constant"
 """Target of an op that makes a tensor of numbers: arguments are the (nested) numbers and the dtype."""
 
 
+IN_ORDER = "mtmc.in_order"
+"""Target of an op that copies a tensor in order because of those who read it: they read it from memory, so no kernel has it
+together with them."""
+
+
 FOURIER = "mtmc.fourier"
 """Target of an op that is a Fourier transform between real numbers, see `mtmc.rewrite.operators.fourier`."""
 

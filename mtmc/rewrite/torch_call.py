@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from mtmc.rewrite.graph import CONSTANT, FOURIER, Graph, Op, Ref, Varying, is_number
+from mtmc.rewrite.graph import CONSTANT, FOURIER, IN_ORDER, Graph, Op, Ref, Varying, is_number
 from mtmc.rewrite.operators.fourier import Transform, transform_of
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.write_back import NORM, in_place_text
@@ -97,6 +97,8 @@ def call_text(
         if is_number(op):  # filled on the device: a copy from the host would wait for it
             return f"torch.full((), {_numbers(op.args[0])}, dtype={op.args[1]}{device})"
         return f"torch.tensor({_numbers(op.args[0])}, dtype={op.args[1]}{device})"
+    if op.target == IN_ORDER:
+        return f"{text(op.args[0], True)}.contiguous()"
     if op.target == FOURIER:
         return _transform(text(op.args[0], True), text(op.args[2]), transform_of(op))
     if in_place and op.target != NORM:

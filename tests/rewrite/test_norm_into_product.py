@@ -44,8 +44,15 @@ NORMED = {
         "F.linear(F.layer_norm(x + y, x.shape[-1:]), z)", "torch.randn(n, k), torch.randn(n, k), torch.randn(m, k)"
     ),
 }
+
+
+def _many(source: str, sizes: str) -> str:
+    """The same of 320 rows at the full shapes, with other sizes of the weights."""
+    return source.replace("n = 64\nm = 96\nk = 48", f"n = 320\n{sizes}")
+
+
 APART = {
-    "many rows": NORMED["rms_norm"].replace("n = 64", "n = 320"),
+    "many rows before wide weights": _many(NORMED["rms_norm"], "m = 1024\nk = 512"),
     "the norm is needed elsewhere": reference("y = 0", ROWS, RMS + TWO).replace(
         "return y = 0", "y = self.norm(x)\n        return self.f(y), y"
     ),
@@ -100,3 +107,17 @@ def test_squares_that_another_kernel_has_made_are_read() -> None:
     [squared] = [op.outputs[0] for op in graph.ops if "pow" in op.target]
     assert f"{squared}_ptr + rows * n_k + ks[None, :]" in text
     assert interpret([{"name": "squares", "source": task.source, "candidate": text}]) == {"squares": None}
+
+
+MANY = {
+    "pairs_to_heads": _many(NORMED["in_bfloat16"].replace("RMSNorm", "LayerNorm"), "m = 8\nk = 128"),
+    "router": _many(NORMED["rms_norm"], "m = 60\nk = 2000"),
+    "softmax": _many(NORMED["softmax"], "m = 200\nk = 96"),
+}
+
+
+def test_a_product_that_memory_limits_takes_the_norm_of_many_rows() -> None:
+    cases = [{"name": name, "source": text, "ways": [["fuse"]], "whole": True} for name, text in MANY.items()]
+    assert interpret(cases) == dict.fromkeys(MANY)
+    (stage,) = apply(task_from_source(MANY["pairs_to_heads"], "pairs"), ["fuse"]).stages
+    assert {key: stage.number(key) for key in ("block_n", "block_k")} == {"block_n": 16, "block_k": 128}

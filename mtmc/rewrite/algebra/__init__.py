@@ -12,6 +12,8 @@ einsums.py     an Einstein sum as a product of matrices between permutations
 transforms.py  work on complex numbers, Fourier transforms among it, as work on pairs of real ones
 transform_calls.py  what torch's transforms are asked for
 joined.py      several layers of one operand as one product
+turned.py      layers between two transpositions, without these
+ordered.py     what is read many times across its rows, copied in order before
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 laid_out.py    how values lie in memory afterwards
@@ -37,9 +39,11 @@ from mtmc.rewrite.algebra.identities import IDENTITIES
 from mtmc.rewrite.algebra.joined import JOINED
 from mtmc.rewrite.algebra.logs import LOGS
 from mtmc.rewrite.algebra.norms import NORMS
+from mtmc.rewrite.algebra.ordered import ORDERED
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.sums import SUMS
 from mtmc.rewrite.algebra.transforms import TRANSFORMS
+from mtmc.rewrite.algebra.turned import TURNED
 from mtmc.rewrite.graph import Graph
 
 RULES: dict[str, tuple[Rule, ...]] = {
@@ -56,6 +60,8 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "joined": JOINED,
     "transforms": TRANSFORMS,
     "logs": LOGS,
+    "turned": TURNED,
+    "ordered": ORDERED,
 }
 OF_WEIGHTS = ("joined",)
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""

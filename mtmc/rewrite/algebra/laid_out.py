@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mtmc.rewrite.graph import FOURIER, Graph, Op, Ref, Tensor, Varying
+from mtmc.rewrite.graph import FOURIER, IN_ORDER, Graph, Op, Ref, Tensor, Varying
 from mtmc.rewrite.overloads import overload
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def laid_out(graph: Graph, changed: Sequence[str]) -> Graph | None:
 
 def _results(op: Op, values: dict[str, Tensor], variants: int) -> dict[str, Tensor] | None:
     """An op's results by name, those of which something is known; None where torch refuses its operands."""
-    if op.target == FOURIER:  # which gives rows in order, however its operand lies
+    if op.target in (FOURIER, IN_ORDER):  # which give rows in order, however their operand lies
         return {name: values[name] for name in op.outputs}
     call = overload(op.target)
     if call is None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from mtmc.rewrite.body import NotCovered, Number, Operand, folded, operand
 from mtmc.rewrite.builder import Builder, Expand
-from mtmc.rewrite.graph import FP8, Op, Ref
+from mtmc.rewrite.graph import FP8, IN_ORDER, Op, Ref
 from mtmc.rewrite.operators.steps import argument
 from mtmc.rewrite.operators.typed import Typed, by_type, kind_of, result_dtype, triton_type, typed, typed_map
 
@@ -224,4 +224,5 @@ ARITHMETIC: dict[str, Expand] = {
     "aten.to.dtype": _copied,
     "aten._to_copy.default": _copied,
     "aten.contiguous.default": _copied,
+    IN_ORDER: _copied,
 }

@@ -6,7 +6,6 @@ cancellation), exponentials are shifted by the row's maximum.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from mtmc.rewrite.body import Index, NotCovered, Number, operand
@@ -23,6 +22,14 @@ from mtmc.rewrite.operators.steps import (
     variance_of,
 )
 
+_LOG2_TAIL = (
+    "((((((((-9.5515952e-07 * {0} + 1.6668611e-05) * {0} - 7.9648758e-05) * {0} - 0.00038537441) * {0}"
+    " + 0.0073695183) * {0} - 0.052691344) * {0} - 0.45914993) * {0} - 1.1511116) * {0} - 0.99999988)"
+)
+"""log2 of the normal distribution's tail beyond x >= 0, erfc(x / sqrt(2)) / 2: minimax for x < 6, with 4e-8 of the tail and
+a ten-thousandth as its error. Behind that the tail is below 1e-9, and goes on to fall. An erf by the library takes twice as
+many instructions, a third of what the tile of a product of 768 terms takes."""
+
 
 def _gelu(builder: Builder, op: Op) -> None:
     x = tensor(op)
@@ -31,8 +38,10 @@ def _gelu(builder: Builder, op: Op) -> None:
         inner = builder.map("0.7978845608028654 * ({0} + 0.044715 * {0} * {0} * {0})", x, hint="inner", flops=6)
         builder.map("{0} * tl.sigmoid(2.0 * {1})", x, inner, name=op.outputs[0], flops=5)
     else:
-        expression = f"0.5 * {{0}} * (1.0 + tl.erf({{0}} * {math.sqrt(0.5)!r}))"
-        builder.map(expression, x, name=op.outputs[0], flops=12)
+        tail = builder.map(
+            f"tl.exp2({_LOG2_TAIL})", builder.map("tl.abs({0})", x, hint="size", flops=0), hint="tail", flops=18
+        )
+        builder.map("{0} * tl.where({0} > 0.0, 1.0 - {1}, {1})", x, tail, name=op.outputs[0], flops=2)
 
 
 def _identity_if(condition: Callable[[Op], bool]) -> Expand:

@@ -15,13 +15,14 @@ tensor cores keep them, in fewer bits.
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import Graph, Varying, product
+from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.product import Product, analyse, can_transpose
 from mtmc.rewrite.templates.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.templates.product_dispatch import dispatch_of
 from mtmc.rewrite.templates.product_groups import blocks_in_launcher, grouped_tile
 from mtmc.rewrite.templates.product_kernel import ProductKernel
+from mtmc.rewrite.templates.product_statistics import MOST_ROWS
 from mtmc.rewrite.templates.product_tiles import SPECIAL, Sizes, launcher_lines
 from mtmc.rewrite.templates.shares import crowded, shares
 from mtmc.rewrite.templates.writer import (
@@ -71,6 +72,7 @@ class Matmul:
             "precision": "ieee" if _is_fp32(graph, found) else "input",
             "split_k": _split_k(found),
             "split_n": _split_n(found),
+            **(_looking_tile(found) if found.statistics else {}),
             **(grouped_tile(graph, found) if found.offsets else {}),
             **({"right": "transposed"} if _should_transpose(graph, body, found) else {}),
         }
@@ -78,6 +80,16 @@ class Matmul:
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel, or two where several programs share a sum. Raises: NotCovered."""
         return _Assembler(graph, body, stage, name).emit()
+
+
+def _looking_tile(found: Product) -> dict[str, int]:
+    """The tile of a product whose rows are looked at before: no more columns than there are, long slices of many rows."""
+    if found.m[0] <= MOST_ROWS:
+        return {}
+    return {
+        "block_n": max(16, min(128, power_of_two_above(found.n[0]))),
+        "block_k": max(32, min(128, power_of_two_above(found.k[0]))),
+    }
 
 
 def _split_k(found: Product) -> int:

@@ -141,7 +141,7 @@ def analyse(graph: Graph, body: Body) -> Product:
         raise NotCovered("rows that are reduced before products of a batch, of 8 bits or of what is made in the kernel")
     if grouped and reduces:
         raise NotCovered("reductions over the columns of a product of groups")
-    check(body, making, m, k)
+    check(body, making, m, n, k)
     groups = (dots[0].reads()[2], b.shape[0]) if grouped else ("", ())
     rest = (scales, statistics, *groups, elsewhere)
     return Product(source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, *rest)

@@ -2,8 +2,8 @@
 
 A program owns rows of the left operand from end to end, so it can find their means and sums itself: it looks at its rows
 once for every reduction that waits for another, and then makes each tile of the left operand from what lies in memory, as
-it does with elementwise work. The rows are looked at again for every block of columns, so this is for few rows: what it
-saves is a launch, and writing the rows and reading them again.
+it does with elementwise work. The rows are looked at again for every block of columns, so this is for few rows, where it
+saves a launch, and for products that memory limits: these wait for what writing the rows and reading them again takes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ bits each they take 2.4 us at 1.7 GHz, about what a launch costs."""
 OWN_ROWS = 64
 MOST_ROWS = 128
 """Of the left operand: with more, several programs look at rows for each block of columns."""
+MOST_WEIGHTS = 2**18
+"""Of the right operand, with more rows than that: half a MiB of 16 bits, from any cache. A row then is 2 n k operations for
+n + k numbers of 2 bytes, at most 256 a byte where n = k. Memory limits that on an H100, whose tensor cores do 295 while it
+moves a byte."""
 REDUCTIONS = ("sum", "deviations", "max", "amax", "amin")
 
 
@@ -89,15 +93,17 @@ def made_of(body: Body, value: str, k: Size) -> Making:
     return Making(tuple(rows), tuple(full), tuple(beside))
 
 
-def check(body: Body, made: Making, rows: Size, k: Size) -> None:
+def check(body: Body, made: Making, rows: Size, n: Size, k: Size) -> None:
     """Raises: NotCovered where such work does not pay, or is needed elsewhere too. Work on elements is done again there."""
     own = {node.name for node in made.all}
     if own & set(body.stores):
         raise NotCovered("the left operand is also needed elsewhere")
     if not made.statistics:
         return
-    if rows[0] > MOST_ROWS or min(rows[0], OWN_ROWS) * k[0] > MOST_ELEMENTS:
-        raise NotCovered("a norm before a product of many or long rows, which each block of columns looks at again")
+    if rows[0] > MOST_ROWS and n[0] * k[0] > MOST_WEIGHTS:
+        raise NotCovered("a norm before a product of many rows that tensor cores limit")
+    if min(rows[0], OWN_ROWS) * k[0] > MOST_ELEMENTS:
+        raise NotCovered("a norm before a product of long rows, which each block of columns looks at again")
     others = [node for node in body.nodes if node.name not in own and node.kind != "dot"]
     if any(own & set(node.reads()) for node in others):
         raise NotCovered("the normalized operand is also needed elsewhere")
