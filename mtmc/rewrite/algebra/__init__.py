@@ -10,6 +10,7 @@ cells.py       one step of an LSTM or a GRU as two products and elementwise work
 bags.py        sums, means and maxima of embeddings, as a lookup and a reduction
 einsums.py     an Einstein sum as a product of matrices between permutations
 transforms.py  work on complex numbers, Fourier transforms among it, as work on pairs of real ones
+transform_passes.py  what the library's transforms do in passes of their own, as ops that kernels take in
 transform_calls.py  what torch's transforms are asked for
 joined.py      several layers of one operand as one product
 turned.py      layers between two transpositions, without these
@@ -42,6 +43,7 @@ from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.ordered import ORDERED
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.sums import SUMS
+from mtmc.rewrite.algebra.transform_passes import PASSES
 from mtmc.rewrite.algebra.transforms import TRANSFORMS
 from mtmc.rewrite.algebra.turned import TURNED
 from mtmc.rewrite.graph import Graph
@@ -62,6 +64,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "logs": LOGS,
     "turned": TURNED,
     "ordered": ORDERED,
+    "passes": PASSES,
 }
 OF_WEIGHTS = ("joined",)
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""

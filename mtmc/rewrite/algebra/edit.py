@@ -42,8 +42,9 @@ class Editor:
         hint: str,
         kwargs: Mapping[str, Any] | None = None,
         strides: Shape = (),
+        dtype: str = "",
     ) -> Ref:
-        """Add an op and return its result, which has the dtype of the replaced one. strides: () where it is contiguous."""
+        """Add an op and return its result. strides: () where it is contiguous. dtype: "" for that of the replaced result."""
         taken = {*self.graph.by_name, *self.graph.values, *self._values}
         base = name = f"{self.op.name}_{hint}"
         number = 1
@@ -51,7 +52,7 @@ class Editor:
             number += 1
             name = f"{base}{number}"
         self._ops.append(Op(name, target, args, dict(kwargs or {}), (name,), self.op.line))
-        self._values[name] = Tensor(shape, self.graph.values[self.op.outputs[0]].dtype, not strides, strides)
+        self._values[name] = Tensor(shape, dtype or self.graph.values[self.op.outputs[0]].dtype, not strides, strides)
         return Ref(name)
 
     def shaped(self, item: Ref, shape: Shape) -> Ref:
