@@ -14,7 +14,7 @@ from tests.rewrite.references import reference
 
 BLOCK = "nn.Sequential(nn.Linear(m, m), nn.GELU(), nn.LayerNorm(m))"
 TWO = reference("self.b(self.a(x))", "torch.randn(n, m)", f"self.a = {BLOCK}\nself.b = {BLOCK}")
-TWO = TWO.replace("n = 64", "n = 640")  # with few rows the norm would go into the next layer
+TWO = TWO.replace("n = 64\nm = 96", "n = 640\nm = 768")  # with less the norm would go into the next layer
 WAY = ["fuse", "lower"]
 
 
