@@ -14,6 +14,7 @@ from mtmc.optimizations.layout import kept
 from mtmc.optimizations.merging import joined, saved_logit
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
+from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
 from mtmc.rewrite.algebra import OF_WEIGHTS, RULES, Rewritten, apply_rules
 from mtmc.rewrite.operators.products import PRODUCTS
@@ -98,8 +99,8 @@ class Algebra(Optimization):
 
 JOINED = "and fuse what it multiplies with what stands around that"
 """How a sentence goes on where products that algebra brings in become kernels at once."""
-OF_ROWS, FUSED = ("logs",), "and fuse all neighbours that gain by it"
-"""Kinds of rules whose steps pay in one kernel alone, where they save a pass over rows; and the same for these."""
+OF_ROWS, FUSED = ("logs", "passes"), "and fuse all neighbours that gain by it"
+"""Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
 NEVER_JOINED = ("attention", *OF_WEIGHTS)
 """Kinds of rules that take apart what is one kernel already, or lay out weights, which are kept between calls."""
 
@@ -113,6 +114,7 @@ def _joined(version: Version, rules: str, found: Rewritten, plan: Plan) -> tuple
         return None, 0
     start = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
     done = fused(start, groups_of(start)) if rules in OF_ROWS else joined(start, new)
+    done = with_views(start, done)
     saved = len(start.working()) - len(replace(start, plan=done).working())
     return (done, saved) if saved > 0 else (None, 0)
 

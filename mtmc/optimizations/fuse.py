@@ -13,6 +13,7 @@ from mtmc.optimizations.layout import kept
 from mtmc.optimizations.merging import Merged, merged, neighbours, saved_logit
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version, also
+from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import CONSTANT, Shape
@@ -146,7 +147,7 @@ class Fuse(Optimization):
                 names = {"first": first.name, "second": second.name}
                 action = make_action(self.kind, version.region(first, second), sentence, **names, horizontal=True)
                 plan = version.plan.with_merged(version.graph, (first, second), kernel)
-                yield Move(action, partial(kept, version, plan))
+                yield Move(action, partial(_beside, version, plan))
                 break  # the next one like it; the others can follow
 
     def _pays(self, version: Version, one: tuple[Stage, Shape], other: tuple[Stage, Shape]) -> bool:
@@ -189,11 +190,15 @@ def _everywhere(version: Version, first: Merged, others: Sequence[tuple[Stage, .
         again = merged(done, flow_of(done), *stages)  # what was fused meanwhile may stand between them
         if again is not None:
             done = replace(done, plan=done.plan.with_merged(done.graph, *again))
-    return kept(version, done.plan)
+    return kept(version, with_views(version, done.plan))
+
+
+def _beside(version: Version, plan: Plan) -> Plan:
+    return kept(version, with_views(version, plan))
 
 
 def _fused(version: Version, groups: Sequence[Group]) -> Plan:
-    return kept(version, fused(version, groups))
+    return kept(version, with_views(version, fused(version, groups)))
 
 
 def _apart_from(first: tuple[Stage, ...], others: Sequence[tuple[Stage, ...]]) -> list[tuple[Stage, ...]]:

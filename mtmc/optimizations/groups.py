@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from mtmc.optimizations.recomputing import repeats_much
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.flow import Flow
 from mtmc.rewrite.graph import product
@@ -52,10 +53,11 @@ def settings_of(stages: Sequence[Stage]) -> dict[str, Setting]:
 def groups_of(version: Version) -> list[Group]:
     """Every set of three stages or more, and of two, that can grow no further, in the plan's order.
 
-    Each grows from its first stage on, by one neighbour at a time: what memory limits (`MEMORY`) with its like, and what
-    goes element by element after a product that is a kernel already, or that no library call does as well: one of fp32
-    numbers. Elementwise results of several sizes become parts of one launch in the end, since nothing else joins such a
-    kernel any more. Left to `fuse` a pair at a time is what may harm: work before a product, a reduction after one.
+    Each grows from its first stage on, by one neighbour at a time: what memory limits (`MEMORY`) with its like, and
+    what goes element by element after a product that is a kernel already, or that no library call does as well: one of
+    fp32 numbers. What one kernel of both would work out too often stays apart (see `recomputing`). Elementwise results
+    of several sizes become parts of one launch in the end, since nothing else joins such a kernel any more. Left to
+    `fuse` a pair at a time is what may harm: work before a product, a reduction after one.
     """
     return _Growing(version).groups()
 
@@ -119,6 +121,8 @@ class _Growing:
     def _gladly(self, first: Stage, second: Stage) -> bool:
         """Whether two stages should be one, by the templates they are of alone."""
         one, two = self._family(first), self._family(second)
+        if one in MEMORY and two in MEMORY and repeats_much(self.version.graph, first, second):
+            return False
         if self._in_parts:
             return one == two == "pointwise"
         if one in MEMORY and two in MEMORY:

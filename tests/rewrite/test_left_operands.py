@@ -99,7 +99,7 @@ def test_what_a_chunk_keeps_is_made_before_its_product() -> None:
     _, start = after(root(task), "fuse all neighbours")
     _, start = after(start, "rewrite by algebra: einsum is a product of matrices, and 1 more, lines")
     sentences = [action.sentence for action in actions_on(start)]
-    for pair in ("sub_permute_to and einsum_product", "sub_1_exp_1_mul_1 and einsum_1_product"):
+    for pair in ("sub_permute_to and einsum_product", "slice_1_sub_1_mul_1 and einsum_1_product"):
         assert any(sentence.startswith(f"fuse {pair}") for sentence in sentences), pair
     action, child = after(root(task), "rewrite by algebra: einsum is a product of matrices, and 1 more, and fuse")
     assert action.param("saved") == 10

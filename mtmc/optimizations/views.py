@@ -1,0 +1,62 @@
+"""views: what torch would cut out of a tensor in order, cut out by the kernel that reads it.
+
+A kernel that is given a chunk reads it by strides that it learns at run time: four products and three sums for each
+element. Inside the kernel a chunk of a tensor in order is the tensor's own place and a number, and no call of torch is left.
+"""
+
+from __future__ import annotations
+
+from mtmc.optimizations.version import Version
+from mtmc.rewrite.graph import Graph, Op
+from mtmc.rewrite.operators.table import FREE
+from mtmc.rewrite.plan import Plan, Stage, merged_ops
+
+TEMPLATE = "pointwise"
+"""Of kernels that work out each element's place anyway."""
+
+
+def with_views(version: Version, plan: Plan) -> Plan:
+    """The plan with views taken into those elementwise kernels that are new in it, where nothing else reads them. version:
+    the parent, with the child's graph."""
+    for stage in plan.stages:
+        if stage.template == TEMPLATE and stage not in version.plan.stages:
+            plan = _taken_in(version, plan, stage)
+    return plan
+
+
+def _taken_in(version: Version, plan: Plan, kernel: Stage) -> Plan:
+    views = _views_before(version.graph, plan, kernel)
+    if not views:
+        return plan
+    parts = (*views, kernel)
+    larger = version.as_kernel(merged_ops(version.graph, parts), dict(kernel.schedule))
+    if larger is None or larger.template != TEMPLATE:
+        return plan
+    return plan.with_merged(version.graph, parts, larger)
+
+
+def _views_before(graph: Graph, plan: Plan, kernel: Stage) -> list[Stage]:
+    """The views, one of the other too, that start with a tensor in order and that only this kernel reads; none where all
+    that it is given lies in order."""
+    found = [stage for stage in plan.stages if stage.is_torch and _is_view(graph, stage)]
+    while True:
+        ops = {op for stage in (*found, kernel) for op in stage.ops}
+        kept = [stage for stage in found if _belongs(graph, graph.by_name[stage.ops[0]], ops)]
+        if len(kept) == len(found):
+            break
+        found = kept
+    given = [graph.values[out] for stage in found for out in graph.by_name[stage.ops[0]].outputs]
+    return [] if all(tensor.contiguous for tensor in given) else found
+
+
+def _is_view(graph: Graph, stage: Stage) -> bool:
+    op = graph.by_name[stage.ops[0]]
+    known = all(each in graph.values for each in (*op.outputs, *op.refs()))
+    return known and op.target in FREE and not graph.results().intersection(op.outputs)
+
+
+def _belongs(graph: Graph, view: Op, ops: set[str]) -> bool:
+    """Whether all readers of a view are among some ops, and what it is a view of is in order or made by one of them."""
+    readers = [reader for out in view.outputs for reader in graph.readers(out)]
+    starts = all(graph.values[ref].contiguous or graph.producer.get(ref) in ops for ref in view.refs())
+    return bool(readers) and starts and ops.issuperset(readers)
