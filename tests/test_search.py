@@ -287,7 +287,10 @@ class Judge(Evaluator):
             return [Outcome("ok", 8.0, runtime_kind="measured")]
         if word == "busy" and request.depth == "verify":  # the host was, when it was screened
             return [Outcome("ok", 2.5, runtime_kind="measured", metrics={"eager_ms": 2.0})]
-        if word in ("ok", "busy", "leaning") or (word == "cheat" and request.depth == "screen"):
+        if word == "noisy" and request.depth == "verify":  # the host was, when it was verified first
+            again = [each.depth for each in self.asked if each.source == request.source].count("verify") > 1
+            return [Outcome("ok", 1.0 if again else 2.5, runtime_kind="measured", metrics={"eager_ms": 2.0})]
+        if word in ("ok", "busy", "noisy", "leaning") or (word == "cheat" and request.depth == "screen"):
             return [Outcome("ok", float(rest), runtime_kind="measured")]
         if word == "cheat":
             return [Outcome("wrong_result", diagnosis=Diagnosis("verify", "StaleOutput", "not computed"))]
@@ -431,7 +434,9 @@ def test_of_a_batch_the_fastest_that_stands_is_verified_and_none_after_it() -> N
 
 
 def test_what_is_slower_than_the_reference_when_verified_is_not_handed_back(tmp_path: Path) -> None:
-    result, _, _ = play({"tile": ["busy 1.0"], "fuse": ["ok 7.0"]}, batch=2, out=tmp_path / "run")
+    result, _, judge = play({"tile": ["busy 1.0"], "fuse": ["ok 7.0"]}, batch=2, out=tmp_path / "run")
+    asked = [request for request in judge.asked if request.source == "busy 1.0" and request.depth == "verify"]
+    assert len(asked) == len({request.seed for request in asked}) == 2, "once more, with other inputs"
     diagnosis = result.tree[1].outcome.diagnosis
     assert result.tree[1].outcome.status == "rejected" and diagnosis is not None
     assert (diagnosis.kind, diagnosis.message) == ("NotFaster", "when verified it took 2.5 ms, the reference 2 ms")
@@ -441,6 +446,15 @@ def test_what_is_slower_than_the_reference_when_verified_is_not_handed_back(tmp_
     assert again.best.source == "ok 7.0"
     assert verified(Outcome("ok", 9.0), Outcome("ok", 8.0)).status == "rejected", "where it is not timed in turn"
     assert verified(Outcome("ok", 8.0), Outcome("ok", 8.0)).ok
+
+
+def test_a_verification_on_a_busy_host_is_made_once_more() -> None:
+    result, _, judge = play({"tile": ["noisy 1.0"]}, batch=1)
+    assert [request.depth for request in judge.asked if request.source == "noisy 1.0"] == ["screen", "verify", "verify"]
+    assert result.best.source == "noisy 1.0"
+    play_again, _, judge = play({"tile": ["cheat 1.0"]}, batch=1)
+    assert [request.depth for request in judge.asked if request.source == "cheat 1.0"] == ["screen", "verify"], "once"
+    assert play_again.best.id == 0
 
 
 def test_an_evaluator_without_that_gate_is_not_asked_to_verify() -> None:

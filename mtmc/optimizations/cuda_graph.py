@@ -66,8 +66,6 @@ _NEVER = frozenset(f"{_RANDOM} {_WAITING}".split())
 _DROPPING = {"dropout": (1, 2), "alpha_dropout": (1, 2), "feature_dropout": (1, 2), "native_dropout": (1, 2)}
 """Where probability and training mode stand among an op's arguments."""
 _RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-_BYTES = {"float64": 8, "int64": 8, "float16": 2, "bfloat16": 2, "int16": 2, "bool": 1, "int8": 1, "uint8": 1}
-"""Of an element, where they are not 4."""
 _MANY = 8
 """Launches of each layer of a recurrent network at least."""
 
@@ -158,7 +156,7 @@ def _copied(version: Version) -> int:
 
 def _copying_us(version: Version) -> float:
     """Microseconds of the device for the bytes of all copies."""
-    moved = 2 * sum(tensor.numel() * _BYTES.get(tensor.dtype, 4) for tensor in _copied_tensors(version))
+    moved = 2 * sum(tensor.numel() * tensor.element_bytes for tensor in _copied_tensors(version))
     return moved / (version.hardware.dram_gbs * DRAM_EFFICIENCY) / 1e3
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -11,6 +11,7 @@ from mtmc.action import Action
 from mtmc.optimizations.groups import MULTIPLY, flow_of, grown, settings_of
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.flow import Flow
+from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.plan import Plan, Stage, feeds, merged_ops
 
@@ -32,7 +33,8 @@ def neighbours(version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
 
 
 def chains(version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
-    """Each two products with all that stands between them, first together with what makes masks for that alone."""
+    """Each two products with all that stands between them, first together with what makes masks for that alone, and numbers
+    of more bits of such of fewer: keys and values that are quantized."""
     products = products_of(version)
     for first in products:
         for second in products:
@@ -40,8 +42,10 @@ def chains(version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
             if not 0 < len(between) <= LONGEST_CHAIN or set(between) & set(products):
                 continue
             makers = flow.makers(between, lambda stage: _goes_by_elements(version, stage))
-            if makers:
-                yield first, *makers, *between, second
+            wider = flow.makers((first, *between, second), lambda stage: _widens(version, stage))
+            for more in (list(dict.fromkeys((*wider, *makers))), makers):
+                if more:
+                    yield first, *more, *between, second
             yield first, *between, second
 
 
@@ -93,6 +97,31 @@ def _with_attention(version: Version, ops: Sequence[str]) -> Version:
                 break
         else:
             return version
+
+
+def _widens(version: Version, stage: Stage) -> bool:
+    """Whether a stage goes element by element, and what it is made of, as far back as that goes so, is fewer bytes."""
+    graph = version.graph
+    return _goes_by_elements(version, stage) and _bytes(graph, _sources(version, stage)) < _bytes(
+        graph, graph.leaving(stage.ops)
+    )
+
+
+def _sources(version: Version, stage: Stage) -> set[str]:
+    """What a stage is made of, element by element."""
+    graph, found = version.graph, set[str]()
+    for ref in set[str]().union(*(graph.reads[op] for op in stage.ops)):
+        maker = version.plan.stage_of(graph.producer[ref]) if ref in graph.producer else None
+        if maker is None or (maker != stage and (version.is_free(maker) or not _goes_by_elements(version, maker))):
+            found.add(ref)
+        elif maker != stage:
+            found |= _sources(version, maker)
+    return found
+
+
+def _bytes(graph: Graph, values: Collection[str]) -> int:
+    """Of all values together at the full shapes."""
+    return sum(tensor.numel() * tensor.element_bytes for tensor in map(graph.values.__getitem__, values))
 
 
 def _goes_by_elements(version: Version, stage: Stage) -> bool:

@@ -9,6 +9,7 @@ they are right is for the guards to say.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -96,6 +97,12 @@ class Tensor:
     def float_bytes(self) -> int:
         """Bytes of an element of a floating type."""
         return _BYTES.get(self.dtype, 1)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of any type: its name has the bits."""
+        bits = re.search(r"\d+", self.dtype)
+        return int(bits[0]) // 8 if bits else 1
 
     def numel(self, variant: int = 0) -> int:
         """Number of elements at one variant (0: the full shapes)."""

@@ -3,8 +3,8 @@
 A version becomes the run's best only when it has passed. The versions of a batch that are faster than the best so far
 are verified fastest first until one passes: those after it are slower, so none of them can become the best. One that
 does not pass is rejected, and the next takes its place, a slower one of the same trial say. So is one that takes longer
-there than the reference, with which it is timed in turn where that can be done: what was faster once, on a busy host say, is
-not handed back.
+there than the reference, with which it is timed in turn where that can be done, and does so once more: what was faster once,
+on a busy host say, is not handed back.
 
 And so is one whose file, as it would be handed out, cannot be imported by itself. That is asked of every evaluator.
 """

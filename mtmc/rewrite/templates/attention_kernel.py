@@ -101,7 +101,8 @@ class Kernel:
         if self.packed:
             self.n_rows = shares.packed_rows(self, self.n_rows)
         self._rows()
-        if self.packed and (found.after or any(node.name not in self.scaling for node in found.between)):
+        maps = (*found.after, *found.weighing, *(node for node in found.between if node.name not in self.scaling))
+        if self.packed and maps:
             shares.row_numbers(self, self.n_queries)
         self._start()
         if len(found.regions) > 1:
@@ -295,7 +296,7 @@ class Kernel:
             writer.line(f"{found.scores.name} = tl.dot(q, k{self.exact})")
         variables: Variables = {found.scores.name: found.scores.name, **_LOCALS}
         for node in found.between:
-            if node.name in self.scaling or (not end and node.operation == CAUSAL):
+            if node.name in self.scaling or node.kind == "view" or (not end and node.operation == CAUSAL):
                 variables[node.name] = variables[node.reads()[0]]
             else:
                 self._map(node, ("cols", found.columns, "col_mask" if end else ""), variables)
@@ -381,8 +382,20 @@ class Kernel:
             writer.line(f"there = (columns < {end})[:, None]")
         self._read_values(region, there)
         name = found.result.name
-        writer.line(f"{name} = tl.dot(weights{cast}, v, {name} * scale{self.exact})")
+        weights = self._weighed(end)
+        writer.line(f"{name} = tl.dot({weights}{cast}, v, {name} * scale{self.exact})")
         writer.line("top = larger")
+
+    def _weighed(self, end: str) -> str:
+        """The weights as the second product takes them."""
+        found, weights = self.found, "weights"
+        variables: Variables = {found.weights: weights, **_LOCALS}
+        for node in found.weighing:
+            if node.operation == "{0} * {1}":
+                self._map(node, ("cols", found.columns, "col_mask" if end else ""), variables)
+                weights = variables[node.name]
+            variables[node.name] = weights
+        return weights
 
     def _read_values(self, region: Region, there: list[str]) -> None:
         """The values' tile. there: what holds of this block's columns where one may be behind the last."""

@@ -79,6 +79,8 @@ def window_of(graph: Graph, body: Body, found: SoftmaxProduct, names: tuple[str,
 
     names: of the variables with the number of a matrix among all of the batch, and of a row in it.
     """
+    if found.reshaped:
+        return Window()  # places are counted in the product's dimensions
     reader = _Reader(graph, body, found, *names)
     made, window = _made(found), Window()
     for node in reversed([node for node in found.between if node.name in made]):
@@ -113,6 +115,8 @@ def _keeps(body: Body, node: Node, made: set[str]) -> bool:
 def is_all(graph: Graph, body: Body, found: SoftmaxProduct) -> bool:
     """Whether masks say nothing else than what rows and columns are apart: inside of it no score is changed but by what
     `factor` folds."""
+    if found.reshaped:
+        return False
     _, scaling = found.factor()
     made, reader = _made(found), _Reader(graph, body, found, "batch", "rows")
     for node in found.between:

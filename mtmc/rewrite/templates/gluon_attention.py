@@ -110,8 +110,11 @@ def check(graph: Graph, body: Body, stage: Stage) -> None:
     if graph.values[found.query].dtype not in ("float16", "bfloat16"):
         raise NotCovered("a Gluon kernel of other than numbers of 16 bits")
     lies_across = not found.transposed and graph.values[found.regions[0].key].contiguous
-    if found.wide or found.made or len(found.regions) > 1 or lies_across:
-        raise NotCovered("a Gluon kernel of wide heads, keys in several tensors, or keys that lie the other way")
+    weighed = any(node.operation != "{0}" for node in found.weighing)
+    if found.wide or found.made or found.reshaped or weighed or len(found.regions) > 1 or lies_across:
+        raise NotCovered(
+            "a Gluon kernel of wide heads, weights times scales, or keys in several tensors or the other way"
+        )
     if any(length % 8 for length in (*found.width, *found.out_width)):
         raise NotCovered("a Gluon kernel of rows that do not begin at multiples of 16 bytes")
     if [padded(size) for size in found.width] != [padded(size) for size in found.out_width]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Count, Node, NotCovered, Number
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
-from mtmc.rewrite.operators.attention import CAUSAL, MASKED, NONE_LEFT, SCALED_BY_WIDTH
+from mtmc.rewrite.operators.attention import CAUSAL, MASKED, SCALED_BY_WIDTH
+from mtmc.rewrite.templates.softmax_weights import softmax_of
 
 MAX_BATCH_DIMS = 2
 MAX_REGIONS = 4
@@ -38,9 +39,11 @@ class SoftmaxProduct:
     query: a value from outside, [batch..., rows, width]. regions: where keys, [batch..., columns, width] (or [batch...,
     width, columns] unless `transposed`), and values, [batch..., columns, out_width], lie: one, or several one behind the
     other. made: which of these are no tensors from outside, but elements of such at other places (pages of a cache that a
-    table puts in order), read where they lie. scores: the first product; between: maps on it before the softmax; logits:
-    what the softmax is taken of; result: the second product; after: maps on it. forgiving: whether a row of which all
-    columns are masked gives 0, as in torch's function, and not NaN.
+    table puts in order) or numbers of fewer bits times scales, read where they lie. scores: the first product; between:
+    maps on it before the softmax; logits: what the softmax is taken of; result: the second product; after: maps on it.
+    forgiving: whether a row of which all columns are masked gives 0, as in torch's function, and not NaN. weights,
+    weighing: the softmax's result, and what multiplies it before the second product (see `softmax_weights`). Between
+    products a view is the same matrices.
     """
 
     query: str
@@ -58,11 +61,18 @@ class SoftmaxProduct:
     after: tuple[Node, ...]
     made: frozenset[str] = frozenset()
     forgiving: bool = False
+    weights: str = ""
+    weighing: tuple[Node, ...] = ()
 
     @property
     def causal(self) -> bool:
         """Whether columns behind a row's own are masked, so that programs need not look at them."""
         return any(node.operation == CAUSAL for node in self.between)
+
+    @property
+    def reshaped(self) -> bool:
+        """Whether scores have other dimensions before the softmax than the product gave them."""
+        return any(node.kind == "view" for node in self.between)
 
     @property
     def masked(self) -> bool:
@@ -80,6 +90,10 @@ class SoftmaxProduct:
             if not made & set(node.reads()):
                 continue  # makes a mask
             made.add(node.name)
+            if node.kind == "view":
+                last = node.name
+                maps.append(last)
+                continue
             other = node.operands[1] if len(node.operands) > 1 else None
             if node.operands[0] != last or (len(node.reads()) > 1 and node.operation != MASKED):
                 return 1.0, ()
@@ -136,15 +150,18 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     ]
     made = frozenset(name for names in pieces for name in names if body.node(name) is not None)
     moving = {node.name for node in body.nodes for name in made if _leads_to(body, node.name, name)}
-    logits, softmax = _softmax(body, weights, len(result.shape) - 1)
-    forgiving = any(node.operation == NONE_LEFT for node in body.nodes if node.name in softmax)
+    softmax = softmax_of(body, weights)
+    logits = softmax.logits
     names = [node.name for node in body.nodes]
     between = tuple(node for node in body.nodes[names.index(scores.name) + 1 :] if _leads_to(body, node.name, logits))
     # What stands before the first product and is no part of it: masks, made of tensors from outside.
     masks = tuple(node for node in body.nodes[: names.index(scores.name)] if _leads_to(body, node.name, logits))
     after = tuple(node for node in body.nodes if _reads_from(body, node.name, result.name))
     maps = (*between, *masks, *after)
-    known = {key, value, scores.name, result.name, *softmax, *moving, *(node.name for node in maps)}
+    factors = {read for node in softmax.weighing for read in node.reads()}
+    moving |= {node.name for node in body.nodes for name in factors if _leads_to(body, node.name, name)}
+    own = {*softmax.nodes, *(node.name for node in softmax.weighing)}
+    known = {key, value, scores.name, result.name, *own, *moving, *(node.name for node in maps)}
     others = [node.name for node in body.nodes if node.name not in known]
     if others:
         raise NotCovered(f"{others[0]} is no part of the attention")
@@ -153,13 +170,15 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     aside -= {name for name in aside if _reads_from(body, name, scores.name)}
     between = tuple(node for node in (*masks, *between) if node.name not in aside)
     _check_maps(between, scores.shape, "before the softmax")
+    _check_maps(softmax.weighing, scores.shape, "after the softmax")
     _check_maps(after, result.shape, "after the product")
     if any(value not in {result.name, *(node.name for node in after)} for value in body.stores):
         raise NotCovered("the weights are needed too")
     regions = _regions(graph, pieces[1], pieces[2], transposed)
     found = SoftmaxProduct(
         query, regions, transposed, scores.shape[:-2], scores.shape[-2], scores.shape[-1],
-        graph.values[query].shape[-1], result.shape[-1], scores, between, logits, result, after, made, forgiving,
+        graph.values[query].shape[-1], result.shape[-1], scores, between, logits, result, after, made,
+        softmax.forgiving, softmax.weights, softmax.weighing,
     )  # fmt: skip
     _check_operands(graph, found)
     return found
@@ -172,18 +191,23 @@ def _pieces(graph: Graph, body: Body, value: str, axis: int | None) -> tuple[str
     joined = node is not None and node.operation == "join" and node.dims == (axis,)
     if node is not None and joined and len(node.reads()) <= MAX_REGIONS and not any(map(body.node, node.reads())):
         return node.reads()
-    if not _is_moved(body, value) or value not in graph.values:
+    if not is_made(body, value, _CONVERTED if axis is not None else ()) or value not in graph.values:
         raise NotCovered("queries, keys or values that are made in the same kernel")
     return (value,)
 
 
-def _is_moved(body: Body, value: str) -> bool:
-    """Whether a value is elements of tensors from outside, at their places or others."""
+_CONVERTED = ("{0}", "{0}.to(tl.float32)", "{0} * {1}")
+
+
+def is_made(body: Body, value: str, maps: Collection[str] = _CONVERTED) -> bool:
+    """Whether a value is elements of tensors from outside, at their places or others, or such numbers converted, or their
+    product: 0 where they are (what stands outside of a tile must be). maps: what may be done with them."""
     node = body.node(value)
     if node is None:
         return True
-    filled = node.fill is not None and not math.isnan(node.fill)  # what stands outside of a tile must be 0
-    return node.kind in ("view", "index") and not filled and all(_is_moved(body, read) for read in node.reads())
+    filled = node.fill is not None and not math.isnan(node.fill)
+    moves = node.kind in ("view", "index") and not filled
+    return (moves or node.operation in maps) and all(is_made(body, read, maps) for read in node.reads())
 
 
 def _regions(graph: Graph, keys: tuple[str, ...], values: tuple[str, ...], transposed: bool) -> tuple[Region, ...]:
@@ -196,50 +220,6 @@ def _regions(graph: Graph, keys: tuple[str, ...], values: tuple[str, ...], trans
     count, own = len(sizes), (len(keys) > 1, len(values) > 1)
     keys, values = (names if len(names) == count else names * count for names in (keys, values))
     return tuple(Region(*each, *own) for each in zip(sizes, keys, values, strict=True))
-
-
-def _softmax(body: Body, weights: str, axis: int) -> tuple[str, list[str]]:
-    """The values that the softmax is taken of, and the names of its nodes. Raises: NotCovered."""
-    names = []
-    node = _map(body, weights, "{0}", optional=True)
-    while node is not None:  # copies, dropout that drops nothing
-        names.append(weights)
-        weights = node.reads()[0]
-        node = _map(body, weights, "{0}", optional=True)
-    left = _map(body, weights, NONE_LEFT, optional=True)
-    if left is not None:
-        names.append(weights)
-        weights = left.reads()[0]
-    quotient = _map(body, weights, "{0} / {1}")
-    assert quotient is not None
-    exps, total = (_known(body, name) for name in quotient.reads())
-    shifted = _known(body, exps.reads()[0])
-    if exps.operation != "tl.exp({0})" or shifted.operation != "{0} - {1}" or len(shifted.reads()) != 2:
-        raise NotCovered("weights that are no softmax")
-    logits, top = shifted.reads()[0], _known(body, shifted.reads()[1])
-    if left is not None and left.reads()[1] != top.name:
-        raise NotCovered("weights that are no softmax")
-    of_row = [(total, ("sum",), exps.name), (top, ("max", "amax"), logits)]
-    if any((node.kind, node.reads(), node.dims) != ("reduce", (read,), (axis,)) or node.operation not in operations
-           for node, operations, read in of_row):  # fmt: skip
-        raise NotCovered("weights that are no softmax over the columns")
-    return logits, [*names, weights, exps.name, total.name, shifted.name, top.name]
-
-
-def _known(body: Body, name: str) -> Node:
-    node = body.node(name)
-    if node is None:
-        raise NotCovered("weights that come from outside")
-    return node
-
-
-def _map(body: Body, name: str, operation: str, optional: bool = False) -> Node | None:
-    node = body.node(name)
-    if node is not None and node.kind == "map" and node.operation == operation:
-        return node
-    if optional:
-        return None
-    raise NotCovered("weights that are no softmax")
 
 
 def _leads_to(body: Body, name: str, target: str) -> bool:
@@ -260,6 +240,8 @@ def _reads_from(body: Body, name: str, source: str) -> bool:
 def _check_maps(nodes: Sequence[Node], shape: Shape, where: str) -> None:
     """Every one elementwise, over the whole shape or something that is broadcast into it along the batch."""
     for node in nodes:
+        if node.kind == "view" and node.shape[-1:] == shape[-1:] and same(product(node.shape), product(shape)):
+            continue
         if node.kind != "map":
             raise NotCovered(f"{node.name} {where} is not elementwise")
         if not _fits(node, shape):
@@ -270,7 +252,7 @@ def _fits(node: Node, shape: Shape) -> bool:
     """Whether a node is a step over a whole shape, or over its last two dimensions, the same for all of the others."""
     whole = same(product(node.shape), product(shape))
     last = same(product(node.shape[:-2]), ()) and node.shape[-2:] == shape[-2:]
-    return node.kind == "map" and (whole or last)
+    return node.kind in ("map", "view") and (whole or last)
 
 
 def _check_operands(graph: Graph, found: SoftmaxProduct) -> None:
