@@ -87,13 +87,13 @@ class Node:
 
     name: its variable. kind: "map", "reduce", "dot", "view" (the same elements under another shape), "window" (pooling or
     convolution; its operation is "max", "sum", "mean", "weighted sum", "convolution" or "transposed convolution"), "scan"
-    (its operation is "cumsum" or "cumprod"), "index" (elements of its operands at other places; its operation is what
-    that is called: "flip", "join", "slice") or "order" (the elements along a dimension in their order, all or the first
-    few; its operation is "values" or "places", where they stood) or "scatter" (the first operand, changed by elements of
-    the second at the places that the others hold; its operation is "set", "add", "amax" or "amin"), "rank" (how many
-    elements of a mask hold before each one that does, in all of the tensor; -1 for those that do not) or "bag" (the "sum",
-    "mean" or "max" of some rows of the first operand, from the number on that the second one holds up to that of the
-    third; those count for which the fourth holds, if there is one).
+    (its operation is "cumsum", "cumprod" or "logcumsumexp"), "index" (elements of its operands at other places; its
+    operation is what that is called: "flip", "join", "slice") or "order" (the elements along a dimension in their order,
+    all or the first few; its operation is "values" or "places", where they stood) or "scatter" (the first operand, changed
+    by elements of the second at the places that the others hold; its operation is "set", "add", "amax" or "amin"), "rank"
+    (how many elements of a mask hold before each one that does, in all of the tensor; -1 for those that do not) or "bag"
+    (the "sum", "mean" or "max" of some rows of the first operand, from the number on that the second one holds up to that
+    of the third; those count for which the fourth holds, if there is one).
     operation: for a map the expression with {0}, {1}, ...; for a reduction "sum", "prod", "amax", "amin", "argmax",
     "argmin", "max" (an amax that may pass over NaN) or "deviations": the sum of squared distances to the mean, which is
     its second operand.

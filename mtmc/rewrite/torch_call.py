@@ -44,6 +44,7 @@ _CALLS = {
     **{f"aten.adaptive_avg_pool{n}d.default": f"{_FUNCTIONAL}.adaptive_avg_pool{n}d" for n in (1, 2, 3)},
     "aten.cumsum.default": "torch.cumsum",
     "aten.cumprod.default": "torch.cumprod",
+    "aten.logcumsumexp.default": "torch.logcumsumexp",
     "aten.flip.default": "torch.flip",
     "aten.cat.default": "torch.cat",
     "aten.tril.default": "torch.tril",

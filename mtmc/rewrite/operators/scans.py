@@ -1,4 +1,4 @@
-"""scans: running sums and products along a dimension, forwards or (between two flips) backwards."""
+"""scans: running sums, products and the like along a dimension, forwards or (between two flips) backwards."""
 
 from __future__ import annotations
 
@@ -26,4 +26,5 @@ def _scan(operation: str) -> Expand:
 SCANS: dict[str, Expand] = {
     "aten.cumsum.default": _scan("cumsum"),
     "aten.cumprod.default": _scan("cumprod"),
+    "aten.logcumsumexp.default": _scan("logcumsumexp"),
 }

@@ -1,4 +1,4 @@
-"""scan: running sums and products along one dimension, forwards or backwards, with elementwise work around them.
+"""scan: running sums, products and the like along one dimension, forwards or backwards, with elementwise work around them.
 
 A program has some rows and loops over their columns, a block at a time; what the blocks before have summed (or multiplied)
 up to is carried along. A scan between two flips is one that loops from the last column to the first.
@@ -6,8 +6,11 @@ up to is carried along. A scan between two flips is one that loops from the last
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from mtmc.rewrite.body import Body, Node, NotCovered
-from mtmc.rewrite.graph import Graph, Shape, Size, Varying, is_one, product
+from mtmc.rewrite.graph import Graph, Shape, Size, Varying, is_one, product, same
+from mtmc.rewrite.operators.elementwise import LOG1P_EXP
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, bare, flat
 from mtmc.rewrite.templates.pointwise import Variables, load_once, write_maps
@@ -24,15 +27,35 @@ from mtmc.rewrite.templates.writer import (
     size_expression,
 )
 
+
+@dataclass(frozen=True)
+class _Step:
+    """A scan, a block at a time. neutral: what it starts from and what stands outside the bounds. result: a block's
+    results. total: what is carried on; None for the last column's result. rule: of two parts, where Triton has none."""
+
+    neutral: str
+    result: str
+    total: str | None = None
+    rule: str = ""
+
+
+_LOG_ADD_EXP = f'''\
+@triton.jit
+def {{rule}}(a, b):
+    """log(exp(a) + exp(b))."""
+    apart = tl.where(a == b, 0.0, a - b)  # of two that are infinite, too
+    return tl.maximum(a, b) + {LOG1P_EXP.format("apart")}'''
 _STEPS = {
-    "cumsum": ("0.0", "{carry} + tl.cumsum({value}, axis=1)", "{carry} + tl.sum({value}, axis=1, keep_dims=True)"),
-    "cumprod": ("1.0", "{carry} * tl.cumprod({value}, axis=1)", "{result}"),
+    "cumsum": _Step("0.0", "{carry} + tl.cumsum({value}, axis=1)", "{carry} + tl.sum({value}, axis=1, keep_dims=True)"),
+    "cumprod": _Step("1.0", "{carry} * tl.cumprod({value}, axis=1)"),
+    "logcumsumexp": _Step(
+        'float("-inf")', "{rule}({carry}, tl.associative_scan({value}, 1, {rule}))", rule=_LOG_ADD_EXP
+    ),
 }
-"""What a scan starts from and what stands outside the bounds; a block's results."""
 
 
 class Scan:
-    """One scan with elementwise work before and after it."""
+    """Scans along one dimension with elementwise work before, between and after them."""
 
     name = "scan"
 
@@ -48,21 +71,27 @@ class Scan:
         return {"block_rows": max(inner, min(16, 1024 // columns)), "block_cols": columns, "num_warps": 4}
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
-        """One kernel. Raises: NotCovered where there is more than elementwise work around one scan."""
+        """One kernel. Raises: NotCovered where there is more than elementwise work around scans."""
         return _print(graph, body, stage, name)
 
 
 def _scanned(body: Body) -> tuple[Shape, int]:
-    """Shape and dimension of the one scan. Raises: NotCovered."""
+    """Shape and dimension of the scans. Raises: NotCovered."""
     scans = [node for node in body.nodes if node.kind == "scan"]
-    if len(scans) != 1 or len(scans[0].dims) != 1:
-        raise NotCovered("more or less than one scan along one dimension")
-    if any(node.kind not in ("scan", "map") and not is_flip(node) for node in body.nodes):
+    if any(node.dims != scans[0].dims or len(node.dims) != 1 for node in scans):
+        raise NotCovered("scans along more than one dimension")
+    if any(node.kind not in ("scan", "map", "view", "index") for node in body.nodes):
         raise NotCovered("a scan with more than elementwise work around it")
-    dim = scans[0].dims[0]
-    if any((is_flip(node) and node.dims != (dim,)) or node.shape != scans[0].shape for node in body.nodes):
-        raise NotCovered("work of another shape around a scan, or a flip of another dimension")
-    return scans[0].shape, dim
+    dim, shape = scans[0].dims[0], scans[0].shape
+    if any(scan.shape != shape for scan in scans):
+        raise NotCovered("scans of several shapes")
+    if any(map(is_flip, body.nodes)) and any(not _fits_a_flip(node, shape, dim) for node in body.nodes):
+        raise NotCovered("work of another shape around a scan from the end, or a flip of another dimension")
+    return shape, dim
+
+
+def _fits_a_flip(node: Node, shape: Shape, dim: int) -> bool:
+    return node.shape == shape and (node.kind in ("scan", "map") or (is_flip(node) and node.dims == (dim,)))
 
 
 def is_flip(node: Node) -> bool:
@@ -78,7 +107,8 @@ class _Kernel:
         self.shape, dim = _scanned(body)
         self.outer, self.cols, self.inner = product(self.shape[:dim]), self.shape[dim], product(self.shape[dim + 1 :])
         self.writer = Writer(graph, body, f"{name}_kernel")
-        self.scan = next(node for node in body.nodes if node.kind == "scan")
+        self.scans = [node for node in body.nodes if node.kind == "scan"]
+        self.name = name
         self.flipped = self._directions()
 
     @property
@@ -87,14 +117,16 @@ class _Kernel:
         return product(tuple(size for size in (self.outer, self.inner) if size))
 
     def _directions(self) -> dict[str, bool]:
-        """Which nodes and loads count their columns from the end, so that the scan itself goes from first to last."""
-        flipped = {self.scan.name: False, self.scan.reads()[0]: False}
+        """Which nodes and loads count their columns from the end, so that scans themselves go from first to last."""
+        if not any(map(is_flip, self.body.nodes)):
+            return dict.fromkeys((node.name for node in self.body.nodes), False)
+        flipped = dict.fromkeys((name for scan in self.scans for name in (scan.name, *scan.reads())), False)
         before = [node for node in self.body.nodes if self._leads_to_scan(node.name)]
         for node in reversed(before):
             for read in node.reads():
                 self._flip(flipped, read, flipped[node.name] != is_flip(node))
         for node in self.body.nodes:
-            if node in before or node is self.scan:
+            if node in before or node in self.scans:
                 continue
             ways = {flipped[read] for read in node.reads() if read in flipped and self.body.node(read) is not None}
             if len(ways) > 1:
@@ -107,7 +139,7 @@ class _Kernel:
             raise NotCovered("work on columns in both directions")
 
     def _leads_to_scan(self, name: str) -> bool:
-        needed = set(self.scan.reads())
+        needed = {read for scan in self.scans for read in scan.reads()}
         for node in reversed(self.body.nodes):
             if node.name in needed:
                 needed |= set(node.reads())
@@ -115,20 +147,18 @@ class _Kernel:
 
     def write(self) -> None:
         """Write all of it."""
-        writer, scan = self.writer, self.scan
+        writer = self.writer
         rows, cols = writer.preset(self.rows, "n_rows"), writer.preset(self.cols, "n_cols")
         inner = writer.preset(self.inner, "n_inner")
-        neutral, result, total = _STEPS[scan.operation]
-        kind, zero = "tl.float32", "0.0"
-        if scan.compute == "int":
-            neutral, kind, zero = neutral.removesuffix(".0"), "tl.int64", "0"
         writer.line("rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]")
         writer.widen("rows")
         writer.line(f"row_mask = rows < {rows}")
         if not is_one(self.inner):
             writer.line(f"outer = rows // {inner}")
             writer.line(f"inner = rows % {inner}")
-        writer.line(f"carry = tl.full([BLOCK_ROWS, 1], {neutral}, {kind})")
+        for scan in self.scans:
+            kind = "tl.int64" if scan.compute == "int" else "tl.float32"
+            writer.line(f"{self.carry(scan)} = tl.full([BLOCK_ROWS, 1], {self.neutral(scan)}, {kind})")
         writer.line(f"for start in range(0, {cols}, BLOCK_COLS):")
         writer.level += 1
         writer.line("cols = start + tl.arange(0, BLOCK_COLS)[None, :]")
@@ -136,19 +166,11 @@ class _Kernel:
         if any(is_flip(node) for node in self.body.nodes):
             writer.line(f"from_end = {cols} - 1 - cols")
         variables: Variables = {}
-        before = [node for node in self.body.nodes if self._leads_to_scan(node.name)]
-        self._maps(before, variables)
-        value = self._read(scan, scan.reads()[0], variables)
-        writer.line(f"{scan.name}_each = tl.where(mask, {value}, {neutral})")
-        names = {"carry": "carry", "value": f"{scan.name}_each"}
-        writer.line(f"{scan.name} = {result.format(**names)}")
-        if scan.operation == "cumsum":
-            writer.line(f"carry = {total.format(**names)}")
-        else:
-            last = f"tl.where(tl.arange(0, BLOCK_COLS)[None, :] == BLOCK_COLS - 1, {scan.name}, {zero})"
-            writer.line(f"carry = tl.sum({last}, axis=1, keep_dims=True)  # the last column's")
-        variables[scan.name] = scan.name
-        self._maps([node for node in self.body.nodes if node not in before and node is not scan], variables)
+        for node in self.body.nodes:
+            if node in self.scans:
+                self._scan(node, variables)
+            elif same(product(node.shape), product(self.shape)):  # others are worked out where they are needed
+                self._map(node, variables)
         for value in self.body.stores:
             node = self.body.node(value)
             assert node is not None
@@ -157,6 +179,39 @@ class _Kernel:
             )
         writer.level = 1
 
+    def carry(self, scan: Node) -> str:
+        """The variable with what the blocks before come to."""
+        return "carry" if len(self.scans) == 1 else f"{scan.name}_carry"
+
+    def neutral(self, scan: Node) -> str:
+        """What a scan starts from."""
+        neutral = _STEPS[scan.operation].neutral
+        return neutral.removesuffix(".0") if scan.compute == "int" else neutral
+
+    def rules(self) -> list[str]:
+        """The functions that put two parts of a scan together."""
+        operations = dict.fromkeys(scan.operation for scan in self.scans)
+        found = [_STEPS[operation].rule.replace("{rule}", self._rule(operation)) for operation in operations]
+        return [text for text in found if text]
+
+    def _rule(self, operation: str) -> str:
+        return f"{self.name}_{operation}"
+
+    def _scan(self, scan: Node, variables: Variables) -> None:
+        """A block of a scan, and what is carried on."""
+        writer, step = self.writer, _STEPS[scan.operation]
+        value = self._read(scan, scan.reads()[0], variables)
+        writer.line(f"{scan.name}_each = tl.where(mask, {value}, {self.neutral(scan)})")
+        names = {"carry": self.carry(scan), "value": f"{scan.name}_each", "rule": self._rule(scan.operation)}
+        writer.line(f"{scan.name} = {step.result.format(**names)}")
+        if step.total is not None:
+            writer.line(f"{names['carry']} = {step.total.format(**names)}")
+        else:
+            zero = "0" if scan.compute == "int" else "0.0"
+            last = f"tl.where(tl.arange(0, BLOCK_COLS)[None, :] == BLOCK_COLS - 1, {scan.name}, {zero})"
+            writer.line(f"{names['carry']} = tl.sum({last}, axis=1, keep_dims=True)  # the last column's")
+        variables[scan.name] = scan.name
+
     def _groups(self, flipped: bool) -> tuple[Group, ...]:
         """The iteration space, counted from the first column or from the last."""
         columns = Group("from_end" if flipped else "cols", self.cols, "mask")
@@ -164,13 +219,12 @@ class _Kernel:
             return (Group("rows", self.outer, "mask"), columns)
         return (Group("outer", self.outer, "mask"), columns, Group("inner", self.inner, "mask"))
 
-    def _maps(self, nodes: list[Node], variables: Variables) -> None:
+    def _map(self, node: Node, variables: Variables) -> None:
         """Elementwise work; a flip is the same element, which stands at another column."""
-        for node in nodes:
-            if is_flip(node):
-                variables[node.name] = self._read(node, node.reads()[0], variables)
-            else:
-                write_maps(self.writer, [node.name], self._groups(self.flipped[node.name]), variables)
+        if is_flip(node):
+            variables[node.name] = self._read(node, node.reads()[0], variables)
+        else:
+            write_maps(self.writer, [node.name], self._groups(self.flipped[node.name]), variables)
 
     def _read(self, node: Node, read: str, variables: Variables) -> str:
         if read in variables:
@@ -198,4 +252,4 @@ def _print(graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
     grid = (f"triton.cdiv({rows}, {block_rows})" if block_rows > 1 else rows,)
     launch = Launch(f"{name}_kernel", kernel.writer, body.stores, (), grid, constants, stage.number("num_warps"))
     lines += launch_lines(launch, scope, spare)
-    return printed(body, name, [text], lines, spare)
+    return printed(body, name, [*kernel.rules(), text], lines, spare)

@@ -1,0 +1,81 @@
+"""Scans in one kernel: several of them, with what moves elements around them, and sums of exponentials that stay exact."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtmc.task import task_from_source
+from tests.rewrite.interpreted import apply
+from tests.rewrite.interpreting import interpret
+
+REFERENCE = """
+import torch
+from torch import nn
+
+A, B, C = 8, 300, 64
+VARIANTS = {{
+    "small": {{"A": 2, "B": 40, "C": 6}},
+    "odd1": {{"A": 3, "B": 17, "C": 5}},
+    "odd2": {{"A": 1, "B": 67, "C": 9}},
+}}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        {body}
+
+
+def get_inputs():
+    return [{scale} * torch.randn(A, B, 2 * C)]
+
+
+def get_init_inputs():
+    return []
+"""
+CASES = {
+    "logcumsumexp": ("1.0", "return x.logcumsumexp(-1)"),
+    "logcumsumexp_of_interleaved_rows": ("1.0", "return torch.logcumsumexp(x * 0.5, 1) + 1.0"),
+    "logcumsumexp_of_far_apart": ("3000.0", "return x.logcumsumexp(1)"),
+    "logcumsumexp_that_rises": ("1.0", "return (x + torch.arange(B, device=x.device)[:, None] * 90.0).logcumsumexp(1)"),
+    "logcumsumexp_that_falls": ("1.0", "return (x - torch.arange(B, device=x.device)[:, None] * 90.0).logcumsumexp(1)"),
+    "logcumsumexp_from_the_end": ("1.0", "return x.flip(2).logcumsumexp(2).flip(2)"),
+    "one_after_another": ("0.1", "kept = -x.abs().cumsum(1)", "return torch.exp(kept + (x - kept).logcumsumexp(1))"),
+    "side_by_side": ("0.1", "return x.cumsum(1) * (1.0 + x).cumprod(1)"),
+    "of_chunks": ("1.0", "a, b = x.chunk(2, dim=-1)", "return a.cumsum(1) + (b.relu() + 0.5).log().logcumsumexp(1)"),
+    "of_a_permutation": ("1.0", "return (x.transpose(1, 2) * 2.0).cumsum(-1)"),
+    "of_shifted_columns": ("1.0", "return nn.functional.pad(x, (1, -1)).cumsum(-1) - x.roll(3, -1)"),
+    "of_other_dimensions": ("1.0", "return (x.unflatten(2, (2, C)) * 2.0).flatten(2).cumsum(1)"),
+}
+
+
+def source(case: str) -> str:
+    scale, *lines = CASES[case]
+    return REFERENCE.format(scale=scale, body="\n        ".join(lines))
+
+
+def test_they_are_right_at_all_shapes() -> None:
+    cases = [{"name": name, "source": source(name), "ways": [["fuse", "lower"], ["lower"]]} for name in CASES]
+    assert interpret(cases) == dict.fromkeys(CASES)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_is_one_kernel(case: str) -> None:
+    plan = apply(task_from_source(source(case), case), ["fuse", "lower"])
+    kernels = [stage.template for stage in plan.stages if not stage.is_torch]
+    assert kernels == ["scan"]
+
+
+def test_what_reads_a_scan_at_other_places_is_another_kernel() -> None:
+    text = REFERENCE.format(scale="1.0", body="return x.cumsum(-1).roll(1, -1) * 2.0")
+    plan = apply(task_from_source(text, "rolled"), ["fuse", "lower"])
+    assert [stage.template for stage in plan.stages if not stage.is_torch] == ["scan", "pointwise"]
+
+
+def test_infinite_numbers_are_as_torch_has_them() -> None:
+    body = (
+        "x = torch.where(x > 1.5, float('inf'), torch.where(x < 1.0, float('-inf'), x))",
+        "return torch.where(x < 1.2, x, float('nan')).logcumsumexp(1), x.logcumsumexp(1)",
+    )
+    text = REFERENCE.format(scale="1.0", body="\n        ".join(body))
+    case = {"name": "infinite", "source": text, "ways": [["lower"]], "same": True}
+    assert interpret([case]) == {"infinite": None}
