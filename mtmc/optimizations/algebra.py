@@ -11,12 +11,13 @@ from mtmc.errors import CoderError
 from mtmc.optimizations.groups import fused, groups_of
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
-from mtmc.optimizations.merging import joined, saved_logit
+from mtmc.optimizations.merging import joined, joined_up_to, saved_logit
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
 from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
 from mtmc.rewrite.algebra import OF_WEIGHTS, RULES, Rewritten, apply_rules
+from mtmc.rewrite.algebra.losses import product_of
 from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.plan import Plan, Stage, in_order
 from mtmc.rewrite.source import print_plan
@@ -27,25 +28,24 @@ PAGE = """\
 The same result with less work, by algebra that is exact up to rounding.
 
 ## What it does
-Replaces ops of the reference by others that are equal for all (finite) inputs: the sum or mean over the features of a
-product becomes a product with the summed operand (M K multiply-adds instead of M N K); the sum of a log-softmax, as
-of smoothed labels, becomes that of its operand, and needs no second pass over the row; a pool of a pool becomes one
-pool; a batch norm in evaluation goes into the weights before it; what changes nothing (the maximum of one element,
-dropout that drops nothing, the same call twice) goes; fp32 attention with heads wider than 256 becomes two products
-and a softmax, since one kernel would work out its scores several times. The bias of a library convolution becomes an
-addition that the kernel behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM or
-a GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as
+Replaces ops by others that are equal for all (finite) inputs: the sum or mean over the features of a product becomes a
+product with the summed operand (M K multiply-adds instead of M N K); the sum of a log-softmax, as of smoothed labels,
+becomes that of its operand, and needs no second pass over the row; the cross entropy of a product becomes that of its
+rows, whose kernel writes no logit; a pool of a pool becomes one pool; a batch norm in evaluation goes into the weights
+before it; what changes nothing (the maximum of one element, dropout that drops nothing, the same call twice) goes;
+fp32 attention with heads wider than 256 becomes two products and a softmax. The bias of a library convolution becomes
+an addition that the kernel behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM
+or a GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as
 matrices do becomes a product of matrices between views, which kernels are joined with; embeddings that are summed a
 row of indices at a time become a lookup and a reduction. Work on complex numbers between real ones becomes work on
 pairs of real numbers, in which a Fourier transform of up to 512 numbers can be a kernel: one product with a matrix of
-cosines that the kernel makes. What the library's transforms do in passes of their own (zeros behind a row, a scale)
-is left to what stands around them. Several layers of one operand (queries, keys and values, whatever their widths)
-become one product with their weights one behind the other, which are kept as by `pack`. Other weights are summed or
-scaled in each call, so a version is right for any weights. Layers between two transpositions (the places of
-MLP-Mixer) become their weights times what lies there, without these; what many read across its rows (a bias of pairs,
-heads last) is copied in order first, which made such an attention's kernel take 42 us by estimate, not 126. Products
-that come in are offered a second time as kernels, joined with what stands around them: two with a softmax between
-them as attention.
+cosines that the kernel makes. What the library's transforms do in passes of their own (zeros behind a row, a scale) is
+left to what stands around them. Several layers of one operand (queries, keys and values, whatever their widths) become
+one product with their weights one behind the other, which are kept as by `pack`. Other weights are summed or scaled in
+each call, so a version is right for any weights. Layers between two transpositions (the places of MLP-Mixer) become
+their weights times what lies there, without these; what many read across its rows (a bias of pairs, heads last) is
+copied in order first, which made such an attention's kernel take 42 us by estimate, not 126. Products that come in are
+offered a second time as kernels, joined with what stands around them: two with a softmax between them as attention.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features of 8192 inputs, 1024 rows, takes 1.4e11 flops
@@ -99,7 +99,9 @@ class Algebra(Optimization):
 
 JOINED = "and fuse what it multiplies with what stands around that"
 """How a sentence goes on where products that algebra brings in become kernels at once."""
-OF_ROWS, FUSED = ("logs", "passes"), "and fuse all neighbours that gain by it"
+OF_PRODUCTS = "losses"
+"""Rules whose steps pay in the kernel of the product that they are of."""
+OF_ROWS, FUSED = ("logs", "passes", OF_PRODUCTS), "and fuse all neighbours that gain by it"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
 NEVER_JOINED = ("attention", *OF_WEIGHTS)
 """Kinds of rules that take apart what is one kernel already, or lay out weights, which are kept between calls."""
@@ -109,13 +111,18 @@ def _joined(version: Version, rules: str, found: Rewritten, plan: Plan) -> tuple
     """The child's plan in which the products that are new in it are kernels that have taken in what stands around them, or
     all neighbours are fused that gain by it, and how many stages fewer it has; (None, 0) where nothing is joined."""
     graph = found.graph
-    new = [op.name for op in graph.ops if op.target in PRODUCTS and op.name not in version.graph.by_name]
+    added = [op for op in graph.ops if op.name not in version.graph.by_name]
+    new = [op.name for op in added if op.target in PRODUCTS]
     if not (new or rules in OF_ROWS) or rules in NEVER_JOINED:
         return None, 0
     start = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
+    if rules == OF_PRODUCTS:
+        products = ((product_of(graph, op.args[0]), op.name) for op in added if op.args)
+        ends = [(product.name, last) for product, last in products if product is not None]
+        start = replace(start, plan=joined_up_to(start, ends))
     done = fused(start, groups_of(start)) if rules in OF_ROWS else joined(start, new)
     done = with_views(start, done)
-    saved = len(start.working()) - len(replace(start, plan=done).working())
+    saved = len(replace(start, plan=plan).working()) - len(replace(start, plan=done).working())
     return (done, saved) if saved > 0 else (None, 0)
 
 

@@ -85,6 +85,16 @@ def joined(version: Version, ops: Sequence[str]) -> Plan:
     return version.plan
 
 
+def joined_up_to(version: Version, pairs: Sequence[tuple[str, str]]) -> Plan:
+    """The version's plan with each of some products and all up to what reduces its rows as one kernel, where that is one."""
+    for first, last in pairs:
+        flow, ends = flow_of(version), [version.plan.stage_of(name) for name in (first, last)]
+        found = merged(version, flow, ends[0], *flow.between(*ends), ends[1])
+        if found is not None:
+            version = replace(version, plan=version.plan.with_merged(version.graph, *found))
+    return version.plan
+
+
 def _with_attention(version: Version, ops: Sequence[str]) -> Version:
     """The version with each chain between products as one kernel, if one of these is among `ops`."""
     while True:

@@ -71,6 +71,12 @@ def test_what_reads_a_scan_at_other_places_is_another_kernel() -> None:
     assert [stage.template for stage in plan.stages if not stage.is_torch] == ["scan", "pointwise"]
 
 
+def test_what_has_another_shape_than_the_scan_is_another_kernel() -> None:
+    text = REFERENCE.format(scale="1.0", body="y = x[:, :, 0].cumsum(-1); return y[:, :, None] - y[:, None, :]")
+    plan = apply(task_from_source(text, "apart"), ["fuse", "lower"])
+    assert [stage.template for stage in plan.stages if not stage.is_torch] == ["scan", "pointwise"]
+
+
 def test_infinite_numbers_are_as_torch_has_them() -> None:
     body = (
         "x = torch.where(x > 1.5, float('inf'), torch.where(x < 1.0, float('-inf'), x))",

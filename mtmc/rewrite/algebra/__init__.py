@@ -15,6 +15,7 @@ transform_calls.py  what torch's transforms are asked for
 joined.py      several layers of one operand as one product
 turned.py      layers between two transpositions, without these
 ordered.py     what is read many times across its rows, copied in order before
+losses.py      the cross entropy of a product, as that of its rows
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 laid_out.py    how values lie in memory afterwards
@@ -39,6 +40,7 @@ from mtmc.rewrite.algebra.einsums import EINSUMS
 from mtmc.rewrite.algebra.identities import IDENTITIES
 from mtmc.rewrite.algebra.joined import JOINED
 from mtmc.rewrite.algebra.logs import LOGS
+from mtmc.rewrite.algebra.losses import LOSSES
 from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.ordered import ORDERED
 from mtmc.rewrite.algebra.pools import POOLS
@@ -65,6 +67,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "turned": TURNED,
     "ordered": ORDERED,
     "passes": PASSES,
+    "losses": LOSSES,
 }
 OF_WEIGHTS = ("joined",)
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""

@@ -110,11 +110,12 @@ def sizes(shape: Shape) -> tuple[Any, ...]:
 
 
 def producer(graph: Graph, item: Any, *targets: str) -> Op | None:
-    """The op that makes a value, where it is one of these and nothing else reads what it makes."""
+    """The op that makes a value, where it is one of these (of any, where none is given) and nothing else reads what it
+    makes."""
     if not isinstance(item, Ref) or item.name not in graph.producer:
         return None
     op = graph.by_name[graph.producer[item.name]]
-    if op.target not in targets or item.name != op.outputs[0] or item.name in graph.results():
+    if (targets and op.target not in targets) or item.name != op.outputs[0] or item.name in graph.results():
         return None
     return op if len(graph.readers(item.name)) == 1 else None
 

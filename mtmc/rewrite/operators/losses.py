@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from mtmc.rewrite.body import NotCovered, Number, operand
 from mtmc.rewrite.builder import Builder, Expand
 from mtmc.rewrite.graph import Op
@@ -87,8 +85,8 @@ def _cross_entropy(builder: Builder, op: Op) -> None:
     shape = builder.shape(x)
     weight, reduction = argument(op, 2, "weight"), argument(op, 3, "reduction", 1)
     ignored, smoothing = argument(op, 4, "ignore_index", -100), argument(op, 5, "label_smoothing", 0.0)
-    if len(shape) != 2 or weight is not None or builder.compute(target) != "int" or reduction == 0:
-        raise NotCovered("cross entropy other than [N, C] logits, class targets, no weights, mean or sum")
+    if len(shape) != 2 or weight is not None or builder.compute(target) != "int":
+        raise NotCovered("cross entropy other than [N, C] logits, class targets, no weights")
     lse = logsumexp_of(builder, x, (1,), False, None)
     # The logit of each row's target, picked while the row is read anyway.
     expression = "tl.where({cols} == {1}, {0}, 0.0)"
@@ -97,29 +95,34 @@ def _cross_entropy(builder: Builder, op: Op) -> None:
     if smoothing:  # a part of each target goes to all classes alike
         mean = builder.map("{0} / {1}", builder.reduce("sum", x, (1,), False), size_operand(shape[1]), hint="mean")
         chosen = builder.map("{0} + {2} * ({1} - {0})", chosen, mean, operand(smoothing), hint="smoothed", flops=3)
-    loss = builder.map("tl.where({2} == {3}, 0.0, {0} - {1})", lse, chosen, target, Number(ignored), hint="loss")
-    _over_rows(builder, loss, target, ignored, reduction, op.outputs[0])
+    _over_rows(builder, op, "tl.where({0} == {1}, 0.0, {2} - {3})", target, Number(ignored), reduction, lse, chosen)
 
 
 def _nll(builder: Builder, op: Op) -> None:
     x, target = tensor(op), tensor(op, 1)
     floats(builder, op, x)
     reduction, ignored = argument(op, 3, "reduction", 1), argument(op, 4, "ignore_index", -100)
-    if len(builder.shape(x)) != 2 or argument(op, 2, "weight") is not None or reduction == 0:
-        raise NotCovered("negative log likelihood other than [N, C], class targets, no weights, mean or sum")
+    if len(builder.shape(x)) != 2 or argument(op, 2, "weight") is not None:
+        raise NotCovered("negative log likelihood other than [N, C], class targets, no weights")
     picked = builder.map("tl.where({cols} == {1}, {0}, 0.0)", x, builder.trailing(target, 1), hint="at_target", flops=2)
     chosen = builder.reduce("sum", picked, (1,), False, hint="chosen")
-    loss = builder.map("tl.where({1} == {2}, 0.0, -{0})", chosen, target, Number(ignored), hint="loss")
-    _over_rows(builder, loss, target, ignored, reduction, op.outputs[0])
+    _over_rows(builder, op, "tl.where({0} == {1}, 0.0, -{2})", target, Number(ignored), reduction, chosen)
 
 
-def _over_rows(builder: Builder, loss: str, target: str, ignored: Any, reduction: int, name: str) -> None:
-    """Sum of the rows' losses, or their mean over the rows that count."""
+def _over_rows(
+    builder: Builder, op: Op, expression: str, target: str, ignored: Number, reduction: int, *operands: str
+) -> None:
+    """The rows' losses, or their sum, or their mean over the rows that count. expression: of target, ignored, operands."""
+    name = op.outputs[0]
+    if reduction == 0:
+        builder.map(expression, target, ignored, *operands, name=name)
+        return
+    loss = builder.map(expression, target, ignored, *operands, hint="loss")
     if reduction == 2:
         builder.reduce("sum", loss, (0,), False, name=name)
         return
     total = builder.reduce("sum", loss, (0,), False, hint="total")
-    counted = builder.map("tl.where({0} == {1}, 0.0, 1.0)", target, Number(ignored), hint="counted")
+    counted = builder.map("tl.where({0} == {1}, 0.0, 1.0)", target, ignored, hint="counted")
     count = builder.reduce("sum", counted, (0,), False, hint="count")
     builder.map("{0} / {1}", total, count, name=name)
 

@@ -11,15 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import GROUPED, Body, Index, Node, NotCovered, Number
-from mtmc.rewrite.graph import FP8, Graph, Shape, Size, Tensor, is_one, product, same
+from mtmc.rewrite.graph import FP8, Graph, Shape, Size, Tensor, product
 from mtmc.rewrite.scaled import scales_of
+from mtmc.rewrite.templates.product_rows import row_work
 from mtmc.rewrite.templates.product_statistics import Making, check, made_of
 
 ELEMENTS = ("map", "view", "index")
 """Kinds of nodes of which each element can be known by itself, wherever it is needed."""
-REDUCTIONS = ("sum", "max", "amax", "amin")
-"""Reductions over the product's columns that can be kept up while the product is made."""
-
 MAX_BATCH_DIMS = 2
 
 
@@ -134,7 +132,7 @@ def analyse(graph: Graph, body: Body) -> Product:
     n, k = (b.shape[-2], b.shape[-1]) if transposed else (b.shape[-1], b.shape[-2])
     if not batched and len(shape) > 2 and not a.contiguous and not elsewhere:
         raise NotCovered("a left operand whose leading dimensions cannot be folded")
-    reduces = _check_after(dots[0], after, n)
+    reduces = bool(row_work(body, dots[0], after, n).reductions)
     if reduces and (len(factors) > 1 or statistics):
         raise NotCovered("several products whose columns are reduced, or rows that are reduced for each of them")
     if statistics and (batched or prologue or dtype in FP8):
@@ -251,31 +249,6 @@ def _source(graph: Graph, body: Body, left: str, before: tuple[Node, ...]) -> st
             if isinstance(operand, str) and body.node(operand) is None and graph.values[operand].shape == shape:
                 return operand
     raise NotCovered("work before the product whose operands are all broadcast")
-
-
-def _check_after(dot: Node, after: tuple[Node, ...], n: Size) -> bool:
-    """Whether the product's columns are reduced. Raises: NotCovered where what follows is not row by row."""
-    reduces, narrow = False, set[str]()
-    for node in after:
-        if node.kind == "reduce":
-            operand_rank = len(dot.shape)
-            if (
-                node.reads()[0] in narrow
-                or node.dims != (operand_rank - 1,)
-                or node.operation not in REDUCTIONS
-                or (node.compute == "int")
-            ):
-                raise NotCovered(f"{node.name} is not one pass over the product's columns")
-            reduces = True
-            narrow.add(node.name)
-        elif any(read in narrow for read in node.reads()):
-            wide = [read for read in node.reads() if read not in narrow]
-            if (same(product(node.shape), product(dot.shape)) and not is_one(n)) or len(wide) > 1:
-                raise NotCovered(f"{node.name} needs the whole row before it can be known")
-            narrow.add(node.name)
-        elif not same(product(node.shape), product(dot.shape)):
-            raise NotCovered(f"{node.name} has another number of elements than the product")
-    return reduces
 
 
 def triangle(found: Product) -> str:

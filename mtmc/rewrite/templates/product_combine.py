@@ -7,7 +7,7 @@ from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables
 from mtmc.rewrite.templates.product_kernel import ProductKernel, preset_sizes
 from mtmc.rewrite.templates.product_programs import INSIDE_TILE
-from mtmc.rewrite.templates.row_extremes import IDENTITY, reduced
+from mtmc.rewrite.templates.product_rows import put_together
 from mtmc.rewrite.templates.writer import Writer
 
 
@@ -74,12 +74,8 @@ def combine_n(kernel: ProductKernel) -> Writer:
     writer.line(f"row_mask = rows < {rows}")
     writer.line("shares = tl.arange(0, SPLIT)[None, :]")
     variables: Variables = {}
-    for node in kernel.reductions:
-        address = f"{node.name}_parts + rows * SPLIT + shares"
-        writer.line(f"{node.name}_share = tl.load({address}, mask=row_mask, other={IDENTITY[node.operation]})")
-        reduced(writer, node.operation, f"{node.name}_share", node.name, floats=True)
-        variables[node.name] = node.name
-    kernel.after(kernel.narrow_maps(), (Group("rows", every_row, "row_mask"),), variables, writer)
+    put_together(writer, kernel.rows_work, variables)
+    kernel.after(kernel.rows_work.maps, (Group("rows", every_row, "row_mask"),), variables, writer)
     for value in kernel.body.stores:
         writer.store(value, variables[value], "rows", "row_mask")
     return writer

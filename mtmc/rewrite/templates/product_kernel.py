@@ -13,10 +13,10 @@ from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpo
 from mtmc.rewrite.templates.product_groups import blocks_in_kernel, own_group
 from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
 from mtmc.rewrite.templates.product_prologue import sources, write_left, write_right
+from mtmc.rewrite.templates.product_rows import row_work, write_rows
 from mtmc.rewrite.templates.product_scales import add_scaled
 from mtmc.rewrite.templates.product_statistics import write_statistics
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS, Tiles, make_descriptors, read_tiles, store_results
-from mtmc.rewrite.templates.row_extremes import IDENTITY, combined, reduced
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.writer import Writer
 
@@ -38,12 +38,7 @@ class ProductKernel:
         self.writer = Writer(graph, body, f"{name}_kernel")
         self.variables: Variables = {}
         self.rows_known: Variables = {}
-        self.reductions = [node for node in self.found.after if node.kind == "reduce"]
-        self.narrow: set[str] = set()
-        """Which of the things after the product hold one number a row."""
-        for node in self.found.after:
-            if node.kind == "reduce" or any(read in self.narrow for read in node.reads()):
-                self.narrow.add(node.name)
+        self.rows_work = row_work(body, self.found.dot, self.found.after, self.found.n)
 
     def _check(self) -> None:
         """Raises: NotCovered where settings do not go together, or not with the body."""
@@ -83,9 +78,9 @@ class ProductKernel:
             make_descriptors(self)
         self._rows_and_columns()
         if found.reduces:
-            self._reduce_columns()
+            write_rows(self)
         else:
-            self._product()
+            self.write_product()
             if self.split_k > 1:
                 self._store_share()
             elif self.streaming:
@@ -107,11 +102,16 @@ class ProductKernel:
         return tuple(factor.right for factor in self.found.factors)
 
     @property
+    def batched(self) -> bool:
+        """Whether there are several products."""
+        return bool(self.found.batch)
+
+    @property
     def shares(self) -> tuple[str, ...]:
         """Workspaces that a second kernel reads: the product's shares, or each reduction's."""
         if self.split_k > 1 or self.streaming:
             return ("shares",)
-        return tuple(f"{node.name}_parts" for node in self.reductions) if self.split_n > 1 else ()
+        return tuple(f"{node.name}_parts" for node in self.rows_work.reductions) if self.split_n > 1 else ()
 
     def _rows_and_columns(self) -> None:
         writer = self.writer
@@ -174,7 +174,7 @@ class ProductKernel:
         )
         return (Group("batch", product(self.found.batch), ""), *groups) if self.found.batch else groups
 
-    def _product(self) -> None:
+    def write_product(self) -> None:
         """The loop over k; leaves the products in the dots' variables."""
         writer, found = self.writer, self.found
         if not found.made:
@@ -377,51 +377,6 @@ class ProductKernel:
         self.writer.line("    own = own.to(tl.int64)")
         offset = f"own * {self.total()} + {self.offset()}"
         self.writer.line(f"tl.store(shares + {offset}, {self.found.dot.name}, mask=row_mask & col_mask)")
-
-    def _reduce_columns(self) -> None:
-        """A program owns its rows: it makes the product block by block and keeps only what the reductions need."""
-        writer, found = self.writer, self.found
-        if any(value not in self.narrow for value in self.body.stores):
-            raise NotCovered("the product itself is needed too")
-        for node in self.reductions:
-            writer.line(f"{node.name} = tl.full([BLOCK_M, 1], {IDENTITY[node.operation]}, tl.float32)")
-        blocks = f"tl.cdiv({self.n_n}, BLOCK_N)"
-        if self.split_n > 1:
-            writer.line(f"chunk = tl.cdiv({blocks}, {self.split_n})  # of the columns, for each program of these rows")
-            writer.line("first_block = tl.program_id(2) * chunk")
-            writer.line(f"for block_n in range(first_block, tl.minimum(first_block + chunk, {blocks})):")
-        else:
-            writer.line(f"for block_n in range(0, {blocks}):")
-        writer.level += 1
-        writer.line("cols = block_n * BLOCK_N + tl.arange(0, BLOCK_N)[None, :]")
-        writer.line(f"col_mask = (cols < {self.n_n}) | EVEN_N")
-        self._product()
-        self.after([n for n in found.after if n.name not in self.narrow], self.groups(), self.variables, writer)
-        for node in self.reductions:
-            guarded = f"tl.where(col_mask, {self.variables[node.reads()[0]]}, {IDENTITY[node.operation]})"
-            reduced(writer, node.operation, guarded, f"{node.name}_block", floats=True)
-            writer.line(f"{node.name} = {combined(node.operation, node.name, f'{node.name}_block')}")
-        writer.level -= 1
-        offset = f"batch * {self.n_m} + rows" if found.batch else "rows"
-        if self.split_n > 1:
-            self._store_parts(offset)
-            return
-        for node in self.reductions:
-            self.variables[node.name] = node.name
-        groups = tuple(group for group in self.groups() if group.index != "cols")
-        self.after(self.narrow_maps(), groups, self.variables, writer)
-        for value in self.body.stores:
-            writer.store(value, self.variables[value], offset, "row_mask")
-
-    def narrow_maps(self) -> list[Node]:
-        """Elementwise work on the reductions' results."""
-        return [node for node in self.found.after if node.name in self.narrow and node.kind != "reduce"]
-
-    def _store_parts(self, offset: str) -> None:
-        self.writer.comment("what this program found in its columns; the second kernel puts the shares together")
-        place = f"({offset}) * {self.split_n} + tl.program_id(2)"
-        for node in self.reductions:
-            self.writer.line(f"tl.store({node.name}_parts + {place}, {node.name}, mask=row_mask)")
 
 
 def preset_sizes(writer: Writer, found: Product) -> tuple[str, str, str]:

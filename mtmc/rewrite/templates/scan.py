@@ -85,6 +85,10 @@ def _scanned(body: Body) -> tuple[Shape, int]:
     dim, shape = scans[0].dims[0], scans[0].shape
     if any(scan.shape != shape for scan in scans):
         raise NotCovered("scans of several shapes")
+    if any(
+        (node := body.node(value)) is None or not same(product(node.shape), product(shape)) for value in body.stores
+    ):
+        raise NotCovered("results of another shape than that of a scan")
     if any(map(is_flip, body.nodes)) and any(not _fits_a_flip(node, shape, dim) for node in body.nodes):
         raise NotCovered("work of another shape around a scan from the end, or a flip of another dimension")
     return shape, dim
