@@ -176,8 +176,6 @@ class _Kernel:
             elif same(product(node.shape), product(self.shape)):  # others are worked out where they are needed
                 self._map(node, variables)
         for value in self.body.stores:
-            node = self.body.node(value)
-            assert node is not None
             writer.store(
                 value, variables[value], bare(flat(self._groups(self.flipped[value]), writer.size).index), "mask"
             )
