@@ -109,7 +109,8 @@ class _Growing:
             parts = self._flow.together(first, second)
             if parts is None:
                 continue
-            merged = version.as_kernel(merged_ops(version.graph, parts), settings_of((first, second)))
+            chosen = settings_of([each for part in (first, second) for each in self._members[part]])
+            merged = version.as_kernel(merged_ops(version.graph, parts), chosen)
             if merged is None or not self._as_wished(first, second, merged):
                 continue
             self.version = replace(version, plan=version.plan.with_merged(version.graph, parts, merged))

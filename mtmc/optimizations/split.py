@@ -14,6 +14,7 @@ from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping
+from mtmc.rewrite.templates.scan_kernel import scanned
 from mtmc.rewrite.templates.softmax_product import analyse as attention
 from mtmc.source.sites import Sites
 
@@ -24,7 +25,7 @@ Several programs share what one had to do alone; a second small kernel puts thei
 
 ## What it does
 Cuts the inner dimension of a product (split-K), the columns of a product that is reduced as it is made, or each row
-of a reduction. Each program writes its share, a second kernel adds the shares up in a fixed order, so results are the
+of a reduction or a scan. Each program writes its share, a second kernel adds the shares up in a fixed order, so results are the
 same every time (atomics would not give that). It costs the bytes of the shares, twice, and a launch (some 3.5 us).
 Where each element needs what its row was reduced to (a norm, softmax), the second kernel goes over the rows once more.
 
@@ -55,6 +56,7 @@ LEAST_KEYS = 128
 MOST_QUERIES = 128
 """Of an attention whose keys are worth sharing: with more of them there are programs enough."""
 SPLITS_N = (1, 4, 8, 16, 32)
+SPLITS_SCAN = (1, 4, 8, 16, 32)
 SPLITS_ROW = (1, 4, 16, 64, 256, 1024)
 LEAST_COLUMNS = 512
 """Of a row for each program that shares it, where there are many: fewer are not worth a program."""
@@ -90,6 +92,16 @@ class Split(ScheduleChange):
             ]
         if stage.template == "attention":
             return [] if is_gluon(stage) else _keys(version, stage)
+        if stage.template == "scan":
+            body = version.body(stage)
+            assert body is not None
+            shape, dim = scanned(body)
+            columns, block = max(shape[dim]), stage.number("block_cols")
+            return [
+                ({"split": count}, f"split each row of the {stage.title} kernel among {count} programs")
+                for count in SPLITS_SCAN
+                if count != dict(stage.schedule).get("split", 1) and (count == 1 or columns // count >= block)
+            ]
         if stage.template == "rowwise":
             body = version.body(stage)
             assert body is not None

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import graph_of
+from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
@@ -63,6 +68,46 @@ def test_each_is_one_kernel(case: str) -> None:
     plan = apply(task_from_source(source(case), case), ["fuse", "lower"])
     kernels = [stage.template for stage in plan.stages if not stage.is_torch]
     assert kernels == ["scan"]
+
+
+def split(case: str, programs: int) -> str:
+    """A version of a case in which so many programs share each row, 16 columns at a time."""
+    task = task_from_source(source(case), case)
+    plan = apply(task, ["fuse", "lower"])
+    [stage] = [each for each in plan.stages if each.template == "scan"]
+    settings = {**dict(stage.schedule), "block_cols": 16, "split": programs}
+    plan = plan.with_stage(stage, replace(stage, schedule=tuple(sorted(settings.items()))))
+    return print_plan(task, graph_of(export_graph(task), plan), plan).source
+
+
+def test_programs_share_columns() -> None:
+    cases = [
+        {"name": f"{name}_{programs}", "source": source(name), "candidate": split(name, programs)}
+        for name in CASES
+        for programs in (2, 8)
+    ]
+    assert interpret(cases) == {case["name"]: None for case in cases}
+
+
+def test_a_scan_of_a_scan_takes_a_kernel_more() -> None:
+    assert [split(name, 4).count("@triton.jit") for name in ("of_a_permutation", "side_by_side")] == [2, 3]
+    assert split("one_after_another", 4).count("@triton.jit") == 6, "three rules, both beginnings, the result"
+
+
+def test_fused_stages_take_the_blocks_of_what_they_become() -> None:
+    """Not those of the first scan alone, of which a program has four times as many columns at a time."""
+    plan = apply(task_from_source(source("one_after_another"), "blocks"), ["fuse", "lower"])
+    [stage] = [each for each in plan.stages if each.template == "scan"]
+    assert stage.number("block_cols") == 16
+
+
+def test_few_rows_are_shared_from_the_start() -> None:
+    text = REFERENCE.replace("A, B, C = 8, 300, 64", "A, B, C = 2, 20000, 16").format(
+        scale="0.1", body="return x.cumsum(1)"
+    )
+    plan = apply(task_from_source(text, "few"), ["lower"])
+    [stage] = [each for each in plan.stages if each.template == "scan"]
+    assert stage.number("split") == 64
 
 
 def test_what_reads_a_scan_at_other_places_is_another_kernel() -> None:
