@@ -24,9 +24,10 @@ PAGE = """\
 Several programs share what one had to do alone; a second small kernel puts their shares together.
 
 ## What it does
-Cuts the inner dimension of a product (split-K), the columns of a product that is reduced as it is made, or each row
-of a reduction or a scan. Each program writes its share, a second kernel adds the shares up in a fixed order, so results are the
-same every time (atomics would not give that). It costs the bytes of the shares, twice, and a launch (some 3.5 us).
+Cuts the inner dimension of a product (split-K), the columns of a product that is reduced as it is made, or each row of
+a reduction or a scan. Each program writes its share, a second kernel adds the shares up in a fixed order, so results
+are the same every time (atomics would not give that). It costs the bytes of the shares, twice, and a launch (some 3.5
+us).
 Where each element needs what its row was reduced to (a norm, softmax), the second kernel goes over the rows once more.
 
 Attention of few queries over many keys: programs share the keys, each keeps its largest scores and sums, and the second
