@@ -16,11 +16,11 @@ Index = tuple[int, int, int]
 class Launch:
     """Programs that read and write cells; each access may give way first, as an interpreted one does."""
 
-    def __init__(self, body: Callable[[Launch, int], None], programs: int, seed: int) -> None:
+    def __init__(self, body: Callable[[Launch, int], None], programs: int, seed: int, backwards: bool = False) -> None:
         self.index: Index = (-1, -1, -1)
         self.cells = [0] * (programs + 1)
         self.ran: list[int] = []
-        self._side_by_side = Interleaving(lambda: self._program(body), random.Random(seed), self._place)
+        self._side_by_side = Interleaving(lambda: self._program(body), random.Random(seed), self._place, backwards)
         self._side_by_side.run([(x, 0, 0) for x in range(programs)])
 
     def _place(self, index: Index) -> None:
@@ -102,3 +102,23 @@ def test_the_first_failure_ends_all() -> None:
     for thread in begun:
         thread.join(300)
     assert not [thread for thread in begun if thread.is_alive()]
+
+
+def the_last_adds_up(launch: Launch, program: int) -> None:
+    launch.store(program + 1, 1)
+    if program + 2 == len(launch.cells):
+        launch.store(0, sum(launch.load(at) for at in range(1, program + 2)))
+
+
+@pytest.mark.parametrize("programs", [2, 4, 50])
+def test_every_other_launch_begins_with_the_last_program(programs: int) -> None:
+    """Of four programs the last is the last to end in one launch of four or so, whatever their order is drawn to be."""
+    drawn = [Launch(the_last_adds_up, programs, seed).cells[0] for seed in range(40)]
+    assert programs not in {Launch(the_last_adds_up, programs, seed, backwards=True).cells[0] for seed in range(40)}
+    assert programs > 4 or programs in drawn
+
+
+def test_one_that_waits_is_not_waited_for_for_ever() -> None:
+    launch = Launch(waits_for_the_one_before, 40, 1, backwards=True)
+    assert sorted(launch.ran) == list(range(40))
+    assert Launch(adds_atomically, 40, 1, backwards=True).cells[0] == 40

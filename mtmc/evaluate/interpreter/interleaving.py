@@ -5,7 +5,9 @@ and none may count on what another one has left, but by atomics. So a kernel tha
 written, or lets the last one sum up what all others have left, would be right here and nowhere else. While
 `interleaved_programs` is open, programs begin in an order drawn anew for each launch, a few at a time, and give way to
 each other before some of their loads, stores and atomics. Each is a thread, and one runs at a time. Where all of them
-only wait (a spin lock, a barrier of the whole grid), more are begun until one goes on. Runs in check workers.
+only wait (a spin lock, a barrier of the whole grid), more are begun until one goes on. Of four programs the last one is
+the last to end now and then, so every other launch is run from the last program to the first, one after another, as long
+as none of them waits. Runs in check workers.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import contextvars
 import ctypes
 import functools
 import inspect
+import itertools
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +29,8 @@ BEGUN, NEAR = 4, 64
 """Programs that are under way at first; how far from its place in the grid one may begin."""
 PATIENCE = 48
 """Times that a program gives way after which another one is begun, until one ends."""
+WAITS = 16 * PATIENCE
+"""Times that a program could give way before it ends, after which it is taken for one that waits for another."""
 MOST = 128
 _STACK = 4 << 20
 _ARENA_MAX = -8  # of mallopt
@@ -47,10 +52,13 @@ class _Program:
 
 
 class Interleaving:
-    """Runs `call` once for each program of a launch. draw: for the order. place: told whose turn it is, before each turn."""
+    """Runs `call` once for each program of a launch. draw: for the order. place: told whose turn it is, before each turn.
+    backwards: from the last program to the first, each to its end."""
 
-    def __init__(self, call: Call, draw: random.Random, place: Callable[[Index], None]) -> None:
-        self._call, self._draw, self._place = call, draw, place
+    def __init__(
+        self, call: Call, draw: random.Random, place: Callable[[Index], None], backwards: bool = False
+    ) -> None:
+        self._call, self._draw, self._place, self._backwards = call, draw, place, backwards
         self._live: list[_Program] = []
         self._waiting: list[Index] = []
         self._running: _Program | None = None
@@ -62,9 +70,11 @@ class Interleaving:
         """Run them. Raises: what the first program that fails raises."""
         begins = [at + self._draw.random() * NEAR for at in range(len(indices))]
         self._waiting = [indices[at] for at in sorted(range(len(indices)), key=begins.__getitem__, reverse=True)]
+        if self._backwards:
+            self._waiting = list(indices)
         before = threading.stack_size(_STACK)
         try:
-            for _ in range(BEGUN):
+            for _ in range(1 if self._backwards else BEGUN):
                 self._begin()
             self._resume(self._draw.choice(self._live))
             self._done.acquire()
@@ -111,6 +121,10 @@ class Interleaving:
     def give_way(self) -> None:
         """Of the program that runs: let another one go on, sometimes."""
         mine = self._running
+        if self._backwards:
+            self._given += 1
+            self._backwards = self._given < WAITS
+            return
         if mine is None or self._draw.random() >= GIVES_WAY:
             return
         self._given += 1
@@ -141,6 +155,7 @@ def interleaved_programs(secret: int) -> Iterator[None]:
     names = ("create_masked_load", "create_masked_store", "create_atomic_rmw", "create_atomic_cas")
     kept = [(builder, name, getattr(builder, name)) for name in names] + [(executor, "__init__", executor.__init__)]
     present: list[Interleaving] = []  # of the launch that runs
+    backwards = itertools.cycle((True, False) if draw.random() < 0.5 else (False, True))
 
     def before(original: Callable[..., Any]) -> Callable[..., Any]:
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -152,7 +167,7 @@ def interleaved_programs(secret: int) -> Iterator[None]:
 
     def made(self: Any, fn: Any, *rest: Any, **named: Any) -> None:
         kept[-1][2](self, fn, *rest, **named)
-        self.fn = _all_at_once(fn, interpreter.interpreter_builder, draw, present)
+        self.fn = _all_at_once(fn, interpreter.interpreter_builder, draw, present, backwards)
 
     for owner, name, original in kept[:-1]:
         setattr(owner, name, before(original))
@@ -164,7 +179,9 @@ def interleaved_programs(secret: int) -> Iterator[None]:
             setattr(owner, name, original)
 
 
-def _all_at_once(fn: Any, builder: Any, draw: random.Random, present: list[Interleaving]) -> Any:
+def _all_at_once(
+    fn: Any, builder: Any, draw: random.Random, present: list[Interleaving], backwards: Iterator[bool]
+) -> Any:
     """A kernel's function, which the interpreter calls for one after another, that runs all of them for the first."""
 
     @functools.wraps(fn)
@@ -175,7 +192,8 @@ def _all_at_once(fn: Any, builder: Any, draw: random.Random, present: list[Inter
         elif tuple(builder.grid_idx) == (0, 0, 0):
             # The order in which a GPU begins them.
             indices = [(x, y, z) for z in range(size[2]) for y in range(size[1]) for x in range(size[0])]
-            present.append(Interleaving(lambda: fn(*args, **kwargs), draw, lambda index: builder.set_grid_idx(*index)))
+            place = functools.partial(_place, builder)
+            present.append(Interleaving(lambda: fn(*args, **kwargs), draw, place, next(backwards)))
             try:
                 present[-1].run(indices)
             finally:
@@ -184,3 +202,7 @@ def _all_at_once(fn: Any, builder: Any, draw: random.Random, present: list[Inter
 
     call.__signature__ = inspect.signature(fn)  # type: ignore[attr-defined]
     return call
+
+
+def _place(builder: Any, index: Index) -> None:
+    builder.set_grid_idx(*index)
