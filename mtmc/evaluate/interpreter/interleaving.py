@@ -68,10 +68,8 @@ class Interleaving:
 
     def run(self, indices: Sequence[Index]) -> None:
         """Run them. Raises: what the first program that fails raises."""
-        begins = [at + self._draw.random() * NEAR for at in range(len(indices))]
-        self._waiting = [indices[at] for at in sorted(range(len(indices)), key=begins.__getitem__, reverse=True)]
-        if self._backwards:
-            self._waiting = list(indices)
+        begins = [at if self._backwards else -at - self._draw.random() * NEAR for at in range(len(indices))]
+        self._waiting = [indices[at] for at in sorted(range(len(indices)), key=begins.__getitem__)]
         before = threading.stack_size(_STACK)
         try:
             for _ in range(1 if self._backwards else BEGUN):
@@ -192,8 +190,8 @@ def _all_at_once(
         elif tuple(builder.grid_idx) == (0, 0, 0):
             # The order in which a GPU begins them.
             indices = [(x, y, z) for z in range(size[2]) for y in range(size[1]) for x in range(size[0])]
-            place = functools.partial(_place, builder)
-            present.append(Interleaving(lambda: fn(*args, **kwargs), draw, place, next(backwards)))
+            run, place = functools.partial(fn, *args, **kwargs), lambda index: builder.set_grid_idx(*index)
+            present.append(Interleaving(run, draw, place, next(backwards)))
             try:
                 present[-1].run(indices)
             finally:
@@ -202,7 +200,3 @@ def _all_at_once(
 
     call.__signature__ = inspect.signature(fn)  # type: ignore[attr-defined]
     return call
-
-
-def _place(builder: Any, index: Index) -> None:
-    builder.set_grid_idx(*index)

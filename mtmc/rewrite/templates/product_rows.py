@@ -27,20 +27,22 @@ _KEPT_UP = ("sum", "max", "amax", "amin")
 class RowWork:
     """What is known of each row of a product once all of its columns are.
 
-    reductions: in order. online: of sums of exponentials, by their names, the largest element. inside: the names of those
-    exponentials, which no block has before the next. maps: elementwise work on the rows' numbers. wide: that on the product.
+    reductions: in order. online: of sums of exponentials, by their names, the largest element. maps: elementwise work on the
+    rows' numbers. wide: that on the product, without those exponentials.
     """
 
     reductions: tuple[Node, ...]
     online: dict[str, Node]
-    inside: frozenset[str]
     maps: tuple[Node, ...]
     wide: tuple[Node, ...]
 
-    @property
-    def narrow(self) -> frozenset[str]:
-        """The names of what holds one number a row."""
-        return frozenset(node.name for node in (*self.reductions, *self.maps))
+    def is_top(self, node: Node) -> bool:
+        """Whether a reduction is the largest element that exponentials are taken of the distances to."""
+        return node in self.online.values()
+
+    def start(self, node: Node) -> str:
+        """What a reduction starts from."""
+        return row_online.LOWEST if self.is_top(node) else IDENTITY[node.operation]
 
 
 def row_work(body: Body, dot: Node, after: Sequence[Node], n: Size) -> RowWork:
@@ -69,7 +71,7 @@ def row_work(body: Body, dot: Node, after: Sequence[Node], n: Size) -> RowWork:
             wide.append(node)
     if reductions and any(value not in narrow for value in body.stores):
         raise NotCovered("the product itself is needed too")
-    return RowWork(tuple(reductions), online, inside, tuple(maps), tuple(wide))
+    return RowWork(tuple(reductions), online, tuple(maps), tuple(wide))
 
 
 def _online(body: Body, after: Sequence[Node], columns: int) -> tuple[dict[str, Node], frozenset[str]]:
@@ -113,10 +115,8 @@ class RowKernel(Protocol):
 def write_rows(kernel: RowKernel) -> None:
     """The kernel's lines: the loop over blocks of columns, and what is left to do for each row."""
     writer, work = kernel.writer, kernel.rows_work
-    tops = {top.name for top in work.online.values()}
     for node in work.reductions:
-        start = row_online.LOWEST if node.name in tops else IDENTITY[node.operation]
-        writer.line(f"{node.name} = tl.full([BLOCK_M, 1], {start}, tl.float32)")
+        writer.line(f"{node.name} = tl.full([BLOCK_M, 1], {work.start(node)}, tl.float32)")
     blocks = f"tl.cdiv({kernel.n_n}, BLOCK_N)"
     if kernel.split_n > 1:
         writer.line(f"chunk = tl.cdiv({blocks}, {kernel.split_n})  # of the columns, for each program of these rows")
@@ -130,7 +130,7 @@ def write_rows(kernel: RowKernel) -> None:
     kernel.write_product()
     kernel.after(work.wide, kernel.groups(), kernel.variables, writer)
     for node in work.reductions:
-        if node.name not in tops:
+        if not work.is_top(node):
             _keep_up(kernel, node)
     writer.level -= 1
     offset = f"batch * {kernel.n_m} + rows" if kernel.batched else "rows"
@@ -170,16 +170,14 @@ def _keep_up(kernel: RowKernel, node: Node) -> None:
 
 def put_together(writer: Writer, work: RowWork, variables: Variables) -> None:
     """Lines of a second kernel with what all programs of each row found, [rows, SPLIT], as one."""
-    tops = {top.name for top in work.online.values()}
     for node in work.reductions:
-        start = row_online.LOWEST if node.name in tops else IDENTITY[node.operation]
         address = f"{node.name}_parts + rows * SPLIT + shares"
-        writer.line(f"{node.name}_share = tl.load({address}, mask=row_mask, other={start})")
+        writer.line(f"{node.name}_share = tl.load({address}, mask=row_mask, other={work.start(node)})")
     for node in work.reductions:
         top = work.online.get(node.name)
         if top is not None:
             row_online.put_together(writer, top, node, f"{top.name}_share", f"{node.name}_share")
             row_online.restore(writer, top, node)
-        elif node.name not in tops:
+        elif not work.is_top(node):
             reduced(writer, node.operation, f"{node.name}_share", node.name, floats=True)
         variables[node.name] = node.name

@@ -9,7 +9,7 @@ from mtmc.rewrite.body import Body
 from mtmc.rewrite.graph import Graph, Varying, is_one, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.scan_kernel import Kernel, levels_of, scanned, totals_of
-from mtmc.rewrite.templates.shares import ENOUGH_PROGRAMS
+from mtmc.rewrite.templates.shares import ENOUGH_PROGRAMS, shares
 from mtmc.rewrite.templates.writer import (
     INDENT,
     Launch,
@@ -46,8 +46,12 @@ class Scan:
         columns = max(16, min((512 if heavy else 2048) // inner, 1 << (max(shape[dim]) - 1).bit_length()))
         rows = max(inner, min(16, 1024 // columns))
         programs, blocks = -(-product(shape)[0] // shape[dim][0] // rows), -(-shape[dim][0] // columns)
-        split = 1 if programs >= ENOUGH_PROGRAMS else _split(programs, blocks)
-        return {"block_rows": rows, "block_cols": columns, "num_warps": 4, "split": split}
+        settings: dict[str, int | str] = {"block_rows": rows, "block_cols": columns, "num_warps": 4, "split": 1}
+        if programs < ENOUGH_PROGRAMS:  # columns are read once more however many share them, so more do than must
+            settings["split"] = shares(
+                programs, 2, lambda count: count <= MOST_SPLIT and blocks // count >= LEAST_BLOCKS, MANY_PROGRAMS
+            )
+        return settings
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """The kernels, one where no programs share a row. Raises: NotCovered where there is more than elementwise work."""
@@ -88,15 +92,6 @@ class Scan:
             )
             lines += launch_lines(launch, scope, spare)
         return printed(body, name, texts, lines, spare)
-
-
-def _split(programs: int, blocks: int) -> int:
-    """Among how many programs each row is shared. The columns are read once more however many they are, so there are more
-    of them than multiprocessors need at least."""
-    split = 1
-    while programs * split < MANY_PROGRAMS and split < MOST_SPLIT and blocks // (2 * split) >= LEAST_BLOCKS:
-        split *= 2
-    return split
 
 
 def _workspace(kernel: Kernel, body: Body, totals: str, rows: str, split: int) -> str:

@@ -13,10 +13,10 @@ MOST_ACROSS = 65_535
 """Programs that CUDA takes along a grid's second axis; along the first it takes 2**31 - 1."""
 
 
-def shares(programs: int, step: int, worth: Callable[[int], bool]) -> int:
-    """The least power of `step` by which `programs` become enough, or the last one that is still worth it."""
+def shares(programs: int, step: int, worth: Callable[[int], bool], enough: int = ENOUGH_PROGRAMS) -> int:
+    """The least power of `step` by which `programs` become `enough`, or the last one that is still worth it."""
     split = 1
-    while programs * split < ENOUGH_PROGRAMS and worth(split * step):
+    while programs * split < enough and worth(split * step):
         split *= step
     return split
 
