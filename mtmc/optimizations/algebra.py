@@ -18,7 +18,9 @@ from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
 from mtmc.rewrite.algebra import OF_WEIGHTS, RULES, Rewritten, apply_rules
 from mtmc.rewrite.algebra.losses import product_of
+from mtmc.rewrite.graph import IN_ORDER
 from mtmc.rewrite.operators.products import PRODUCTS
+from mtmc.rewrite.packing import packed_stages
 from mtmc.rewrite.plan import Plan, Stage, in_order
 from mtmc.rewrite.source import print_plan
 
@@ -101,10 +103,12 @@ JOINED = "and fuse what it multiplies with what stands around that"
 """How a sentence goes on where products that algebra brings in become kernels at once."""
 OF_PRODUCTS = "losses"
 """Rules whose steps pay in the kernel of the product that they are of."""
-OF_ROWS, FUSED = ("logs", "passes", OF_PRODUCTS), "and fuse all neighbours that gain by it"
+OF_CHANNELS = "channels"
+"""Rules that copy an operand in another order, which is a kernel at once."""
+OF_ROWS, FUSED = ("logs", "passes", OF_PRODUCTS, OF_CHANNELS), "and fuse all neighbours that gain by it"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
-NEVER_JOINED = ("attention", *OF_WEIGHTS)
-"""Kinds of rules that take apart what is one kernel already, or lay out weights, which are kept between calls."""
+NEVER_JOINED = ("attention", "joined")
+"""Kinds of rules that take apart what is one kernel already, or lay out weights alone, which are kept between calls."""
 
 
 def _joined(version: Version, rules: str, found: Rewritten, plan: Plan) -> tuple[Plan | None, int]:
@@ -121,9 +125,22 @@ def _joined(version: Version, rules: str, found: Rewritten, plan: Plan) -> tuple
         ends = [(product.name, last) for product, last in products if product is not None]
         start = replace(start, plan=joined_up_to(start, ends))
     done = fused(start, groups_of(start)) if rules in OF_ROWS else joined(start, new)
+    if rules == OF_CHANNELS:
+        done = _copying(start, done)
     done = with_views(start, done)
     saved = len(replace(start, plan=plan).working()) - len(replace(start, plan=done).working())
     return (done, saved) if saved > 0 else (None, 0)
+
+
+def _copying(start: Version, plan: Plan) -> Plan:
+    """The plan with its copies as kernels, but for those of what is kept between calls."""
+    once = packed_stages(start.graph, plan)
+    for stage in plan.stages:
+        copies = stage.is_torch and start.graph.by_name[stage.ops[0]].target == IN_ORDER
+        if copies and stage not in once:
+            kernel = start.as_kernel(stage.ops, {})
+            plan = plan if kernel is None else plan.with_stage(stage, kernel)
+    return plan
 
 
 def _rewritten(version: Version, rules: str, found: Rewritten) -> Plan | None:

@@ -10,6 +10,7 @@ from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version, also
+from mtmc.optimizations.views import with_views
 from mtmc.rewrite.plan import Plan, Stage
 from mtmc.source.sites import Sites
 
@@ -70,4 +71,4 @@ def _lowered(version: Version, calls: Sequence[Stage]) -> Plan:
     for stage in calls:
         kernel = version.as_kernel(stage.ops, {})
         plan = plan if kernel is None else plan.with_stage(stage, kernel)
-    return kept(version, plan)
+    return kept(version, with_views(version, plan))

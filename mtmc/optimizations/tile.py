@@ -13,11 +13,14 @@ from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.graph import FP8, is_one, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.channels_last import is_channels_last
 from mtmc.rewrite.templates.gluon_attention import is_gluon
+from mtmc.rewrite.templates.pointwise import tile_of
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.product_dispatch import BY_ROWS
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS
 from mtmc.rewrite.templates.rows import rows_of
+from mtmc.rewrite.templates.transposing import transposed
 from mtmc.source.sites import Sites
 
 PAGE = """\
@@ -124,6 +127,8 @@ WIDE_ATTENTION_TILES = (
 )
 """Of heads that are taken in slices: queries, keys, the slice of their width, columns of values, and warps."""
 
+TRANSPOSING_TILES = ((32, 32), (32, 64), (64, 32), (64, 64), (32, 128), (128, 32))
+"""Of elementwise work with an operand that lies transposed: elements across, along the result's neighbours."""
 ROW_BLOCKS = (1, 2, 4, 8, 16, 32)
 COLUMN_BLOCKS = (512, 1024, 2048, 4096, 8192)
 INTERLEAVED_ROWS = (16, 32, 64, 128)
@@ -200,7 +205,7 @@ class Tile(ScheduleChange):
             ]
         if stage.template in ("rowwise", "scan"):
             return _row_offers(version, stage)
-        return []
+        return _transposing_offers(version, stage) if stage.template == "pointwise" else []
 
     def sites(self, sites: Sites) -> Iterator[Action]:
         """Kernels that go block by block."""
@@ -240,6 +245,20 @@ def _row_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
             offers.append(({"block_rows": rows}, words))
     for cols in (INTERLEAVED_COLUMNS if interleaved else COLUMN_BLOCKS) if loops else ():
         offers.append(({"block_cols": cols}, f"retile the {name} kernel to read {cols} columns at a time"))
+    return offers
+
+
+def _transposing_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
+    """Tiles for elementwise work of which an operand lies transposed, or none: then it goes by the order of its result."""
+    body = version.body(stage)
+    if body is None or is_channels_last(stage) or transposed(version.graph, body) is None:
+        return []
+    offers: list[tuple[Choice, str]] = [
+        ({"tile": across, "block": across * along}, f"retile the {stage.title} kernel to {across} x {along} elements")
+        for across, along in TRANSPOSING_TILES
+    ]
+    if tile_of(stage):
+        offers.append(({"tile": 0, "block": 1024}, f"retile the {stage.title} kernel to go by the order of its result"))
     return offers
 
 

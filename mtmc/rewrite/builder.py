@@ -25,6 +25,7 @@ from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Shape, Varying, is_one
 from mtmc.rewrite.index_maps import IndexMap
 from mtmc.rewrite.numbers import made_of_numbers
 from mtmc.rewrite.scaled import after_product
+from mtmc.rewrite.totals import by_rows
 
 
 class Builder:
@@ -372,4 +373,4 @@ def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
             needed |= set(node.reads())
     nodes = tuple(node for node in builder.nodes.values() if node.name in needed)
     loads = [read for node in nodes for read in node.reads() if read not in builder.nodes]
-    return after_product(graph, Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores)))
+    return by_rows(graph, after_product(graph, Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores))))

@@ -34,6 +34,7 @@ from mtmc.rewrite.algebra.attention import ATTENTION
 from mtmc.rewrite.algebra.bags import BAGS
 from mtmc.rewrite.algebra.biases import BIASES
 from mtmc.rewrite.algebra.cells import CELLS
+from mtmc.rewrite.algebra.channels import CHANNELS
 from mtmc.rewrite.algebra.constants import CONSTANTS
 from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.einsums import EINSUMS
@@ -68,8 +69,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "ordered": ORDERED,
     "passes": PASSES,
     "losses": LOSSES,
+    "channels": CHANNELS,
 }
-OF_WEIGHTS = ("joined",)
+OF_WEIGHTS = ("joined", "channels")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""
 _MOST = 200
 """Times that rules are applied, one after the other."""

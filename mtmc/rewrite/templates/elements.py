@@ -19,6 +19,7 @@ from mtmc.rewrite.graph import Shape, Size, is_one, product, same
 from mtmc.rewrite.index_maps import Asked, At, Condition, IndexMap, Reshaped, broadcast_at
 from mtmc.rewrite.places import Digit, Place, digits, linear, number_place, one
 from mtmc.rewrite.space import Group, bare, flat, split
+from mtmc.rewrite.templates.taps import windowed
 from mtmc.rewrite.templates.writer import Writer
 
 _ASSIGNED = re.compile(r"( *)(\w+) = ")
@@ -46,11 +47,13 @@ def home(writer: Writer, shape: Shape, groups: tuple[Group, ...]) -> At | None:
 
 @dataclass
 class Elements:
-    """Writes values at places. groups: the iteration space, of which values of rows lie over the part with that mask."""
+    """Writes values at places. groups: the iteration space, of which values of rows lie over the part with that mask.
+    in_window: whether the taps of a window are at hand."""
 
     writer: Writer
     groups: tuple[Group, ...]
     variables: Variables
+    in_window: bool = False
     _homes: dict[Shape, tuple[At | None, At | None]] = field(default_factory=dict)
 
     def value(self, operand: Operand, at: At, conditions: tuple[Condition, ...] = ()) -> str:
@@ -102,11 +105,11 @@ class Elements:
     def digit(self, text: str) -> str:
         """The variable of a digit of an index."""
         if text not in self.variables:
-            self.variables[text] = self._fresh("place")
+            self.variables[text] = self.fresh("place")
             self.writer.line(f"{self.variables[text]} = {text}")
         return self.variables[text]
 
-    def _condition(self, condition: Condition) -> str:
+    def condition(self, condition: Condition) -> str:
         """The variable that says whether a condition holds."""
         if condition not in self.variables:
             place = self.text(condition.place)
@@ -122,11 +125,11 @@ class Elements:
                 a >= b for a, b in zip(condition.place.most, condition.high, strict=True)
             ):
                 bounds.append(f"({place} < {self.number(condition.high)})")
-            self.variables[condition] = self._fresh("inside")
+            self.variables[condition] = self.fresh("inside")
             self.writer.line(f"{self.variables[condition]} = {bare(' & '.join(bounds))}")
         return self.variables[condition]
 
-    def _fresh(self, base: str) -> str:
+    def fresh(self, base: str) -> str:
         """A name that nothing in the kernel has."""
         taken = {*self.variables.values(), *self.writer.graph.values, *(node.name for node in self.writer.body.nodes)}
         taken |= self._outside()
@@ -161,7 +164,7 @@ class Elements:
         reached = hangs if both is None or bare(both.index) not in hangs else None
         for condition in conditions:
             if reached is None or self.hangs((condition.place,)) <= reached:
-                masks.append(self._condition(condition))
+                masks.append(self.condition(condition))
         return " & ".join(dict.fromkeys(masks))
 
     def _load(self, operand: Operand, at: At, conditions: tuple[Condition, ...]) -> str:
@@ -177,7 +180,7 @@ class Elements:
             parts = [(text if text.isidentifier() else f"({text})", axis) for text, axis in texts if text != "0"]
             offset = " + ".join(f"{text} * {writer.stride(value, axis)}" for text, axis in parts)
         mask = self._mask(self.hangs(at), conditions)
-        variable = self._fresh(f"{value}_at")
+        variable = self.fresh(f"{value}_at")
         writer.load_from(value, "" if offset == "0" else offset, mask, variable)
         writer.moved.add(value)
         return variable
@@ -188,6 +191,8 @@ class Elements:
         if node.kind == "index":
             assert node.index is not None
             return self._moved(node, node.index, at, conditions)
+        if node.kind == "window":
+            return windowed(self, node, at, conditions)
         if node.kind != "map" or "{rows}" in node.operation or "{cols}" in node.operation:
             raise NotCovered(f"{node.name} is needed at another place than the one at hand")
         parts = [
@@ -196,7 +201,7 @@ class Elements:
             else self.value(item, broadcast_at(at, self.shape(item)), conditions)
             for item in node.operands
         ]
-        variable = self._fresh(f"{node.name}_at")
+        variable = self.fresh(f"{node.name}_at")
         self.writer.line(f"{variable} = " + node.operation.format(*parts))
         return variable
 
@@ -225,10 +230,14 @@ class Elements:
             return default
         for number, (text, live) in enumerate(reversed(arms), start=1):
             last = number == len(arms) and self.is_home(node.shape, at) and node.name not in self.variables.values()
-            variable = node.name if last else self._fresh(f"{node.name}_at")
-            self.writer.line(f"{variable} = tl.where({' & '.join(map(self._condition, live))}, {text}, {default})")
+            variable = node.name if last else self.fresh(f"{node.name}_at")
+            self.writer.line(f"{variable} = tl.where({' & '.join(map(self.condition, live))}, {text}, {default})")
             default = self.variables[(node.name, at, conditions, number)] = variable
         return default
+
+    def inside(self, at: At) -> str:
+        """What must hold for a place to be one of the iteration space: a block of the shape that values there have."""
+        return self._mask(self.hangs(at), ()) or "tl.full([1], True, tl.int1)"
 
     def target(self, node: Node, at: At) -> tuple[At, tuple[Condition, ...]]:
         """Where an element of a scatter's space goes in its base, and under which conditions."""
@@ -245,7 +254,7 @@ class Elements:
     def masked(self, conditions: tuple[Condition, ...]) -> str:
         """What must hold at an element of the iteration space for some conditions to do so inside of it."""
         masks = [group.mask for group in self.groups if group.mask]
-        return " & ".join(dict.fromkeys((*masks, *map(self._condition, conditions))))
+        return " & ".join(dict.fromkeys((*masks, *map(self.condition, conditions))))
 
     def _is_one_number(self, operand: Operand) -> bool:
         """Whether an operand is the same number everywhere, and so no block of them."""
@@ -260,7 +269,7 @@ class Elements:
         text = self.value(operand, at, conditions)
         key = ("index", text, wrap)
         if key not in self.variables:
-            name = self.variables[key] = self._fresh(f"{text}_index" if text.isidentifier() else "index")
+            name = self.variables[key] = self.fresh(f"{text}_index" if text.isidentifier() else "index")
             hangs = frozenset[str]() if self._is_one_number(operand) else self.hangs(at)
             whole = f"{text}.to(tl.int64)" if hangs else f"{text} + tl.zeros([1], tl.int64)"
             self.writer.line(f"{name} = {whole}")

@@ -1,7 +1,8 @@
 """pointwise: any chain of elementwise ops over one iteration space, flat, `block` elements a program.
 
 Results with other numbers of elements are parts of one launch: a program finds by its number which part it belongs to. What
-two parts need is worked out in both, so no program waits for another.
+two parts need is worked out in both, so no program waits for another. Where an operand lies transposed, a program has a
+tile: `tile` elements of that one's neighbours, `block` in all.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import re
 from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body, Index, Node, NotCovered, Trailing
-from mtmc.rewrite.graph import Graph, Shape, Size, Varying, product, same
+from mtmc.rewrite.graph import Graph, Shape, Size, Varying, is_one, power_of_two_above, product, same
 from mtmc.rewrite.index_maps import At, broadcast_at
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.space import Group
+from mtmc.rewrite.space import Group, bare, flat
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
 from mtmc.rewrite.templates.elements import Elements, Variables, home
+from mtmc.rewrite.templates.taps import is_tapped
+from mtmc.rewrite.templates.transposing import Transposed, transposed, write_tile
 from mtmc.rewrite.templates.writer import (
     Launch,
     Printed,
@@ -36,11 +39,15 @@ class Pointwise:
 
     def matches(self, body: Body) -> bool:
         """Nothing that is reduced, multiplied or scanned."""
-        return all(node.kind in ("map", "view", "index") for node in body.nodes)
+        return all(node.kind in ("map", "view", "index") or is_tapped(node) for node in body.nodes)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """1024 elements a program, 4 warps."""
-        return {"block": 1024, "num_warps": 4}
+        """1024 elements a program, 4 warps; a tile of 64 x 64 and 8 warps where an operand lies transposed."""
+        found = transposed(graph, body)
+        if found is None:
+            return {"block": 1024, "num_warps": 4}
+        across, along = (min(TILE, power_of_two_above(size[0])) for size in (found.across, found.along))
+        return {"block": across * along, "num_warps": 8 if across * along > 2048 else 4, "tile": across}
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel. Raises: NotCovered where results differ too much in their number of elements."""
@@ -48,15 +55,24 @@ class Pointwise:
         if len(parts) > 1 and is_channels_last(stage):
             raise NotCovered("results with another number of elements, channels last")
         writer = Writer(*in_memory_order(graph, body, stage), f"{name}_kernel")
-        if len(parts) == 1:
+        writer.windows = len(parts) == 1
+        tiles = transposed(graph, body) if tile_of(stage) and not is_channels_last(stage) else None
+        if tiles is not None:
+            writer.line("block = tl.program_id(0)")
+            _write_values(writer, *parts[0], write_tile(writer, tiles))
+        elif len(parts) == 1:
             writer.preset(parts[0][0], "n_elements")
             writer.line("block = tl.program_id(0)")
             _write_part(writer, *parts[0])
         else:
             _write_parts(writer, parts)
-        return _assemble(graph, body, stage, name, writer, [space for space, _ in parts])
+        return _assemble(graph, body, stage, name, writer, [space for space, _ in parts], tiles)
 
 
+ELSEWHERE = ("index", "window")
+"""Kinds of nodes that ask for their operands at other places than the one at hand."""
+TILE = 64
+"""Elements of a tile each way."""
 Part = tuple[Size, tuple[str, ...]]
 """Results with the same number of elements, and that number."""
 MOST_PARTS = 6
@@ -88,11 +104,15 @@ def block_of(writer: Writer, count: str, space: Size) -> Group:
 
 def _write_part(writer: Writer, space: Size, stores: tuple[str, ...]) -> None:
     """Lines that make one block of some results."""
-    group = block_of(writer, writer.size(space), space)
+    _write_values(writer, space, stores, (block_of(writer, writer.size(space), space),))
+
+
+def _write_values(writer: Writer, space: Size, stores: tuple[str, ...], groups: tuple[Group, ...]) -> None:
+    """Lines that make some results where a program is."""
     variables: Variables = {}
-    write_maps(writer, at_home(writer.body, space, stores), (group,), variables)
+    write_maps(writer, at_home(writer.body, space, stores), groups, variables)
     for value in stores:
-        writer.store(value, variables[value], "offs", "mask")
+        writer.store(value, variables[value], bare(flat(groups, writer.size).index), "mask")
 
 
 def _write_parts(writer: Writer, parts: list[Part]) -> None:
@@ -131,7 +151,7 @@ def at_home(body: Body, space: Size, stores: Sequence[str] | None = None) -> lis
     for node in reversed(body.nodes):
         if node.name in needed and same(product(node.shape), space):
             found.append(node.name)
-            needed |= set(node.reads()) if node.kind != "index" else set()
+            needed |= set(node.reads()) if node.kind not in ELSEWHERE else set()
     return list(reversed(found))
 
 
@@ -145,7 +165,7 @@ def write_maps(writer: Writer, names: list[str], groups: tuple[Group, ...], vari
     for name in names:
         node = writer.body.node(name)
         assert node is not None
-        if node.kind == "index":
+        if node.kind in ELSEWHERE:
             variables[name] = elements.value(name, _home(writer, node, groups))
         elif node.kind == "view":
             variables[name] = _viewed(elements, node)
@@ -203,21 +223,43 @@ def load_once(
     return variables[key]
 
 
-def _assemble(graph: Graph, body: Body, stage: Stage, name: str, writer: Writer, spaces: list[Size]) -> Printed:
+def tile_of(stage: Stage) -> int:
+    """How many elements a tile has across, 0 where programs go by the order of the result."""
+    return int(dict(stage.schedule).get("tile", 0))
+
+
+def _assemble(
+    graph: Graph,
+    body: Body,
+    stage: Stage,
+    name: str,
+    writer: Writer,
+    spaces: list[Size],
+    tiles: Transposed | None,
+) -> Printed:
     scope, spare = scope_with_results(graph, body), dict[str, Varying]()
-    ops = ", ".join(stage.ops)
-    text = kernel_text(writer, body.stores, (), ("WIDE", "BLOCK"), f"{ops}: BLOCK elements a program.")
+    ops, block = ", ".join(stage.ops), stage.number("block")
+    blocks, held = [("BLOCK", str(block))], "BLOCK elements a program."
+    if tiles is not None:
+        blocks = [("BLOCK_ACROSS", str(tile_of(stage))), ("BLOCK_ALONG", str(block // tile_of(stage)))]
+        held = "BLOCK_ACROSS x BLOCK_ALONG elements a program."
+    text = kernel_text(writer, body.stores, (), ("WIDE", *(name for name, _ in blocks)), f"{ops}: {held}")
     labels = ["n_elements", *(f"n_elements_{at}" for at in range(1, len(spaces)))]
     counts = [size_expression(space, label, scope, spare) for space, label in zip(spaces, labels, strict=True)]
     wide = [writer.wide(count, space) for count, space in zip(counts, spaces, strict=True)]
-    block = stage.number("block")
+    grid = " + ".join(f"triton.cdiv({count}, {block})" for count in counts)
+    if tiles is not None:
+        sizes = [size_expression(size, "n_tiles", scope, spare) for size in (tiles.across, tiles.along)]
+        grid = " * ".join(f"triton.cdiv({size}, {text})" for size, (_, text) in zip(sizes, blocks, strict=True))
+        if tiles.lead and not is_one(tiles.lead):
+            grid = f"{size_expression(tiles.lead, 'n_lead', scope, spare)} * {grid}"
     launch = Launch(
         f"{name}_kernel",
         writer,
         body.stores,
         (),
-        (" + ".join(f"triton.cdiv({count}, {block})" for count in counts),),
-        (("WIDE", " or ".join(dict.fromkeys(wide))), ("BLOCK", str(block))),
+        (grid,),
+        (("WIDE", " or ".join(dict.fromkeys(wide))), *blocks),
         stage.number("num_warps"),
     )
     lines = handed_over(graph, body, stage, writer, scope_of(graph, body), spare)

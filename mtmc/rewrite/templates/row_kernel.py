@@ -7,7 +7,7 @@ from mtmc.rewrite.graph import Graph, is_one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, bare, flat
 from mtmc.rewrite.templates import row_online
-from mtmc.rewrite.templates.pointwise import Variables, load_once, write_maps
+from mtmc.rewrite.templates.pointwise import ELSEWHERE, Variables, load_once, write_maps
 from mtmc.rewrite.templates.row_passes import Pass, accumulate, accumulator, finish, pick, picked, start, whole
 from mtmc.rewrite.templates.rows import lay_out, loops, why_not_split
 from mtmc.rewrite.templates.writer import Writer
@@ -31,6 +31,7 @@ class RowKernel:
         """Reductions of which one element of each row is all there is -> what they would sum up."""
         self.variables: Variables = {}
         self.writer = Writer(graph, body, f"{name}_kernel")
+        self.writer.windows = not self.loop
 
     def _picked(self) -> dict[str, Node]:
         if self.split > 1 or self.layout.lead or not is_one(self.layout.inner):
@@ -128,7 +129,7 @@ class RowKernel:
         """The nodes that are needed at the place at hand; the others are computed at those where an element is needed."""
         needed = set(self.body.stores)
         for node in reversed(self.body.nodes):
-            if node.name in needed and node.kind != "index":
+            if node.name in needed and node.kind not in ELSEWHERE:
                 needed |= set(node.reads())
             elif node.kind == "reduce":  # what is computed elsewhere may read it
                 needed |= {node.name, *node.reads()}
@@ -260,7 +261,7 @@ class RowKernel:
                 continue
             if node.name in needed and node.name not in known and node.kind != "reduce":
                 chosen.append(node.name)
-                needed |= set(node.reads()) if node.kind != "index" else set()
+                needed |= set(node.reads()) if node.kind not in ELSEWHERE else set()
         return list(reversed(chosen))
 
     # -- results -------------------------------------------------------------------------------------------------

@@ -63,8 +63,11 @@ class Windows:
     name = "windows"
 
     def matches(self, body: Body) -> bool:
-        """Has windows that are no matrix product."""
-        return any(node.kind == "window" and node.operation not in CONVOLUTIONS for node in body.nodes)
+        """Has windows that are no matrix product, and elementwise work alone around them."""
+        kinds = {node.kind for node in body.nodes}
+        return kinds <= {"window", "map"} and any(
+            node.kind == "window" and node.operation not in CONVOLUTIONS for node in body.nodes
+        )
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
         """One element a thread: neighbours read neighbours at every tap. Plane by plane where weights belong to planes."""

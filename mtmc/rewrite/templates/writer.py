@@ -47,6 +47,7 @@ class Writer:
     what is loaded there for each row and column. segments: sizes by which such loads divide the column's number.
     moved: values that are read at other places than the one at hand. elsewhere: how many values are computed there.
     hangs: variables that hold an index which was loaded, with the running indices that it was loaded by.
+    windows: whether each element is asked for once, so that the taps of a window may be gone through there.
     """
 
     def __init__(self, graph: Graph, body: Body, name: str) -> None:
@@ -67,6 +68,7 @@ class Writer:
         self.hangs: dict[str, frozenset[str]] = {}
         self.policy = ""
         self.loops = False
+        self.windows = False
         self.segments: set[str] = set()
 
     # -- lines ---------------------------------------------------------------------------------------------------
