@@ -111,7 +111,10 @@ def write_tile(writer: Writer, found: Transposed) -> tuple[Group, ...]:
     writer.line(f"tiles = tl.cdiv({along}, BLOCK_ALONG)")
     writer.line("along = (block % tiles * BLOCK_ALONG + tl.arange(0, BLOCK_ALONG))[None, :]")
     writer.line("block = block // tiles")
-    groups = (Group("across", found.across, "across_mask"), Group("along", found.along, "along_mask"))
+    groups: tuple[Group, ...] = (
+        Group("across", found.across, "across_mask"),
+        Group("along", found.along, "along_mask"),
+    )
     if found.lead and not is_one(found.lead):
         writer.line(f"tiles = tl.cdiv({across}, BLOCK_ACROSS)")
         writer.line("across = (block % tiles * BLOCK_ACROSS + tl.arange(0, BLOCK_ACROSS))[:, None]")
