@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -95,8 +96,9 @@ class Algebra(Optimization):
                 yield Move(action, partial(kept, replace(version, graph=found.graph), further))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """Each kernel that is saved by joining is a fusion of two."""
-        return saved_logit(action)
+        """Each kernel that is saved by joining is a fusion of two. What fuses all neighbours besides comes before what does
+        that alone."""
+        return saved_logit(action) + (WITH_ALL if FUSED in action.sentence else 0.0)
 
 
 JOINED = "and fuse what it multiplies with what stands around that"
@@ -107,6 +109,8 @@ OF_CHANNELS = "channels"
 """Rules that copy an operand in another order, which is a kernel at once."""
 OF_ROWS, FUSED = ("logs", "passes", OF_PRODUCTS, OF_CHANNELS), "and fuse all neighbours that gain by it"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
+WITH_ALL = math.log(2.0)
+"""For what is rewritten and then fused as a whole."""
 NEVER_JOINED = ("attention", "joined")
 """Kinds of rules that take apart what is one kernel already, or lay out weights alone, which are kept between calls."""
 

@@ -26,6 +26,7 @@ from mtmc.rewrite.index_maps import IndexMap
 from mtmc.rewrite.numbers import made_of_numbers
 from mtmc.rewrite.scaled import after_product
 from mtmc.rewrite.totals import by_rows
+from mtmc.rewrite.written_out import written_out
 
 
 class Builder:
@@ -373,4 +374,5 @@ def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
             needed |= set(node.reads())
     nodes = tuple(node for node in builder.nodes.values() if node.name in needed)
     loads = [read for node in nodes for read in node.reads() if read not in builder.nodes]
-    return by_rows(graph, after_product(graph, Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores))))
+    body = after_product(graph, Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores)))
+    return by_rows(graph, written_out(graph, body))

@@ -150,6 +150,7 @@ class Graph:
     mutations: what forward changes, each input or buffer once. shared: values of the result that share memory with what
     forward changes, in the reference.
     variants: labels, the full shapes first.
+    placed: values that a kernel writes where a tensor lies that it reads, and that tensor (see `write_back`).
     fixed: forward's arguments that are no tensors, by the names that `argument_of` would give: the value at every variant.
     applied_rules: how algebra changed it (see `mtmc.rewrite.algebra`), a sentence each; () as exported.
     by_name: the ops by name. producer: the name of the op that makes a value. reads: what an op reads, by its name.
@@ -167,6 +168,7 @@ class Graph:
     fixed: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     mutations: tuple[Mutation, ...] = ()
     shared: frozenset[str] = frozenset()
+    placed: tuple[tuple[str, str], ...] = ()
     by_name: Mapping[str, Op] = field(init=False, repr=False, compare=False)
     producer: Mapping[str, str] = field(init=False, repr=False, compare=False)
     reads: Mapping[str, frozenset[str]] = field(init=False, repr=False, compare=False)

@@ -74,6 +74,12 @@ def print_stage(graph: Graph, stage: Stage, name: str) -> Printed:
 
 
 @lru_cache(maxsize=256)
+def _placing(graph: Graph, placed: tuple[tuple[str, str], ...]) -> Graph:
+    """The graph for a stage that writes some values where tensors lie; one for each, since graphs are what they are."""
+    return replace(graph, placed=placed) if placed else graph
+
+
+@lru_cache(maxsize=256)
 def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     """The text of a kernel version; kept, since a child is printed and later asked for its regions.
 
@@ -81,12 +87,13 @@ def print_plan(task: Task, graph: Graph, plan: Plan) -> Printout:
     """
     first = packed_stages(graph, plan) if plan.packed else []
     weights = permuted_weights(graph, plan, first) if plan.packed else {}
-    printer = _ForwardPrinter(task, graph, plan.cuda_graph, write_back(graph, plan), bool(first or weights))
+    left = write_back(graph, plan)
+    printer = _ForwardPrinter(task, graph, plan.cuda_graph, left, bool(first or weights))
     printed: dict[Stage, Printed] = {}
     for stage in plan.stages:
         if not stage.is_torch:
             try:
-                printed[stage] = print_stage(graph, stage, stage.title)
+                printed[stage] = print_stage(_placing(graph, left.placed.get(stage, ())), stage, stage.title)
             except NotCovered as error:
                 raise CoderError(
                     f"stage {stage.title} cannot be written as a {stage.template} kernel: {error}"
@@ -384,6 +391,9 @@ class _ForwardPrinter:
             (self.expressions[op_target], self.graph.values[op_target].dtype, number)
             for _, op_target, number in self._left.raised
         ]
+        for value, target in (pair for pairs in self._left.placed.values() for pair in pairs):
+            self._line(f"if {self.expressions[value]} is not {self.expressions[target]}:  # which had gaps in memory")
+            self._line(f"    {self.expressions[target]}.copy_({self.expressions[value]})")
         for text in (*grouped(copies), *counted(sums), *rebound):
             self._line(text)
 

@@ -1,7 +1,8 @@
 """write_back: how a version leaves behind what the reference changes: its inputs and its module's buffers.
 
-A torch call may change a tensor where it lies (`self.cache.index_copy_(...)`) if nothing reads the old values later. All
-other new values are made first, and copied into their places right before return.
+A torch call may change a tensor where it lies (`self.cache.index_copy_(...)`) if nothing reads the old values later, and so
+may a kernel that goes by elements, if it reads each old one where it writes the new one. All other new values are made
+first, and copied into their places right before return.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 
 from mtmc.rewrite.graph import Graph, Op, Ref
 from mtmc.rewrite.overloads import overload
-from mtmc.rewrite.plan import Plan
+from mtmc.rewrite.places_kept import written_where_read
+from mtmc.rewrite.plan import Plan, Stage
 
 NORM = "aten._native_batch_norm_legit_functional.default"
 """A batch norm in training whose new running statistics are results 3 and 4."""
@@ -34,6 +36,7 @@ class WriteBack:
     """What is to be done beside the calls of a plan.
 
     in_place: op -> (place of its argument, place of its result, the changed tensor) for each that it changes where it lies.
+    placed: kernel's stage -> (value, changed tensor) for each that it writes where that lies.
     copied: mutations that are left to do at the end: (changed tensor, value, whether it is another tensor then).
     cloned: values that must be copied before anything is changed at the end, since they may lie in what is changed.
     raised: ops that add a number to a tensor and that nothing reads: (op, changed tensor, number). They are left for the
@@ -41,6 +44,7 @@ class WriteBack:
     """
 
     in_place: Mapping[str, tuple[tuple[int, int, str], ...]] = field(default_factory=dict)
+    placed: Mapping[Stage, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     copied: tuple[tuple[str, str, bool], ...] = ()
     cloned: frozenset[str] = frozenset()
     raised: tuple[tuple[str, str, int | float], ...] = ()
@@ -76,10 +80,12 @@ class _Placing:
         self._memory = {target: frozenset([target]) for target in self._targets}  # value -> what it may lie in
         self._in_place: dict[str, tuple[tuple[int, int, str], ...]] = {}
         self._raised: list[tuple[str, str, int | float]] = []
+        self._placed: dict[Stage, tuple[tuple[str, str], ...]] = {}
 
     def found(self) -> WriteBack:
         for at, stage in enumerate(self._plan.stages):
             if not stage.is_torch:
+                self._place(stage, at)
                 continue
             op = self._graph.by_name[stage.ops[0]]
             pairs = self._pairs(op)
@@ -106,7 +112,29 @@ class _Placing:
         }
         kept = {value for _, value, _ in left} | (self._graph.returned - self._graph.shared)
         cloned = frozenset(value for value in kept if self._memory.get(value, frozenset()) & written)
-        return WriteBack(self._in_place, tuple(left), cloned, tuple(self._raised))
+        return WriteBack(self._in_place, self._placed, tuple(left), cloned, tuple(self._raised))
+
+    def _place(self, stage: Stage, at: int) -> None:
+        """Note what a kernel may write where it lies."""
+        pairs = tuple(
+            (each.value, each.target)
+            for each in self._graph.mutations
+            if each.target in self._targets
+            and self._graph.producer.get(each.value) in stage.ops
+            and self._missed_by_none(stage, each.value, each.target, at)
+        )
+        pairs = written_where_read(self._graph, stage, pairs) if pairs else ()
+        if pairs:
+            self._placed[stage] = pairs
+            self._whole |= dict(pairs)
+            self._memory |= {value: frozenset([target]) for value, target in pairs}
+
+    def _missed_by_none(self, stage: Stage, made: str, target: str, at: int) -> bool:
+        """Whether nothing but a kernel has to do with the old values of a tensor that it changes where it lies."""
+        old = {value for value, lies in self._memory.items() if target in lies}
+        later = {ref for each in self._plan.stages[at + 1 :] for name in each.ops for ref in self._graph.reads[name]}
+        kept = made in self._graph.returned and made not in self._graph.shared
+        return old == {target} and not (kept or target in self._graph.results() or target in later)
 
     def _counts(self, op: Op) -> bool:
         """Whether an op adds a number, and nothing but the changed tensor has to do with the sum."""

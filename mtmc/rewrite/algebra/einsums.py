@@ -6,7 +6,8 @@ Several labels of one operand's own are one index that runs over their pairs: su
 (h, d) = h |d| + d, is the same sum for each pair, so the product's columns are pairs, too, and are taken apart again. The
 operand's elements have such an index where h and d are neighbours in its order and a step of h is |d| steps of d in
 memory, at every exported variant; the result's have it always. a b = b a, so either operand may be the left one: it is the
-one whose own labels come first in the result.
+one whose own labels come first in the result. An operand of three whose labels are all in the result takes no part in the
+sum: it is a factor of what the other two come to.
 
 What it is for: a product as tensors of any order lie is nothing that a kernel is joined with. A product of matrices is one
 with what comes before and after it.
@@ -18,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, sizes
-from mtmc.rewrite.algebra.laid_out import laid_out
+from mtmc.rewrite.algebra.laid_out import laid_out, results_of
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, product
 from mtmc.rewrite.operators.einsums import Equation, equation_of
@@ -57,6 +58,42 @@ def _as_matrices(graph: Graph, op: Op) -> Finding | None:
     return next((made for way in ways if (made := _written(graph, op, found, way, extents)) is not None), None)
 
 
+def _factored(graph: Graph, op: Op) -> Finding | None:
+    """A sum of three operands as one of two, times the third, where that has labels of the result alone."""
+    if op.target != "aten.einsum.default" or len(op.args[1]) != 3:
+        return None
+    try:
+        found = equation_of(op)
+    except NotCovered:
+        return None
+    extents = _extents(graph, op, found)
+    at = next((number for number in (2, 1, 0) if set(found.terms[number]) <= set(found.out)), None)
+    if at is None or extents is None:
+        return None
+    others = [number for number in range(3) if number != at]
+    left = Equation(tuple(found.terms[number] for number in others), found.out)
+    if set("".join(left.terms)) < set(found.out):
+        return None
+    edit, old = Editor(graph, op), graph.values[op.outputs[0]]
+    rest = f"{','.join(left.terms)}->{found.out}"
+    made = edit.add(
+        op.target, (rest, tuple(op.args[1][number] for number in others)), old.shape, "rest", strides=old.strides
+    )
+    ordered = "".join(label for label in found.out if label in found.terms[at])
+    factor = _permuted(edit, op.args[1][at], found.terms[at], ordered)
+    ones = (1,) * len(graph.variants)
+    factor = edit.shaped(factor, tuple(extents[label] if label in ordered else ones for label in found.out))
+    by = edit.add("aten.mul.Tensor", (made, factor), old.shape, "product", strides=old.strides)
+    finding = edit.finish(f"{op.name} is a sum of two, times the third", (op.name,), by)
+    if finding is None:
+        return None
+    for item in (made, by):  # which lie as the sum of three did
+        known = results_of(finding.graph.by_name[item.name], dict(finding.graph.values), len(graph.variants))
+        if known is None or not _lie_alike(known[item.name], old):
+            return None
+    return finding
+
+
 def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Mapping[str, Size]) -> Finding | None:
     """The graph with a product of matrices in the sum's place; None where an operand's labels are no one index, or the
     result would lie in memory in another way than something needs."""
@@ -81,7 +118,21 @@ def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Map
     if finding is None or _lie_alike(new, old):
         return finding
     lying = laid_out(finding.graph, [by.name])  # views of it may lie in other ways, too
-    return None if lying is None else replace(finding, graph=lying)
+    if lying is not None:
+        return replace(finding, graph=lying)
+    copy = _copied_as(edit, by, old)
+    return None if copy is None else edit.finish(f"{op.name} is a product of matrices", (op.name,), copy)
+
+
+def _copied_as(edit: Editor, item: Ref, old: Tensor) -> Ref | None:
+    """A copy of a tensor that lies as another one does; None where that one has gaps."""
+    order = sorted(range(len(old.shape)), key=lambda axis: -old.strides[axis][0] if old.strides else axis)
+    labels = "".join(map(chr, range(ord("a"), ord("a") + len(order))))
+    turned = "".join(labels[axis] for axis in order)
+    moved = _permuted(edit, item, labels, turned)
+    copy = edit.add("aten.contiguous.default", (moved,), edit.tensor(moved).shape, "in_order")
+    found = _permuted(edit, copy, turned, labels)
+    return found if _lie_alike(edit.tensor(found), old) else None
 
 
 def _extents(graph: Graph, op: Op, found: Equation) -> dict[str, Size] | None:
@@ -177,4 +228,4 @@ def _contiguous(shape: Shape) -> Shape:
     return tuple(strides)
 
 
-EINSUMS: tuple[Rule, ...] = (_as_matrices,)
+EINSUMS: tuple[Rule, ...] = (_factored, _as_matrices)

@@ -27,7 +27,7 @@ def laid_out(graph: Graph, changed: Sequence[str]) -> Graph | None:
     for op in graph.ops:
         if not moved & graph.reads[op.name]:
             continue
-        found = _results(op, values, len(graph.variants))
+        found = results_of(op, values, len(graph.variants))
         if found is None:
             return None
         for name, tensor in found.items():
@@ -40,7 +40,7 @@ def laid_out(graph: Graph, changed: Sequence[str]) -> Graph | None:
     return None if moved & graph.results() else replace(graph, values=values)
 
 
-def _results(op: Op, values: dict[str, Tensor], variants: int) -> dict[str, Tensor] | None:
+def results_of(op: Op, values: dict[str, Tensor], variants: int) -> dict[str, Tensor] | None:
     """An op's results by name, those of which something is known; None where torch refuses its operands."""
     if op.target in (FOURIER, IN_ORDER):  # which give rows in order, however their operand lies
         return {name: values[name] for name in op.outputs}

@@ -25,6 +25,7 @@ from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates.attention_bounds import write_bounds, write_window
 from mtmc.rewrite.templates.attention_moved import write_tile
 from mtmc.rewrite.templates.attention_window import Window, window_of
+from mtmc.rewrite.templates.elements import Elements, home
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER
 from mtmc.rewrite.templates.shares import crowded
@@ -102,7 +103,7 @@ class Kernel:
             self.n_rows = shares.packed_rows(self, self.n_rows)
         self._rows()
         maps = (*found.after, *found.weighing, *(node for node in found.between if node.name not in self.scaling))
-        if self.packed and maps:
+        if self.packed and (maps or found.sink):
             shares.row_numbers(self, self.n_queries)
         self._start()
         if len(found.regions) > 1:
@@ -222,9 +223,25 @@ class Kernel:
             self._read_query("inner < WIDTH", _WHOLE)
             writer.level -= int(self.described)
         writer.line(shares.factor_line(writer, found))
-        writer.line('top = tl.full([BLOCK_M, 1], float("-inf"), tl.float32)')
-        writer.line("total = tl.zeros([BLOCK_M, 1], tl.float32)")
+        if found.sink:
+            self._sink()
+        else:
+            writer.line('top = tl.full([BLOCK_M, 1], float("-inf"), tl.float32)')
+            writer.line("total = tl.zeros([BLOCK_M, 1], tl.float32)")
         writer.line(f"{found.result.name} = tl.zeros([BLOCK_M, BLOCK_V], tl.float32)")
+
+    def _sink(self) -> None:
+        """The largest score so far and the sum of weights begin with the logit that has no value; of programs that share
+        the columns, in one alone."""
+        writer, groups = self.writer, self.row_groups()
+        elements = Elements(writer, groups, dict(_LOCALS))
+        at = home(writer, elements.shape(self.found.sink), groups)
+        if at is None:
+            raise NotCovered(f"{self.found.sink} is no logit of each row")
+        sink = elements.value(self.found.sink, at)
+        writer.line(f"top = tl.zeros([BLOCK_M, 1], tl.float32) + {sink} * ({shares.LOG2_E} / factor)")
+        first = " * (tl.program_id(2) == 0)" if self.split > 1 else ""
+        writer.line(f"total = tl.full([BLOCK_M, 1], 1.0, tl.float32){first}")
 
     @property
     def described(self) -> bool:

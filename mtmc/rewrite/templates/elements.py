@@ -37,11 +37,13 @@ def home(writer: Writer, shape: Shape, groups: tuple[Group, ...]) -> At | None:
         return None
     ones = (1,) * len(writer.graph.variants)
     ranges = split(shape, groups)
-    if ranges is None:
-        groups, ranges = (flat(groups, writer.size),), [(0, len(shape))]
+    indices = [one(Digit(bare(group.index), ones, group.size or ones, True)) for group in groups]
+    if ranges is None:  # a dimension that runs over parts of several groups
+        whole = linear(indices, [group.size or ones for group in groups], len(ones))
+        indices, ranges = [whole], [(0, len(shape))]
     found: list[Place] = []
-    for group, (start, stop) in zip(groups, ranges, strict=True):
-        found += digits(one(Digit(bare(group.index), ones, group.size or ones, True)), shape[start:stop])
+    for index, (start, stop) in zip(indices, ranges, strict=True):
+        found += digits(index, shape[start:stop])
     return (*found, *(number_place((0,) * len(ones)) for _ in shape[len(found) :]))
 
 

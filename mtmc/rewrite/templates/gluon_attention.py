@@ -111,9 +111,9 @@ def check(graph: Graph, body: Body, stage: Stage) -> None:
         raise NotCovered("a Gluon kernel of other than numbers of 16 bits")
     lies_across = not found.transposed and graph.values[found.regions[0].key].contiguous
     weighed = any(node.operation != "{0}" for node in found.weighing)
-    if found.wide or found.made or found.reshaped or weighed or len(found.regions) > 1 or lies_across:
+    if found.wide or found.made or found.reshaped or weighed or found.sink or len(found.regions) > 1 or lies_across:
         raise NotCovered(
-            "a Gluon kernel of wide heads, weights times scales, or keys in several tensors or the other way"
+            "a Gluon kernel of wide heads, sinks, weights times scales, or keys in several tensors or the other way"
         )
     if any(length % 8 for length in (*found.width, *found.out_width)):
         raise NotCovered("a Gluon kernel of rows that do not begin at multiples of 16 bytes")

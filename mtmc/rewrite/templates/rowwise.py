@@ -62,7 +62,7 @@ class Rowwise:
         columns = max(layout.cols, default=1)
         inner = 32 if not is_one(layout.inner) else 1
         if columns <= MAX_REGISTER_COLUMNS // inner:
-            rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
+            rows = max(inner, _power_of_two(max(1, min(256 if inner > 1 else 16, 1024 // columns))))
             warps = register_warps(columns * rows)
             return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
         return {**looping(body, layout), "block_rows": inner, "split": _split(body, layout, inner)}

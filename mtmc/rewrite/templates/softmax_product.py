@@ -42,8 +42,8 @@ class SoftmaxProduct:
     table puts in order) or numbers of fewer bits times scales, read where they lie. scores: the first product; between:
     maps on it before the softmax; logits: what the softmax is taken of; result: the second product; after: maps on it.
     forgiving: whether a row of which all columns are masked gives 0, as in torch's function, and not NaN. weights,
-    weighing: the softmax's result, and what multiplies it before the second product (see `softmax_weights`). Between
-    products a view is the same matrices.
+    weighing: the softmax's result, and what multiplies it before the second product (see `softmax_weights`). sink: one more
+    logit of each row, [..., 1], without a value; "" for none. Between products a view is the same matrices.
     """
 
     query: str
@@ -63,6 +63,7 @@ class SoftmaxProduct:
     forgiving: bool = False
     weights: str = ""
     weighing: tuple[Node, ...] = ()
+    sink: str = ""
 
     @property
     def causal(self) -> bool:
@@ -158,7 +159,7 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     masks = tuple(node for node in body.nodes[: names.index(scores.name)] if _leads_to(body, node.name, logits))
     after = tuple(node for node in body.nodes if _reads_from(body, node.name, result.name))
     maps = (*between, *masks, *after)
-    factors = {read for node in softmax.weighing for read in node.reads()}
+    factors = {read for node in softmax.weighing for read in node.reads()} | {softmax.sink} - {""}
     moving |= {node.name for node in body.nodes for name in factors if _leads_to(body, node.name, name)}
     own = {*softmax.nodes, *(node.name for node in softmax.weighing)}
     known = {key, value, scores.name, result.name, *own, *moving, *(node.name for node in maps)}
@@ -178,9 +179,11 @@ def analyse(graph: Graph, body: Body) -> SoftmaxProduct:
     found = SoftmaxProduct(
         query, regions, transposed, scores.shape[:-2], scores.shape[-2], scores.shape[-1],
         graph.values[query].shape[-1], result.shape[-1], scores, between, logits, result, after, made,
-        softmax.forgiving, softmax.weights, softmax.weighing,
+        softmax.forgiving, softmax.weights, softmax.weighing, softmax.sink,
     )  # fmt: skip
     _check_operands(graph, found)
+    if found.sink:
+        _check_sink(graph, body, found)
     return found
 
 
@@ -253,6 +256,17 @@ def _fits(node: Node, shape: Shape) -> bool:
     whole = same(product(node.shape), product(shape))
     last = same(product(node.shape[:-2]), ()) and node.shape[-2:] == shape[-2:]
     return node.kind in ("map", "view") and (whole or last)
+
+
+def _check_sink(graph: Graph, body: Body, found: SoftmaxProduct) -> None:
+    node = body.node(found.sink)
+    shape = graph.values[found.sink].shape if node is None else node.shape
+    weights = body.node(found.weights)
+    whole = weights is not None and weights.shape[-1] == found.columns
+    if not whole or not is_one(shape[-1]) or not same(product(shape), product((*found.batch, found.rows))):
+        raise NotCovered("more than one logit a row without a value")
+    if _reads_from(body, found.sink, found.scores.name):
+        raise NotCovered("a logit without a value that hangs on the scores")
 
 
 def _check_operands(graph: Graph, found: SoftmaxProduct) -> None:

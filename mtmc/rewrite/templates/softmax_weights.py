@@ -1,10 +1,15 @@
-"""softmax_weights: the softmax that a product's left operand is, and what its weights are multiplied by before that."""
+"""softmax_weights: the softmax that a product's left operand is, and what its weights are multiplied by before that.
+
+One more logit of each row, which takes weight and has no value (a sink), is joined to the others before the softmax and cut
+off behind it: the sum of exponentials begins with it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.index_maps import Sliced
 from mtmc.rewrite.operators.attention import NONE_LEFT
 
 
@@ -14,7 +19,7 @@ class SoftmaxWeights:
 
     forgiving: whether a row of which all columns are masked gives 0. weighing: what multiplies its result by something else
     (scales of quantized values), copies and views of it, first to last: since that is linear, it may be done before the
-    weights are divided by their sum.
+    weights are divided by their sum. sink: the logits joined behind the others, whose weights are cut off; "" for none.
     """
 
     logits: str
@@ -22,12 +27,19 @@ class SoftmaxWeights:
     nodes: tuple[str, ...]
     forgiving: bool
     weighing: tuple[Node, ...]
+    sink: str = ""
 
 
 def softmax_of(body: Body, weights: str) -> SoftmaxWeights:
     """What computes a product's left operand. Raises: NotCovered where that is no softmax over its columns."""
     weights, weighing = _to_softmax(body, weights)
     nodes, result = list[str](), weights
+    cut = _cut(body, weights)
+    if cut is not None:
+        weights, copies = _to_softmax(body, cut.reads()[0])
+        if any(copy.operation != "{0}" for copy in copies):
+            raise NotCovered("weights of which some are left out, after work on them")
+        nodes += [cut.name, *(copy.name for copy in copies)]
     left = _map(body, weights, NONE_LEFT)
     if left is not None:
         nodes.append(weights)
@@ -47,7 +59,22 @@ def softmax_of(body: Body, weights: str) -> SoftmaxWeights:
            or node.operation not in operations for node, operations, read in of_row):  # fmt: skip
         raise NotCovered("weights that are no softmax over the columns")
     nodes += [weights, exps.name, total.name, shifted.name, top.name]
-    return SoftmaxWeights(logits, result, tuple(nodes), left is not None, tuple(reversed(weighing)))
+    sink = ""
+    if cut is not None:
+        joined = _known(body, logits)
+        if joined.operation != "join" or joined.dims != (len(joined.shape) - 1,) or len(joined.reads()) != 2:
+            raise NotCovered("weights of which some are left out")
+        nodes.append(joined.name)
+        logits, sink = joined.reads()
+    return SoftmaxWeights(logits, result, tuple(nodes), left is not None, tuple(reversed(weighing)), sink)
+
+
+def _cut(body: Body, weights: str) -> Node | None:
+    """The node that leaves out the last weights of each row, None where none does."""
+    node = body.node(weights)
+    if node is None or not isinstance(node.index, Sliced) or node.index.dim != len(node.shape) - 1:
+        return None
+    return node if not any(node.index.start) and all(step == 1 for step in node.index.step) else None
 
 
 def _to_softmax(body: Body, weights: str) -> tuple[str, list[Node]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mtmc.rewrite.body import Node, NotCovered, Window
+from mtmc.rewrite.body import Node, NotCovered, Operand, Window
 from mtmc.rewrite.graph import Size
 from mtmc.rewrite.index_maps import At, Condition, broadcast_at
 from mtmc.rewrite.places import Digit, Place, Variable, number_place, one
@@ -50,7 +50,7 @@ def windowed(elements: Elements, node: Node, at: At, conditions: tuple[Condition
     tile = elements.fresh("tile")
     writer.line(f"{tile} = {elements.inside(at)}")
     writer.line(f"{name} = tl.full({tile}.shape, {NEUTRAL[node.operation]}, tl.float32)")
-    if len(node.operands) > 1:
+    if len(node.operands) > 1 and not _in_order(elements, node.operands[1]):
         at = (at[0], _spread(elements, at, tile, node.shape[1]), *places)
     known, level = dict(elements.variables), writer.level
     elements.variables[("sum of", node.name, at)] = name
@@ -62,6 +62,11 @@ def windowed(elements: Elements, node: Node, at: At, conditions: tuple[Condition
     if node.operation == "mean":
         writer.line(f"{name} = {name} / {_count(window)}")
     return name
+
+
+def _in_order(elements: Elements, weight: Operand) -> bool:
+    """Whether the taps of a channel lie one behind the other: then neighbouring channels are not read at once."""
+    return not isinstance(weight, str) or elements.writer.tensor(weight).contiguous
 
 
 def _spread(elements: Elements, at: At, tile: str, channels: Size) -> Place:

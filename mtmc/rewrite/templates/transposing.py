@@ -10,14 +10,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Trailing
-from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, is_one, product, same
-from mtmc.rewrite.index_maps import Permuted
+from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, is_one, product
+from mtmc.rewrite.index_maps import Flipped, Padded, Permuted, Rolled, Sliced
 from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates.taps import is_tapped
 from mtmc.rewrite.templates.writer import Writer
 
 LEAST = 16
 """Elements of either dimension of a tile, at the full shapes: fewer share no line."""
 
+_ALONG = (Sliced, Padded, Flipped, Rolled)
+"""Index maps that keep the dimensions as they are."""
 Axes = tuple[int | None, ...]
 """Of which dimension of the iteration space each dimension of a value is; None for one of size 1."""
 
@@ -41,8 +44,8 @@ def transposed(graph: Graph, body: Body) -> Transposed | None:
     last = max((axis for axis, size in enumerate(shape) if not is_one(size)), default=0)
     for tensor, axes in _read(graph, body, tuple(range(len(shape)))):
         run = _run(tensor, axes)
-        whole = same(product(tensor.shape), product(shape))
-        if run is None or run[1] >= last or not whole:
+        small = 2 * product(tensor.shape)[0] < product(shape)[0] if tensor.shape else True
+        if run is None or run[1] >= last or small:
             continue
         found = Transposed(product(shape[: run[0]]), product(shape[run[0] : run[1] + 1]), product(shape[run[1] + 1 :]))
         if min(found.across[0], found.along[0]) >= LEAST:
@@ -65,6 +68,8 @@ def _read(graph: Graph, body: Body, space: Axes) -> list[tuple[Tensor, Axes]]:
         elif node.kind == "index" and isinstance(node.index, Permuted):
             turned = dict(zip(node.index.dims, axes, strict=True))
             waiting += [(read, tuple(turned[dim] for dim in range(len(axes)))) for read in node.reads()]
+        elif is_tapped(node) or (node.kind == "index" and isinstance(node.index, _ALONG)):
+            waiting.append((node.reads()[0], axes))
         elif node.kind == "map":
             for item in node.operands:
                 if isinstance(item, (str, Trailing)):

@@ -322,7 +322,9 @@ def allocation(graph: Graph, body: Body, value: str, scope: Scope, spare: dict[s
     """The launcher's line that allocates an output. Raises: NotCovered where no tensor is read that tells the device."""
     if not body.loads:
         raise NotCovered(f"{value} is computed from no tensor")
-    tensor = graph.values[value]
+    tensor, place = graph.values[value], dict(graph.placed).get(value)
+    if place is not None:
+        return f"{INDENT}{value} = {place}  # which is changed where it lies"
     for load in body.loads:
         other = graph.values[load]
         if other.shape == tensor.shape and other.contiguous and other.dtype == tensor.dtype:
