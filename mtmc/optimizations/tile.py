@@ -131,8 +131,8 @@ TRANSPOSING_TILES = ((32, 32), (32, 64), (64, 32), (64, 64), (32, 128), (128, 32
 """Of elementwise work with an operand that lies transposed: elements across, along the result's neighbours."""
 ROW_BLOCKS = (1, 2, 4, 8, 16, 32)
 COLUMN_BLOCKS = (512, 1024, 2048, 4096, 8192)
-INTERLEAVED_ROWS = (16, 32, 64, 128, 256, 512)
-INTERLEAVED_COLUMNS = (16, 32, 64, 128)
+INTERLEAVED_ROWS = (16, 32, 64, 128, 256, 512, 1024)
+INTERLEAVED_COLUMNS = (1, 16, 32, 64, 128)
 TILE_LOGIT: dict[tuple[int, ...], float] = {
     (128, 128, 32): 1.2,
     (128, 64, 32): 1.2,

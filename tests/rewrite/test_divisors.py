@@ -34,33 +34,35 @@ def test_sizes_that_are_a_modules_own() -> None:
 
 def test_each_element_divides_by_what_is_open() -> None:
     """What is not open is a constant; what is, and stands below elements, is known at the full shapes."""
-    found = divisors_of(FLAT, {"size_1": 640, "n_b": 7, "unused": 5})
+    found = divisors_of(FLAT, {"size_1": 640, "n_b": 7, "unused": 5}, {"size_1": 640, "n_b": 7, "unused": 5})
     assert found.constants == {"size_2", "n_a"}
     assert found.full == {"size_1": 640, "n_b": 7}
     assert found.lines() == ["if FULL:  # the compiler knows these", "    size_1, n_b = 640, 7"]
     texts = {"size_1": "x.numel()", "n_b": "x.shape[1]", "unused": "x.shape[0]"}
     assert found.condition(texts) == "(x.numel(), x.shape[1]) == (640, 7)"
-    assert divisors_of(FLAT[:2], {"size_1": 640}).condition(texts) == "x.numel() == 640"
+    assert divisors_of(FLAT[:2], {"size_1": 640}, {"size_1": 640}).condition(texts) == "x.numel() == 640"
 
 
 def test_rows_divide_at_run_time_unless_they_are_neighbours_in_memory() -> None:
-    found = divisors_of(ROWS, {"size_1": 640})
+    found = divisors_of(ROWS, {"size_1": 640}, {"size_1": 640})
     assert (found.constants, dict(found.full), found.lines()) == (set(), {}, [])
     inner = [*ROWS[:1], "outer = rows // n_inner", "inner = rows % n_inner"]
-    assert divisors_of(inner, {"n_inner": 9}).full == {"n_inner": 9}
+    assert divisors_of(inner, {"n_inner": 9}, {"n_inner": 9}).full == {"n_inner": 9}
 
 
 def test_only_what_stands_before_the_division_is_divided() -> None:
     line = "x = tl.load(x_ptr + (rows // size_1) * x_stride_0 + cols % size_2)"
     cols = "cols = tl.arange(0, BLOCK_COLS)[None, :]"
-    assert divisors_of([*ROWS[:1], cols, line], {"size_1": 3, "size_2": 5}).full == {"size_2": 5}
+    assert divisors_of([*ROWS[:1], cols, line], {"size_1": 3, "size_2": 5}, {"size_1": 3, "size_2": 5}).full == {
+        "size_2": 5
+    }
     both = "x = tl.load(x_ptr + ((rows * n_cols + cols) // size_1) * x_stride_0)"
-    assert divisors_of([*ROWS[:1], cols, both], {"size_1": 3}).full == {"size_1": 3}
+    assert divisors_of([*ROWS[:1], cols, both], {"size_1": 3}, {"size_1": 3}).full == {"size_1": 3}
 
 
 def test_the_end_of_a_loop_over_single_elements_had_better_be_known() -> None:
-    assert divisors_of(["for tap_h in range(taps_h):"], {"taps_h": 4}).full == {"taps_h": 4}
-    assert not divisors_of(["for start in range(0, n_cols, BLOCK_COLS):"], {"n_cols": 4}).full
+    assert divisors_of(["for tap_h in range(taps_h):"], {"taps_h": 4}, {"taps_h": 4}).full == {"taps_h": 4}
+    assert not divisors_of(["for start in range(0, n_cols, BLOCK_COLS):"], {"n_cols": 4}, {"n_cols": 4}).full
 
 
 def test_at_the_full_shapes_no_division_is_left(tmp_path: Path) -> None:
@@ -89,3 +91,12 @@ def divisions(kernel: Any, constants: dict[str, Any]) -> int:
     values = {(at,): known[name] for at, name in enumerate(names) if name in known}
     compiled = triton.compile(ASTSource(kernel, signature, values), target=GPUTarget("cuda", 90, 32))
     return len(re.findall(r"\b(?:div|rem)\.[su]\d", compiled.asm["ptx"]))
+
+
+def test_even_ends_are_known_and_multiples_of_16_are_not_told_twice() -> None:
+    lines = ["    offs = block * BLOCK + tl.arange(0, BLOCK)", "    mask = offs < n_elements"]
+    assert divisors_of(lines, {"n_elements": 1000}, {"n_elements": 1000}).full == {"n_elements": 1000}
+    assert divisors_of(lines, {"n_elements": 1000}, {}).constants == {"n_elements"}  # a module's own
+    for number in (1024, 1001):  # nothing is won for these
+        assert not divisors_of(lines, {"n_elements": number}, {"n_elements": number}).full
+        assert not divisors_of(lines, {"n_elements": number}, {}).constants

@@ -5,6 +5,9 @@ neighbours the quotient is the same. So sizes that are a module's own are compil
 arguments, or every length of a sequence would be a kernel of its own. Where all elements of a tile divide by them, and not
 only its program or the rows that it reduces, or a loop takes as many turns, which could be unrolled, the kernel has their
 numbers at the full shapes too: a compile-time flag says whether these are at hand.
+
+So it has a number of elements that tiles end with, if it is even and no multiple of 16: of those the compiler learns by
+itself, of others it takes it that each element may be the last, and loads them one by one.
 """
 
 from __future__ import annotations
@@ -20,6 +23,10 @@ _ROUNDED = re.compile(r"tl\.cdiv\((\w+), |\(\w+ - (\w+) % |\((size_\d+|n_\w+) (?
 """A size that is rounded to a multiple, see `mtmc.rewrite.rounded`: what is left over decides how elements lie."""
 _ASSIGNED, _TURNS = re.compile(r" *(\w+) = (.*)"), re.compile(r" in range\((\w+)\):")
 _ELEMENTS, _BUT_ROWS = re.compile(r"tl\.arange\(0, "), re.compile(r"tl\.arange\(0, (?!BLOCK_ROWS\b)")
+_END = re.compile(r" *\w*mask = \w+ < (\w+)$")
+"""Where the elements of a tile end."""
+_KNOWN = 16
+"""Multiples of this are told apart when a kernel is compiled."""
 _INNER = re.compile(r" *inner = rows ")
 """Where rows are neighbours in memory, and what is along them is read at once."""
 
@@ -47,8 +54,8 @@ class Divisors:
         return f"({', '.join(found)}) == ({', '.join(map(str, self.full.values()))})"
 
 
-def divisors_of(lines: Sequence[str], opened: Mapping[str, int]) -> Divisors:
-    """See `Divisors`. opened: the open ones among a kernel's sizes, with their numbers at the full shapes."""
+def divisors_of(lines: Sequence[str], sizes: Mapping[str, int], opened: Mapping[str, int]) -> Divisors:
+    """See `Divisors`. sizes: of a kernel, with their numbers at the full shapes; opened: the open ones among them."""
     names, better_known, elements = set[str](), set[str](), set[str]()
     ranges = _ELEMENTS if any(map(_INNER.match, lines)) else _BUT_ROWS
     for line in lines:
@@ -59,6 +66,10 @@ def divisors_of(lines: Sequence[str], opened: Mapping[str, int]) -> Divisors:
                 better_known.update(found)
         names.update(name for match in _ROUNDED.findall(line) for name in match if name)
         better_known.update(_TURNS.findall(line))
+        end = _END.match(line)
+        if end and sizes.get(end[1], 0) % _KNOWN and sizes[end[1]] % 2 == 0:
+            names.add(end[1])
+            better_known.add(end[1])
         assigned = _ASSIGNED.match(line)
         if assigned and _is_of(assigned[2], ranges, elements):
             elements.add(assigned[1])

@@ -40,6 +40,10 @@ MAX_REGISTER_COLUMNS = 16384
 """A row longer than this is not held in registers: with 32 warps that is 16 elements a thread, and few programs fit."""
 THREAD_COLUMNS = 8
 """Of 16 bits each, which a thread loads at once: a tile of fewer takes no less time."""
+SHORT, INTERLEAVED = 16, 32
+"""Columns of a row, and rows that lie side by side, from which on a program goes over the columns one by one."""
+MOST_ROWS, FEWEST_ROWS, ENOUGH = 1024, 128, 512
+"""Of a program that does so: eight or one a thread; and programs that fill a GPU."""
 CACHED_COLUMNS = 65536
 """Rows up to this are found in the cache when they are read again, if a program is as large as a multiprocessor: 132 rows
 of fp32 numbers are 35 MB."""
@@ -60,9 +64,11 @@ class Rowwise:
         they are few and long."""
         layout = lay_out(graph, body)
         columns = max(layout.cols, default=1)
+        if columns <= SHORT and layout.inner and layout.inner[0] >= INTERLEAVED and not _has_windows(body):
+            return one_by_one(layout)
         inner = 32 if not is_one(layout.inner) else 1
         if columns <= MAX_REGISTER_COLUMNS // inner:
-            rows = max(inner, _power_of_two(max(1, min(256 if inner > 1 else 16, 1024 // columns))))
+            rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
             warps = register_warps(columns * rows)
             return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
         return {**looping(body, layout), "block_rows": inner, "split": _split(body, layout, inner)}
@@ -75,6 +81,18 @@ class Rowwise:
 def register_warps(elements: int) -> int:
     """Warps that hold some elements in registers: about 16 a thread, four loads of 16 bytes on their way."""
     return max(4, min(32, power_of_two_above(elements) // 512))
+
+
+def one_by_one(layout: Layout) -> dict[str, int | str]:
+    """How to go over short rows whose neighbours in memory are other rows: a column of many rows at a time, so that each
+    thread reads neighbours and adds up what it has read itself."""
+    programs = max(1, layout.rows[0] // MOST_ROWS)
+    rows = MOST_ROWS if programs >= ENOUGH else max(FEWEST_ROWS, _power_of_two(max(1, layout.rows[0] // ENOUGH)))
+    return {"passes": "loop", "block_rows": rows, "block_cols": 1, "num_warps": 4, "split": 1}
+
+
+def _has_windows(body: Body) -> bool:
+    return any(node.kind == "window" for node in body.nodes)
 
 
 def looping(body: Body, layout: Layout) -> dict[str, int | str]:

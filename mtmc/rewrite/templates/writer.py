@@ -120,8 +120,9 @@ class Writer:
     def divisors(self) -> Divisors:
         """The sizes that the lines so far divide by."""
         named = {**{name: size for size, name in self.sizes.items()}, **self.given_sizes}
-        opened = {name: size[0] for name, size in named.items() if is_open(self.graph, size)}
-        return divisors_of(self.lines, opened)
+        sizes = {name: size[0] for name, size in named.items() if size}
+        opened = {name: number for name, number in sizes.items() if is_open(self.graph, named[name])}
+        return divisors_of(self.lines, sizes, opened)
 
     def stride(self, value: str, axis: int) -> str:
         """Name of the kernel argument that holds a tensor's stride along an axis, in elements."""
