@@ -47,14 +47,17 @@ left to what stands around them. Several layers of one operand (queries, keys an
 one product with their weights one behind the other, which are kept as by `pack`. Other weights are summed or scaled in
 each call, so a version is right for any weights. Layers between two transpositions (the places of MLP-Mixer) become
 their weights times what lies there, without these; what many read across its rows (a bias of pairs, heads last) is
-copied in order first, which made such an attention's kernel take 42 us by estimate, not 126. Products that come in are
+copied in order first, which made such an attention's kernel take 42 us by estimate, not 126; so is the operand of a
+depthwise convolution before others whose channels lie last, which then is one kernel with the norm behind it. An
+Einstein sum of three is a sum of two, times the third, where that has no label of its own. Products that come in are
 offered a second time as kernels, joined with what stands around them: two with a softmax between them as attention.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features of 8192 inputs, 1024 rows, takes 1.4e11 flops
 as written, and 268 MB of weights to read as a sum. Identities save a launch and a pass each, and bring neighbours
 together that `fuse` can join. A bias saves a pass over the convolution's result once the addition is fused (32 x 64 x
-513 x 513, fp32: 4.3 GB). Algebra first: it asks for library calls, and kernels that stand already are in its way.
+513 x 513, fp32: 4.3 GB). A ConvNeXt block of 32 x 192 x 28 x 28 with its channels last takes 0.158 ms on an
+H200, torch.compile 0.190. Algebra first: it asks for library calls, and kernels that stand already are in its way.
 
 ## When it harms
 - A norm folded into the weights of a small convolution: five short kernels over the weights for one over the result, at

@@ -40,9 +40,10 @@ and so do elementwise stages of any size and shape that read parts of one value,
 module: queries and keys that are rotated, heads that are laid out anew. A program then belongs to one of them. Products
 of one left operand with matrices of one shape share its tiles: the two of a gated MLP become one kernel with what takes
 both. A norm before layers with few rows (16 of 4096), or with so small weights that memory is the limit (128 to 8), is
-worked out by each program for its rows. What only moves
-elements (slices, joins, pads, lookups) costs nothing in a kernel and ends no fusion: attention reads a cache in
-pages through its table of blocks, and keys behind a sequence's length not at all. Grouped products
+worked out by each program for its rows. What only moves elements (slices, joins, pads, lookups) costs nothing in a
+kernel and ends no fusion: attention reads a cache in pages through its table of blocks, and keys behind a sequence's
+length not at all. Nor do a few neighbours of each element (pools, depthwise convolutions), a sum of a few elements, or
+the sum over all rows of what each row's softmax gave: a divergence over a vocabulary is one kernel. Grouped products
 (`torch._grouped_mm`) take what follows, as others do. Two products with a scale, a mask and a softmax between them are
 attention at once, with or without what makes the mask.
 

@@ -140,6 +140,9 @@ def test_every_time_on_a_page_is_on_record() -> None:
         for value in json.loads((RESULTS / f"estimate_{gpu}.json").read_text())["times"].values()
     ]
     times += [float(number) for number in re.findall(r"\d+\.\d{4}", (RESULTS / "on_gpu.md").read_text())]
+    for name in ("blocks_h100", "blocks_h200"):
+        for row in json.loads((RESULTS / name / "bench.json").read_text())["rows"]:
+            times += [time for time in (row["best_ms"], *row["baselines_ms"].values()) if time is not None]
     texts = {**{kind: page(kind).text for kind in kinds()}, **{name: hardware_page(name) for name in ("H100", "H200")}}
     quoted = [(name, number) for name, text in texts.items() for number in re.findall(r"(?<![\d.])\d+\.\d{3}\b", text)]
     assert len(quoted) > 60

@@ -7,21 +7,35 @@ channels behind it, in another order of dimensions, takes the sums as they come.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mtmc.rewrite.body import Node, NotCovered, Operand, Window
-from mtmc.rewrite.graph import Size
+from mtmc.rewrite.graph import Shape, Size
 from mtmc.rewrite.index_maps import At, Condition, broadcast_at
 from mtmc.rewrite.places import Digit, Place, Variable, number_place, one
-
-if TYPE_CHECKING:
-    from mtmc.rewrite.templates.elements import Elements
+from mtmc.rewrite.templates.writer import Writer
 
 MAX_UNROLLED = 32
 """Taps of a window that are written out by the compiler; more are gone through by loops, but for the last dimension."""
 NEUTRAL = {"max": 'float("-inf")', "sum": "0.0", "mean": "0.0", "weighted sum": "0.0"}
 """What a window starts from, by its operation."""
 _AXES = ("d", "h", "w")
+
+
+class Values(Protocol):
+    """What is asked of the kernel's values at other places, see `elements.Elements`."""
+
+    writer: Writer
+    variables: dict[object, str]
+    in_window: bool
+
+    def value(self, operand: Operand, at: At, conditions: tuple[Condition, ...] = ()) -> str: ...
+    def shape(self, operand: Operand) -> Shape: ...
+    def text(self, place: Place) -> str: ...
+    def condition(self, condition: Condition) -> str: ...
+    def inside(self, at: At) -> str: ...
+    def hangs(self, places: At) -> frozenset[str]: ...
+    def fresh(self, base: str) -> str: ...
 
 
 def is_tapped(node: Node) -> bool:
@@ -32,7 +46,7 @@ def is_tapped(node: Node) -> bool:
     return (node.operation != "mean" or window.counted == "all") and all(len(set(size)) == 1 for size in window.size)
 
 
-def windowed(elements: Elements, node: Node, at: At, conditions: tuple[Condition, ...]) -> str:
+def windowed(elements: Values, node: Node, at: At, conditions: tuple[Condition, ...]) -> str:
     """Write the loop over the taps of a window at a place of its result. Returns: the variable with what they come to.
 
     Raises: NotCovered for a window whose taps are not known when the kernel is compiled, and for windows of windows, whose
@@ -64,12 +78,12 @@ def windowed(elements: Elements, node: Node, at: At, conditions: tuple[Condition
     return name
 
 
-def _in_order(elements: Elements, weight: Operand) -> bool:
+def _in_order(elements: Values, weight: Operand) -> bool:
     """Whether the taps of a channel lie one behind the other: then neighbouring channels are not read at once."""
     return not isinstance(weight, str) or elements.writer.tensor(weight).contiguous
 
 
-def _spread(elements: Elements, at: At, tile: str, channels: Size) -> Place:
+def _spread(elements: Values, at: At, tile: str, channels: Size) -> Place:
     """The channel of each element of the tile, for its weights. Loaded once for all rows of a tile, they would go from
     thread to thread through shared memory at every tap; so each thread loads its own, from the nearest cache."""
     name = elements.fresh("channels")
@@ -79,7 +93,7 @@ def _spread(elements: Elements, at: At, tile: str, channels: Size) -> Place:
     return one(Variable(name, channels)).below(channels)
 
 
-def _opened(elements: Elements, window: Window) -> tuple[Place, ...]:
+def _opened(elements: Values, window: Window) -> tuple[Place, ...]:
     """Open the loops. Returns: the tap at hand in each dimension."""
     writer, found, elements.in_window = elements.writer, list[Place](), True
     for number, size in enumerate(window.size):
@@ -107,7 +121,7 @@ def _less(size: Size) -> Size:
 
 
 def _add(
-    elements: Elements, node: Node, name: str, at: At, taps: tuple[Place, ...], conditions: tuple[Condition, ...]
+    elements: Values, node: Node, name: str, at: At, taps: tuple[Place, ...], conditions: tuple[Condition, ...]
 ) -> None:
     """The line that takes in one tap, which is at a place of the operand."""
     source, *weights = node.operands
