@@ -391,9 +391,13 @@ class _ForwardPrinter:
             (self.expressions[op_target], self.graph.values[op_target].dtype, number)
             for _, op_target, number in self._left.raised
         ]
-        for value, target in (pair for pairs in self._left.placed.values() for pair in pairs):
-            self._line(f"if {self.expressions[value]} is not {self.expressions[target]}:  # which had gaps in memory")
-            self._line(f"    {self.expressions[target]}.copy_({self.expressions[value]})")
+        kept = (pair for pairs in self._left.placed.values() for pair in pairs)
+        placed = [(self.expressions[value], self.expressions[target]) for value, target in kept]
+        for value, target in placed:
+            self._line(f"if {value} is not {target}:  # which had gaps in memory")
+            self._line(f"    {target}.copy_({value})")
+        if placed:  # whoever keeps what was made of them (`pack`, autograd) sees by the version that they have changed
+            self._line(f"torch.autograd.graph.increment_version([{', '.join(target for _, target in placed)}])")
         for text in (*grouped(copies), *counted(sums), *rebound):
             self._line(text)
 
