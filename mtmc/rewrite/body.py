@@ -179,6 +179,13 @@ def maps_into(body: Body, value: str, what: str) -> tuple[Node, ...]:
     return tuple(reversed(found))
 
 
+def shape_of(graph: Graph, body: Body, item: Operand) -> Shape:
+    """The shape of a node, or of a value from outside."""
+    assert isinstance(item, str)
+    node = body.node(item)
+    return graph.values[item].shape if node is None else node.shape
+
+
 def compute_kind(tensor: Tensor) -> Compute:
     """Compute kind of a tensor from outside. Raises: NotCovered for complex, fp64 and the like."""
     if tensor.is_float:

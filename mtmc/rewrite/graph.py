@@ -246,6 +246,12 @@ def is_one(size: Size) -> bool:
     return all(value == 1 for value in size)
 
 
+def dense_strides(shape: Shape) -> Shape:
+    """Strides of elements in row-major order, one entry a dimension as of the shape."""
+    ones = (1,) * (len(shape[0]) if shape else 1)
+    return tuple(product(shape[axis + 1 :]) or ones for axis in range(len(shape)))
+
+
 def same(left: Size, right: Size) -> bool:
     """Whether two sizes are the same quantity: equal at every variant; the empty product counts as 1."""
     if not left or not right:

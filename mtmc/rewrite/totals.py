@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mtmc.rewrite.body import Body, Node
-from mtmc.rewrite.graph import Graph, Shape
+from mtmc.rewrite.body import Body, Node, shape_of
+from mtmc.rewrite.graph import Graph
 
 _KINDS = ("map", "view", "index", "reduce")
 
@@ -21,17 +21,17 @@ def by_rows(graph: Graph, body: Body) -> Body:
     if any(node.kind not in _KINDS for node in body.nodes):
         return body
     rows = {
-        _shape(graph, body, node): node.dims
+        shape_of(graph, body, node.operands[0]): node.dims
         for node in body.nodes
         if node.kind == "reduce" and not _is_total(graph, body, node)
     }
     nodes = list[Node]()
     for node in body.nodes:
-        dims = rows.get(_shape(graph, body, node)) if node.kind == "reduce" else None
+        dims = rows.get(shape_of(graph, body, node.operands[0])) if node.kind == "reduce" else None
         if dims is None or node.operation != "sum" or not _is_total(graph, body, node):
             nodes.append(node)
             continue
-        shape = _shape(graph, body, node)
+        shape = shape_of(graph, body, node.operands[0])
         left = tuple(size for axis, size in enumerate(shape) if axis not in dims)
         name = _fresh(body, f"{node.name}_of_rows")
         nodes.append(replace(node, name=name, shape=left, dims=dims))
@@ -39,16 +39,11 @@ def by_rows(graph: Graph, body: Body) -> Body:
     return replace(body, nodes=tuple(nodes))
 
 
-def _shape(graph: Graph, body: Body, node: Node) -> Shape:
-    """The shape of what a reduction reads."""
-    read = node.reads()[0] if node.reads() else ""
-    inside = body.node(read)
-    return inside.shape if inside is not None else graph.values[read].shape if read in graph.values else ()
-
-
 def _is_total(graph: Graph, body: Body, node: Node) -> bool:
     """Whether a reduction is over all dimensions of more than one."""
-    return node.kind == "reduce" and len(node.dims) == len(_shape(graph, body, node)) > 1 and not node.shape
+    return (
+        node.kind == "reduce" and len(node.dims) == len(shape_of(graph, body, node.operands[0])) > 1 and not node.shape
+    )
 
 
 def _fresh(body: Body, name: str) -> str:

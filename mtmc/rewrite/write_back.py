@@ -121,7 +121,7 @@ class _Placing:
             for each in self._graph.mutations
             if each.target in self._targets
             and self._graph.producer.get(each.value) in stage.ops
-            and self._missed_by_none(stage, each.value, each.target, at)
+            and self._missed_by_none(each.value, each.target, at)
         )
         pairs = written_where_read(self._graph, stage, pairs) if pairs else ()
         if pairs:
@@ -129,7 +129,7 @@ class _Placing:
             self._whole |= dict(pairs)
             self._memory |= {value: frozenset([target]) for value, target in pairs}
 
-    def _missed_by_none(self, stage: Stage, made: str, target: str, at: int) -> bool:
+    def _missed_by_none(self, made: str, target: str, at: int) -> bool:
         """Whether nothing but a kernel has to do with the old values of a tensor that it changes where it lies."""
         old = {value for value, lies in self._memory.items() if target in lies}
         later = {ref for each in self._plan.stages[at + 1 :] for name in each.ops for ref in self._graph.reads[name]}

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mtmc.rewrite.body import Body, Node
+from mtmc.rewrite.body import Body, Node, shape_of
 from mtmc.rewrite.graph import Graph, Shape, is_one, product, same
 from mtmc.rewrite.index_maps import Selected, Sliced
 
@@ -33,7 +33,7 @@ def written_out(graph: Graph, body: Body) -> Body:
     reductions = [node for node in body.nodes if node.kind == "reduce"]
     if not reductions or any(node.kind not in _KINDS for node in body.nodes):
         return body
-    if not all(_is_short(node, _shape(graph, body, node)) for node in reductions):
+    if not all(_is_short(node, shape_of(graph, body, node.operands[0])) for node in reductions):
         return body
     sizes = [product(graph.values[value].shape) for value in body.stores]
     if not all(same(product(node.shape), size) for node in reductions for size in sizes):
@@ -41,7 +41,7 @@ def written_out(graph: Graph, body: Body) -> Body:
     taken = {*body.loads, *(node.name for node in body.nodes)}
     nodes = list[Node]()
     for node in body.nodes:
-        nodes += _steps(node, _shape(graph, body, node), taken) if node.kind == "reduce" else [node]
+        nodes += _steps(node, shape_of(graph, body, node.operands[0]), taken) if node.kind == "reduce" else [node]
     return replace(body, nodes=tuple(nodes))
 
 
@@ -50,13 +50,6 @@ def _is_short(node: Node, shape: Shape) -> bool:
         return False
     size, behind = shape[node.dims[0]], shape[node.dims[0] + 1 :]
     return len(set(size)) == 1 and 1 < size[0] <= MOST and not all(map(is_one, behind))
-
-
-def _shape(graph: Graph, body: Body, node: Node) -> Shape:
-    """The shape of what a reduction reads."""
-    read = node.reads()[0]
-    inside = body.node(read)
-    return graph.values[read].shape if inside is None else inside.shape
 
 
 def _steps(node: Node, shape: Shape, taken: set[str]) -> list[Node]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.algebra.laid_out import laid_out
-from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Shape, Varying, product
+from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Shape, Varying, dense_strides
 from mtmc.rewrite.operators.steps import argument
 
 _CONVOLUTIONS = {"aten.conv1d.default": 1, "aten.conv2d.default": 2, "aten.conv3d.default": 3}
@@ -63,8 +63,7 @@ def _copied(edit: Editor, item: Ref, order: list[int], back: list[int], hint: st
 
 def _permuted(shape: Shape, order: list[int]) -> Shape:
     """Strides of dense elements of a shape, seen in another order of dimensions."""
-    ones = (1,) * len(shape[0])
-    strides = [product(shape[axis + 1 :]) or ones for axis in range(len(shape))]
+    strides = dense_strides(shape)
     return tuple(strides[dim] for dim in order)
 
 

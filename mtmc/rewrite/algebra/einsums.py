@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, sizes
 from mtmc.rewrite.algebra.laid_out import laid_out, results_of
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, product
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, dense_strides, product
 from mtmc.rewrite.operators.einsums import Equation, equation_of
 
 MAX_BATCH = 2
@@ -42,11 +42,8 @@ class _Matrices:
 
 
 def _as_matrices(graph: Graph, op: Op) -> Finding | None:
-    if op.target != "aten.einsum.default" or len(op.args[1]) != 2:
-        return None
-    try:
-        found = equation_of(op)
-    except NotCovered:
+    found = _equation(op, 2)
+    if found is None:
         return None
     extents = _extents(graph, op, found)
     orders = _orders(found)
@@ -60,11 +57,8 @@ def _as_matrices(graph: Graph, op: Op) -> Finding | None:
 
 def _factored(graph: Graph, op: Op) -> Finding | None:
     """A sum of three operands as one of two, times the third, where that has labels of the result alone."""
-    if op.target != "aten.einsum.default" or len(op.args[1]) != 3:
-        return None
-    try:
-        found = equation_of(op)
-    except NotCovered:
+    found = _equation(op, 3)
+    if found is None:
         return None
     extents = _extents(graph, op, found)
     at = next((number for number in (2, 1, 0) if set(found.terms[number]) <= set(found.out)), None)
@@ -133,6 +127,16 @@ def _copied_as(edit: Editor, item: Ref, old: Tensor) -> Ref | None:
     copy = edit.add("aten.contiguous.default", (moved,), edit.tensor(moved).shape, "in_order")
     found = _permuted(edit, copy, turned, labels)
     return found if _lie_alike(edit.tensor(found), old) else None
+
+
+def _equation(op: Op, operands: int) -> Equation | None:
+    """The equation of a sum of so many operands; None for another op, or one with dots or repeated labels."""
+    if op.target != "aten.einsum.default" or len(op.args[1]) != operands:
+        return None
+    try:
+        return equation_of(op)
+    except NotCovered:
+        return None
 
 
 def _extents(graph: Graph, op: Op, found: Equation) -> dict[str, Size] | None:
@@ -216,16 +220,9 @@ def _permuted(edit: Editor, item: Ref, term: str, order: str) -> Ref:
     if term == order:
         return item
     tensor, dims = edit.tensor(item), tuple(term.index(label) for label in order)
-    own = tensor.strides or _contiguous(tensor.shape)
+    own = tensor.strides or dense_strides(tensor.shape)
     shape, strides = (tuple(part[dim] for dim in dims) for part in (tensor.shape, own))
     return edit.add("aten.permute.default", (item, dims), shape, "permuted", strides=strides)
-
-
-def _contiguous(shape: Shape) -> Shape:
-    strides = [(1,) * len(shape[0])]
-    for size in reversed(shape[1:]):
-        strides.insert(0, tuple(a * b for a, b in zip(strides[0], size, strict=True)))
-    return tuple(strides)
 
 
 EINSUMS: tuple[Rule, ...] = (_factored, _as_matrices)

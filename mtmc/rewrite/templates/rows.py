@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mtmc.rewrite.body import Body, Node, NotCovered, Operand
+from mtmc.rewrite.body import Body, Node, NotCovered, shape_of
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, split
@@ -50,7 +50,7 @@ def _times(*sizes: Size) -> Size:
 def lay_out(graph: Graph, body: Body) -> Layout:
     """Rows and columns of a body. Raises: NotCovered where its reductions are not over the same rows."""
     first = next(node for node in body.nodes if node.kind == "reduce")
-    layout = Layout(*_parts(_shape_of(graph, body, first.operands[0]), first.dims), {}, {})
+    layout = Layout(*_parts(shape_of(graph, body, first.operands[0]), first.dims), {}, {})
     for node in body.nodes:
         _place(graph, body, layout, node)
     return layout
@@ -98,12 +98,6 @@ def why_not_split(body: Body, layout: Layout) -> str | None:
     return None
 
 
-def _shape_of(graph: Graph, body: Body, item: Operand) -> tuple[Size, ...]:
-    assert isinstance(item, str)
-    node = body.node(item)
-    return node.shape if node else graph.values[item].shape
-
-
 def _place(graph: Graph, body: Body, layout: Layout, node: Node) -> None:
     reads = (
         node.reads()[:1] if node.kind == "reduce" else node.reads()
@@ -113,7 +107,7 @@ def _place(graph: Graph, body: Body, layout: Layout, node: Node) -> None:
     if node.kind == "reduce":
         operand = node.reads()[0]
         place = layout.place.get(operand) or _place_of(graph.values[operand].shape, layout, sizes)
-        shape = _shape_of(graph, body, operand)
+        shape = shape_of(graph, body, operand)
         if place == "full" and _is_columns(shape, node.dims, layout):
             layout.place[node.name] = "row"
         elif place == "row" and node.operation == "sum" and same(product(node.shape), ()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Trailing
-from mtmc.rewrite.graph import Graph, Shape, Size, Tensor, is_one, product
+from mtmc.rewrite.graph import Graph, Size, Tensor, dense_strides, is_one, product
 from mtmc.rewrite.index_maps import Flipped, Padded, Permuted, Rolled, Sliced
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.taps import is_tapped
@@ -88,7 +88,7 @@ def _operand(graph: Graph, body: Body, item: str | Trailing, axes: Axes) -> tupl
 
 def _run(tensor: Tensor, axes: Axes) -> tuple[int, int] | None:
     """The dimensions of the space along which a tensor's neighbours lie, as first and last; None where that is not known."""
-    strides = tensor.strides or _dense(tensor.shape)
+    strides = tensor.strides or dense_strides(tensor.shape)
     if not tensor.contiguous and not tensor.strides:
         return None
     order = sorted((stride[0], axis) for axis, stride in enumerate(strides) if not is_one(tensor.shape[axis]))
@@ -101,12 +101,6 @@ def _run(tensor: Tensor, axes: Axes) -> tuple[int, int] | None:
             break
         first = place
     return None if first is None or last is None else (first, last)
-
-
-def _dense(shape: Shape) -> Shape:
-    """Strides of elements in row-major order."""
-    ones = (1,) * (len(shape[0]) if shape else 1)
-    return tuple(product(shape[axis + 1 :]) or ones for axis in range(len(shape)))
 
 
 def write_tile(writer: Writer, found: Transposed) -> tuple[Group, ...]:
