@@ -15,7 +15,7 @@ REFERENCE = """
 import torch
 from torch import nn
 
-B, H, G, S, D = 2, 4, 2, 96, 32
+B, H, G, S, D = 2, 4, 2, 512, 32
 VARIANTS = {{
     "small": {{"B": 1, "H": 2, "G": 2, "S": 20, "D": 16}},
     "odd1": {{"B": 2, "H": 3, "G": 1, "S": 13, "D": 9}},
@@ -50,6 +50,12 @@ SINKS = {
     "return y.softmax(-1)[..., :-1] @ wide",
     "of_each_row": "x = wide @ wide.mT; y = torch.cat((x, wide[..., :1]), -1); return y.softmax(-1)[..., :S] @ wide",
 }
+FEW = {
+    "few_queries": "x = q.flatten(0, 1)[:, :1] @ k.repeat_interleave(G, 0).mT * 0.2; "
+    "y = torch.cat((x, self.sinks.flatten(0, 1)), -1); return y.softmax(-1)[..., :-1] @ v.repeat_interleave(G, 0)",
+    "all_masked": "x = (q.flatten(0, 1)[:, :1] @ k.repeat_interleave(G, 0).mT).masked_fill(k[0, :, 0] < 9.0, -torch.inf); "
+    "y = torch.cat((x, self.sinks.flatten(0, 1)), -1); return y.softmax(-1)[..., :-1] @ v.repeat_interleave(G, 0)",
+}
 APART = {
     "two": "x = wide @ wide.mT; y = torch.cat((x, wide[..., :2]), -1); return y.softmax(-1)[..., :-2] @ wide",
     "in_front": "x = wide @ wide.mT; y = torch.cat((wide[..., :1], x), -1); return y.softmax(-1)[..., 1:] @ wide",
@@ -82,6 +88,17 @@ def test_they_are_right_at_all_shapes() -> None:
     cases = [case(name, body, [first.get(name, "lower"), "lower", "fuse"]) for name, body in {**SINKS, **APART}.items()]
     cases += [case(name, body, [RULE, "lower", "fuse"]) for name, (body, ruled) in THREE.items() if ruled]
     assert interpret(cases) == {each["name"]: None for each in cases}
+
+
+def test_programs_that_share_the_keys_count_the_sink_once() -> None:
+    shared, alone = (
+        ["lower", "fuse"],
+        ["lower", "fuse", "split the keys of the"],
+    )  # among one, of those that are offered
+    assert interpret([case(name, body, shared, alone) for name, body in FEW.items()]) == dict.fromkeys(FEW)
+    for body in FEW.values():
+        kernels = [apply(task_of(body), way).stages[-1] for way in (shared, alone)]
+        assert [int(dict(kernel.schedule)["split_keys"]) for kernel in kernels] == [2, 1]
 
 
 @pytest.mark.parametrize("name", SINKS)
