@@ -19,6 +19,10 @@ class TaskError(MtmcError):
     """A task that cannot be loaded, run or exported."""
 
 
+class TooLarge(TaskError):
+    """A task that needs more memory than is free."""
+
+
 class RunError(MtmcError):
     """A run's folder or store that cannot be made, read or resumed."""
 

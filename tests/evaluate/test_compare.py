@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from mtmc.evaluate.reference.compare import (
     error_bound,
 )
 from mtmc.evaluate.reference.distance import apart, distance, norm_error, within_tolerance
+from mtmc.evaluate.reference.expected_value import FEW_TERMS
 
 EPS = 2.0**-23
 
@@ -136,6 +138,21 @@ def test_bound_at_full_shapes_by_hand(sums: torch.dtype, monkeypatch: pytest.Mon
     assert kind_of(torch.tensor([3.0, 4.0 + 4.6e-5]), want) == "LowPrecision"
     assert kind_of(torch.tensor([3.0, 4.0 + 4.6e-5]), Calibrated(want.value, None)) is None
     assert kind_of(torch.tensor([3.0, 4.0 + 5.1e-4]), Calibrated(want.value, None)) == "WrongValues"
+
+
+def test_where_few_terms_count_by_hand() -> None:
+    # |o| = 5, e(c) = 4e-6 / 5 = 8e-7; the floor is 4.8e-7, and 4 * 2^-22 = 9.5e-7.
+    value, off = torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.0 + 4e-6])
+    assert kind_of(off, expected(value)) == "LowPrecision"
+    assert kind_of(off, replace(expected(value), least=FEW_TERMS)) is None
+    assert kind_of(torch.tensor([3.0, 4.0 + 6e-6]), replace(expected(value), least=FEW_TERMS)) == "LowPrecision"
+    # r is off by 1e-3 where 1e4 counts: e(r) = 1e-7. As of one of 2^-22, c may be off by 4 * 2.4e-3 more anywhere.
+    oracle = torch.tensor([1e4, 0.5]).double()
+    want = Expected((oracle + torch.tensor([1e-3, 0.0])).float(), oracle, oracle)
+    off = (oracle + torch.tensor([0.0, 6e-3])).float()
+    assert kind_of(off, want) == "WrongValues"
+    assert kind_of(off, replace(want, least=FEW_TERMS)) is None
+    assert kind_of((oracle + torch.tensor([0.0, 2e-2])).float(), replace(want, least=FEW_TERMS)) == "WrongValues"
 
 
 def test_what_passes_beside_the_oracle_passes_at_full_shapes() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from mtmc.errors import EvaluatorError
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.devices import Device
 from mtmc.evaluate.measure.compile_ahead import Prepared
@@ -48,15 +49,21 @@ def get_init_inputs():
 ONCE = f"""
 from pathlib import Path
 import torch
+from mtmc.evaluate.measure import compile_ahead as module
 from mtmc.evaluate.measure.compile_ahead import compile_ahead
 from mtmc.evaluate.measure.device_lock import DeviceLock
-from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.reference.reference import Reference
-from mtmc.outcome import Outcome
 from mtmc.task import task_from_source
 
 task = task_from_source({TEXT!r}, "t")
+drawn, sizes = [], []
+draw, compiled = Reference.draw, torch._TorchCompileInductorWrapper.__call__
+Reference.draw = lambda *given: (drawn.append(draw(*given)), drawn[-1])[1]
+torch._TorchCompileInductorWrapper.__call__ = lambda *given: (sizes.append(stored(drawn[0])), compiled(*given))[1]
+stored = lambda tensors: [each.untyped_storage().nbytes() for each in tensors]
+module.LARGE_BYTES = 64
 prepared = compile_ahead(task, "default", "cpu", DeviceLock(Path("turns")))
+print(*sizes[0], *stored(drawn[0]))
 frames = torch._dynamo.utils.counters["frames"]
 print(frames["ok"])
 reference = Reference(task, task.full, Path.cwd(), 7)
@@ -100,6 +107,22 @@ def test_a_lock_that_was_closed_meanwhile_is_given_up_without_complaint(tmp_path
         mine.close()
         with other:  # it is free
             pass
+
+
+def test_a_lock_that_is_closed_is_refused_and_holds_nobody_up(tmp_path: Path) -> None:
+    lock, refused = DeviceLock(tmp_path / "turns"), list[str]()
+    lock.close()
+
+    def take() -> None:
+        with pytest.raises(EvaluatorError, match="closed") as caught, lock:
+            pass
+        refused.append(str(caught.value))
+
+    take()
+    other = threading.Thread(target=take, daemon=True)  # the first one does not keep it
+    other.start()
+    other.join(60.0)
+    assert len(refused) == 2
 
 
 def test_what_was_compiled_ahead_is_found_by_the_process_that_is_measured(tmp_path: Path) -> None:
@@ -213,5 +236,6 @@ def test_a_baseline_is_measured_where_it_was_compiled(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "inductor")}
     done = subprocess.run([sys.executable, "-c", ONCE], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    before, right, after = done.stdout.split()
+    meanwhile, then, before, right, after = done.stdout.split()
+    assert (meanwhile, then) == ("0", str(4 * 8 * 4))  # the inputs have no memory while it is compiled
     assert right == "True" and before == after  # not compiled again

@@ -16,13 +16,15 @@ from typing import Any
 import pytest
 from evaluate_sources import HONEST, TASK
 
-from mtmc.errors import EvaluatorError, TaskError
+from mtmc.errors import EvaluatorError, TaskError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
+from mtmc.evaluate.measure import gpu_worker
 from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, Timing
 from mtmc.evaluate.measure.endings import exception_line
 from mtmc.evaluate.measure.gpu_worker import GpuWorker
 from mtmc.evaluate.measure.measurement import TIMING_BUDGETS
+from mtmc.evaluate.measure.oracle import Oracle
 from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
 from mtmc.evaluate.measure.prefetcher import Prefetcher
@@ -286,6 +288,7 @@ def test_a_doubtful_verdict_is_confirmed_by_further_processes(
     def examined(fields: dict[str, Any], quiet: bool, _: None) -> tuple[Answer, Future[JobResult[None]]]:
         assert quiet == (evaluator._stillness._wanted == 1) == bool(given)
         given.append(quiet)
+        assert fields.get("charge", False) == (len(given) == 3)  # nothing is left that could tell what it was
         kind = next(left)
         if kind == "ok":
             return Answer(Measured(Timing(1.0, 1.0, 1.0, 12))), ended
@@ -296,6 +299,53 @@ def test_a_doubtful_verdict_is_confirmed_by_further_processes(
     answer, _ = worker.examine(limit_s=1.0, task=SMALL)
     assert ("ok" if isinstance(answer.found, Measured) else answer.found.diagnosis.kind) == kept
     assert next(left, None) is None
+
+
+@pytest.mark.parametrize("free", [True, False])
+def test_what_other_tasks_have_left_makes_room_for_a_large_one(monkeypatch: pytest.MonkeyPatch, free: bool):
+    oracle, steps = object.__new__(Oracle), list[str]()
+
+    def room(task: Task) -> str:
+        steps.append("look")
+        if steps.count("look") == 1 or not free:
+            raise TooLarge("needs about 41.5 GiB of GPU memory and 41.4 GiB are free")
+        return "state"
+
+    monkeypatch.setattr(oracle, "_with_room", room)
+    monkeypatch.setattr(oracle, "_give_up_arena", lambda: steps.append("arena"))
+    oracle._cache = type("Cache", (), {"clear": lambda self: steps.append("models")})()
+    if free:
+        assert oracle._state_of(SMALL) == "state"
+    else:
+        with pytest.raises(TooLarge, match=r"41\.4 GiB are free"):
+            oracle._state_of(SMALL)
+    assert steps == ["look", "arena", "models", "look"]
+
+
+@pytest.mark.parametrize("compiling", [0, 3])
+def test_a_task_waits_for_memory_that_processes_have_that_compile(
+    evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch, compiling: int
+):
+    worker, looks = evaluator._all[0], list[int]()
+    ended: Future[JobResult] = Future()
+    ended.set_result(JobResult("ok"))
+
+    def examined(fields: dict[str, Any], quiet: bool, _: None) -> tuple[Answer, Future[JobResult[None]]]:
+        looks.append(len(worker._compiling))
+        if looks[-1] or not compiling:
+            raise TooLarge("41.4 GiB are free")
+        return Answer(Measured(Timing(1.0, 1.0, 1.0, 12))), ended
+
+    monkeypatch.setattr(worker, "_examined", examined)
+    monkeypatch.setattr(worker, "_compiling", {str(number) for number in range(compiling)})
+    monkeypatch.setattr(gpu_worker.time, "sleep", lambda _: worker._compiling.pop())
+    if not compiling:
+        with pytest.raises(TooLarge):
+            worker.examine(limit_s=1.0, task=SMALL)
+        assert looks == [0]
+        return
+    answer, _ = worker.examine(limit_s=1.0, task=SMALL)
+    assert isinstance(answer.found, Measured) and looks == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("doubts", [1, 2])

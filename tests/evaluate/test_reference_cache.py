@@ -57,6 +57,16 @@ def test_searches_that_take_turns_find_their_tasks_known() -> None:
     assert oracle.made == [str(number) for number in range(10)]
 
 
+def test_all_models_go_where_a_task_is_too_large_for_what_is_left() -> None:
+    oracle = _Oracle()
+    for number in range(3):
+        oracle.take(str(number), models=20, needed=20)
+    oracle.cache.clear()
+    assert [task.models for task in oracle.tasks.values()] == [0, 0, 0] and oracle.emptied
+    oracle.take("1")
+    assert oracle.made == ["0", "1", "2"]
+
+
 def test_the_task_used_the_longest_ago_goes_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_module, "KEPT_TASKS", 2)
     oracle = _Oracle()

@@ -16,7 +16,15 @@ from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.examination import Samples
 from mtmc.evaluate.measure.host_backend import HostBackend
 from mtmc.evaluate.measure.reference_state import Work
-from mtmc.evaluate.measure.timing_validation import SECOND_LOOK, profiler_check, runtime, timed, validate
+from mtmc.evaluate.measure.timing_validation import (
+    CHARGED_SHARE,
+    SECOND_LOOK,
+    charged,
+    profiler_check,
+    runtime,
+    timed,
+    validate,
+)
 from mtmc.evaluate.measure.wire import Profiled
 from mtmc.hardware import HARDWARE
 from mtmc.outcome import Diagnosis
@@ -135,6 +143,30 @@ def test_calls_before_which_the_device_was_busy_do_not_tell_the_time():
     with pytest.raises(Failed) as caught:
         judged(Samples(stated, walls, [0.06] * 12, True, 1000, 1, WORK.input_bytes, lates=lates))
     assert caught.value.diagnosis.kind == "HiddenTime"
+
+
+def test_a_little_that_is_not_explained_is_charged_and_no_more_than_that():
+    # By the clock 2.35 - 0.15 = 2.2 ms and 2.27 - 0.15 = 2.12 ms; of 2.0 ms stated the first hides 9%, the second 5.7%.
+    for wall, share in ((2.35, 0.2 / 2.2), (2.27, 0.12 / 2.12)):
+        assert share > CHARGED_SHARE
+        assert charged(samples(2.0, wall), TABLE) == (samples(2.0, wall), 0.0)
+    given, added = charged(samples(2.0, 2.25), TABLE)  # 4.8%
+    assert added == pytest.approx(0.1) and given.stated == pytest.approx([2.1] * 12)
+    found = judged(given)
+    assert found["runtime_ms"] == pytest.approx(2.1) == found["clock_ms"]
+    with pytest.raises(Failed, match="more in seven of eight"):
+        judged(samples(2.0, 2.25))
+    for explained in (samples(2.0, 2.15), samples(2.0, 0.9, ahead=False)):
+        assert charged(explained, TABLE) == (explained, 0.0)
+
+
+def test_calls_before_which_the_device_was_busy_do_not_lower_what_is_charged():
+    """Two of 12 had their work done ahead, and show less than they took: the lower eighth of the others counts."""
+    walls, flushes = [2.0] * 2 + [2.25] * 10, [0.5] * 2 + [0.06] * 10
+    given = Samples([2.0] * 12, walls, flushes, True, 1000, 1, WORK.input_bytes, **LATE)
+    assert charged(given, TABLE)[1] == pytest.approx(0.1)
+    busy = dataclasses.replace(given, flushes=[0.5] * 12)
+    assert charged(busy, TABLE) == (busy, 0.0)
 
 
 @pytest.mark.parametrize(

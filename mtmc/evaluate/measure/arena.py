@@ -35,7 +35,7 @@ class Arena:
 
     @classmethod
     def made(cls, backend: DeviceBackend, needed: tuple[int, int], what: str) -> Arena:
-        """One that holds so many bytes. what: that needs them, for a message. Raises: TaskError if there are not so many."""
+        """One that holds so many bytes. what: that needs them, for a message. Raises: TooLarge if there are not so many."""
         inputs, outputs = aligned(needed[0]), aligned(needed[1])
         if backend.device.type == "cuda":
             check_memory(inputs + 2 * outputs, torch.cuda.mem_get_info()[0], what)

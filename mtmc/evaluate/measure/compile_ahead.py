@@ -8,7 +8,7 @@ A task that does not compile here says so there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,10 @@ from torch import nn
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.task import Task
+from mtmc.task.tensors import flat_tensors
 
 SEED = 1
+LARGE_BYTES = 1 << 28
 _PLAIN = (bool, int, float, str, type(None))
 
 
@@ -82,10 +84,12 @@ def compile_ahead(task: Task, mode: str, device: str, lock: DeviceLock) -> Prepa
     with lock:
         reference = Reference(task, task.full, Path.cwd(), SEED, device)
         inputs = reference.draw(SEED)
+    large = [each for each in flat_tensors(inputs) if _is_large(each)]
     inductor, turns = torch._TorchCompileInductorWrapper(mode, None, None), [lock]
 
     def backend(graph: Any, given: Any) -> Callable[..., Any]:
-        compiled = inductor(graph, given)
+        with _without_memory(large, lock):
+            compiled = inductor(graph, given)
 
         def run(*arguments: Any) -> Any:
             if not turns:
@@ -98,6 +102,7 @@ def compile_ahead(task: Task, mode: str, device: str, lock: DeviceLock) -> Prepa
     compiled_model = torch.compile(reference.model, backend=backend)
     with _taking_turns(lock):
         compiled_model(*inputs)
+    large.clear()
     del inputs
     turns.clear()  # from now on whoever asks has the device
     if device != "cpu":
@@ -105,6 +110,32 @@ def compile_ahead(task: Task, mode: str, device: str, lock: DeviceLock) -> Prepa
         reference.model.to("cpu")
         torch.cuda.empty_cache()
     return Prepared(mode, reference.model, compiled_model, device)
+
+
+def _is_large(tensor: torch.Tensor) -> bool:
+    """And floating: what is compiled may hang on integers."""
+    return tensor.is_floating_point() and tensor.untyped_storage().nbytes() >= LARGE_BYTES
+
+
+@contextmanager
+def _without_memory(large: Sequence[torch.Tensor], lock: DeviceLock) -> Iterator[None]:
+    """Inputs have no memory while this is open, and are zeros then. Compiling takes seconds to minutes, and whoever has the
+    device meanwhile may need the room."""
+    if not large:
+        yield
+        return
+    sizes = [tensor.untyped_storage().nbytes() for tensor in large]
+    for tensor in large:
+        tensor.untyped_storage().resize_(0)
+    if large[0].is_cuda:
+        torch.cuda.empty_cache()
+    try:
+        yield
+    finally:
+        with lock:
+            for tensor, size in zip(large, sizes, strict=True):
+                tensor.untyped_storage().resize_(size)
+                tensor.zero_()
 
 
 @contextmanager

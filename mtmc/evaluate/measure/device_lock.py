@@ -8,6 +8,9 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from mtmc.errors import EvaluatorError
+
+CLOSED = "this evaluator is closed; open a new one to evaluate more"
 NEXT = ".next"
 """Ending of the file whose lock the next one has: see `DeviceLock`."""
 
@@ -28,16 +31,26 @@ class DeviceLock:
         self._depth = 0
 
     def __enter__(self) -> DeviceLock:
+        """Raises: EvaluatorError if it was closed."""
         self._here.acquire()
-        if not self._depth:
-            fcntl.flock(self._next, fcntl.LOCK_EX)
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX)
-            finally:
-                if self._next >= 0:
-                    fcntl.flock(self._next, fcntl.LOCK_UN)
+        try:
+            if not self._depth:
+                self._take()
+        except BaseException:
+            self._here.release()
+            raise
         self._depth += 1
         return self
+
+    def _take(self) -> None:
+        if self._fd < 0:
+            raise EvaluatorError(CLOSED)
+        fcntl.flock(self._next, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+        finally:
+            if self._next >= 0:
+                fcntl.flock(self._next, fcntl.LOCK_UN)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._depth -= 1

@@ -18,9 +18,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mtmc.errors import ConfigError, EvaluatorError, TaskError
+from mtmc.errors import ConfigError, EvaluatorError, TaskError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
-from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.measure.device_lock import CLOSED, DeviceLock
 from mtmc.evaluate.measure.endings import ended_result, why_ended
 from mtmc.evaluate.measure.oracle_process import START_S, OracleLost, OracleProcess
 from mtmc.evaluate.measure.questions import (
@@ -50,7 +50,8 @@ ATTEMPTS = 3
 DOUBTS = 2
 """Times that a version is examined again whose times are in doubt: in another process while nothing is built, and once more
 with the clock's overhead measured anew, which takes two seconds."""
-CLOSED = "this evaluator is closed; open a new one to evaluate more"
+MEMORY_S, MEMORY_POLL_S = 120.0, 2.0
+"""Seconds that a task waits at most for memory that processes have that compile, and between two looks."""
 TURNS = "turns-on-gpu"
 """Name of the file whose lock says whose turn it is on the device."""
 
@@ -72,6 +73,7 @@ class GpuWorker:
         self._processes = SpareProcesses(settings, self._folder, self._address)
         # Fewer than the pool has workers: whoever is examined must find one, or all would wait for each other.
         self._preparing = FirstCome(max(1, settings.spares - 1))
+        self._compiling: set[str] = set()  # tokens of processes that compile, and have memory of the device
         self._stayed: Process | None = None
         self._unwanted: tuple[str, ...] = ()  # tokens of processes that the oracle is to end
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
@@ -113,8 +115,11 @@ class GpuWorker:
         deadline = time.monotonic() + limit_s
         process = self._processes.spawn(locked=False, task=task, mode=mode, turns=str(self._turns.path), done=str(done))
         process.end.add_done_callback(lambda _: self._preparing.release())
+        self._compiling.add(process.token)
+        process.end.add_done_callback(lambda _: self._compiling.discard(process.token))
         while not (compiled := done.exists()) and not process.end.done() and time.monotonic() < deadline:
             time.sleep(0.05)
+        self._compiling.discard(process.token)
         if compiled and not process.end.done():
             done.unlink()
             return process
@@ -129,9 +134,25 @@ class GpuWorker:
 
         Returns: the oracle's verdict, and how the candidate's process ended if it has. Of a version that is right, metrics
         say what it waited for: "turn_s" for the device, and where it was examined again, "again_s" from the first
-        examination to the last, of which "calibrate_s" for the clock's overhead.
+        examination to the last, of which "calibrate_s" for the clock's overhead. Where a task is too large for what
+        processes that compile have left of the memory, these are waited for.
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
+        deadline = time.monotonic() + MEMORY_S
+        while True:
+            try:
+                return self._examined_in_turn(process, fields)
+            except TooLarge as error:
+                if not self._compiling or time.monotonic() > deadline:
+                    raise
+                _log.info("%s; %s processes that compile hold some of it", error, len(self._compiling))
+                process = None
+                time.sleep(MEMORY_POLL_S)
+
+    def _examined_in_turn(
+        self, process: Process | None, fields: Mapping[str, Any]
+    ) -> tuple[Answer, JobResult[None] | None]:
+        """See `examine`."""
         why, doubts, waited = "", 0, _Watch()
         with self._lock, self._turns, ExitStack() as silent:
             waited.note("turn_s")
@@ -162,6 +183,7 @@ class GpuWorker:
                         silent.enter_context(self._processes.none_made())
                         silent.enter_context(self._silence())
                         continue
+                    fields = {**fields, "charge": True}
                     waited.restart()
                     self._calibrated = False  # the overhead may have changed since, see `clock`
                     self._calibrate_for(fields["task"])
@@ -313,6 +335,6 @@ def _with_metrics(answer: Answer, metrics: Mapping[str, float]) -> Answer:
 
 
 def _raise_error(answer: Answer) -> None:
-    kinds = {"TaskError": TaskError, "ConfigError": ConfigError}
+    kinds = {"TaskError": TaskError, "TooLarge": TooLarge, "ConfigError": ConfigError}
     if isinstance(answer.found, Refused):
         raise kinds.get(answer.found.error, EvaluatorError)(answer.found.message)

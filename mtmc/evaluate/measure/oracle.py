@@ -23,7 +23,7 @@ from pathlib import Path
 
 import torch
 
-from mtmc.errors import MtmcError
+from mtmc.errors import MtmcError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.compiling.target import describe_device
 from mtmc.evaluate.core_split import keep_to
@@ -217,7 +217,16 @@ class Oracle:
     # -- the device ----------------------------------------------------------------------------------------------
 
     def _state_of(self, task: Task) -> ReferenceState:
-        """What is known of a task, and an arena that it fits in."""
+        """What is known of a task, and an arena that it fits in. What other tasks have left is in the way of a large one."""
+        try:
+            return self._with_room(task)
+        except TooLarge:
+            self._give_up_arena()
+            self._cache.clear()
+            return self._with_room(task)
+
+    def _with_room(self, task: Task) -> ReferenceState:
+        """Raises: TooLarge where the device's memory does not suffice."""
         key = source_hash(f"{task.source}{task.variants}") + source_hash(str(task.state))
         shared = 0 if self._arena is None else self._arena.size
         state = self._cache.take(key, lambda: ReferenceState(task, self._backend, self._folder, self._seed), shared)
@@ -229,17 +238,22 @@ class Oracle:
         self._backend.empty_cache()
 
     def _make_room(self, needed: tuple[int, int], what: str) -> None:
-        """An arena that holds so many bytes of inputs and outputs. Raises: TaskError if the device has not so many."""
-        if self._arena is not None:
-            if self._arena.holds(needed):
-                return
-            fds = self._arena.fds
-            self._arena = None
-            self._candidates.end(self._stayed)
-            for fd in fds:
-                self._backend.release(fd)
+        """An arena that holds so many bytes of inputs and outputs. Raises: TooLarge if the device has not so many."""
+        if self._arena is not None and self._arena.holds(needed):
+            return
+        self._give_up_arena()
         self._empty_cache()
         self._arena = Arena.made(self._backend, needed, what)
+
+    def _give_up_arena(self) -> None:
+        """With the process that has stayed, which shares it."""
+        if self._arena is None:
+            return
+        fds = self._arena.fds
+        self._arena = None
+        self._candidates.end(self._stayed)
+        for fd in fds:
+            self._backend.release(fd)
 
     def _opened(self, line: Line, limit_s: float, judged: bool = True, stayed: bool = False) -> Examination:
         """The examination of a process that has the arena. stayed: whether it has had it before."""

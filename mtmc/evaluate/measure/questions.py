@@ -33,7 +33,8 @@ class Examine:
 
     limit_s: seconds for the whole examination. keep: whether the process may stay for the next candidate if this one is
     right. stayed: whether it has stayed. dismiss: tokens of processes that are not needed any more. settle: of
-    processes that are to have their contexts before this one is examined.
+    processes that are to have their contexts before this one is examined. charge: whether a little time that is not
+    explained is added to the version's, see `timing_validation.charged`.
     """
 
     token: str
@@ -48,6 +49,7 @@ class Examine:
     stayed: bool = False
     dismiss: tuple[str, ...] = ()
     settle: tuple[str, ...] = ()
+    charge: bool = False
 
 
 @dataclass(frozen=True)

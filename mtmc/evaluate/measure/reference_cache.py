@@ -82,6 +82,12 @@ class ReferenceCache(Generic[_Known]):
         self._present = key
         return known
 
+    def clear(self) -> None:
+        """Drop all models."""
+        for known in self._kept.values():
+            known.forget()
+        self._empty()
+
     def _clear(self, key: str, needed: int | None) -> None:
         """Drop models of other tasks as far as `key` needs it. needed: bytes; None where that is not known."""
         for other, known in self._kept.items():

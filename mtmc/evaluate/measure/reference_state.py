@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from mtmc.errors import TaskError
+from mtmc.errors import TaskError, TooLarge
 from mtmc.evaluate.check.layout import aligned, dense_places, place
 from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import Slots
@@ -231,9 +231,9 @@ def output_bytes(expected: ExpectedOutputs) -> int:
 
 
 def check_memory(needed: int, free: int, what: str) -> None:
-    """Raises: TaskError if a task needs more bytes than there are."""
+    """Raises: TooLarge if a task needs more bytes than there are."""
     if needed > free:
-        raise TaskError(
+        raise TooLarge(
             f"{what} needs about {needed / 1e9:.1f} GB of GPU memory, {free / 1e9:.1f} GB are free: take smaller "
             "shapes, or a larger GPU (evaluator.devices)"
         )

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from mtmc.errors import TaskError
+from mtmc.errors import TaskError, TooLarge
 from mtmc.evaluate.reference.blocks import block_size, blocks, same_bits
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import Precision, error_bound, whose
@@ -121,16 +121,16 @@ def _first_run(task: Task, variant: Variant, device: str, folder: Path, where: s
 
 
 def _require(footprint: Footprint, device: str, where: str, mine: int = 0) -> int:
-    """The bytes an evaluation needs, of which `mine` are allocated already. Raises: TaskError if there are not as many."""
+    """The bytes an evaluation needs, of which `mine` are allocated already. Raises: TooLarge if there are not as many."""
     needed = bytes_needed(footprint, device)
     if needed > free_bytes(device) + mine:
         raise _too_large(footprint, device, where)
     return needed
 
 
-def _too_large(footprint: Footprint, device: str, where: str) -> TaskError:
+def _too_large(footprint: Footprint, device: str, where: str) -> TooLarge:
     kind = "GPU memory" if torch.device(device).type == "cuda" else "memory"
-    return TaskError(
+    return TooLarge(
         f"{where} needs about {in_units(bytes_needed(footprint, device))} of {kind} and "
         f"{in_units(free_bytes(device))} are free: inputs {in_units(footprint.inputs)}, weights "
         f"{in_units(footprint.weights)}, outputs {in_units(footprint.outputs)}, temporaries "

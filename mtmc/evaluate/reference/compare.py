@@ -15,7 +15,8 @@ reordering of one costs a few roundings more than the reference's. And e(p): whe
 large numbers (a mean of normalized values, say) even an exact algorithm cannot do better than what the rounding of its
 inputs leaves, and the reference's own error, which may be small by luck, is no measure. Nor is it where a long row is
 added up one number after another, which e(p) has a part for (`running_sums`). All of it lies far below what
-computing in a lower precision costs: TF32 is off by 3e-4, the float32 floor is 5e-7.
+computing in a lower precision costs: TF32 is off by 3e-4, the float32 floor is 5e-7. Where inputs stand out, e(r) is taken
+for `FEW_TERMS` at least.
 
 A task may have a tolerance of its own (`mtmc.task.tolerance`): a, t and the steps of integers and fp8 in rule 3. What it
 declares to be near enough is precise enough: b is at least t then.
@@ -124,11 +125,14 @@ def slack(reference: Distance, rounded: Distance, absolute: float) -> float:
 
 
 def calibrated(
-    value: torch.Tensor, oracle: torch.Tensor, rounded: torch.Tensor, tolerance: Tolerance = DEFAULT
+    value: torch.Tensor, oracle: torch.Tensor, rounded: torch.Tensor, tolerance: Tolerance = DEFAULT, least: float = 0.0
 ) -> Precision:
-    """The precision of a reference's output, given the float64 results. All floating, of one shape."""
+    """The precision of a reference's output, given the float64 results. All floating, of one shape.
+    least: see `Expected`."""
     limits = Limits.of(value.dtype, tolerance)
     own, rounding = (distance(each, oracle, limits.relative / FACTOR) for each in (value, rounded))
+    if least:
+        own = own.at_least(least)
     wider = 0.0 if is_fp8(value.dtype) else slack(own, rounding, limits.absolute)
     return Precision(own.error, rounding.error, wider)
 
@@ -146,7 +150,7 @@ def _error_if_right(got: torch.Tensor, want: Expected) -> float | None:
     if not all(map(math.isfinite, norms)) or not worst <= limits.absolute:
         return None
     error, own, rounding = (norm / (norms[3] or 1.0) for norm in norms[:3])
-    bound = error_bound(got.dtype, own, rounding, want.tolerance)
+    bound = error_bound(got.dtype, max(own, want.least), rounding, want.tolerance)
     return error if not want.exact or error <= bound else None
 
 
@@ -292,7 +296,7 @@ def _precision(got: torch.Tensor, want: Expected | Calibrated) -> tuple[float, P
     error = distance(got, want.oracle, 0.0, comparable).error
     if not want.exact:
         return error, None, math.inf
-    known = calibrated(want.value, want.oracle, want.rounded, want.tolerance)
+    known = calibrated(want.value, want.oracle, want.rounded, want.tolerance, want.least)
     return error, known, error_bound(got.dtype, known.own, known.rounding, want.tolerance)
 
 

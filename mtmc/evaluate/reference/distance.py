@@ -29,6 +29,11 @@ class Distance:
     largest: float
     excess: float
 
+    def at_least(self, error: float) -> Distance:
+        """As of an a of that norm-wise error, where this one's is smaller, and off by the largest difference anywhere."""
+        largest = self.largest * max(1.0, error / self.error) if self.error else 0.0
+        return Distance(max(self.error, error), largest, largest)
+
 
 @dataclass(frozen=True)
 class Limits:

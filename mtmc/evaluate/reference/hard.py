@@ -17,6 +17,7 @@ from mtmc.evaluate.reference.calibrating import Calibration, WideReference, cali
 from mtmc.evaluate.reference.compare import Precision
 from mtmc.evaluate.reference.distributions import Distribution
 from mtmc.evaluate.reference.effects import Effects
+from mtmc.evaluate.reference.expected_value import FEW_TERMS
 from mtmc.task.quantized import readable
 
 HARD: Distribution = "spiky"
@@ -24,9 +25,6 @@ SIDES: tuple[Distribution, Distribution] = ("late", "early")
 """Every other call that is asked on inputs that stand out has them behind or before one place of each row alone, and nothing
 that counts elsewhere: one that looks at a part of them first finds nothing there. Both are as hard."""
 SPREAD = 2.0
-FEW_TERMS = 2.0**-22
-"""Norm-wise error that a reference has on such inputs at least. Where few terms count, a product in float32 has hardly any,
-and one in three TF32 pieces has most: up to 5.1e-7 for a depth of 4096, where pieces are cut off, 3.6e-7 on usual inputs."""
 TELLS = 0.02
 """Norm-wise error of the reference, or of rounding alone, above which a result is more noise than an answer: no honest
 kernel is held to it."""

@@ -25,6 +25,7 @@ from mtmc.evaluate.reference.calibrating import Calibration, calibrate, measured
 from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected, Precision, calibrated
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
+from mtmc.evaluate.reference.expected_value import FEW_TERMS
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
 from mtmc.evaluate.reference.hard import TELLS, calibrate_hard, hard_of
 from mtmc.evaluate.reference.memory import release
@@ -432,7 +433,7 @@ class Reference:
             _log.warning("task %s has no float64 oracle: its tolerance decides alone", self._task.name)
         results = oracle if oracle is not None and exact else (own, own)
         return [
-            Expected(value.detach(), o.detach(), r.detach(), exact, self.tolerance)
+            Expected(value.detach(), o.detach(), r.detach(), exact, self.tolerance, _least(value, distribution))
             if isinstance(value, torch.Tensor)
             else describe(value)
             for value, o, r in zip(own, *results, strict=True)
@@ -477,6 +478,11 @@ def _later(value: Any, known: Precision | None) -> Precision | None:
     span = float(numbers.amax() - numbers.amin())
     known = known or Precision(0.0, 0.0)
     return Precision(max(known.own, LATER), known.rounding, max(known.slack, LATER * span))
+
+
+def _least(value: torch.Tensor, distribution: Distribution) -> float:
+    """See `FEW_TERMS`."""
+    return FEW_TERMS if value.dtype == torch.float32 and distribution not in USUAL else 0.0
 
 
 def _tells(output: Expected | Calibrated | str) -> bool:
