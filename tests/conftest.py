@@ -20,7 +20,9 @@ from mtmc.errors import EvaluatorError
 from mtmc.evaluate import lab
 from mtmc.evaluate.pool.collection import freeze, loading
 from mtmc.evaluate.pool.worker import Pool, PoolSettings
+from tests.breadth import WIDE
 from tests.postgres_server import Server, missing
+from tests.quick import left_out, listed
 
 # Before torch is loaded, here and in the processes that tests start: pytest-xdist keeps all cores busy, and the threads
 # of torch would spin on them while they wait for each other.
@@ -106,8 +108,12 @@ def pytest_collection() -> Generator[None, object, object]:
         return (yield)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first. Workers take files in this order."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long files first: workers take them in this order. What takes long is left to `make test-all`, and to whoever names it."""
+    if not WIDE and not any("::" in argument for argument in config.args):
+        out = left_out([item.nodeid for item in items], listed())
+        config.hook.pytest_deselected(items=[item for at, item in enumerate(items) if at in out])
+        items[:] = [item for at, item in enumerate(items) if at not in out]
     items.sort(key=lambda item: LONG.index(name) if (name := item.nodeid.partition("::")[0]) in LONG else len(LONG))
 
 

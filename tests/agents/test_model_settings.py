@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.tracers.context import register_configure_hook
-from litellm.integrations.custom_logger import CustomLogger
 
 from mtmc.agents.llm import Client
 from mtmc.agents.llm.litellm_api import find_target, left_out, load_litellm
@@ -115,27 +113,13 @@ def test_a_streamed_reply_may_take_longer_than_the_limit_as_long_as_pieces_come(
         ask(Fault(text=text, act="stall"), stream=True, timeout_s=0.5)
 
 
-class Logger(CustomLogger):
-    """Notes what litellm tells its callbacks."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.told: list[str] = []
-        self.heard = threading.Event()
-
-    async def async_log_success_event(self, kwargs: Any, response_obj: Any, start_time: Any, end_time: Any) -> None:
-        self.told.append(kwargs["messages"][0]["content"])
-        self.heard.set()
-
-
-LOGGER = Logger()
-
-
 def test_callbacks_are_told_of_requests_only_where_they_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.agents.callbacks import LOGGER
+
     monkeypatch.setattr(load_litellm(), "callbacks", [LOGGER])
     ask("fine")
     assert not LOGGER.heard.wait(0.5) and LOGGER.told == []
-    ask("fine", callbacks=(f"{__name__}:LOGGER",))
+    ask("fine", callbacks=("tests.agents.callbacks:LOGGER",))
     assert LOGGER.heard.wait(100) and LOGGER.told == ["make it fast"]
     with pytest.raises(ConfigError, match=r"model\.callbacks cannot hold 'no\.module:x'"):
         ask("fine", callbacks=("no.module:x",))
