@@ -14,7 +14,7 @@ run: $(VENV)/installed
 test: $(VENV)/installed
 	$(MAKE) --no-print-directory -j 2 lint pytest
 
-# Tables of which `test` goes through a share: twice the time.
+# What `test` leaves out since it takes long (tests/long.txt), and tables of which it goes through a share.
 test-all: $(VENV)/installed
 	MTMC_WIDE=1 $(MAKE) --no-print-directory test
 

@@ -109,8 +109,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Long files first: workers take them in this order. What takes long is left to `make test-all`, and to whoever names it."""
-    if not WIDE and not any("::" in argument for argument in config.args):
+    """Long files first: workers take them in this order. What takes long is left to `make test-all`, or to who names it."""
+    if not WIDE and not any(".py" in argument for argument in config.args):
         out = left_out([item.nodeid for item in items], listed())
         config.hook.pytest_deselected(items=[item for at, item in enumerate(items) if at in out])
         items[:] = [item for at, item in enumerate(items) if at not in out]

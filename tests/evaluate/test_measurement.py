@@ -33,8 +33,11 @@ class _Steps:
         return step
 
 
+@pytest.mark.parametrize("charge", [False, True])
 @pytest.mark.parametrize(("depth", "profile"), [("verify", True), ("verify", False), ("screen", True)])
-def test_a_profiler_comes_when_all_is_timed(monkeypatch: pytest.MonkeyPatch, depth: str, profile: bool) -> None:
+def test_a_profiler_comes_when_all_is_timed(
+    monkeypatch: pytest.MonkeyPatch, depth: str, profile: bool, charge: bool
+) -> None:
     """A process that CUPTI has been in takes longer for each launch, for good: what calls in a row take would be wrong."""
     seen = list[str]()
     timing = Timing(1.0, 1.0, 1.0, 8)
@@ -43,7 +46,8 @@ def test_a_profiler_comes_when_all_is_timed(monkeypatch: pytest.MonkeyPatch, dep
         "Prefetcher": lambda _: SimpleNamespace(prepare=lambda: False, take=lambda: SimpleNamespace(note="")),
         "ReferenceClock": lambda *_: SimpleNamespace(enqueues=lambda _: True, gateable=True, times=[], hosts=[]),
         "timed": lambda take, budget, *_: take(budget),
-        "runtime": lambda *_: Measured(timing),
+        "charged": lambda samples, _: ((samples, "charged"), 0.25),
+        "runtime": lambda samples, *_: Measured(timing, {"charged": float(isinstance(samples, tuple))}),
         "validate": lambda *_: None,
         "profiler_check": lambda *_: {"profiled_ms": 1.0},
         "InputSource": SimpleNamespace(of=lambda *_: SimpleNamespace(changes=(0,))),
@@ -65,7 +69,7 @@ def test_a_profiler_comes_when_all_is_timed(monkeypatch: pytest.MonkeyPatch, dep
         slots=SimpleNamespace(),
         admission=SimpleNamespace(warnings=(), undecided=""),
     )
-    request = SimpleNamespace(depth=depth, profile=profile, baseline="", source="", check_variants=None)
+    request = SimpleNamespace(depth=depth, profile=profile, baseline="", source="", check_variants=None, charge=charge)
     overhead = SimpleNamespace(at_least=lambda _: None)
     backend = SimpleNamespace(asynchronous=True)
     made: Any = Measurement(
@@ -90,3 +94,4 @@ def test_a_profiler_comes_when_all_is_timed(monkeypatch: pytest.MonkeyPatch, dep
         *(["profile"] if depth == "verify" and profile else []),
     ]
     assert ("profiled_ms" in found.metrics) == (seen[-1] == "profile")
+    assert (found.metrics["charged"], found.metrics.get("charged_ms")) == ((1.0, 0.25) if charge else (0.0, None))
