@@ -16,7 +16,7 @@ DURATIONS = """
 9.00s setup    tests/a/test_two.py::test_first
 3.00s call     tests/a/test_two.py::test_first
 9.00s call     tests/acceptance/test_readme.py::test_examples[x]
-4.90s setup    tests/a/test_three.py::test_that_shares
+2.90s setup    tests/a/test_three.py::test_that_shares
 (130 durations < 0.2s hidden.)
 """
 
