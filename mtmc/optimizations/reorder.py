@@ -13,8 +13,9 @@ from mtmc.rewrite.templates import gluon_scaling
 from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.gluon_keys import BACKWARD, FORWARD, why_forward
 from mtmc.rewrite.templates.product import analyse as analyse_product
-from mtmc.rewrite.templates.rows import rows_of
-from mtmc.rewrite.templates.rowwise import looping, register_warps
+from mtmc.rewrite.templates.row_shared import SHARED, pieces_of, why_not_shared
+from mtmc.rewrite.templates.rows import Layout, rows_of
+from mtmc.rewrite.templates.rowwise import looping, register_warps, sharing
 from mtmc.rewrite.templates.softmax_product import analyse
 from mtmc.source.sites import Sites
 
@@ -40,6 +41,8 @@ maximum grows), and mean and deviations together. Where a row is looped over twi
 keep it (evict_last), the second to let it go (evict_first); for rows of 64 to 256 KiB a program then has 32 warps, so
 that few rows are in flight and the second loop still finds them: 1056 programs of 8 warps with 128 KiB each do not fit
 the 50 MiB. Rows in registers can be read as what the cache forgets first, which leaves it to the results.
+fp32 rows of 64 KiB to 4 MiB, a GB in all: programs that wait for each other hold a piece of the row each, so it is read
+once. H100, 4096 rows: layer norm of 262144 columns 3.253 ms, in two loops 4.430; softmax of 393216 5.231, 6.699.
 
 Products of few rows: the tensor cores' large tiles (wgmma) have 64 rows. Where the operands change places, the many
 columns of the right one are those rows, and the few rows of the left one the columns, of which 8 are enough.
@@ -51,14 +54,11 @@ last to the first have masks in the first step alone, which gained nothing; bloc
 
 ## When it harms
 Rows of 16384 elements and more in registers, 64 a thread: one program of 16 warps fills a multiprocessor, which then
-waits for memory and computes by turns. H200: group norm of 32768 columns 0.22 ms, in two loops 0.13.
+waits for memory and computes by turns. H200: group norm of 32768 columns 0.22 ms, in two loops 0.13. Programs that wait
+where the cache holds the rows: 256 bf16 rows of 1048576 in 0.806 ms, in two loops 0.603.
 
-Grouped order has gained little and cost more where it was timed:
-- fp16, 8192 cubed, 128 x 128 tiles, H100: no groups 2.180 ms, groups of 8 2.437, of 32 2.104 (H200: 2.225, 2.466,
-  2.370).
-- tf32x3, 1024 x 8192 x 8192, 64 x 64 tiles: no groups 2.194 ms, groups of 8 2.156 (H200: 2.288, 2.176).
-- 2048 x 4096 x 2048: no difference (0.497, 0.498): everything is in the cache.
-Caches smaller than those 50 and 60 MiB should gain more; that was not measured.
+Grouped order has gained little and cost more where it was timed: fp16, 8192 cubed, H100: no groups 2.180 ms, groups of
+8 2.437, of 32 2.104; tf32x3, 1024 x 8192 x 8192: 2.194, groups of 8 2.156; 2048 x 4096 x 2048: all is in the cache.
 """
 
 GROUPS = (1, 4, 8, 16)
@@ -168,6 +168,9 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     body = version.body(stage)
     assert body is not None
     layout = rows_of(version.graph, body, stage)
+    held = _held_by_some(version, stage, layout)
+    if stage.setting("passes") == SHARED:
+        return [(looping(body, layout), f"loop over each row of the {stage.title} kernel in passes"), *held]
     if stage.setting("passes") == "registers":
         loop = (looping(body, layout), f"loop over each row of the {stage.title} kernel in passes")
         if not set(body.stores) & {name for name, place in layout.place.items() if place == "full"}:
@@ -181,6 +184,22 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
         return [loop, ({"eviction_policy": "evict_normal" if gone else "evict_first"}, words.format(stage.title))]
     elements = power_of_two_above(max(layout.cols, default=1)) * stage.number("block_rows")
     if stage.number("split") > 1 or elements > MAX_REGISTER_ELEMENTS:
+        return held
+    alone: Choice = {"passes": "registers", "block_cols": 0, "num_warps": register_warps(elements)}
+    return [(alone, f"hold each row of the {stage.title} kernel in registers"), *held]
+
+
+def _held_by_some(version: Version, stage: Stage, layout: Layout) -> list[tuple[Choice, str]]:
+    """Programs that wait for each other hold pieces of a long row."""
+    body = version.body(stage)
+    assert body is not None
+    if why_not_shared(body, layout):
         return []
-    held: Choice = {"passes": "registers", "block_cols": 0, "num_warps": register_warps(elements)}
-    return [(held, f"hold each row of the {stage.title} kernel in registers")]
+    return [
+        (
+            sharing(piece),
+            f"share each row of the {stage.title} kernel among programs that hold {piece} columns and wait for each other",
+        )
+        for piece in pieces_of(layout)
+        if stage.setting("passes") != SHARED or piece != stage.number("block_cols")
+    ]

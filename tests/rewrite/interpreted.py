@@ -5,8 +5,8 @@ list of {"name", "source", "ways"} from standard input, where each way is a list
 ("lower", "fuse", ...: every legal action of that kind, first to last, until none is left) or of exact sentences'
 beginnings. A case with "whole" must be lowered whole, others in part; one with a "candidate" instead of ways is only
 compared with its reference. One with "same" is compared element by element, NaN and signs of zeros included, instead of
-as a whole with float64. Writes {name: null or what went
-wrong}. The first way is compared at all small shapes, each further one at the even and some odd ones.
+as a whole with float64. Programs of one with "waits" run side by side, as they wait for each other. Writes {name: null or
+what went wrong}. The first way is compared at all small shapes, each further one at the even and some odd ones.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,7 @@ from typing import Any
 import torch
 
 from mtmc.errors import MtmcError
+from mtmc.evaluate.interpreter.interleaving import interleaved_programs
 from mtmc.evaluate.interpreter.interpreter import prepare
 from mtmc.evaluate.loading.modules import candidate_text
 from mtmc.evaluate.reference.fp64 import computing_in, widen, widen_model
@@ -69,7 +71,8 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
             tried.add(plan.to_json())
             source = print_plan(task, graph_of(export_graph(task), plan), plan).source
             compared = elements if case.get("same") else differences
-            problem = compared(task, source, (task.small, *odd), folder)
+            with interleaved_programs(1) if case.get("waits") else nullcontext():
+                problem = compared(task, source, (task.small, *odd), folder)
             if problem:
                 return f"{way}: {problem}"
     except MtmcError as error:

@@ -6,9 +6,10 @@ from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
 from mtmc.rewrite.graph import Graph, is_one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, bare, flat
-from mtmc.rewrite.templates import row_online
+from mtmc.rewrite.templates import row_online, row_shared
 from mtmc.rewrite.templates.pointwise import ELSEWHERE, Variables, load_once, write_maps
 from mtmc.rewrite.templates.row_passes import Pass, accumulate, accumulator, finish, pick, picked, start, whole
+from mtmc.rewrite.templates.row_shared import SHARED, why_not_shared
 from mtmc.rewrite.templates.rows import lay_out, loops, why_not_split
 from mtmc.rewrite.templates.writer import Writer
 
@@ -24,6 +25,7 @@ class RowKernel:
         self.layout = lay_out(graph, body)
         self.split = stage.number("split")
         self.loop = stage.setting("passes") == "loop" or self.split > 1
+        self.shared = stage.setting("passes") == SHARED
         self.once = dict(stage.schedule).get("eviction_policy") == "evict_first"
         self.totals = [node for node in body.nodes if self.place(node) == "total"]
         self.reductions = [node for node in body.nodes if node.kind == "reduce" and self.place(node) == "row"]
@@ -31,7 +33,7 @@ class RowKernel:
         """Reductions of which one element of each row is all there is -> what they would sum up."""
         self.variables: Variables = {}
         self.writer = Writer(graph, body, f"{name}_kernel")
-        self.writer.windows = not self.loop
+        self.writer.windows = not self.loop and not self.shared
 
     def _picked(self) -> dict[str, Node]:
         if self.split > 1 or self.layout.lead or not is_one(self.layout.inner):
@@ -49,8 +51,9 @@ class RowKernel:
         return [node for node in self.body.nodes if node.name in self.body.stores and self.place(node) == "full"]
 
     def write(self) -> Writer:
-        """Write the whole kernel. Raises: NotCovered where the body cannot be split as the schedule says."""
+        """Write the whole kernel. Raises: NotCovered where the body cannot be split or shared as the schedule says."""
         reason = why_not_split(self.body, self.layout) if self.split > 1 else None
+        reason = why_not_shared(self.body, self.layout) if self.shared else reason
         if reason:
             raise NotCovered(reason)
         groups = self.head(self.writer)
@@ -75,7 +78,10 @@ class RowKernel:
         writer.preset(layout.cols, "n_cols")
         inner = writer.preset(layout.inner, "n_inner")
         writer.preset(layout.inside, "n_inside")
-        writer.line("rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]")
+        if self.shared:
+            row_shared.begin(writer)
+        else:
+            writer.line("rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]")
         writer.widen("rows")
         writer.line(f"row_mask = rows < {rows}")
         outer = Group("rows", layout.outer, "row_mask")
@@ -86,7 +92,8 @@ class RowKernel:
             outer = Group("outer", layout.outer, "row_mask")
             behind = (Group("inner", layout.inner, "row_mask"),)
         if not self.loop:
-            self.columns(writer, "tl.arange(0, BLOCK_COLS)[None, :]", writer.size(layout.cols))
+            first = "share * BLOCK_COLS + " if self.shared else ""
+            self.columns(writer, f"{first}tl.arange(0, BLOCK_COLS)[None, :]", writer.size(layout.cols))
         if not layout.lead:
             return (outer, Group("cols", layout.cols, "col_mask"), *behind)
         before, inside = Group("lead", layout.lead, "col_mask"), Group("inside", layout.inside, "col_mask")
@@ -108,22 +115,29 @@ class RowKernel:
 
     # -- the first kernel ----------------------------------------------------------------------------------------
     def _once(self, groups: tuple[Group, ...]) -> None:
-        """All nodes in order, each row read once and held in registers."""
-        home = self._at_home()
+        """All nodes in order, each row read once and held in registers, of one program or of some that share it."""
+        home, alone, rounds = self._at_home(), list[Node](), 0
         for node in self.body.nodes:
             place = self.place(node)
             if place == "total" or node in self.picked.values() or node.name not in home:
                 continue
+            if alone and {each.name for each in alone} & set(node.reads()):
+                rounds += 1
+                row_shared.exchange(self.writer, alone, rounds)
+                alone = []
             if node.name in self.picked:
                 self._pick(node, groups)
             elif node.kind == "reduce":
                 value = self._operand(node, groups, self.variables)
                 whole(self.writer, node, value, self.variables, self.writer.size(self.layout.cols))
+                alone += [node] * self.shared
             else:
                 chosen = groups if place == "full" else self.row_groups(groups)
                 write_maps(self.writer, [node.name], chosen, self.variables)
             if place == "full" and node.name in self.body.stores:
                 self.store_full(self.writer, node.name, groups, self.variables)
+        if alone:
+            row_shared.exchange(self.writer, alone, rounds + 1)
 
     def _at_home(self) -> set[str]:
         """The nodes that are needed at the place at hand; the others are computed at those where an element is needed."""
@@ -270,9 +284,13 @@ class RowKernel:
         writer.store(value, variables[value], bare(flat(groups, writer.size).index), "mask")
 
     def _store_row_values(self, writer: Writer) -> None:
-        for value in self.body.stores:
-            if self.layout.place[value] == "row":
-                writer.store(value, self.variables[value], "rows", "row_mask")
+        of_row = [value for value in self.body.stores if self.layout.place[value] == "row"]
+        if self.shared and of_row:
+            writer.line("if share == 0:  # the programs of a row all know it")
+        writer.level += self.shared
+        for value in of_row:
+            writer.store(value, self.variables[value], "rows", "row_mask")
+        writer.level -= self.shared
 
     def partial_dtype(self, part: str) -> str:
         """torch's name of a workspace's dtype."""
@@ -281,7 +299,9 @@ class RowKernel:
         return "int32" if part.endswith("_places") else "int64" if whole else "float32"
 
     def partial_names(self) -> list[str]:
-        """Workspaces that the second kernel reads, for each reduction that is put together there."""
+        """Workspaces for each reduction that is put together from parts, by a second kernel or by programs that wait."""
+        if self.shared:
+            return [f"{node.name}_parts" for node in self.reductions if node.name not in self.picked]
         if self.split == 1:
             return [f"{node.name}_parts" for node in self.totals if node.kind == "reduce"]
         names = []

@@ -1,10 +1,11 @@
 """rowwise: elementwise ops and reductions over the same rows: softmax, every norm, logsumexp, cross entropy are all this.
 
 The reduced dimensions must be neighbours; what stands before them are the outer, behind them the inner dimensions. A row
-is one (outer, inner) index, a column runs over the reduced dimensions. Two ways to go through a row: held in registers
-("registers": a program loads its rows once) or in several passes over a long row ("loop": one pass for each reduction that
-waits for another). `split` > 1 cuts each row among several programs and adds a second kernel. With "eviction_policy" =
-"evict_first" rows that are held in registers are read as what the cache may forget first.
+is one (outer, inner) index, a column runs over the reduced dimensions. Three ways to go through a row: held in registers
+("registers": a program loads its rows once), in several passes over a long row ("loop": one pass for each reduction that
+waits for another), or held by some programs that wait for each other ("shared", see `row_shared`). `split` > 1 cuts each
+row among several programs and adds a second kernel. With "eviction_policy" = "evict_first" rows that are held in registers
+are read as what the cache may forget first.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
 from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals
 from mtmc.rewrite.templates.row_kernel import ALIGNMENT, RowKernel
+from mtmc.rewrite.templates.row_shared import MOST_SHARES, SHARED, TURNS, pieces_of, why_not_shared
 from mtmc.rewrite.templates.rows import Layout, lay_out, loops, why_not_split
 from mtmc.rewrite.templates.shares import shares
 from mtmc.rewrite.templates.writer import (
@@ -49,6 +51,11 @@ CACHED_COLUMNS = 65536
 of fp32 numbers are 35 MB."""
 
 
+LONG_COLUMNS, LARGE = 49152, 1 << 28
+"""Columns of fp32 numbers, and numbers in all, above which programs that wait for each other hold rows at first. H100:
+32768 rows of 65535 in 6.8 to 7.6 ms, in two loops 11.7; 512 rows of 32768 in 0.066 to 0.086, in two loops 0.064."""
+
+
 class Rowwise:
     """Elementwise ops and reductions over the same rows."""
 
@@ -71,6 +78,8 @@ class Rowwise:
             rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
             warps = register_warps(columns * rows)
             return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
+        if _read_twice_from_memory(graph, body, layout):
+            return sharing(pieces_of(layout)[0])
         return {**looping(body, layout), "block_rows": inner, "split": _split(body, layout, inner)}
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
@@ -81,6 +90,20 @@ class Rowwise:
 def register_warps(elements: int) -> int:
     """Warps that hold some elements in registers: about 16 a thread, four loads of 16 bytes on their way."""
     return max(4, min(32, power_of_two_above(elements) // 512))
+
+
+def sharing(piece: int) -> dict[str, int | str]:
+    """How programs that wait for each other hold rows, each so many columns: 32 a thread."""
+    return {"passes": SHARED, "block_rows": 1, "block_cols": piece, "num_warps": piece // 1024, "split": 1}
+
+
+def _read_twice_from_memory(graph: Graph, body: Body, layout: Layout) -> bool:
+    """Whether a loop in passes finds nothing in the cache: long rows of fp32 numbers, and far more than the cache holds."""
+    rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
+    if columns <= LONG_COLUMNS or rows * columns < LARGE or why_not_shared(body, layout) or not pieces_of(layout):
+        return False
+    full = [graph.values[value] for value in body.loads if product(graph.values[value].shape)[0] == rows * columns]
+    return len(loops(body, layout)) > 1 and all(value.dtype == "float32" for value in full)
 
 
 def one_by_one(layout: Layout) -> dict[str, int | str]:
@@ -158,28 +181,37 @@ class _Assembler:
         first_stores = tuple(
             value
             for value in body.stores
-            if not parts or (self.kernel.split == 1 and self.kernel.layout.place[value] != "total")
+            if not parts
+            or self.kernel.shared
+            or (self.kernel.split == 1 and self.kernel.layout.place[value] != "total")
         )
         constants = self._constants(self.kernel.writer, rows, cols, scope, spare)
-        grid = [_blocks(rows, block_rows)]
+        grid = [f"({rows}) * split" if self.kernel.shared else _blocks(rows, block_rows)]
         if self.kernel.split > 1:
             grid.append(str(self.kernel.split))
         doc = f"{', '.join(stage.ops)}: BLOCK_ROWS rows a program, " + (
-            "several passes over each row." if self.kernel.loop else "each row held in registers."
+            "several passes over each row."
+            if self.kernel.loop
+            else "SPLIT programs that wait for each other hold each row."
+            if self.kernel.shared
+            else "each row held in registers."
         )
-        texts = [kernel_text(self.kernel.writer, first_stores, parts, [key for key, _ in constants], doc)]
+        pointers = [*parts, TURNS] if self.kernel.shared else parts
+        texts = [kernel_text(self.kernel.writer, first_stores, pointers, [key for key, _ in constants], doc)]
         lines = handed_over(graph, body, stage, self.kernel.writer, scope_of(graph, body), spare)
         like = body.loads[0]
         count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({_blocks(rows, block_rows)},)"
+        extra = tuple(parts)
+        if self.kernel.shared:
+            lines += self._shares(rows, cols, like)
+            count, extra = f"({rows}, split)", (*parts, TURNS)
         for part in parts:
             dtype = self.kernel.partial_dtype(part)
             lines.append(f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.{dtype})")
         warps = stage.number("num_warps")
-        launch = Launch(
-            f"{name}_kernel", self.kernel.writer, first_stores, tuple(parts), tuple(grid), tuple(constants), warps
-        )
+        launch = Launch(f"{name}_kernel", self.kernel.writer, first_stores, extra, tuple(grid), tuple(constants), warps)
         lines += launch_lines(launch, scope, spare)
-        if parts:
+        if parts and not self.kernel.shared:
             texts.append(self._second(lines, parts, (rows, cols), scope, spare))
         last = channels_last_values(graph, body) if is_channels_last(stage) else ()
         return printed(body, name, texts, lines, spare, last)
@@ -192,6 +224,13 @@ class _Assembler:
         elements = product(tuple(size for size in (self.kernel.layout.rows, self.kernel.layout.cols) if size))
         wide = writer.wide(f"{rows} * {cols}", elements)
         constants = [("WIDE", wide), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
+        if self.kernel.shared:
+            return [
+                *constants,
+                ("BLOCK_COLS", "block_cols"),
+                ("SPLIT", "split"),
+                ("SHARES", "triton.next_power_of_2(split)"),
+            ]
         constants.append(("BLOCK_COLS", block if self.kernel.loop else self._held(cols)))
         chunk = f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
         if writer.segments:
@@ -206,6 +245,15 @@ class _Assembler:
             long = [f"({cols}) % ({size}) == 0 and ({size}) >= {block}" for size in sizes]
             constants.append(("LONG", " and ".join(long)))
         return constants
+
+    def _shares(self, rows: str, cols: str, like: str) -> list[str]:
+        """Lines that say how many programs hold a row, and make what they take their turns by."""
+        least = self.stage.number("block_cols")
+        return [
+            f"{INDENT}block_cols = max({least}, triton.next_power_of_2(triton.cdiv({cols}, {MOST_SHARES})))",
+            f"{INDENT}split = triton.cdiv({cols}, block_cols)",
+            f"{INDENT}{TURNS} = torch.zeros(1 + {rows}, device={like}.device, dtype=torch.int32)",
+        ]
 
     def _held(self, cols: str) -> str:
         """How many columns a program holds in registers, which are given out at compile time: one kernel for each power of

@@ -1,0 +1,76 @@
+"""row_shared: a row that is too long for one program's registers, held by some that wait for each other.
+
+Each program holds one piece of the row, reduces it, writes what it has found, and waits until all of the row have done so.
+Then it puts the pieces together, as all the others do, and goes on with what it holds: the row is read once, where a loop
+reads it once for each reduction that waits for another, and again for the results.
+
+Who waits for others must not keep them from beginning. Programs take their numbers when they begin (`turns`), those of a
+row one after the other, so of the rows at work the first one has all its programs under way or ended, and goes on as long as
+`MOST_SHARES` programs have room on the GPU at the same time. A row counts in `turns`, too, how many of its programs
+have written what they found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mtmc.rewrite.body import Body, Node
+from mtmc.rewrite.graph import is_one
+from mtmc.rewrite.templates.row_extremes import PLACES
+from mtmc.rewrite.templates.row_passes import accumulator, together
+from mtmc.rewrite.templates.rows import Layout
+from mtmc.rewrite.templates.writer import Writer
+
+SHARED = "shared"
+"""Value of the setting "passes"."""
+MOST_SHARES = 32
+"""Programs of a row: every GPU that Triton compiles for has as many multiprocessors, but for slices of one."""
+PIECES = (8192, 16384, 32768)
+"""Columns that a program holds, of fp32 numbers 32 in a thread."""
+TURNS = "turns"
+
+
+def why_not_shared(body: Body, layout: Layout) -> str | None:
+    """Why programs cannot share rows so, or None if they can."""
+    if layout.lead or not is_one(layout.inner) or "total" in layout.place.values():
+        return "only rows whose columns lie one behind the other are shared"
+    if any(node.kind == "reduce" and (node.operation in PLACES or node.operation == "prod") for node in body.nodes):
+        return "places and products are not put together from pieces"
+    if any(node.kind == "window" for node in body.nodes):
+        return "rows with windows are not shared"
+    return None
+
+
+def pieces_of(layout: Layout) -> list[int]:
+    """How many columns a program may hold so that a row is no more than `MOST_SHARES` pieces, and at least two."""
+    columns = max(layout.cols, default=1)
+    return [piece for piece in PIECES if piece < columns <= piece * MOST_SHARES]
+
+
+def begin(writer: Writer) -> None:
+    """Write which row a program has, and which share of it."""
+    writer.comment("in the order in which programs begin: those of a row wait for each other")
+    writer.line(f"turn = tl.atomic_add({TURNS}, 1)")
+    writer.line("row, share = turn // SPLIT, turn % SPLIT")
+    writer.line("rows = (row + tl.arange(0, BLOCK_ROWS))[:, None]")
+
+
+def exchange(writer: Writer, reductions: Sequence[Node], rounds: int) -> None:
+    """Write how the programs of a row tell each other what each has found. rounds: how often they have, with this time."""
+    for node in reductions:
+        writer.line(f"tl.store({node.name}_parts + rows * SPLIT + share, {node.name}, mask=row_mask)")
+    writer.line("tl.debug_barrier()")
+    writer.line(f"tl.atomic_add({TURNS} + 1 + row, 1)")
+    writer.line(f"while tl.atomic_add({TURNS} + 1 + row, 0) < {f'{rounds} * ' if rounds > 1 else ''}SPLIT:")
+    writer.line("    pass")
+    if rounds == 1:
+        writer.line("shares = tl.arange(0, SHARES)[None, :]")
+    for node in reductions:
+        neutral, _ = accumulator(writer.body, node)
+        address = f"{node.name}_parts + rows * SPLIT + shares"
+        where = f'mask=row_mask & (shares < SPLIT), other={neutral}, cache_modifier=".cg"'
+        writer.line(f"{node.name}_share = tl.load({address}, {where})")
+        if node.operation == "deviations":  # each from the mean of the whole row
+            writer.line(f"{node.name} = tl.sum({node.name}_share, axis=1, keep_dims=True)")
+        else:
+            together(writer, node, f"{node.name}_share", "SHARES")
