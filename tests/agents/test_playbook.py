@@ -140,7 +140,9 @@ def test_every_time_on_a_page_is_on_record() -> None:
         for value in json.loads((RESULTS / f"estimate_{gpu}.json").read_text())["times"].values()
     ]
     times += [float(number) for number in re.findall(r"\d+\.\d{4}", (RESULTS / "on_gpu.md").read_text())]
-    times += [time for row in json.loads((RESULTS / "long_rows.json").read_text())["rows"] for time in row["ms"].values()]
+    times += [
+        time for row in json.loads((RESULTS / "long_rows.json").read_text())["rows"] for time in row["ms"].values()
+    ]
     for name in ("blocks_h100", "blocks_h200"):
         for row in json.loads((RESULTS / name / "bench.json").read_text())["rows"]:
             times += [time for time in (row["best_ms"], *row["baselines_ms"].values()) if time is not None]

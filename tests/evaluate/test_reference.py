@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,12 @@ def test_three_pieces_of_tf32_are_as_exact_as_float32_where_few_terms_count(tmp_
     # cuBLAS is more exact there than a CPU: 5.49e-7 was refused on an H100.
     [known] = loosened(Calibration((Precision(4.46e-8, 4.46e-8),))).precisions
     assert known is not None and 5.49e-7 < error_bound(torch.float32, known.own, known.rounding) < 2e-6
+    # Sums of 4096 numbers between 0 and 1, some of them a thousand: 4111.33 instead of 4110.88 was refused.
+    value = torch.tensor([4110.88, 4e6])
+    usual, hard = Calibrated(value, Precision(6.6e-6, 1e-6)), Calibrated(value, replace(known, own=6.6e-6))
+    for off, passes in ((4111.33, (False, True)), (4111.9, (False, False))):
+        got = torch.tensor([off, 4e6])
+        assert tuple(check_output("it", got, want)[1] is None for want in (usual, hard)) == passes
 
 
 def test_a_calibration_that_is_known_is_not_made_again(tmp_path: Path) -> None:

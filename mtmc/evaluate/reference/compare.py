@@ -161,12 +161,12 @@ def _error_if_near(got: torch.Tensor, want: Calibrated) -> float | None:
     if not (math.isfinite(off_norm) and SAFE_SCALE < scale < math.inf):
         return None
     error, limits = off_norm / scale, Limits.of(got.dtype, want.tolerance)
-    absolute = limits.absolute
+    absolute, relative = limits.absolute, limits.relative
     if want.precision is not None:
-        absolute += want.precision.slack
+        absolute, relative = absolute + want.precision.slack, relative * want.precision.spread
         if error > _near_bound(got.dtype, want.precision, want.tolerance):
             return None
-    return error if most <= absolute or _keeps(got, want.value, absolute, limits.relative, wide) else None
+    return error if most <= absolute or _keeps(got, want.value, absolute, relative, wide) else None
 
 
 def _sum_dtype(tensor: torch.Tensor) -> torch.dtype:
@@ -261,17 +261,18 @@ def _check_values(name: str, got: torch.Tensor, want: Expected | Calibrated) -> 
     error, precision, bound = _precision(got, want)
     limits = Limits.of(got.dtype, want.tolerance)
     absolute = limits.absolute + (precision.slack if precision is not None else 0.0)
+    relative = limits.relative * (precision.spread if precision is not None else 1.0)
     wrong, worst = Faults(got.shape), Worst()
     for index, c, r, o in _parts(got, want):
         finite = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
         off = torch.where(finite, (c.double() - r.double()).abs_(), 0.0)
-        off -= limits.relative * torch.where(finite, r.double().abs_(), 0.0)
+        off -= relative * torch.where(finite, r.double().abs_(), 0.0)
         wrong.add(off > absolute, index)
         worst.add(off, index)
     errors = f"norm-wise error {error:.2e}"
     errors += f", the reference's own {precision.own:.2e}" if precision is not None else ""
     if wrong.count:
-        allowed = f"{absolute:g} + {limits.relative:g} |reference|"
+        allowed = f"{absolute:g} + {relative:g} |reference|"
         message = (
             f"{name}: {wrong.share} are off by more than {allowed}{wrong.box}; the worst is at {list(worst.place)}: "
             f"{got[worst.place].item():.6g} instead of {want.value[worst.place].item():.6g}; {errors}"

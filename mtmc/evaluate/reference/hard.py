@@ -2,7 +2,7 @@
 
 Calls at the full shapes are checked on such inputs too, among those that are timed, so that what is right for the task's own
 inputs alone is seen where it counts. What float64 says of them is asked once, as for the task's own inputs, and allowed
-`SPREAD` times: which elements stand out is another matter in each draw.
+`SPREAD` times, and so are KernelBench's relative limits: which elements stand out is another matter in each draw.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def loosest(one: Calibration, other: Calibration) -> Calibration:
     def wider(a: Precision | None, b: Precision | None) -> Precision | None:
         if a is None or b is None:
             return None
-        return Precision(max(a.own, b.own), max(a.rounding, b.rounding), max(a.slack, b.slack))
+        return Precision(*map(max, (a.own, a.rounding, a.slack, a.spread), (b.own, b.rounding, b.slack, b.spread)))
 
     return replace(one, precisions=tuple(map(wider, one.precisions, other.precisions)))
 
@@ -82,7 +82,8 @@ def loosened(calibration: Calibration) -> Calibration:
     """`SPREAD` times what it allows, and no less than `FEW_TERMS`."""
 
     def wider(each: Precision | None) -> Precision | None:
-        return each and Precision(max(SPREAD * each.own, FEW_TERMS), SPREAD * each.rounding, SPREAD * each.slack)
+        own = max(SPREAD * each.own, FEW_TERMS) if each else 0.0
+        return each and Precision(own, SPREAD * each.rounding, SPREAD * each.slack, SPREAD)
 
     return replace(calibration, precisions=tuple(map(wider, calibration.precisions)))
 

@@ -53,7 +53,7 @@ of fp32 numbers are 35 MB."""
 
 LONG_COLUMNS, LARGE = 49152, 1 << 28
 """Columns of fp32 numbers, and numbers in all, above which programs that wait for each other hold rows at first. H100:
-32768 rows of 65535 in 6.8 to 7.6 ms, in two loops 11.7; 512 rows of 32768 in 0.066 to 0.086, in two loops 0.064."""
+32768 rows of 65535 in 6.8 to 7.6 ms, in two loops 11.6; 512 rows of 32768 in 0.065 to 0.086, in two loops 0.064."""
 
 
 class Rowwise:
