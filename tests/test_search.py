@@ -25,7 +25,7 @@ from mtmc.protocols import Coder, Edit, EditRequest, EvaluationRequest, Evaluato
 from mtmc.search import Budget, Progress, SearchResult, load, run_state, search
 from mtmc.search.budget import Spent, allowances, batch_size, exhausted
 from mtmc.search.canonical import canonical_json
-from mtmc.search.evaluation import verified
+from mtmc.search.evaluation import is_not_faster, verified
 from mtmc.search.result import evaluation_order
 from mtmc.search.run_state import Settings
 from mtmc.search.strategies import STRATEGIES, Mcts
@@ -437,15 +437,25 @@ def test_what_is_slower_than_the_reference_when_verified_is_not_handed_back(tmp_
     result, _, judge = play({"tile": ["busy 1.0"], "fuse": ["ok 7.0"]}, batch=2, out=tmp_path / "run")
     asked = [request for request in judge.asked if request.source == "busy 1.0" and request.depth == "verify"]
     assert len(asked) == len({request.seed for request in asked}) == 2, "once more, with other inputs"
-    diagnosis = result.tree[1].outcome.diagnosis
-    assert result.tree[1].outcome.status == "rejected" and diagnosis is not None
+    outcome, root = result.tree[1].outcome, result.tree.root.outcome
+    diagnosis = outcome.diagnosis
+    assert outcome.ok and diagnosis is not None and root.runtime_ms is not None
+    assert outcome.runtime_ms == pytest.approx(root.runtime_ms * 2.5 / 2), "right, and as much slower than the root"
     assert (diagnosis.kind, diagnosis.message) == ("NotFaster", "when verified it took 2.5 ms, the reference 2 ms")
     assert result.best.source == "ok 7.0"
     again = load(tmp_path / "run", strategy=FakeStrategy())
     assert [node.outcome for node in again.tree] == [node.outcome for node in result.tree]
     assert again.best.source == "ok 7.0"
-    assert verified(Outcome("ok", 9.0), Outcome("ok", 8.0)).status == "rejected", "where it is not timed in turn"
+    slower = verified(Outcome("ok", 9.0), Outcome("ok", 8.0))
+    assert slower.ok and slower.runtime_ms == 9.0 and is_not_faster(slower), "where it is not timed in turn"
     assert verified(Outcome("ok", 8.0), Outcome("ok", 8.0)).ok
+
+
+def test_what_is_made_of_a_version_that_is_not_faster_may_be() -> None:
+    """It was the only child: the search ended with it when it was rejected."""
+    result, coder, _ = play({"tile": ["busy 1.0"]}, batch=1)
+    assert result.best.source.strip() == "root"
+    assert coder.failures == [0, 0], "both are asked for their actions"
 
 
 def test_a_verification_on_a_busy_host_is_made_once_more() -> None:

@@ -30,7 +30,7 @@ def outcome_of(
             return found
         started = time.perf_counter()
         outcome = _evaluated(run, source, gate, hash_)
-        if gate == "verify" and outcome.ok:
+        if gate == "verify" and outcome.ok and not is_not_faster(outcome):
             outcome = refused() or outcome
         run.store.add_outcome(hash_, gate, batch, outcome, time.perf_counter() - started)
         return batch, outcome
@@ -43,7 +43,7 @@ def _evaluated(run: Run, source: str, gate: Depth, hash_: str) -> Outcome:
     if gate == "screen":
         return outcome
     outcome = verified(outcome, run.tree.root.outcome)
-    if outcome.diagnosis is None or outcome.diagnosis.kind != NOT_FASTER:
+    if not is_not_faster(outcome):
         return outcome
     return verified(
         _asked(run, source, gate, derive_seed(run.settings.seed, gate, hash_, "again")), run.tree.root.outcome
@@ -76,12 +76,19 @@ def screened(run: Run, trial_run: TrialRun, source: str) -> Outcome | None:
 
 
 def verified(outcome: Outcome, root: Outcome) -> Outcome:
-    """What a verification found, rejected where the version did not pass, or (NotFaster) took longer than the reference:
-    than what that took in turn with it, or than the root where it was not timed so."""
+    """What a verification found, rejected where the version did not pass. One that took longer than the reference (what that
+    took in turn with it, or the root where it was not timed so) is right and goes on as that much slower than the root, with
+    a diagnosis that says so (NotFaster): what is made of it may be faster."""
     if not outcome.ok:
         return replace(outcome, status="rejected")
     reference_ms = outcome.metrics.get("eager_ms", root.runtime_ms)
     if outcome.runtime_ms is None or reference_ms is None or outcome.runtime_ms <= reference_ms:
         return outcome
     message = f"when verified it took {outcome.runtime_ms:.4g} ms, the reference {reference_ms:.4g} ms"
-    return replace(outcome, status="rejected", runtime_ms=None, diagnosis=Diagnosis("verify", NOT_FASTER, message))
+    slower_ms = outcome.runtime_ms if root.runtime_ms is None else root.runtime_ms * outcome.runtime_ms / reference_ms
+    return replace(outcome, runtime_ms=slower_ms, diagnosis=Diagnosis("verify", NOT_FASTER, message))
+
+
+def is_not_faster(outcome: Outcome) -> bool:
+    """Whether a verification found the version slower than the reference."""
+    return outcome.diagnosis is not None and outcome.diagnosis.kind == NOT_FASTER

@@ -2,11 +2,11 @@
 
 A version becomes the run's best only when it has passed. The versions of a batch that are faster than the best so far
 are verified fastest first until one passes: those after it are slower, so none of them can become the best. One that
-does not pass is rejected, and the next takes its place, a slower one of the same trial say. So is one that takes longer
-there than the reference, with which it is timed in turn where that can be done, and does so once more: what was faster once,
-on a busy host say, is not handed back.
+does not pass is rejected, and the next takes its place, a slower one of the same trial say. So is one whose file, as it
+would be handed out, cannot be imported by itself. That is asked of every evaluator.
 
-And so is one whose file, as it would be handed out, cannot be imported by itself. That is asked of every evaluator.
+One that takes longer there than the reference, with which it is timed in turn where that can be done, and does so once more,
+is not handed back either: it was faster once, on a busy host say. It is right, and stays in the tree as what it is: slower.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 
 from mtmc.outcome import Diagnosis, Outcome
-from mtmc.search.evaluation import outcome_of
+from mtmc.search.evaluation import is_not_faster, outcome_of
 from mtmc.search.events import TrialVerified
 from mtmc.search.folder import handed_out_text
 from mtmc.search.refinement import step_back
@@ -62,7 +62,7 @@ def _failed(run: Run, trial_run: TrialRun) -> Outcome | None:
     assert source is not None
     if run.parts.evaluator.verifies:
         _, outcome = outcome_of(run, source, "verify", trial_run.batch, lambda: _refused(run, trial_run))
-        return None if outcome.ok else outcome
+        return None if outcome.ok and not is_not_faster(outcome) else outcome
     known = run.store.outcome(source_hash(source), "verify")  # of a process that was killed since
     if known is not None:
         return known[1]
