@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from mtmc.task import Task, task_from_source
+import pytest
+
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.templates.row_shared import pieces_of, why_not_shared
+from mtmc.rewrite.templates.rows import Layout, rows_of
+from mtmc.task import task_from_source
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.stepping import actions_on, after, version
 
 REFERENCE = """
 import torch
@@ -53,14 +60,62 @@ def source(name: str) -> str:
     return REFERENCE.format(body=BODIES[name], shape="rows, columns")
 
 
-def task_of(name: str) -> Task:
-    return task_from_source(source(name), name)
-
-
-def test_they_are_right_at_all_shapes() -> None:
+@pytest.mark.parametrize("name", [*BODIES, "group_norm"])
+def test_they_are_right_at_all_shapes(name: str) -> None:
     """Of one, three and, in larger pieces, seventeen programs a row; groups of channels have twice as many columns."""
-    cases = [
-        {"name": name, "source": source(name), "ways": [["lower", "fuse", "share each row"]], "waits": True}
-        for name in (*BODIES, "group_norm")
-    ]
-    assert interpret(cases) == {case["name"]: None for case in cases}
+    case = {"name": name, "source": source(name), "ways": [["lower", "fuse", "share each row"]], "waits": True}
+    assert interpret([case]) == {name: None}
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "dtype", "passes"),
+    [
+        (4096, 393216, "float32", "shared"),
+        (4096, 65536, "float32", "shared"),
+        (512, 393216, "float32", "loop"),  # the cache holds a good part of them
+        (8192, 32768, "float32", "loop"),
+        (4096, 393216, "bfloat16", "loop"),
+        (64, 2**22, "float32", "loop"),  # more than 32 programs hold
+    ],
+)
+def test_long_rows_of_more_than_the_cache_holds_start_so(rows: int, columns: int, dtype: str, passes: str) -> None:
+    text = source("softmax").replace("rows, columns = 6, 20000", f"rows, columns = {rows}, {columns}")
+    text = text.replace("torch.randn(rows, columns)", f"torch.randn(rows, columns, dtype=torch.{dtype})")
+    task = task_from_source(text, "long")
+    start = version(task, root_plan(export_graph(task)))
+    [_, softmax] = after(after(start, "lower")[1], "lower")[1].plan.stages
+    assert softmax.setting("passes") == passes
+
+
+def test_a_row_is_two_pieces_to_thirty_two() -> None:
+    def pieces(columns: int) -> list[int]:
+        return pieces_of(Layout((), (1,), (columns,), (1,), {}, {}))
+
+    assert pieces(8192) == []
+    assert pieces(8193) == [8192]
+    assert pieces(32 * 8192) == [8192, 16384, 32768]
+    assert pieces(32 * 8192 + 1) == [16384, 32768]
+    assert pieces(32 * 32768 + 1) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("return x - x.argmax(-1, keepdim=True)", "places"),
+        ("return x / x.prod(-1, keepdim=True)", "places"),
+        ("return x / x.sum(0)", "one behind the other"),
+        ("return F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction='sum')", "one behind the other"),
+    ],
+)
+def test_what_is_not_put_together_from_pieces_is_not_offered(body: str, why: str) -> None:
+    task = task_from_source(REFERENCE.format(body=body, shape="rows, columns"), "other")
+    at = version(task, root_plan(export_graph(task)))
+    for kind in ("lower", "fuse"):
+        while found := [action for action in actions_on(at) if action.kind == kind]:
+            at = after(at, found[0].sentence)[1]
+    assert not [action for action in actions_on(at) if action.sentence.startswith("share each row")]
+    for stage in at.plan.stages:
+        if stage.template == "rowwise":
+            built = at.body(stage)
+            assert built is not None
+            assert why in str(why_not_shared(built, rows_of(at.graph, built, stage)))

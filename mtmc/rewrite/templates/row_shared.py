@@ -42,8 +42,8 @@ def why_not_shared(body: Body, layout: Layout) -> str | None:
 
 
 def pieces_of(layout: Layout) -> list[int]:
-    """How many columns a program may hold so that a row is no more than `MOST_SHARES` pieces, and at least two."""
-    columns = max(layout.cols, default=1)
+    """How many columns a program may hold so that a row of the full shapes is two to `MOST_SHARES` pieces."""
+    columns = layout.cols[0] if layout.cols else 1
     return [piece for piece in PIECES if piece < columns <= piece * MOST_SHARES]
 
 

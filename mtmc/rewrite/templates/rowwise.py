@@ -99,7 +99,7 @@ def sharing(piece: int) -> dict[str, int | str]:
 
 def _read_twice_from_memory(graph: Graph, body: Body, layout: Layout) -> bool:
     """Whether a loop in passes finds nothing in the cache: long rows of fp32 numbers, and far more than the cache holds."""
-    rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
+    rows, columns = (size[0] if size else 1 for size in (layout.rows, layout.cols))  # at the full shapes
     if columns <= LONG_COLUMNS or rows * columns < LARGE or why_not_shared(body, layout) or not pieces_of(layout):
         return False
     full = [graph.values[value] for value in body.loads if product(graph.values[value].shape)[0] == rows * columns]
