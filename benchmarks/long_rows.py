@@ -10,7 +10,6 @@ torch.compile.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import tempfile
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 
+from mtmc.evaluate.loading.modules import load_module
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves
 from mtmc.rewrite.exported import export_graph
@@ -82,7 +82,7 @@ def measured(rows: int, columns: int, dtype: str, body: str) -> dict[str, Any]:
     task = task_from_source(SOURCE.format(rows=rows, columns=columns, dtype=dtype, body=body), "long_rows")
     times: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        reference = loaded(task.source, Path(folder) / "reference.py")
+        reference = load_module(task.source, Path(folder) / "reference.py")
         [x] = (each.cuda() for each in reference.get_inputs())
         model = reference.Model()
         wanted = model(x)
@@ -92,7 +92,7 @@ def measured(rows: int, columns: int, dtype: str, body: str) -> dict[str, Any]:
         compiled(x)
         times["torch.compile"] = do_bench(lambda: compiled(x))
         for at, (way, source) in enumerate(versions(task)):
-            version = loaded(source, Path(folder) / f"version_{at}.py").ModelNew().cuda()
+            version = load_module(source, Path(folder) / f"version_{at}.py").ModelNew().cuda()
             off = float((version(x).float() - wanted.float()).norm() / wanted.float().norm())
             assert off < (1e-2 if dtype == "bfloat16" else 1e-6), (way, off)
             times[way] = do_bench(lambda version=version: version(x))
@@ -127,16 +127,6 @@ def after(version: Version, move: Any) -> Version:
     """The version that an action makes."""
     assert move.child is not None
     return Version.of(version.task, move.child, version.hardware)
-
-
-def loaded(source: str, path: Path) -> Any:
-    """A file's module."""
-    path.write_text(source, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 if __name__ == "__main__":

@@ -196,15 +196,14 @@ class _Assembler:
             if self.kernel.shared
             else "each row held in registers."
         )
-        pointers = [*parts, TURNS] if self.kernel.shared else parts
-        texts = [kernel_text(self.kernel.writer, first_stores, pointers, [key for key, _ in constants], doc)]
+        extra = (*parts, TURNS) if self.kernel.shared else tuple(parts)
+        texts = [kernel_text(self.kernel.writer, first_stores, extra, [key for key, _ in constants], doc)]
         lines = handed_over(graph, body, stage, self.kernel.writer, scope_of(graph, body), spare)
         like = body.loads[0]
         count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({_blocks(rows, block_rows)},)"
-        extra = tuple(parts)
         if self.kernel.shared:
             lines += self._shares(rows, cols, like)
-            count, extra = f"({rows}, split)", (*parts, TURNS)
+            count = f"({rows}, split)"
         for part in parts:
             dtype = self.kernel.partial_dtype(part)
             lines.append(f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.{dtype})")
