@@ -14,6 +14,7 @@ from mtmc.rewrite.templates import product as products
 from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.gluon_text import needed_registers
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
+from mtmc.rewrite.templates.product_loads import left_tiles
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.softmax_product import analyse
 
@@ -34,12 +35,13 @@ ELEMENTS_A_REGISTER = 2 / 3
 def shared_bytes(graph: Graph, stage: Stage) -> int:
     """Shared memory of a stage with a product in bytes: `num_stages` copies of one tile of each operand.
 
-    num_stages * (block_m * block_k + products * block_k * block_n) * bytes an element, and block_m * block_n / parts * bytes
-    for a result that persistent programs write through a descriptor while the next tile is read; for attention (block_m *
-    width + num_stages * block_n * (width + out_width)) * bytes, widths rounded up to powers of two, and block_m * out_width
-    * bytes for the results of persistent programs in Gluon, block_m * width * bytes for the next queries of those that
-    overlap; where heads are taken in slices (num_stages * (block_m +
-    block_n) * block_k + block_n * block_v) * bytes; 0 for other templates.
+    num_stages * (loads * block_m * block_k + products * block_k * block_n) * bytes an element, where so many tiles are
+    loaded for one of the left operand (`product_loads.left_tiles`), and block_m * block_n / parts * bytes for a result
+    that persistent programs write through a descriptor while the next tile is read; for attention (block_m * width +
+    num_stages * block_n * (width + out_width)) * bytes, widths rounded up to powers of two, and block_m * out_width *
+    bytes for the results of persistent programs in Gluon, block_m * width * bytes for the next queries of those that
+    overlap; where heads are taken in slices (num_stages * (block_m + block_n) * block_k + block_n * block_v) * bytes;
+    0 for other templates.
     """
     if stage.template not in PRODUCTS:
         return 0
@@ -57,7 +59,8 @@ def shared_bytes(graph: Graph, stage: Stage) -> int:
     schedule = dict(stage.schedule)
     kept = schedule.get("results") == "descriptors" and (schedule.get("persistent") or schedule.get("specialized"))
     stored = m * n // int(schedule.get("epilogue", 1)) if kept else 0
-    tiles = stage.number("num_stages") * (m * k + products_of(graph, stage) * k * n)
+    loads = left_tiles(graph, stage.ops) if stage.template == "matmul" else 1
+    tiles = stage.number("num_stages") * (loads * m * k + products_of(graph, stage) * k * n)
     return (tiles + stored) * element_bytes(graph, stage)
 
 

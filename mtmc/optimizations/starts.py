@@ -100,8 +100,11 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if halves and known == _HALVES[0]:
         turns = {"persistent": hardware.sms} if _tiles(found, tile) > hardware.sms else {}
         chosen |= {"results": "descriptors", **({"epilogue": 2} if turns else {}), **turns}
-    better = stage.scheduled(chosen)
-    return better if shared_bytes(graph, better) <= hardware.shared_per_block else stage
+    for stages in range(tile.stages, 1, -1):  # a left operand that several loads make takes as many tiles a stage
+        better = stage.scheduled({**chosen, "num_stages": stages})
+        if shared_bytes(graph, better) <= hardware.shared_per_block:
+            return better
+    return stage
 
 
 def _attention(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage:

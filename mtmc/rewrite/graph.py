@@ -252,6 +252,15 @@ def dense_strides(shape: Shape) -> Shape:
     return tuple(product(shape[axis + 1 :]) or ones for axis in range(len(shape)))
 
 
+def is_dense(shape: Shape, strides: Shape) -> bool:
+    """Whether elements lie one behind the other in row-major order; the stride of a single one says nothing."""
+    return all(
+        size == 1 or one == other
+        for sizes, *steps in zip(shape, strides, dense_strides(shape), strict=True)
+        for size, one, other in zip(sizes, *steps, strict=True)
+    )
+
+
 def same(left: Size, right: Size) -> bool:
     """Whether two sizes are the same quantity: equal at every variant; the empty product counts as 1."""
     if not left or not right:

@@ -313,7 +313,8 @@ class _ForwardPrinter:
             fits = fits and not (value in self.in_order and self.graph.values[value].contiguous)
             taken.append(self.expressions[value] + ("" if fits else ".contiguous()"))
         self.channels_last |= set(printed.last) & set(printed.results)
-        self.in_order |= {value for value in printed.results if not self.graph.values[value].contiguous}
+        others = set(printed.results) - set(printed.as_laid)
+        self.in_order |= {value for value in others if not self.graph.values[value].contiguous}
         return taken
 
     def launch(self, stage: Stage, printed: Printed) -> None:

@@ -15,6 +15,7 @@ from mtmc.evaluate.measure.clock import Timing
 from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.measurement import Measurement
 from mtmc.evaluate.measure.questions import Measured
+from mtmc.evaluate.measure.timing_validation import CHARGED_SHARE, SCREENED_SHARE
 
 
 class _Steps:
@@ -46,8 +47,8 @@ def test_a_profiler_comes_when_all_is_timed(
         "Prefetcher": lambda _: SimpleNamespace(prepare=lambda: False, take=lambda: SimpleNamespace(note="")),
         "ReferenceClock": lambda *_: SimpleNamespace(enqueues=lambda _: True, gateable=True, times=[], hosts=[]),
         "timed": lambda take, budget, *_: take(budget),
-        "charged": lambda samples, _: ((samples, "charged"), 0.25),
-        "runtime": lambda samples, *_: Measured(timing, {"charged": float(isinstance(samples, tuple))}),
+        "charged": lambda samples, _, share: ((samples, share), 0.25),
+        "runtime": lambda samples, *_: Measured(timing, {"share": samples[1] if isinstance(samples, tuple) else 0.0}),
         "validate": lambda *_: None,
         "profiler_check": lambda *_: {"profiled_ms": 1.0},
         "InputSource": SimpleNamespace(of=lambda *_: SimpleNamespace(changes=(0,))),
@@ -94,4 +95,5 @@ def test_a_profiler_comes_when_all_is_timed(
         *(["profile"] if depth == "verify" and profile else []),
     ]
     assert ("profiled_ms" in found.metrics) == (seen[-1] == "profile")
-    assert (found.metrics["charged"], found.metrics.get("charged_ms")) == ((1.0, 0.25) if charge else (0.0, None))
+    share = CHARGED_SHARE if charge else SCREENED_SHARE if depth == "screen" else 0.0
+    assert (found.metrics["share"], found.metrics.get("charged_ms")) == (share, 0.25 if share else None)

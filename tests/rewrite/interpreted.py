@@ -5,8 +5,9 @@ list of {"name", "source", "ways"} from standard input, where each way is a list
 ("lower", "fuse", ...: every legal action of that kind, first to last, until none is left) or of exact sentences'
 beginnings. A case with "whole" must be lowered whole, others in part; one with a "candidate" instead of ways is only
 compared with its reference. One with "same" is compared element by element, NaN and signs of zeros included, instead of
-as a whole with float64. Programs of one with "waits" run side by side, as they wait for each other. Writes {name: null or
-what went wrong}. The first way is compared at all small shapes, each further one at the even and some odd ones.
+as a whole with float64; the results of one with "laid" have to lie in memory as the reference's do. Programs of one with
+"waits" run side by side, as they wait for each other. Writes {name: null or what went wrong}. The first way is compared at
+all small shapes, each further one at the even and some odd ones.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,7 +72,7 @@ def run(case: dict[str, Any], folder: Path) -> str | None:
             odd = [task.held_out[len(tried) % len(task.held_out)]] if tried else task.held_out
             tried.add(plan.to_json())
             source = print_plan(task, graph_of(export_graph(task), plan), plan).source
-            compared = elements if case.get("same") else differences
+            compared = elements if case.get("same") else partial(differences, laid=case.get("laid", False))
             with interleaved_programs(1) if case.get("waits") else nullcontext():
                 problem = compared(task, source, (task.small, *odd), folder)
             if problem:
@@ -96,8 +98,8 @@ def apply(task: Task, way: list[str]) -> Plan:
     return plan
 
 
-def differences(task: Task, source: str, variants: Iterable[Variant], folder: Path) -> str | None:
-    """What differs from the reference at these shapes, or None."""
+def differences(task: Task, source: str, variants: Iterable[Variant], folder: Path, laid: bool = False) -> str | None:
+    """What differs from the reference at these shapes, or None. laid: whether results have to lie in memory as its do."""
     for variant in variants:
         reference = load(apply_constants(task.source, variant.constants), folder)
         candidate = load(candidate_text(source, variant.constants), folder)
@@ -119,6 +121,8 @@ def differences(task: Task, source: str, variants: Iterable[Variant], folder: Pa
         for index, (a, b, c) in enumerate(zip(found, wanted, exact, strict=True)):
             if a.shape != b.shape or a.dtype != b.dtype:
                 return f"{variant.label}: output {index} is {a.shape} {a.dtype}, not {b.shape} {b.dtype}"
+            if laid and a.stride() != b.stride():
+                return f"{variant.label}: output {index} has strides {a.stride()}, not {b.stride()}"
             error = float((a.double() - c.double()).norm() / (c.double().norm() + 1e-30))
             own = float((b.double() - c.double()).norm() / (c.double().norm() + 1e-30))
             if not error <= max(TOLERANCE, 4 * own):

@@ -42,12 +42,13 @@ TILED = {
         "z = torch.sigmoid(y * scale).permute(0, 3, 1, 2); return z * torch.tanh(x), z - x",
         (480, 48),
     ),
-    "to_the_front": ("return y.permute(3, 0, 1, 2) * 2.0", (1920, 48)),
+    "to_the_front": ("return y.permute(3, 0, 1, 2).contiguous() * 2.0", (1920, 48)),
     "of_matrices": ("return x.transpose(2, 3).contiguous() + 1.0", (20, 24)),
     "twice_turned": ("return (x.permute(0, 2, 3, 1) + y).permute(0, 3, 1, 2) * x", (480, 48)),
 }
 FLAT = {
     "in_order": "return x * 2.0 + x",
+    "as_it_lies": "return y.permute(3, 0, 1, 2) * 2.0",
     "few": "return y[..., :8].permute(0, 3, 1, 2) * 2.0",
     "other_rows": "return x.transpose(1, 2) * 2.0",
     "broadcast": "return x + scale[:, None, None]",

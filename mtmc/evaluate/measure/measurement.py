@@ -23,7 +23,16 @@ from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import Examine, Measured
 from mtmc.evaluate.measure.reference_state import ReferenceState
 from mtmc.evaluate.measure.reference_time import ReferenceClock
-from mtmc.evaluate.measure.timing_validation import as_called, charged, profiler_check, runtime, timed, validate
+from mtmc.evaluate.measure.timing_validation import (
+    CHARGED_SHARE,
+    SCREENED_SHARE,
+    as_called,
+    charged,
+    profiler_check,
+    runtime,
+    timed,
+    validate,
+)
 from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
 from mtmc.hardware import Hardware
 from mtmc.outcome import REFERENCE_ERROR
@@ -99,10 +108,12 @@ class Measurement:
             return examination.time(draw, number, budget, ahead, everywhere, lambda: eager.enough)
 
         budget = TIMING_BUDGETS[request.depth]
-        samples = timed(take, budget, overheads, self.quiet) if judged else take(budget)
+        share = SCREENED_SHARE if request.depth == "screen" else 0.0
+        samples = timed(take, budget, overheads, self.quiet, share) if judged else take(budget)
         state.gateable = eager.gateable
-        if judged and request.charge:
-            samples, metrics["charged_ms"] = charged(samples, overheads)
+        share = CHARGED_SHARE if request.charge else share
+        if judged and share:
+            samples, metrics["charged_ms"] = charged(samples, overheads, share)
         found = runtime(samples, eager.times, state.work, overheads, self.hardware)
         if judged:
             validate(samples, found, overheads, self.hardware, state.work, lambda: state.bytes_that_matter)

@@ -41,6 +41,9 @@ SECOND_LOOK = TimingBudget(least=24, most=100, precision=0.0, seconds=0.5)
 CHARGED_SHARE = 0.05
 """Part of its time that a version may leave unexplained and is charged for, where it was examined again and again: on a
 busy machine 3 of 100 calls of 2 to 20 ms show 0.04 to 0.13 ms more by the oracle's clock (H100, twelve searches)."""
+SCREENED_SHARE = 0.02
+"""The same of one that is screened, at once: to look again takes seconds, and stops what is built beside it. What would be
+the best version is verified, where it is looked at again."""
 SOME_WORK_MS = 2e-3
 """A stated time above which the profiler must have seen something."""
 
@@ -95,15 +98,17 @@ def timed(
     budget: TimingBudget,
     overheads: OverheadTable,
     quiet: Callable[[], AbstractContextManager[None]] = nullcontext,
+    charge: float = 0.0,
 ) -> Samples:
     """The samples to be judged: more of them where the first ones are in doubt, with all streams behind the gate. time:
     takes them, see `Examination.time` for its budget and "everywhere". quiet: while it is open, nothing else is done on the
-    machine: a process that makes its context beside the first calls would be in the way of these, too.
+    machine: a process that makes its context beside the first calls would be in the way of these, too. charge: the part of
+    its time that a version is going to be charged for where it is not explained, so that nobody looks again.
 
     A candidate that notices the second look gains nothing: the same bound holds for the calls of that one.
     """
     samples = time(budget, False)
-    if doubt(samples, overheads) is None:
+    if doubt(charged(samples, overheads, charge)[0], overheads) is None:
         return samples
     with quiet():
         return time(SECOND_LOOK, overheads.everywhere_ms is not None)
@@ -152,9 +157,9 @@ def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
     return None
 
 
-def charged(samples: Samples, overheads: OverheadTable) -> tuple[Samples, float]:
+def charged(samples: Samples, overheads: OverheadTable, share: float = CHARGED_SHARE) -> tuple[Samples, float]:
     """Samples whose stated times explain the oracle's clock, and what was added to each, in milliseconds: nothing where
-    they do already, or where that would be more than `CHARGED_SHARE` of the whole.
+    they do already, or where that would be more than a share of the whole.
 
     The clock is the oracle's own, so nobody gains by it: what was hidden, or what the machine did beside it, counts now.
     """
@@ -162,7 +167,7 @@ def charged(samples: Samples, overheads: OverheadTable) -> tuple[Samples, float]
         return samples, 0.0
     walls = _walls_that_count(samples, overheads)
     hidden = hidden_ms(walls, samples.stated, _overhead_ms(samples, overheads)) if walls else 0.0
-    if hidden > CHARGED_SHARE * (median(samples.stated) + hidden):
+    if hidden > share * (median(samples.stated) + hidden):
         return samples, 0.0
     return replace(samples, stated=[each + hidden for each in samples.stated]), hidden
 

@@ -16,6 +16,7 @@ joined.py      several layers of one operand as one product
 turned.py      layers between two transpositions, without these
 ordered.py     what is read many times across its rows, copied in order before
 losses.py      the cross entropy of a product, as that of its rows
+one_tap.py     a convolution of one tap as a product of matrices
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 laid_out.py    how values lie in memory afterwards
@@ -43,6 +44,7 @@ from mtmc.rewrite.algebra.joined import JOINED
 from mtmc.rewrite.algebra.logs import LOGS
 from mtmc.rewrite.algebra.losses import LOSSES
 from mtmc.rewrite.algebra.norms import NORMS
+from mtmc.rewrite.algebra.one_tap import ONE_TAP
 from mtmc.rewrite.algebra.ordered import ORDERED
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.sums import SUMS
@@ -70,6 +72,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "passes": PASSES,
     "losses": LOSSES,
     "channels": CHANNELS,
+    "one_tap": ONE_TAP,
 }
 OF_WEIGHTS = ("joined", "channels")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from mtmc.rewrite.body import Body, Index, Node, NotCovered, Trailing
 from mtmc.rewrite.graph import Graph, Shape, Size, Varying, is_one, power_of_two_above, product, same
 from mtmc.rewrite.index_maps import At, broadcast_at
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, bare, flat
+from mtmc.rewrite.templates.as_laid import Laid, as_laid
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
 from mtmc.rewrite.templates.elements import Elements, Variables, home
 from mtmc.rewrite.templates.taps import is_tapped
@@ -43,7 +45,8 @@ class Pointwise:
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
         """1024 elements a program, 4 warps; a tile of 64 x 64 and 8 warps where an operand lies transposed."""
-        found = transposed(graph, body)
+        laid = as_laid(graph, body)
+        found = transposed(laid.graph, laid.body)
         if found is None:
             return {"block": 1024, "num_warps": 4}
         across, along = (min(TILE, power_of_two_above(size[0])) for size in (found.across, found.along))
@@ -54,9 +57,10 @@ class Pointwise:
         parts = _parts(graph, body)
         if len(parts) > 1 and is_channels_last(stage):
             raise NotCovered("results with another number of elements, channels last")
-        writer = Writer(*in_memory_order(graph, body, stage), f"{name}_kernel")
+        laid = Laid(graph, body) if is_channels_last(stage) else as_laid(graph, body)
+        writer = Writer(*in_memory_order(laid.graph, laid.body, stage), f"{name}_kernel")
         writer.windows = len(parts) == 1
-        tiles = transposed(graph, body) if tile_of(stage) and not is_channels_last(stage) else None
+        tiles = transposed(laid.graph, laid.body) if tile_of(stage) and not is_channels_last(stage) else None
         if tiles is not None:
             writer.line("block = tl.program_id(0)")
             _write_values(writer, *parts[0], write_tile(writer, tiles))
@@ -66,7 +70,7 @@ class Pointwise:
             _write_part(writer, *parts[0])
         else:
             _write_parts(writer, parts)
-        return _assemble(graph, body, stage, name, writer, [space for space, _ in parts], tiles)
+        return _assemble(laid, stage, name, writer, [space for space, _ in parts], tiles)
 
 
 ELSEWHERE = ("index", "window")
@@ -229,14 +233,14 @@ def tile_of(stage: Stage) -> int:
 
 
 def _assemble(
-    graph: Graph,
-    body: Body,
+    laid: Laid,
     stage: Stage,
     name: str,
     writer: Writer,
     spaces: list[Size],
     tiles: Transposed | None,
 ) -> Printed:
+    graph, body = laid.graph, laid.body
     scope, spare = scope_with_results(graph, body), dict[str, Varying]()
     ops, block = ", ".join(stage.ops), stage.number("block")
     blocks, held = [("BLOCK", str(block))], "BLOCK elements a program."
@@ -262,8 +266,7 @@ def _assemble(
         (("WIDE", " or ".join(dict.fromkeys(wide))), *blocks),
         stage.number("num_warps"),
     )
-    lines = handed_over(graph, body, stage, writer, scope_of(graph, body), spare)
-    lines += launch_lines(launch, scope, spare)
-    return printed(
-        body, name, [text], lines, spare, channels_last_values(graph, body) if is_channels_last(stage) else ()
-    )
+    lines = [*laid.before, *handed_over(graph, body, stage, writer, scope_of(graph, body), spare)]
+    lines += [*launch_lines(launch, scope, spare), *laid.after]
+    last = channels_last_values(graph, body) if is_channels_last(stage) else ()
+    return replace(printed(body, name, [text], lines, spare, last), as_laid=laid.results)

@@ -1,0 +1,112 @@
+"""one_tap: a convolution of one tap as a product of matrices.
+
+Proof. With one tap, a stride of 1 and no padding, y[b, o, p] = sum_c W[o, c] x[b, c, p] + bias[o]: at each place p the layer
+of the channels there. Where channels lie last that is a layer over all places; where they come first, it is the weight times
+each image's matrix of channels and places. Either reads and writes what lies there, and copies nothing.
+
+What it is for: in 16 bits the library copies an operand whose channels come first, convolves, and copies back. A product of
+matrices takes in what stands before (a join of maps, an enlarged one, a norm) and behind. fp32 stays a convolution: there
+the library rounds to TF32, which a product does not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
+from mtmc.rewrite.algebra.laid_out import laid_out
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, dense_strides, is_dense, product
+from mtmc.rewrite.operators.steps import argument
+
+_CONVOLUTIONS = {"aten.conv1d.default": 1, "aten.conv2d.default": 2, "aten.conv3d.default": 3}
+_STRIDE, _PADDING, _GROUPS = 3, 4, 6
+"""Where these stand among a convolution's arguments."""
+HALVES = ("float16", "bfloat16")
+
+
+def _as_product(graph: Graph, op: Op) -> Finding | None:
+    if not _is_of_one_tap(graph, op):
+        return None
+    later = graph.ops[graph.ops.index(op) + 1 :]
+    # the last one first: a convolution that is left would take the layout of its operand on to forward's results
+    return None if any(_is_of_one_tap(graph, other) for other in later) else _written(graph, op)
+
+
+def _is_of_one_tap(graph: Graph, op: Op) -> bool:
+    rank = _CONVOLUTIONS.get(op.target)
+    if rank is None or not all(isinstance(item, Ref) for item in op.args[:2]):
+        return False
+    x, weight = (graph.values.get(item.name) for item in op.args[:2])
+    if x is None or weight is None or x.dtype not in HALVES or len(x.shape) != rank + 2 or not weight.contiguous:
+        return False
+    one_tap = all(set(size) == {1} for size in weight.shape[2:])
+    strides, padding = argument(op, _STRIDE, "stride", 1), argument(op, _PADDING, "padding", 0)
+    plain = _all(strides, 1) and _all(padding, 0) and argument(op, _GROUPS, "groups", 1) == 1
+    return one_tap and plain and (x.contiguous or _is_last(x))
+
+
+def _is_last(tensor: Tensor) -> bool:
+    """Whether a tensor's channels lie last, and all its elements one behind the other."""
+    order = (0, *range(2, len(tensor.shape)), 1)
+    return is_dense(*(tuple(each[dim] for dim in order) for each in (tensor.shape, _lying(tensor))))
+
+
+def _written(graph: Graph, op: Op) -> Finding | None:
+    edit, old, x = Editor(graph, op), graph.values[op.outputs[0]], graph.values[op.args[0].name]
+    weight = edit.shaped(op.args[1], edit.tensor(op.args[1]).shape[:2])
+    bias = argument(op, 2, "bias")
+    written = _of_each_image if x.contiguous else _of_all_places
+    by = written(edit, op.args[0], weight, bias)
+    sentence = f"{op.name}, of one tap, is a product of matrices"
+    found = edit.replaced(sentence, (op.name,), {op.outputs[0]: by})
+    if _lying(edit.tensor(by)) == _lying(old):
+        return found
+    lying = laid_out(found.graph, [by.name])
+    if lying is not None:
+        return Finding(found.sentence, found.ops, lying)
+    copy = edit.add("aten.contiguous.default", (by,), old.shape, "in_order")
+    return edit.finish(sentence, (op.name,), copy)
+
+
+def _of_each_image(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Ref:
+    """The weight times each image's channels and places, which lie in order."""
+    batch, _, *places = edit.tensor(item).shape
+    outer, inner = edit.tensor(weight).shape
+    flat = product(tuple(places))
+    made = edit.add(
+        "aten.matmul.default", (weight, edit.shaped(item, (batch, inner, flat))), (batch, outer, flat), "product"
+    )
+    if bias is not None:
+        column = edit.add("aten.unsqueeze.default", (bias, 1), (outer, (1,) * len(outer)), "bias")
+        made = edit.add("aten.add.Tensor", (made, column), (batch, outer, flat), "sum")
+    return edit.shaped(made, (batch, outer, *places))
+
+
+def _of_all_places(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Ref:
+    """A layer of the channels, which lie last; the result's lie so, too."""
+    batch, _, *places = edit.tensor(item).shape
+    rank, outer = len(places), edit.tensor(weight).shape[0]
+    moved = _permuted(edit, item, (0, *range(2, rank + 2), 1))
+    made = edit.add(
+        "aten.linear.default", (moved, weight, *([] if bias is None else [bias])), (batch, *places, outer), "layer"
+    )
+    return _permuted(edit, made, (0, rank + 1, *range(1, rank + 1)))
+
+
+def _permuted(edit: Editor, item: Ref, order: tuple[int, ...]) -> Ref:
+    tensor = edit.tensor(item)
+    shape, lying = (tuple(each[dim] for dim in order) for each in (tensor.shape, _lying(tensor)))
+    strides = () if is_dense(shape, lying) else lying
+    return edit.add("aten.permute.default", (item, order), shape, "turned", strides=strides)
+
+
+def _lying(tensor: Tensor) -> Shape:
+    return tensor.strides or dense_strides(tensor.shape)
+
+
+def _all(sizes: Any, value: int) -> bool:
+    """Whether a number, or each of several, is a value."""
+    return all(each == value for each in (sizes if isinstance(sizes, (tuple, list)) else (sizes,)))
+
+
+ONE_TAP: tuple[Rule, ...] = (_as_product,)
