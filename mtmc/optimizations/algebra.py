@@ -90,18 +90,20 @@ class Algebra(Optimization):
             more = f", and {len(found.sentences) - 1} more" if len(found.sentences) > 1 else ""
             sentence = f"rewrite by algebra: {found.sentences[0]}{more}"
             region = version.region(*stages)
-            action = make_action(self.kind, region, sentence, rules=rules)
+            opened = {"opened": True} if any(version.as_kernel(stage.ops, {}) is None for stage in stages) else {}
+            action = make_action(self.kind, region, sentence, rules=rules, **opened)
             yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
             further, saved = _joined(version, rules, found, plan)
             if further is not None:
                 words = f"{sentence}, {FUSED if rules in OF_ROWS else JOINED}"
-                action = make_action(self.kind, region, words, rules=rules, joined=True, saved=saved)
+                action = make_action(self.kind, region, words, rules=rules, joined=True, saved=saved, **opened)
                 yield Move(action, partial(kept, replace(version, graph=found.graph), further))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Each kernel that is saved by joining is a fusion of two. What fuses all neighbours besides comes before what does
-        that alone."""
-        return saved_logit(action) + (WITH_ALL if FUSED in action.sentence else 0.0)
+        that alone. So does what no kernel covers as it is written."""
+        opened = OPENED if "opened" in dict(action.params) else 0.0
+        return saved_logit(action) + opened + (WITH_ALL if FUSED in action.sentence else 0.0)
 
 
 JOINED = "and fuse what it multiplies with what stands around that"
@@ -114,6 +116,8 @@ OF_ROWS, FUSED = ("logs", "passes", OF_PRODUCTS, OF_CHANNELS), "and fuse all nei
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
 WITH_ALL = math.log(2.0)
 """For what is rewritten and then fused as a whole."""
+OPENED = math.log(3.0)
+"""For what rewrites a call that is none of a kernel: until then it stands between its neighbours."""
 NEVER_JOINED = ("attention", "joined")
 """Kinds of rules that take apart what is one kernel already, or lay out weights alone, which are kept between calls."""
 
