@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from mtmc.bench import blocks
+from mtmc.evaluate.loading.modules import candidate_text
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import root_plan
@@ -48,7 +49,7 @@ def test_values_lie_as_exported(path: Path) -> None:
 def _values(source: str, reference: str, variant: Variant) -> dict[str, Any]:
     """What the variables of a version's forward hold at its end, on the GPU."""
     own, given, found = dict[str, Any](), dict[str, Any](), dict[str, Any]()
-    exec(apply_constants(source, variant.constants), own)
+    exec(candidate_text(source, variant.constants), own)
     exec(apply_constants(reference, variant.constants), given)
     model = own["ModelNew"](*given[variant.init_inputs]()).cuda()
     inputs = [item.cuda() if isinstance(item, torch.Tensor) else item for item in given[variant.inputs]()]
