@@ -261,6 +261,19 @@ def is_dense(shape: Shape, strides: Shape) -> bool:
     )
 
 
+def memory_order(tensor: Tensor) -> tuple[int, ...] | None:
+    """A tensor's dimensions in the order in which they lie in memory, the outermost first; None for one that lies as its
+    dimensions say, or has gaps."""
+    if tensor.contiguous or not tensor.strides:
+        return None
+    large = [dim for dim, size in enumerate(tensor.shape) if not is_one(size)]
+    order = sorted(large, key=lambda dim: -tensor.strides[dim][0])
+    shape, strides = (tuple(each[dim] for dim in order) for each in (tensor.shape, tensor.strides))
+    if order == large or not is_dense(shape, strides):
+        return None
+    return (*(dim for dim in range(len(tensor.shape)) if dim not in order), *order)
+
+
 def same(left: Size, right: Size) -> bool:
     """Whether two sizes are the same quantity: equal at every variant; the empty product counts as 1."""
     if not left or not right:

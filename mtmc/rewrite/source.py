@@ -23,6 +23,7 @@ from mtmc.rewrite.direct_launch import HELPER, STRETCHES, is_noted, launched_dir
 from mtmc.rewrite.exact_numbers import exact_numbers
 from mtmc.rewrite.folding import INDENT, LONGEST, folded
 from mtmc.rewrite.graph import Current, Graph, Op, Ref
+from mtmc.rewrite.lying import Lying
 from mtmc.rewrite.neutral import printed_once
 from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.packing import PackedForward, packed_stages, permuted_weights
@@ -226,11 +227,7 @@ class _ForwardPrinter:
             (None, INDENT + (self.packs.head() if self.packs else self._head))
         ]
         self.taken = set(names) | {"self", packed}
-        self.channels_last: set[str] = set()
-        """Values that may lie channels last, where the reference's do not."""
-        self.in_order: set[str] = set()
-        """Values that kernels wrote in the order of their dimensions where the reference's have another one in memory, and
-        what torch makes of them."""
+        self.lying = Lying(graph)
         self.copies = False
         """Whether a convolution's operand is copied channels last."""
 
@@ -269,10 +266,7 @@ class _ForwardPrinter:
     def torch_call(self, stage: Stage) -> None:
         op = self.graph.by_name[stage.ops[0]]
         expressions = self._channels_last(op) if is_channels_last(stage) else self.expressions
-        if self.channels_last & set(op.refs()):
-            self.channels_last |= set(op.outputs)
-        if self.in_order & set(op.refs()):
-            self.in_order |= set(op.outputs)
+        self.lying.called(op)
         changed = self._left.in_place.get(op.name, ())
         try:
             text = call_text(op, expressions, self.scope(tuple(op.refs())), self.graph, changed)
@@ -298,28 +292,16 @@ class _ForwardPrinter:
         operand, weight = list(op.refs())[:2]
         weights = self._permuted.get(weight) or f"{self.expressions[weight]}.contiguous(memory_format={memory})"
         permuted = {weight: weights}
-        if operand not in self.channels_last:
+        if operand not in self.lying.channels_last:
             self.copies = True
             permuted[operand] = f"{LAUNCHER}({self.expressions[operand]})"
-        self.channels_last |= set(op.outputs)
+        self.lying.channels_last |= set(op.outputs)
         return {**self.expressions, **permuted}
-
-    def _taken(self, printed: Printed) -> list[str]:
-        """The tensors that a launcher is given. Kernels rely on the order in memory that the reference's tensors have; one
-        that goes over channels-last tensors sees to those of the full shape itself."""
-        taken = []
-        for value in printed.tensors:
-            fits = value not in self.channels_last or value in printed.last
-            fits = fits and not (value in self.in_order and self.graph.values[value].contiguous)
-            taken.append(self.expressions[value] + ("" if fits else ".contiguous()"))
-        self.channels_last |= set(printed.last) & set(printed.results)
-        others = set(printed.results) - set(printed.as_laid)
-        self.in_order |= {value for value in others if not self.graph.values[value].contiguous}
-        return taken
 
     def launch(self, stage: Stage, printed: Printed) -> None:
         scope = self.scope(printed.tensors)
-        arguments = self._taken(printed)
+        arguments = [self.lying.given(value, self.expressions[value], printed) for value in printed.tensors]
+        self.lying.launched(printed)
         try:
             arguments += [scope.number(number) for _, number in printed.numbers]
         except NoExpression as error:

@@ -302,7 +302,8 @@ def edited(task: Task, wanted: str) -> list[tuple[str, str]]:
     seen = Observation(task, edit.source, edit.plan, Outcome("ok"), (), "H100")
     found = []
     for action in coder.actions(seen, []):
-        if action.kind == "algebra" and dict(action.params) == {"rules": wanted}:
+        params = dict(action.params)
+        if action.kind == "algebra" and params["rules"] == wanted and "joined" not in params:
             child = coder.edit(EditRequest(task, edit.source, edit.plan, Outcome("ok"), action, "H100"))
             found.append((action.sentence, child.source))
     return found

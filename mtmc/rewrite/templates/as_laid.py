@@ -15,11 +15,8 @@ from dataclasses import dataclass, field, replace
 
 from mtmc.rewrite.body import Body, Index, Node, Operand, Trailing
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Shape, Tensor, dense_strides, is_dense, is_one
+from mtmc.rewrite.graph import Graph, Shape, Tensor, dense_strides, is_dense, memory_order
 from mtmc.rewrite.index_maps import Permuted
-
-Order = tuple[int, ...]
-"""Dimensions in the order in which they lie in memory, the outermost first."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ def as_laid(graph: Graph, body: Body) -> Laid:
     common would be worked out at two places.
     """
     placed = dict(graph.placed)
-    orders = {_order(graph.values[value]) for value in body.stores}
+    orders = {memory_order(graph.values[value]) for value in body.stores}
     shapes = {graph.values[value].shape for value in body.stores}
     order = next(iter(orders))
     if len(orders) != 1 or order is None or len(shapes) != 1 or any(value in placed for value in body.stores):
@@ -57,7 +54,7 @@ def as_laid(graph: Graph, body: Body) -> Laid:
     return Laid(known, replace(body, nodes=nodes), tuple(turning.lines.values()), after, body.stores)
 
 
-def _asked(graph: Graph, body: Body, order: Order) -> Laid:
+def _asked(graph: Graph, body: Body, order: tuple[int, ...]) -> Laid:
     """The body with permutations of its results behind all."""
     names = {value: _free(body, f"{value}_of") for value in body.stores}
     nodes = [_renamed(node, names) for node in body.nodes]
@@ -78,7 +75,7 @@ class _Turning:
 
     graph: Graph
     body: Body
-    order: Order
+    order: tuple[int, ...]
     values: dict[str, Tensor] = field(default_factory=dict)
     lines: dict[str, str] = field(default_factory=dict)
 
@@ -122,25 +119,13 @@ class _Turning:
         return tuple(shape[dim] for dim in self.order)
 
 
-def _turned(graph: Graph, body: Body, order: Order) -> dict[str, Tensor]:
+def _turned(graph: Graph, body: Body, order: tuple[int, ...]) -> dict[str, Tensor]:
     """What the kernel makes of each result."""
     tensors = {value: graph.values[value] for value in body.stores}
     return {
         value: Tensor(tuple(tensor.shape[dim] for dim in order), tensor.dtype, True)
         for value, tensor in tensors.items()
     }
-
-
-def _order(tensor: Tensor) -> Order | None:
-    """The order of a tensor's dimensions in memory; None for one that lies as its dimensions say, or has gaps."""
-    if tensor.contiguous or not tensor.strides:
-        return None
-    large = [dim for dim, size in enumerate(tensor.shape) if not is_one(size)]
-    order = sorted(large, key=lambda dim: -tensor.strides[dim][0])
-    shape, strides = (tuple(each[dim] for dim in order) for each in (tensor.shape, tensor.strides))
-    if order == large or not is_dense(shape, strides):
-        return None
-    return (*(dim for dim in range(len(tensor.shape)) if dim not in order), *order)
 
 
 def _renamed(node: Node, names: Mapping[str, str]) -> Node:

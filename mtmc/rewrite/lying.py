@@ -1,0 +1,80 @@
+"""lying: where the values of a forward lie in memory, beside where the reference's do as it was exported.
+
+Kernels are written and built for tensors that lie as exported. Three things make that untrue: convolutions that are asked
+to work channels last; kernels that write a result in the order of its dimensions; and calls of torch that hand out results
+as the device likes them, of which an export on a CPU knows nothing. On an H200 attention with heads of 9 hands out rows of
+16, and a map that is enlarged lies channels first though its operand's channels lie last.
+"""
+
+from __future__ import annotations
+
+from mtmc.rewrite.graph import Graph, Op, Tensor, memory_order
+from mtmc.rewrite.operators.arithmetic import ARITHMETIC
+from mtmc.rewrite.operators.elementwise import POINTWISE
+from mtmc.rewrite.operators.table import FREE
+from mtmc.rewrite.templates.channels_last import FORMATS
+from mtmc.rewrite.templates.writer import Printed
+
+_FAMILIES = ("scaled_dot_product", "upsample_", "grid_sampler", "lstm", "gru", "rnn_", "linalg_", "fft_")
+_AS_THE_DEVICE_LIKES = tuple(f"aten.{sign}{family}" for family in _FAMILIES for sign in ("", "_"))
+"""How calls begin whose results lie as the device likes, whatever the export says."""
+
+
+def is_unsettled(graph: Graph, op: Op) -> bool:
+    """Whether a call's results may lie otherwise on a GPU than exported: those of certain calls, and of any but the
+    simplest where the export has another order than that of the dimensions."""
+    if op.target in FREE or op.target in POINTWISE or op.target in ARITHMETIC:
+        return False
+    known = [graph.values[value] for value in op.outputs if value in graph.values]
+    return op.target.startswith(_AS_THE_DEVICE_LIKES) or not all(tensor.contiguous for tensor in known)
+
+
+class Lying:
+    """What is known of the values of one forward, in the order in which its lines are printed.
+
+    channels_last: values that may lie channels last, where the reference's do not. in_order: values that kernels wrote in
+    the order of their dimensions where the reference's have another one in memory. unsettled: what torch hands out as the
+    device likes. Each with what torch makes of them.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.channels_last, self.in_order, self.unsettled = set[str](), set[str](), set[str]()
+
+    def called(self, op: Op) -> None:
+        """Torch does an op."""
+        for values in (self.channels_last, self.in_order, self.unsettled):
+            if values & set(op.refs()):
+                values |= set(op.outputs)
+        if is_unsettled(self.graph, op):
+            self.unsettled |= set(op.outputs)
+
+    def launched(self, printed: Printed) -> None:
+        """A kernel makes its results."""
+        self.channels_last |= set(printed.last) & set(printed.results)
+        others = set(printed.results) - set(printed.as_laid)
+        self.in_order |= {value for value in others if not self.graph.values[value].contiguous}
+
+    def given(self, value: str, text: str, printed: Printed) -> str:
+        """A value as a launcher is given it. A kernel that goes over channels-last tensors sees to those of the full shape
+        itself. text: the expression for it."""
+        tensor = self.graph.values[value]
+        fits = value not in self.channels_last or value in printed.last
+        if not fits or (value in self.in_order and tensor.contiguous):
+            return f"{text}.contiguous()"
+        if value in self.unsettled and value not in printed.last:
+            return text + _as_exported(tensor)
+        return text
+
+
+def _as_exported(tensor: Tensor) -> str:
+    """What makes of a tensor one that lies as exported, and copies nothing where it does; "" where there are gaps."""
+    if tensor.contiguous:
+        return ".contiguous()"
+    order, rank = memory_order(tensor), len(tensor.shape)
+    if order is None:
+        return ""
+    if rank in FORMATS and order == (0, *range(2, rank), 1):
+        return f".contiguous(memory_format={FORMATS[rank]})"
+    back = tuple(order.index(dim) for dim in range(rank))
+    return f".permute{order}.contiguous().permute{back}"
