@@ -95,15 +95,16 @@ class Algebra(Optimization):
             yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
             further, saved = _joined(version, rules, found, plan)
             if further is not None:
-                words = f"{sentence}, {FUSED if rules in OF_ROWS else JOINED}"
+                words = f"{sentence}, {FUSED if _fuses_all(version, rules, found) else JOINED}"
                 action = make_action(self.kind, region, words, rules=rules, joined=True, saved=saved, **opened)
                 yield Move(action, partial(kept, replace(version, graph=found.graph), further))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """Each kernel that is saved by joining is a fusion of two. What fuses all neighbours besides comes before what does
-        that alone. So does what no kernel covers as it is written."""
-        opened = OPENED if "opened" in dict(action.params) else 0.0
-        return saved_logit(action) + opened + (WITH_ALL if FUSED in action.sentence else 0.0)
+        """Each kernel that is saved by joining is a fusion of two. What is fused besides comes before what rewrites alone,
+        or fuses alone. So does what no kernel covers as it is written."""
+        params = dict(action.params)
+        more = (OPENED if "opened" in params else 0.0) + (WITH_ALL if "joined" in params else 0.0)
+        return saved_logit(action) + more
 
 
 JOINED = "and fuse what it multiplies with what stands around that"
@@ -114,8 +115,10 @@ OF_CHANNELS = "channels"
 """Rules that copy an operand in another order, which is a kernel at once."""
 OF_ROWS, FUSED = ("logs", "passes", OF_PRODUCTS, OF_CHANNELS), "and fuse all neighbours that gain by it"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
+OF_SUMS = ("einsums",)
+"""Kinds of rules that may copy operands of products in another order."""
 WITH_ALL = math.log(2.0)
-"""For what is rewritten and then fused as a whole."""
+"""For what is rewritten and fused at once."""
 OPENED = math.log(3.0)
 """For what rewrites a call that is none of a kernel: until then it stands between its neighbours."""
 NEVER_JOINED = ("attention", "joined")
@@ -128,19 +131,26 @@ def _joined(version: Version, rules: str, found: Rewritten, plan: Plan) -> tuple
     graph = found.graph
     added = [op for op in graph.ops if op.name not in version.graph.by_name]
     new = [op.name for op in added if op.target in PRODUCTS]
-    if not (new or rules in OF_ROWS) or rules in NEVER_JOINED:
+    all_of_them = _fuses_all(version, rules, found)
+    if not (new or all_of_them) or rules in NEVER_JOINED:
         return None, 0
     start = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
     if rules == OF_PRODUCTS:
         products = ((product_of(graph, op.args[0]), op.name) for op in added if op.args)
         ends = [(product.name, last) for product, last in products if product is not None]
         start = replace(start, plan=joined_up_to(start, ends))
-    done = fused(start, groups_of(start)) if rules in OF_ROWS else joined(start, new)
+    done = fused(start, groups_of(start)) if all_of_them else joined(start, new)
     if rules == OF_CHANNELS:
         done = _copying(start, done)
     done = with_views(start, done)
     saved = len(replace(start, plan=plan).working()) - len(replace(start, plan=done).working())
     return (done, saved) if saved > 0 else (None, 0)
+
+
+def _fuses_all(version: Version, rules: str, found: Rewritten) -> bool:
+    """Whether steps of a kind pay in a kernel alone, or what they copy in another order is written so by what makes it."""
+    added = (op for op in found.graph.ops if op.name not in version.graph.by_name)
+    return rules in OF_ROWS or (rules in OF_SUMS and any(op.target == IN_ORDER for op in added))
 
 
 def _copying(start: Version, plan: Plan) -> Plan:

@@ -68,6 +68,7 @@ class _Growing:
     _flow: Flow | None = None
     _families: dict[tuple[str, ...], str | None] = field(default_factory=dict)
     _members: dict[Stage, tuple[Stage, ...]] = field(default_factory=dict)
+    _movers: dict[tuple[str, ...], bool] = field(default_factory=dict)
     _in_parts: bool = False
     """Whether elementwise kernels may be joined whose results have other numbers of elements."""
     _before: bool = False
@@ -77,7 +78,7 @@ class _Growing:
         plan = self.version.plan
         self._members = {stage: (stage,) for stage in plan.stages}
         for self._in_parts in (False, True):
-            for seed in tuple(self._members):
+            for seed in sorted(self._members, key=self._moves):  # what only moves elements joins what reads them
                 if seed in self._members and self._family(seed) is not None:
                     self._grow(seed)
         found = []
@@ -124,6 +125,8 @@ class _Growing:
         one, two = self._family(first), self._family(second)
         if one in MEMORY and two in MEMORY and repeats_much(self.version.graph, first, second):
             return False
+        if not self._in_parts and self._is_for_others(first, second):
+            return False
         if self._in_parts:
             return one == two == "pointwise"
         if one in MEMORY and two in MEMORY:
@@ -131,6 +134,27 @@ class _Growing:
         if self._before and one == "pointwise" and two in MULTIPLY:
             return True
         return one in MULTIPLY and two == "pointwise" and (not first.is_torch or self._in_fp32(first, one))
+
+    def _is_for_others(self, first: Stage, second: Stage) -> bool:
+        """Whether one of two stages, neither of which reads the other, only moves elements that others read: those take it
+        in at no cost, and beside the other one it would be written."""
+        assert self._flow is not None
+        if not self._flow.independent(first, second):
+            return False
+        results = self.version.graph.results()
+        for stage in (first, second):
+            if self._moves(stage) and not results.intersection(self.version.graph.leaving(stage.ops)):
+                readers = self._flow.readers(stage)
+                if readers and all(self._family(reader) in MEMORY for reader in readers):
+                    return True
+        return False
+
+    def _moves(self, stage: Stage) -> bool:
+        """Whether a stage only moves elements."""
+        if stage.ops not in self._movers:
+            body = None if self.version.is_free(stage) else self.version.body(stage)
+            self._movers[stage.ops] = body is not None and all(node.kind in ("index", "view") for node in body.nodes)
+        return self._movers[stage.ops]
 
     def _as_wished(self, first: Stage, second: Stage, merged: Stage) -> bool:
         one, two = self._family(first), self._family(second)

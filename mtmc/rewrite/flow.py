@@ -101,6 +101,10 @@ class Flow:
                 found.add(at)
         return [self._stages[at] for at in sorted(found)]
 
+    def readers(self, stage: Stage) -> list[Stage]:
+        """The stages, but for views, that read what a stage makes, straight or through views, in the plan's order."""
+        return [self._stages[at] for at in sorted(self._readers_of(self._place[stage]))]
+
     def _readers_of(self, at: int) -> set[int]:
         """The stages, but for views, that read what a stage makes, straight or through views."""
         found, todo = set[int](), [*self._after[at]]

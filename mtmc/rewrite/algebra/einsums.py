@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, sizes
 from mtmc.rewrite.algebra.laid_out import laid_out, results_of
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Tensor, dense_strides, product
+from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Shape, Size, Tensor, dense_strides, product
 from mtmc.rewrite.operators.einsums import Equation, equation_of
 
 MAX_BATCH = 2
@@ -68,24 +68,35 @@ def _factored(graph: Graph, op: Op) -> Finding | None:
     left = Equation(tuple(found.terms[number] for number in others), found.out)
     if set("".join(left.terms)) < set(found.out):
         return None
-    edit, old = Editor(graph, op), graph.values[op.outputs[0]]
-    rest = f"{','.join(left.terms)}->{found.out}"
-    made = edit.add(
-        op.target, (rest, tuple(op.args[1][number] for number in others)), old.shape, "rest", strides=old.strides
-    )
-    ordered = "".join(label for label in found.out if label in found.terms[at])
+    edit, old, lying = Editor(graph, op), graph.values[op.outputs[0]], _in_order_of_matrices(left)
+    shape = tuple(extents[label] for label in lying)
+    terms = (f"{','.join(left.terms)}->{lying}", tuple(op.args[1][number] for number in others))
+    made = edit.add(op.target, terms, shape, "rest")
+    ordered = "".join(label for label in lying if label in found.terms[at])
     factor = _permuted(edit, op.args[1][at], found.terms[at], ordered)
     ones = (1,) * len(graph.variants)
-    factor = edit.shaped(factor, tuple(extents[label] if label in ordered else ones for label in found.out))
-    by = edit.add("aten.mul.Tensor", (made, factor), old.shape, "product", strides=old.strides)
-    finding = edit.finish(f"{op.name} is a sum of two, times the third", (op.name,), by)
-    if finding is None:
+    factor = edit.shaped(factor, tuple(extents[label] if label in ordered else ones for label in lying))
+    by = edit.add("aten.mul.Tensor", (made, factor), shape, "product")
+    seen = _permuted(edit, by, lying, found.out)
+    if not _lie_alike(edit.tensor(seen), old):
         return None
-    for item in (made, by):  # which lie as the sum of three did
+    finding = edit.replaced(f"{op.name} is a sum of two, times the third", (op.name,), {op.outputs[0]: seen})
+    for item in (made, by):  # in the order of its dimensions, whatever the library makes of that sum
         known = results_of(finding.graph.by_name[item.name], dict(finding.graph.values), len(graph.variants))
-        if known is None or not _lie_alike(known[item.name], old):
+        if known is None or not _lie_alike(known[item.name], edit.tensor(item)):
             return None
     return finding
+
+
+def _in_order_of_matrices(found: Equation) -> str:
+    """The labels of a sum of two in the order in which a product of matrices gives them, its rows those that come first in
+    the result; in that of the result where it is no such product."""
+    orders = _orders(found)
+    if orders is None:
+        return found.out
+    first = next(label for label in found.out if label not in orders.batch)
+    sides = (orders.rows, orders.columns) if first in orders.rows else (orders.columns, orders.rows)
+    return "".join((orders.batch, *sides))
 
 
 def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Mapping[str, Size]) -> Finding | None:
@@ -97,7 +108,7 @@ def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Map
         item = _as_matrix(edit, op.args[1][number], found.terms[number], way.batch, order)
         if item is None:
             return None
-        operands.append(item)
+        operands.append(_with_neighbours(edit, item, len(way.batch)))
     sides = (*way.batch, way.rows, way.columns)
     shape = tuple(product(tuple(extents[label] for label in labels)) for labels in sides)
     made = edit.add("aten.matmul.default", tuple(operands), shape, "product")
@@ -116,6 +127,15 @@ def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Map
         return replace(finding, graph=lying)
     copy = _copied_as(edit, by, old)
     return None if copy is None else edit.finish(f"{op.name} is a product of matrices", (op.name,), copy)
+
+
+def _with_neighbours(edit: Editor, item: Ref, batch: int) -> Ref:
+    """A matrix of each product, copied in order where neighbours in memory belong to other products: a product would read
+    single numbers, and the library copies it, too. What makes the matrices can write them so."""
+    tensor = edit.tensor(item)
+    if not tensor.strides or any(stride[0] == 1 for stride in tensor.strides[batch:]):
+        return item
+    return edit.add(IN_ORDER, (item,), tensor.shape, "of_each", dtype=tensor.dtype)
 
 
 def _copied_as(edit: Editor, item: Ref, old: Tensor) -> Ref | None:

@@ -39,8 +39,9 @@ from mtmc.rewrite.templates.writer import (
     size_expression,
 )
 
-LONG_INNER = 4096
-"""Least inner dimension of each program that shares a tile by default: a shorter one is not worth the second kernel."""
+LONG_INNER, LONG_INNER_OF_BATCH = 4096, 1024
+"""Least inner dimension of each program that shares a tile by default: a shorter one is not worth the second kernel. Small
+products of a batch stay with tiles of 64 x 64, of which one takes some 13 us for 1024."""
 MAX_SPLIT = 64
 MANY_ROWS = 512
 """Of the left operand: a copy takes as long as some 200 rows gain by it (H200, three TF32 products)."""
@@ -98,7 +99,8 @@ def _split_k(found: Product) -> int:
     if found.reduces or len(found.factors) > 1 or found.offsets:
         return 1
     tiles = -(-found.m[0] // 64) * -(-found.n[0] // 64) * (product(found.batch)[0] if found.batch else 1)
-    return shares(tiles, 2, lambda split: split <= MAX_SPLIT and found.k[0] // split >= LONG_INNER)
+    least = LONG_INNER_OF_BATCH if found.batch else LONG_INNER
+    return shares(tiles, 2, lambda split: split <= MAX_SPLIT and found.k[0] // split >= least)
 
 
 def _split_n(found: Product) -> int:

@@ -14,6 +14,7 @@ import math
 
 from mtmc.rewrite.body import Body, Trailing
 from mtmc.rewrite.graph import Graph, Varying, is_one, power_of_two_above, product
+from mtmc.rewrite.index_maps import Looked
 from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
@@ -46,6 +47,15 @@ SHORT, INTERLEAVED = 16, 32
 """Columns of a row, and rows that lie side by side, from which on a program goes over the columns one by one."""
 MOST_ROWS, FEWEST_ROWS, ENOUGH = 1024, 128, 512
 """Of a program that does so: eight or one a thread; and programs that fill a GPU."""
+SIDE_BY_SIDE, FEW_SIDE_BY_SIDE = 32, 8
+"""Rows of a program where neighbours in memory are other rows, and where fewer than that are neighbours: more only hold
+more in registers (65536 x 192 x 3, H200, estimated: 72 us with 32, 59 with 8)."""
+FEW_PROGRAMS = 132
+"""With fewer of 32 rows, that hold too many columns for registers, programs of 8 rows hold theirs. So they do where places
+are looked up, for which a loop waits twice in each turn (1024 keys in pages, H200, estimated: 118 us to 51)."""
+MANY_ROWS, ROWS_REDUCED = 32768, 4
+"""Rows that are reduced to a few numbers each, and nothing else: with so many of them, a program takes some at once, since
+what it waits for at its start and its end is as long as its loads (92160 rows of 2880, H200, estimated: 174 us to 135)."""
 CACHED_COLUMNS = 65536
 """Rows up to this are found in the cache when they are read again, if a program is as large as a multiprocessor: 132 rows
 of fp32 numbers are 35 MB."""
@@ -73,10 +83,16 @@ class Rowwise:
         columns = max(layout.cols, default=1)
         if columns <= SHORT and layout.inner and layout.inner[0] >= INTERLEAVED and not _has_windows(body):
             return one_by_one(layout)
-        inner = 32 if not is_one(layout.inner) else 1
+        inner = 1 if is_one(layout.inner) else SIDE_BY_SIDE if layout.inner[0] >= FEW_SIDE_BY_SIDE else FEW_SIDE_BY_SIDE
+        few = layout.rows[0] < SIDE_BY_SIDE * FEW_PROGRAMS if layout.rows else True
+        held = inner == SIDE_BY_SIDE and (few or _looks_up(body))
+        if held and MAX_REGISTER_COLUMNS // inner < columns <= MAX_REGISTER_COLUMNS // FEW_SIDE_BY_SIDE:
+            inner = FEW_SIDE_BY_SIDE
         if columns <= MAX_REGISTER_COLUMNS // inner:
             rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
             warps = register_warps(columns * rows)
+            if rows == 1 and layout.rows and layout.rows[0] >= MANY_ROWS and _reduces_alone(body, layout):
+                rows = ROWS_REDUCED
             return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
         if _read_twice_from_memory(graph, body, layout):
             return sharing(pieces_of(layout)[0])
@@ -85,6 +101,16 @@ class Rowwise:
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel, or two where rows are split or a total over all rows is taken. Raises: NotCovered."""
         return _Assembler(graph, body, stage, name).emit()
+
+
+def _looks_up(body: Body) -> bool:
+    """Whether elements are read at places that are loaded."""
+    return any(isinstance(node.index, Looked) for node in body.nodes)
+
+
+def _reduces_alone(body: Body, layout: Layout) -> bool:
+    """Whether no result has the rows' elements."""
+    return all(layout.place.get(value) != "full" for value in body.stores)
 
 
 def register_warps(elements: int) -> int:
@@ -121,7 +147,7 @@ def _has_windows(body: Body) -> bool:
 def looping(body: Body, layout: Layout) -> dict[str, int | str]:
     """How to loop over rows: with so many columns at a time that each thread has a few loads on their way, and with all
     warps of a multiprocessor in one program where that lets the second loop find the row in the cache."""
-    inner = 32 if not is_one(layout.inner) else 1
+    inner = SIDE_BY_SIDE if not is_one(layout.inner) else 1
     columns, passes = max(layout.cols, default=1), loops(body, layout)
     kept = sum(2 if node.operation == "deviations" or node.operation.startswith("arg") else 1 for node in passes[0][0])
     block, warps = 4096 if kept <= 1 else 2048, 8
@@ -149,7 +175,8 @@ def _split(body: Body, layout: Layout, block_rows: int) -> int:
     if why_not_split(body, layout):
         return 1
     programs, columns = -(-max(layout.rows, default=1) // block_rows), max(layout.cols, default=1)
-    return shares(programs, 4, lambda split: split <= MAX_SPLIT and columns // (split // 4) > 4 * MAX_REGISTER_COLUMNS)
+    elements = columns * block_rows
+    return shares(programs, 4, lambda split: split <= MAX_SPLIT and elements // (split // 4) > 4 * MAX_REGISTER_COLUMNS)
 
 
 def _blocks(rows: str, each: int) -> str:
