@@ -48,6 +48,7 @@ TILED = {
 }
 FLAT = {
     "in_order": "return x * 2.0 + x",
+    "the_same_for_all_neighbours": "return x * x[..., :1]",
     "as_it_lies": "return y.permute(3, 0, 1, 2) * 2.0",
     "few": "return y[..., :8].permute(0, 3, 1, 2) * 2.0",
     "other_rows": "return x.transpose(1, 2) * 2.0",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mtmc.rewrite.algebra.laid_out import results_of
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, Varying
 
 
@@ -56,10 +57,15 @@ class Editor:
         return Ref(name)
 
     def shaped(self, item: Ref, shape: Shape) -> Ref:
-        """The same elements under another shape."""
-        if self.tensor(item).shape == shape:
+        """The same elements under another shape: a view that may lie as the operand does, or a copy."""
+        tensor = self.tensor(item)
+        if tensor.shape == shape:
             return item
-        return self.add("aten.reshape.default", (item, sizes(shape)), shape, "shaped")
+        made = self.add("aten.reshape.default", (item, sizes(shape)), shape, "shaped", dtype=tensor.dtype)
+        known = results_of(self._ops[-1], {**self.graph.values, **self._values}, len(self.graph.variants))
+        if known is not None:
+            self._values |= known
+        return made
 
     def finish(self, sentence: str, ops: tuple[str, ...], by: Ref, *others: Ref) -> Finding | None:
         """The graph with the op's first results replaced, by as many; None where these would not be the same tensors."""

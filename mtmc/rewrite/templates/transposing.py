@@ -50,7 +50,7 @@ def transposed(graph: Graph, body: Body) -> Transposed | None:
     for tensor, axes in _read(graph, body, tuple(range(len(shape)))):
         run = _run(tensor, axes)
         small = SMALL * product(tensor.shape)[0] < product(shape)[0] if tensor.shape else True
-        if run is None or run[1] >= last or small:
+        if run is None or run[1] >= last or small or last not in axes:  # the same for all neighbours of the result
             continue
         found = Transposed(product(shape[: run[0]]), product(shape[run[0] : run[1] + 1]), product(shape[run[1] + 1 :]))
         if min(found.across[0], found.along[0]) >= LEAST:

@@ -1,0 +1,144 @@
+"""What kernels start with: enough programs, rows that fit, and who takes what only moves elements."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from mtmc.hardware import hardware
+from mtmc.optimizations import Version
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.graph import IN_ORDER
+from mtmc.rewrite.plan import Stage, graph_of, root_plan
+from mtmc.task import load_task
+from tests.rewrite.interpreting import interpret
+from tests.rewrite.stepping import after, version
+
+TEXT = """import torch
+from torch import nn
+a, b, c, d = {sizes}
+VARIANTS = {{"small": {{"a": 2, "b": 6, "c": 5, "d": 4}}, "odd1": {{"a": 3, "b": 5, "c": 7, "d": 3}}}}
+class Model(nn.Module):
+    def forward(self, {arguments}):
+        return {result}
+def get_inputs():
+    return [{inputs}]
+def get_init_inputs():
+    return []
+"""
+
+
+def text(result: str, sizes: str, inputs: str = "torch.randn(a, b, c, d)") -> str:
+    count = len(re.findall(r"torch\.rand", inputs))
+    return TEXT.format(sizes=sizes, result=result, inputs=inputs, arguments=", ".join("xyz"[:count]))
+
+
+def kernel(source: str) -> Stage:
+    """The only kernel of a version in which the last working call is one."""
+    task = load_task(source)
+    start = Version.of(task, root_plan(export_graph(task)), hardware("H200"))
+    *_, last = start.working()
+    found = start.as_kernel(last.ops, {})
+    assert found is not None
+    return found
+
+
+ROWS = {
+    # (a d) rows of b columns lie side by side in 32s: 64 programs of 8192 x 32 numbers.
+    "shared_columns": ("x.sum(1)", "4, 8192, 8, 64", {"passes": "loop", "block_rows": 32, "split": 4}),
+    "programs_enough": ("x.sum(1)", "64, 8192, 8, 64", {"passes": "loop", "split": 1}),
+    # Three numbers side by side.
+    "three_beside_each_other": ("x.softmax(1)", "4096, 192, 1, 3", {"passes": "registers", "block_rows": 8}),
+    "many_beside_each_other": ("x.softmax(1)", "4096, 192, 1, 64", {"passes": "registers", "block_rows": 32}),
+    # 512 rows of 1024: 16 programs of 32 rows, in 64 the rows fit.
+    "few_programs": ("x.softmax(1)", "16, 1024, 1, 32", {"passes": "registers", "block_rows": 8}),
+    "too_long_for_registers": ("x.softmax(1)", "16, 4096, 1, 32", {"passes": "loop"}),
+    # Rows that are reduced alone, many and few, and one whose elements are results.
+    "many_sums": ("x.sum(3)", "64, 64, 16, 2880", {"passes": "registers", "block_rows": 4, "num_warps": 8}),
+    "few_sums": ("x.sum(3)", "64, 4, 16, 2880", {"passes": "registers", "block_rows": 1}),
+    "many_softmaxes": ("x.softmax(3)", "64, 64, 16, 2880", {"passes": "registers", "block_rows": 1}),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_start_with_programs_enough_and_as_many_rows_as_pay(name: str) -> None:
+    result, sizes, expected = ROWS[name]
+    found = dict(kernel(text(result, sizes)).schedule)
+    assert {key: found[key] for key in expected} == expected
+
+
+def test_rows_whose_places_are_looked_up_are_held_in_registers() -> None:
+    source = text(
+        "(x[y] * z[:, None]).flatten(0, 1).sum(0)",
+        "64, 16, 32, 128",
+        "torch.randn(a, b, c, d), torch.randint(0, a, (a,)), torch.randn(a, c, d)",
+    )
+    task = load_task(source)
+    _, done = after(version(task, root_plan(export_graph(task))), "fuse")
+    [stage] = done.kernels()
+    assert (stage.setting("passes"), stage.number("block_rows")) == ("registers", 8)
+
+
+@pytest.mark.parametrize(("sizes", "split"), [("4, 8, 64, 8192", 8), ("4, 8, 64, 1024", 1), ("64, 8, 64, 8192", 1)])
+def test_small_products_of_a_batch_share_a_long_inner_dimension(sizes: str, split: int) -> None:
+    """Tiles of 64 x 64, one a product: 32 products of 8192 make 256 programs of 1024 each."""
+    source = text("x @ x.mT", sizes, "torch.randn(a, b, c, d, dtype=torch.bfloat16)")
+    assert kernel(source).number("split_k") == split
+
+
+def test_what_only_moves_elements_joins_what_reads_them() -> None:
+    """Two lookups by the same places: the second one is read behind a softmax, and would be written beside the first."""
+    source = text(
+        "((x[z] * 2).sum(-1).softmax(-1)[..., None] * y[z]).sum(1)",
+        "64, 128, 32, 64",
+        "torch.randn(a, b, d), torch.randn(a, b, d), torch.randint(0, a, (c,))",
+    )
+    task = load_task(source)
+    _, done = after(version(task, root_plan(export_graph(task))), "fuse all neighbours")
+    graph = graph_of(export_graph(task), done.plan)
+    for stage in done.kernels():
+        for value in graph.leaving(stage.ops):
+            assert graph.by_name[graph.producer[value]].target != "aten.index.Tensor", "a copy was written"
+    lookups = [stage for stage in done.kernels() for op in stage.ops if graph.by_name[op].target == "aten.index.Tensor"]
+    assert len(lookups) == 2 and lookups[0] != lookups[1]
+
+
+SUMS = {
+    "of_pairs": text("torch.einsum('ikc,jkc->ijc', x * 2 + 1, x.exp() - 1)", "32, 1, 16, 24", "torch.randn(a, c, d)"),
+    "times_a_third": text(
+        "torch.einsum('nlhd,nhmd,nlh->nlhm', x, y, x[..., 0])", "4, 32, 8, 16",
+        "torch.randn(a, b, c, d), torch.randn(a, c, d, d)",
+    ),
+    "times_a_third_otherwise": text(
+        "torch.einsum('nlhd,nhmd,nh->nhml', x, y, y[..., 0, 0])", "4, 32, 8, 16",
+        "torch.randn(a, b, c, d), torch.randn(a, c, d, d)",
+    ),
+}  # fmt: skip
+
+
+def test_products_of_pairs_get_matrices_in_order_from_what_makes_them() -> None:
+    task = load_task(SUMS["of_pairs"])
+    start = version(task, root_plan(export_graph(task)))
+    action, done = after(start, "rewrite by algebra: einsum is a product of matrices, line 6")
+    graph = done.graph
+    copies = [op for op in graph.ops if op.target == IN_ORDER]
+    assert len(copies) == 2 and "of matrices" in action.sentence
+    _, fused = after(start, "rewrite by algebra: einsum is a product of matrices, and fuse all neighbours")
+    for copy in copies:
+        assert len(fused.plan.stage_of(copy.name).ops) > 1, "what makes the numbers writes them in that order"
+
+
+def test_a_third_factor_is_multiplied_in_the_order_of_the_product() -> None:
+    task = load_task(SUMS["times_a_third"])
+    start = version(task, root_plan(export_graph(task)))
+    _, done = after(start, "rewrite by algebra: einsum is a sum of two, times the third")
+    [product] = [op for op in done.graph.ops if op.target == "aten.matmul.default"]
+    [factor] = [op for op in done.graph.ops if op.target == "aten.mul.Tensor"]
+    assert factor.args[0].name == product.outputs[0], "with no permutation between them"
+
+
+def test_they_are_right() -> None:
+    ways = [["rewrite by algebra", "fuse all", "fuse", "lower"], ["rewrite by algebra", "lower"]]
+    cases = [{"name": name, "source": source, "ways": ways} for name, source in SUMS.items()]
+    assert interpret(cases) == dict.fromkeys(SUMS)
