@@ -39,18 +39,19 @@ before it; what changes nothing (the maximum of one element, dropout that drops 
 fp32 attention with heads wider than 256 becomes two products and a softmax. The bias of a library convolution becomes
 an addition that the kernel behind it takes up: the library adds it in a pass over the whole result. A step of an LSTM
 or a GRU becomes two products and elementwise work, which is one kernel. An Einstein sum of tensors that do not lie as
-matrices do becomes a product of matrices between views, which kernels are joined with; embeddings that are summed a
-row of indices at a time become a lookup and a reduction. Work on complex numbers between real ones becomes work on
-pairs of real numbers, in which a Fourier transform of up to 512 numbers can be a kernel: one product with a matrix of
-cosines that the kernel makes. What the library's transforms do in passes of their own (zeros behind a row, a scale) is
-left to what stands around them. Several layers of one operand (queries, keys and values, whatever their widths) become
-one product with their weights one behind the other, which are kept as by `pack`. Other weights are summed or scaled in
-each call, so a version is right for any weights. Layers between two transpositions (the places of MLP-Mixer) become
-their weights times what lies there, without these; what many read across its rows (a bias of pairs, heads last) is
-copied in order first, which made such an attention's kernel take 42 us by estimate, not 126; so is the operand of a
-depthwise convolution before others whose channels lie last, which then is one kernel with the norm behind it. An
-Einstein sum of three is a sum of two, times the third, where that has no label of its own. Products that come in are
-offered a second time as kernels, joined with what stands around them: two with a softmax between them as attention.
+matrices do becomes a product of matrices between views, which kernels are joined with, as does a convolution of one
+tap in 16 bits; embeddings that are summed a row of indices at a time become a lookup and a reduction. Work on complex
+numbers between real ones becomes work on pairs of real numbers, in which a Fourier transform of up to 512 numbers can
+be a kernel: one product with a matrix of cosines that the kernel makes. What the library's transforms do in passes of
+their own (zeros behind a row, a scale) is left to what stands around them. Several layers of one operand (queries,
+keys and values, whatever their widths) become one product with their weights one behind the other, which are kept as
+by `pack`. Other weights are summed or scaled in each call, so a version is right for any weights. Layers between two
+transpositions (the places of MLP-Mixer) become their weights times what lies there, without these; what many read
+across its rows (a bias of pairs, heads last) is copied in order first, which made such an attention's kernel take 42
+us by estimate, not 126; so is the operand of a depthwise convolution before others whose channels lie last, which then
+is one kernel with the norm behind it. An Einstein sum of three is a sum of two, times the third, where that has no
+label of its own. Products that come in are offered a second time as kernels, joined with what stands around them: two
+with a softmax between them as attention.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features of 8192 inputs, 1024 rows, takes 1.4e11 flops
