@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 LIST = Path(__file__).with_name("long.txt")
-SECONDS = 0.6
+SECONDS = 0.4
 SETUP_SECONDS = 3.0
 """Of a fixture that a file's tests share, from which on a quick run leaves the whole file out."""
 KEPT = (

@@ -91,7 +91,8 @@ class Algebra(Optimization):
             more = f", and {len(found.sentences) - 1} more" if len(found.sentences) > 1 else ""
             sentence = f"rewrite by algebra: {found.sentences[0]}{more}"
             region = version.region(*stages)
-            opened = {"opened": True} if any(version.as_kernel(stage.ops, {}) is None for stage in stages) else {}
+            covered = rules not in OPENING or all(version.as_kernel(stage.ops, {}) is not None for stage in stages)
+            opened = {} if covered else {"opened": True}
             action = make_action(self.kind, region, sentence, rules=rules, **opened)
             yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
             further, saved = _joined(version, rules, found, plan)
@@ -120,6 +121,8 @@ OF_SUMS = ("einsums",)
 """Kinds of rules that may copy operands of products in another order."""
 WITH_ALL = math.log(2.0)
 """For what is rewritten and fused at once."""
+OPENING = ("cells", "einsums", "bags", "transforms")
+"""Kinds of rules that may rewrite calls which no kernel covers as they are written."""
 OPENED = math.log(3.0)
 """For what rewrites a call that is none of a kernel: until then it stands between its neighbours."""
 NEVER_JOINED = ("attention", "joined")

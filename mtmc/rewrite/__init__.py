@@ -16,7 +16,9 @@ space.py     where in memory an element of a kernel's iteration space lies, for 
 plan.py      Plan: an ordered list of stages, each a torch call or a kernel of a template with its schedule
 titles.py    what a kernel is called, by what it does
 templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, attention: what each may cover and how it
-             prints; channels_last.py: of tensors whose channels are innermost
+             prints; channels_last.py: of tensors whose channels are innermost; as_laid.py: results in the order in
+             memory that the reference's have
+lying.py     where values lie in memory, and what sees to it that they lie as kernels expect
 source.py    Plan -> the text of a kernel version
 write_back.py how a version leaves behind what the reference changes
 cuda_graph.py the text of a forward that is replayed as one CUDA graph

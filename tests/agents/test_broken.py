@@ -38,7 +38,8 @@ def test_a_change_of_what_is_not_there_is_refused() -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_rules_mend_what_they_must_and_nothing_else(name: str, found: dict[str, History]) -> None:
     row, history = ROWS[name], found[name]
-    assert history.verdict == ("left alone" if row.left_alone else "mended"), (history.repairs, history.outcomes[-1])
+    wanted = "left alone" if row.left_alone else "not broken" if row.is_taken else "mended"
+    assert history.verdict == wanted, (history.repairs, history.outcomes[-1])
 
 
 def test_each_rule_mends_a_kernel(found: dict[str, History]) -> None:
@@ -46,4 +47,5 @@ def test_each_rule_mends_a_kernel(found: dict[str, History]) -> None:
     assert used and used <= set(RULES)
     if WIDE:
         shown = {rule for failure in FAILURES.values() for rule in failure.rules}
-        assert set(RULES) == used | shown
+        of_triton = {rule for rule in RULES if not rule.startswith("cuda_")}  # `test_cuda_repair.py` has the others
+        assert of_triton <= used | shown

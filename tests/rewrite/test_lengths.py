@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -44,4 +45,5 @@ def test_a_kernel_is_compiled_for_few_of_many_lengths(name: str, way: str) -> No
     assert found["wrong"] is None
     assert found["kernels"]
     for kernel, kinds in found["kernels"].items():
-        assert len(kinds) <= MOST, f"{kernel} is compiled for {kinds}"
+        widths = Counter(kind.get("n_n") for kind in kinds)  # layers of several widths share a kernel's text
+        assert max(widths.values()) <= MOST, f"{kernel} is compiled for {kinds}"

@@ -21,7 +21,7 @@ TRIED = {
     "ConvTranspose": ("fp32", 2),
     "LayerNorm": ("bf16", 2),
     "RMSNorm": ("bf16", 2),
-    "GatedMLP": ("bf16", 2),
+    "GatedMLP": ("bf16", 3),
     "NestedMLPs": ("fp32", 2),
     "RotaryAttention": ("fp32", 2),
     "CachedAttention": ("bf16", 2),

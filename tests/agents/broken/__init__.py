@@ -9,7 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+
+from packaging.version import Version
 
 from mtmc.task import Task, load_task
 
@@ -17,17 +20,28 @@ RIGHT = Path(__file__).parent / "right"
 TASKS = Path(__file__).parents[1] / "failures" / "tasks"
 
 
+TAKEN = "3.9"
+"""The Triton that takes chained comparisons, and floating-point numbers of Python's modules."""
+
+
 @dataclass(frozen=True)
 class Broken:
     """One row. right: name of the version that it was. changes: pairs of a text, which stands there, and what replaces it.
 
-    left_alone: why no rule may change it, one clause; "" where rules have to mend it.
+    left_alone: why no rule may change it, one clause; "" where rules have to mend it. taken_from: the version of Triton from
+    which on it is right as it stands; "" for none.
     """
 
     name: str
     right: str
     changes: tuple[tuple[str, str], ...]
     left_alone: str = ""
+    taken_from: str = ""
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether the Triton that is installed takes it as it stands."""
+        return bool(self.taken_from) and Version(version("triton")) >= Version(self.taken_from)
 
     @property
     def source(self) -> str:

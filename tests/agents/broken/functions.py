@@ -1,6 +1,6 @@
 """Functions that Triton has not, or has elsewhere, and functions of Python, numpy and torch in kernels."""
 
-from tests.agents.broken import Broken
+from tests.agents.broken import TAKEN, Broken
 
 ROWS = (
     Broken("builtin_max_reduces", "softmax", (("tl.max(x, axis=0)", "max(x)"),)),
@@ -71,6 +71,7 @@ ROWS = (
             ("import torch\nimport torch.nn", "import numpy as np\nimport torch\nimport torch.nn"),
             ('-float("inf")', "-np.inf"),
         ),
+        taken_from=TAKEN,
     ),
     Broken(
         "numpy_maximum",
@@ -146,7 +147,7 @@ ROWS = (
     Broken("language_infinity", "rowmax", (('-float("inf")', "-tl.inf"),)),
     Broken("math_infinity_of_language", "rowmax", (('-float("inf")', "-tl.math.inf"),)),
     Broken("bare_infinity", "rowmax", (('-float("inf")', "-inf"),)),
-    Broken("torch_infinity", "rowmax", (('-float("inf")', "-torch.inf"),)),
+    Broken("torch_infinity", "rowmax", (('-float("inf")', "-torch.inf"),), taken_from=TAKEN),
     Broken("sum_keepdim", "layernorm", (("tl.sum(x, axis=0) / N", "tl.sum(x, dim=0) / N"),)),
     Broken(
         "length_of_tile",

@@ -1,6 +1,6 @@
 """The same mistakes in other forms: deeper in an expression, in a wrapper, several at once."""
 
-from tests.agents.broken import Broken
+from tests.agents.broken import TAKEN, Broken
 
 NUMPY = ("import torch\nimport torch.nn", "import numpy as np\nimport torch\nimport torch.nn")
 MATH = ("import torch\nimport torch.nn", "import math\n\nimport torch\nimport torch.nn")
@@ -102,7 +102,12 @@ ROWS = (
         "layernorm",
         (("tl.where(mask, x - mean, 0.0)", "tl.where(mask and (cols >= 0), x - mean, 0.0)"),),
     ),
-    Broken("chained_columns", "softmax", (("mask = col_offsets < n_cols", "mask = 0 <= col_offsets < n_cols"),)),
+    Broken(
+        "chained_columns",
+        "softmax",
+        (("mask = col_offsets < n_cols", "mask = 0 <= col_offsets < n_cols"),),
+        taken_from=TAKEN,
+    ),
     Broken(
         "no_parentheses_columns",
         "softmax",
@@ -265,8 +270,8 @@ ROWS = (
     Broken("comma_after_number", "add_wrapped", (("BLOCK = 512", "BLOCK = 512,"),)),
     Broken("comma_after_count", "tanh", (("n = x.numel()", "n = x.numel(),"),)),
     Broken("parentheses_for_tuple", "meansquare", (("tl.zeros((BLOCK,), ", "tl.zeros((BLOCK), "),)),
-    Broken("pi_of_numpy", "clamp", (NUMPY, ("* 1.5", "* (1.5 * np.pi / 3.141592653589793)"))),
-    Broken("pi_of_torch", "clamp", (("* 1.5", "* (1.5 * torch.pi / 3.141592653589793)"),)),
+    Broken("pi_of_numpy", "clamp", (NUMPY, ("* 1.5", "* (1.5 * np.pi / 3.141592653589793)")), taken_from=TAKEN),
+    Broken("pi_of_torch", "clamp", (("* 1.5", "* (1.5 * torch.pi / 3.141592653589793)"),), taken_from=TAKEN),
     Broken("numpy_exp_of_division", "silu", (NUMPY, ("tl.exp(-xf)", "np.exp(-xf)"))),
     Broken("maximum_with_dim", "rowmax", (("tl.max(x, axis=0)", "tl.maximum(x, dim=0)"),)),
     Broken(

@@ -1,6 +1,6 @@
 """Types and casts that Triton spells otherwise, and what masks are made of."""
 
-from tests.agents.broken import Broken
+from tests.agents.broken import TAKEN, Broken
 
 ROWS = (
     Broken("language_float", "layernorm", ((".to(tl.float32)", ".to(tl.float)"),)),
@@ -62,7 +62,12 @@ ROWS = (
             ),
         ),
     ),
-    Broken("chained_comparison", "add", (("mask = offsets < n_elements", "mask = 0 <= offsets < n_elements"),)),
+    Broken(
+        "chained_comparison",
+        "add",
+        (("mask = offsets < n_elements", "mask = 0 <= offsets < n_elements"),),
+        taken_from=TAKEN,
+    ),
     Broken("or_of_masks", "clamp", (("tl.where(x > 0, x, 0.0)", "tl.where(x > 1e9 or x > 0, x, 0.0)"),)),
     Broken("not_of_mask", "clamp", (("tl.where(x > 0, x, 0.0)", "tl.where(not (x > 0), 0.0, x)"),)),
     Broken("conditional_of_tile", "clamp", (("tl.where(x > 0, x, 0.0)", "(x if x > 0 else 0.0)"),)),
