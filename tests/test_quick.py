@@ -9,8 +9,8 @@ from tests.quick import KEPT, kept_cases, left_out, listed
 
 ROOT = Path(__file__).parents[1]
 DURATIONS = """
-0.60s call     tests/a/test_one.py::test_cases[x::y-1]
-0.60s call     tests/a/test_one.py::test_cases[z]
+0.40s call     tests/a/test_one.py::test_cases[x::y-1]
+0.40s call     tests/a/test_one.py::test_cases[z]
 0.30s call     tests/a/test_one.py::test_short
 1.20s call     tests/a/test_one.py::test_alone
 9.00s setup    tests/a/test_two.py::test_first
