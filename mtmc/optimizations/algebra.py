@@ -95,9 +95,10 @@ class Algebra(Optimization):
             opened = {} if covered else {"opened": True}
             action = make_action(self.kind, region, sentence, rules=rules, **opened)
             yield Move(action, partial(kept, replace(version, graph=found.graph), plan))
-            further, saved = _joined(version, rules, found, plan)
+            whole = _fuses_all(version, rules, found)
+            further, saved = _joined(version, rules, found, plan, whole)
             if further is not None:
-                words = f"{sentence}, {FUSED if _fuses_all(version, rules, found) else JOINED}"
+                words = f"{sentence}, {FUSED if whole else JOINED}"
                 action = make_action(self.kind, region, words, rules=rules, joined=True, saved=saved, **opened)
                 yield Move(action, partial(kept, replace(version, graph=found.graph), further))
 
@@ -129,21 +130,20 @@ NEVER_JOINED = ("attention", "joined")
 """Kinds of rules that take apart what is one kernel already, or lay out weights alone, which are kept between calls."""
 
 
-def _joined(version: Version, rules: str, found: Rewritten, plan: Plan) -> tuple[Plan | None, int]:
+def _joined(version: Version, rules: str, found: Rewritten, plan: Plan, whole: bool) -> tuple[Plan | None, int]:
     """The child's plan in which the products that are new in it are kernels that have taken in what stands around them, or
     all neighbours are fused that gain by it, and how many stages fewer it has; (None, 0) where nothing is joined."""
     graph = found.graph
     added = [op for op in graph.ops if op.name not in version.graph.by_name]
     new = [op.name for op in added if op.target in PRODUCTS]
-    all_of_them = _fuses_all(version, rules, found)
-    if not (new or all_of_them) or rules in NEVER_JOINED:
+    if not (new or whole) or rules in NEVER_JOINED:
         return None, 0
     start = Version.of(version.task, plan, version.hardware, version.tf32_reference, version.times)
     if rules == OF_PRODUCTS:
         products = ((product_of(graph, op.args[0]), op.name) for op in added if op.args)
         ends = [(product.name, last) for product, last in products if product is not None]
         start = replace(start, plan=joined_up_to(start, ends))
-    done = fused(start, groups_of(start)) if all_of_them else joined(start, new)
+    done = fused(start, groups_of(start)) if whole else joined(start, new)
     if rules == OF_CHANNELS:
         done = _copying(start, done)
     done = with_views(start, done)

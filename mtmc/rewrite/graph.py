@@ -84,6 +84,11 @@ class Tensor:
     strides: Shape = field(default=(), compare=False)
 
     @property
+    def lying(self) -> Shape:
+        """Its strides, also where it is contiguous."""
+        return self.strides or dense_strides(self.shape)
+
+    @property
     def is_float(self) -> bool:
         """Whether kernels compute on it in fp32."""
         return self.dtype in _BYTES or self.dtype in FP8
@@ -252,13 +257,32 @@ def dense_strides(shape: Shape) -> Shape:
     return tuple(product(shape[axis + 1 :]) or ones for axis in range(len(shape)))
 
 
+def same_steps(size: Size, one: Size, other: Size) -> bool:
+    """Whether two strides of a dimension are the same, which of a single element say nothing."""
+    return all(count == 1 or a == b for count, a, b in zip(size, one, other, strict=True))
+
+
 def is_dense(shape: Shape, strides: Shape) -> bool:
-    """Whether elements lie one behind the other in row-major order; the stride of a single one says nothing."""
-    return all(
-        size == 1 or one == other
-        for sizes, *steps in zip(shape, strides, dense_strides(shape), strict=True)
-        for size, one, other in zip(sizes, *steps, strict=True)
-    )
+    """Whether elements lie one behind the other in row-major order."""
+    return all(map(same_steps, shape, strides, dense_strides(shape)))
+
+
+def lie_alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape have their elements at the same places."""
+    if not one.strides or not other.strides:
+        return one.strides == other.strides
+    return all(map(same_steps, one.shape, one.strides, other.strides))
+
+
+def last_channels(rank: int) -> tuple[int, ...]:
+    """The dimensions of a batch of maps, `rank` in all, in the order that puts the channels last."""
+    return (0, *range(2, rank), 1)
+
+
+def lies_channels_last(tensor: Tensor) -> bool:
+    """Whether all elements lie one behind the other in that order."""
+    order = last_channels(len(tensor.shape))
+    return is_dense(*(tuple(each[dim] for dim in order) for each in (tensor.shape, tensor.lying)))
 
 
 def memory_order(tensor: Tensor) -> tuple[int, ...] | None:

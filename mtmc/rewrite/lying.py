@@ -8,7 +8,7 @@ as the device likes them, of which an export on a CPU knows nothing. On an H200 
 
 from __future__ import annotations
 
-from mtmc.rewrite.graph import Graph, Op, Tensor, memory_order
+from mtmc.rewrite.graph import Graph, Op, Tensor, lies_channels_last, memory_order
 from mtmc.rewrite.operators.arithmetic import ARITHMETIC
 from mtmc.rewrite.operators.elementwise import POINTWISE
 from mtmc.rewrite.operators.table import FREE
@@ -74,7 +74,7 @@ def _as_exported(tensor: Tensor) -> str:
     order, rank = memory_order(tensor), len(tensor.shape)
     if order is None:
         return ""
-    if rank in FORMATS and order == (0, *range(2, rank), 1):
+    if rank in FORMATS and lies_channels_last(tensor):
         return f".contiguous(memory_format={FORMATS[rank]})"
     back = tuple(order.index(dim) for dim in range(rank))
     return f".permute{order}.contiguous().permute{back}"

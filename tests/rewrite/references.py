@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -11,12 +12,10 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-n = 64
-m = 96
-k = 48
+{full}
 VARIANTS = {{
-    "small": {{"n": 6, "m": 36, "k": 24}},
-    "odd1": {{"n": 19, "m": 7, "k": 17}},
+    "small": {small},
+    "odd1": {odd1},
 }}
 
 
@@ -38,11 +37,29 @@ def get_init_inputs():
 """
 
 
-def reference(result: str, inputs: str = "torch.randn(n, m)", init: str = "") -> str:
+SIZES = {"n": (64, 6, 19), "m": (96, 36, 7), "k": (48, 24, 17)}
+"""The numbers of a reference: at the full, the small and the odd shapes."""
+
+
+def reference(
+    result: str,
+    inputs: str = "torch.randn(n, m)",
+    init: str = "",
+    sizes: Mapping[str, tuple[int, int, int]] = SIZES,
+) -> str:
     """The text of a reference whose forward returns `result` of x, y, z (as many as there are inputs)."""
     count = len(re.findall(r"torch\.rand", inputs))
     lines = "\n".join(f"        {line}" for line in init.splitlines())
-    return TEMPLATE.format(init=lines, arguments=", ".join("xyz"[:count]), result=result, inputs=inputs)
+    small, odd1 = (json.dumps({name: each[at] for name, each in sizes.items()}) for at in (1, 2))
+    return TEMPLATE.format(
+        init=lines,
+        arguments=", ".join("xyz"[:count]),
+        result=result,
+        inputs=inputs,
+        full="\n".join(f"{name} = {each[0]}" for name, each in sizes.items()),
+        small=small,
+        odd1=odd1,
+    )
 
 
 def together(sources: Mapping[str, str], most: int = 8) -> dict[str, str]:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import IN_ORDER
-from mtmc.rewrite.plan import Stage, graph_of, root_plan
+from mtmc.rewrite.plan import Stage, root_plan
 from mtmc.task import load_task
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.references import reference
 from tests.rewrite.stepping import after, version
 
-TEXT = """import torch
-from torch import nn
-a, b, c, d = {sizes}
-VARIANTS = {{"small": {{"a": 2, "b": 6, "c": 5, "d": 4}}, "odd1": {{"a": 3, "b": 5, "c": 7, "d": 3}}}}
-class Model(nn.Module):
-    def forward(self, {arguments}):
-        return {result}
-def get_inputs():
-    return [{inputs}]
-def get_init_inputs():
-    return []
-"""
+SMALL = {"a": (2, 3), "b": (6, 5), "c": (5, 7), "d": (4, 3)}
 
 
 def text(result: str, sizes: str, inputs: str = "torch.randn(a, b, c, d)") -> str:
-    count = len(re.findall(r"torch\.rand", inputs))
-    return TEXT.format(sizes=sizes, result=result, inputs=inputs, arguments=", ".join("xyz"[:count]))
+    """A reference of these full sizes, "a, b, c, d"."""
+    full = map(int, sizes.split(", "))
+    return reference(result, inputs, sizes={name: (size, *SMALL[name]) for name, size in zip(SMALL, full, strict=True)})
+
+
+def fused(source: str, beginning: str) -> Version:
+    """The version after the first action of a root that begins so."""
+    task = load_task(source)
+    return after(version(task, root_plan(export_graph(task))), beginning)[1]
 
 
 def kernel(source: str) -> Stage:
@@ -74,9 +69,7 @@ def test_rows_whose_places_are_looked_up_are_held_in_registers() -> None:
         "64, 16, 32, 128",
         "torch.randn(a, b, c, d), torch.randint(0, a, (a,)), torch.randn(a, c, d)",
     )
-    task = load_task(source)
-    _, done = after(version(task, root_plan(export_graph(task))), "fuse")
-    [stage] = done.kernels()
+    [stage] = fused(source, "fuse").kernels()
     assert (stage.setting("passes"), stage.number("block_rows")) == ("registers", 8)
 
 
@@ -94,9 +87,8 @@ def test_what_only_moves_elements_joins_what_reads_them() -> None:
         "64, 128, 32, 64",
         "torch.randn(a, b, d), torch.randn(a, b, d), torch.randint(0, a, (c,))",
     )
-    task = load_task(source)
-    _, done = after(version(task, root_plan(export_graph(task))), "fuse all neighbours")
-    graph = graph_of(export_graph(task), done.plan)
+    done = fused(source, "fuse all neighbours")
+    graph = done.graph
     for stage in done.kernels():
         for value in graph.leaving(stage.ops):
             assert graph.by_name[graph.producer[value]].target != "aten.index.Tensor", "a copy was written"
@@ -120,7 +112,7 @@ SUMS = {
 def test_products_of_pairs_get_matrices_in_order_from_what_makes_them() -> None:
     task = load_task(SUMS["of_pairs"])
     start = version(task, root_plan(export_graph(task)))
-    action, done = after(start, "rewrite by algebra: einsum is a product of matrices, line 6")
+    action, done = after(start, "rewrite by algebra: einsum is a product of matrices, line ")
     graph = done.graph
     copies = [op for op in graph.ops if op.target == IN_ORDER]
     assert len(copies) == 2 and "of matrices" in action.sentence
@@ -130,9 +122,7 @@ def test_products_of_pairs_get_matrices_in_order_from_what_makes_them() -> None:
 
 
 def test_a_third_factor_is_multiplied_in_the_order_of_the_product() -> None:
-    task = load_task(SUMS["times_a_third"])
-    start = version(task, root_plan(export_graph(task)))
-    _, done = after(start, "rewrite by algebra: einsum is a sum of two, times the third")
+    done = fused(SUMS["times_a_third"], "rewrite by algebra: einsum is a sum of two, times the third")
     [product] = [op for op in done.graph.ops if op.target == "aten.matmul.default"]
     [factor] = [op for op in done.graph.ops if op.target == "aten.mul.Tensor"]
     assert factor.args[0].name == product.outputs[0], "with no permutation between them"

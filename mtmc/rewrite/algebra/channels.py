@@ -12,21 +12,21 @@ from __future__ import annotations
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.algebra.laid_out import laid_out
-from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Shape, Varying, dense_strides
+from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Varying
 from mtmc.rewrite.operators.steps import argument
 
-_CONVOLUTIONS = {"aten.conv1d.default": 1, "aten.conv2d.default": 2, "aten.conv3d.default": 3}
-_GROUPS_AT = 6
+CONVOLUTIONS = {"aten.conv1d.default": 1, "aten.conv2d.default": 2, "aten.conv3d.default": 3}
+GROUPS_AT = 6
 LEAST_CHANNELS = 16
 """At the full shapes: of fewer, a thread finds no neighbours to read at once."""
 
 
 def _channels_last(graph: Graph, op: Op) -> Finding | None:
-    rank = _CONVOLUTIONS.get(op.target)
+    rank = CONVOLUTIONS.get(op.target)
     if rank is None or not isinstance(op.args[0], Ref) or op.args[1].name not in graph.parameters:
         return None
     x, weight = (graph.values.get(item.name) for item in op.args[:2])
-    groups = argument(op, _GROUPS_AT, "groups", 1)
+    groups = argument(op, GROUPS_AT, "groups", 1)
     if x is None or weight is None or not x.contiguous or len(x.shape) != rank + 2 or not x.is_float:
         return None
     each = groups.values if isinstance(groups, Varying) else (groups,) * len(graph.variants)
@@ -54,17 +54,9 @@ def _is_last(reader: Op, rank: int) -> bool:
 
 def _copied(edit: Editor, item: Ref, order: list[int], back: list[int], hint: str) -> Ref:
     """A value in the shape that it has, its elements in another order in memory."""
-    shape = edit.tensor(item).shape
-    turned = tuple(shape[dim] for dim in order)
-    seen = edit.add("aten.permute.default", (item, tuple(order)), turned, hint, strides=_permuted(shape, order))
-    copy = edit.add(IN_ORDER, (seen,), turned, f"{hint}_in_order")
-    return edit.add("aten.permute.default", (copy, tuple(back)), shape, hint, strides=_permuted(turned, back))
-
-
-def _permuted(shape: Shape, order: list[int]) -> Shape:
-    """Strides of dense elements of a shape, seen in another order of dimensions."""
-    strides = dense_strides(shape)
-    return tuple(strides[dim] for dim in order)
+    seen = edit.permuted(item, order, hint)
+    copy = edit.add(IN_ORDER, (seen,), edit.tensor(seen).shape, f"{hint}_in_order")
+    return edit.permuted(copy, back, hint)
 
 
 CHANNELS: tuple[Rule, ...] = (_channels_last,)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mtmc.rewrite.algebra.laid_out import results_of
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, Varying
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, Varying, is_dense
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,24 @@ class Editor:
         if known is not None:
             self._values |= known
         return made
+
+    def permuted(self, item: Ref, order: Sequence[int], hint: str) -> Ref:
+        """A view with the dimensions in another order."""
+        if list(order) == list(range(len(order))):
+            return item
+        tensor = self.tensor(item)
+        shape, lying = (tuple(each[dim] for dim in order) for each in (tensor.shape, tensor.lying))
+        strides = () if is_dense(shape, lying) else lying
+        return self.add("aten.permute.default", (item, tuple(order)), shape, hint, strides=strides, dtype=tensor.dtype)
+
+    def columns(self, weight: Ref, item: Ref, bias: Any, shape: Shape, hint: str) -> Ref:
+        """A layer of the last dimension but one: the weight times what lies there, and the bias of each row, if there is
+        one. shape: of the result."""
+        made = self.add("aten.matmul.default", (weight, item), shape, hint)
+        if not isinstance(bias, Ref):
+            return made
+        column = self.add("aten.unsqueeze.default", (bias, 1), (shape[-2], (1,) * len(shape[-1])), f"{hint}_bias")
+        return self.add("aten.add.Tensor", (made, column), shape, f"{hint}_sum")
 
     def finish(self, sentence: str, ops: tuple[str, ...], by: Ref, *others: Ref) -> Finding | None:
         """The graph with the op's first results replaced, by as many; None where these would not be the same tensors."""

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, sizes
 from mtmc.rewrite.algebra.laid_out import laid_out, results_of
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Shape, Size, Tensor, dense_strides, product
+from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Shape, Size, Tensor, lie_alike, product, same_steps
 from mtmc.rewrite.operators.einsums import Equation, equation_of
 
 MAX_BATCH = 2
@@ -78,12 +78,12 @@ def _factored(graph: Graph, op: Op) -> Finding | None:
     factor = edit.shaped(factor, tuple(extents[label] if label in ordered else ones for label in lying))
     by = edit.add("aten.mul.Tensor", (made, factor), shape, "product")
     seen = _permuted(edit, by, lying, found.out)
-    if not _lie_alike(edit.tensor(seen), old):
+    if not lie_alike(edit.tensor(seen), old):
         return None
     finding = edit.replaced(f"{op.name} is a sum of two, times the third", (op.name,), {op.outputs[0]: seen})
     for item in (made, by):  # in the order of its dimensions, whatever the library makes of that sum
         known = results_of(finding.graph.by_name[item.name], dict(finding.graph.values), len(graph.variants))
-        if known is None or not _lie_alike(known[item.name], edit.tensor(item)):
+        if known is None or not lie_alike(known[item.name], edit.tensor(item)):
             return None
     return finding
 
@@ -120,7 +120,7 @@ def _written(graph: Graph, op: Op, found: Equation, way: _Matrices, extents: Map
         by = edit.add("aten.contiguous.default", (by,), edit.tensor(by).shape, "in_order")
     new = edit.tensor(by)
     finding = edit.finish(f"{op.name} is a product of matrices", (op.name,), by)
-    if finding is None or _lie_alike(new, old):
+    if finding is None or lie_alike(new, old):
         return finding
     lying = laid_out(finding.graph, [by.name])  # views of it may lie in other ways, too
     if lying is not None:
@@ -146,7 +146,7 @@ def _copied_as(edit: Editor, item: Ref, old: Tensor) -> Ref | None:
     moved = _permuted(edit, item, labels, turned)
     copy = edit.add("aten.contiguous.default", (moved,), edit.tensor(moved).shape, "in_order")
     found = _permuted(edit, copy, turned, labels)
-    return found if _lie_alike(edit.tensor(found), old) else None
+    return found if lie_alike(edit.tensor(found), old) else None
 
 
 def _equation(op: Op, operands: int) -> Equation | None:
@@ -218,31 +218,14 @@ def _folded(tensor: Tensor, start: int, stop: int) -> tuple[Shape, Shape] | None
         return shape, ()
     for axis in range(start, stop - 1):
         steps = zip(tensor.strides[axis + 1], tensor.shape[axis + 1], strict=True)
-        if not _same_steps(tensor.shape[axis], tensor.strides[axis], tuple(step * size for step, size in steps)):
+        if not same_steps(tensor.shape[axis], tensor.strides[axis], tuple(step * size for step, size in steps)):
             return None
     return shape, (*tensor.strides[:start], tensor.strides[stop - 1], *tensor.strides[stop:])
 
 
-def _lie_alike(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one shape have their elements at the same places."""
-    if not one.strides or not other.strides:
-        return one.strides == other.strides
-    return all(_same_steps(*each) for each in zip(one.shape, one.strides, other.strides, strict=True))
-
-
-def _same_steps(size: Size, one: Size, other: Size) -> bool:
-    """Whether two strides of a dimension are the same, which of a single element say nothing."""
-    return all(count == 1 or a == b for count, a, b in zip(size, one, other, strict=True))
-
-
 def _permuted(edit: Editor, item: Ref, term: str, order: str) -> Ref:
     """A tensor with its dimensions in another order, as a view."""
-    if term == order:
-        return item
-    tensor, dims = edit.tensor(item), tuple(term.index(label) for label in order)
-    own = tensor.strides or dense_strides(tensor.shape)
-    shape, strides = (tuple(part[dim] for dim in dims) for part in (tensor.shape, own))
-    return edit.add("aten.permute.default", (item, dims), shape, "permuted", strides=strides)
+    return edit.permuted(item, [term.index(label) for label in order], "permuted")
 
 
 EINSUMS: tuple[Rule, ...] = (_factored, _as_matrices)

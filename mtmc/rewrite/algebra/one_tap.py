@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from mtmc.rewrite.algebra.channels import CONVOLUTIONS, GROUPS_AT
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.algebra.laid_out import laid_out
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, dense_strides, is_dense, product
+from mtmc.rewrite.graph import Graph, Op, Ref, last_channels, lie_alike, lies_channels_last, product
 from mtmc.rewrite.operators.steps import argument
 
-_CONVOLUTIONS = {"aten.conv1d.default": 1, "aten.conv2d.default": 2, "aten.conv3d.default": 3}
-_STRIDE, _PADDING, _GROUPS = 3, 4, 6
+_STRIDE, _PADDING = 3, 4
 """Where these stand among a convolution's arguments."""
 HALVES = ("float16", "bfloat16")
 
@@ -33,7 +33,7 @@ def _as_product(graph: Graph, op: Op) -> Finding | None:
 
 
 def _is_of_one_tap(graph: Graph, op: Op) -> bool:
-    rank = _CONVOLUTIONS.get(op.target)
+    rank = CONVOLUTIONS.get(op.target)
     if rank is None or not all(isinstance(item, Ref) for item in op.args[:2]):
         return False
     x, weight = (graph.values.get(item.name) for item in op.args[:2])
@@ -41,14 +41,8 @@ def _is_of_one_tap(graph: Graph, op: Op) -> bool:
         return False
     one_tap = all(set(size) == {1} for size in weight.shape[2:])
     strides, padding = argument(op, _STRIDE, "stride", 1), argument(op, _PADDING, "padding", 0)
-    plain = _all(strides, 1) and _all(padding, 0) and argument(op, _GROUPS, "groups", 1) == 1
-    return one_tap and plain and (x.contiguous or _is_last(x))
-
-
-def _is_last(tensor: Tensor) -> bool:
-    """Whether a tensor's channels lie last, and all its elements one behind the other."""
-    order = (0, *range(2, len(tensor.shape)), 1)
-    return is_dense(*(tuple(each[dim] for dim in order) for each in (tensor.shape, _lying(tensor))))
+    plain = _all(strides, 1) and _all(padding, 0) and argument(op, GROUPS_AT, "groups", 1) == 1
+    return one_tap and plain and (x.contiguous or lies_channels_last(x))
 
 
 def _written(graph: Graph, op: Op) -> Finding | None:
@@ -59,7 +53,7 @@ def _written(graph: Graph, op: Op) -> Finding | None:
     by = written(edit, op.args[0], weight, bias)
     sentence = f"{op.name}, of one tap, is a product of matrices"
     found = edit.replaced(sentence, (op.name,), {op.outputs[0]: by})
-    if _lying(edit.tensor(by)) == _lying(old):
+    if lie_alike(edit.tensor(by), old):
         return found
     lying = laid_out(found.graph, [by.name])
     if lying is not None:
@@ -73,12 +67,7 @@ def _of_each_image(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Re
     batch, _, *places = edit.tensor(item).shape
     outer, inner = edit.tensor(weight).shape
     flat = product(tuple(places))
-    made = edit.add(
-        "aten.matmul.default", (weight, edit.shaped(item, (batch, inner, flat))), (batch, outer, flat), "product"
-    )
-    if bias is not None:
-        column = edit.add("aten.unsqueeze.default", (bias, 1), (outer, (1,) * len(outer)), "bias")
-        made = edit.add("aten.add.Tensor", (made, column), (batch, outer, flat), "sum")
+    made = edit.columns(weight, edit.shaped(item, (batch, inner, flat)), bias, (batch, outer, flat), "product")
     return edit.shaped(made, (batch, outer, *places))
 
 
@@ -86,22 +75,11 @@ def _of_all_places(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Re
     """A layer of the channels, which lie last; the result's lie so, too."""
     batch, _, *places = edit.tensor(item).shape
     rank, outer = len(places), edit.tensor(weight).shape[0]
-    moved = _permuted(edit, item, (0, *range(2, rank + 2), 1))
+    moved = edit.permuted(item, last_channels(rank + 2), "turned")
     made = edit.add(
         "aten.linear.default", (moved, weight, *([] if bias is None else [bias])), (batch, *places, outer), "layer"
     )
-    return _permuted(edit, made, (0, rank + 1, *range(1, rank + 1)))
-
-
-def _permuted(edit: Editor, item: Ref, order: tuple[int, ...]) -> Ref:
-    tensor = edit.tensor(item)
-    shape, lying = (tuple(each[dim] for dim in order) for each in (tensor.shape, _lying(tensor)))
-    strides = () if is_dense(shape, lying) else lying
-    return edit.add("aten.permute.default", (item, order), shape, "turned", strides=strides)
-
-
-def _lying(tensor: Tensor) -> Shape:
-    return tensor.strides or dense_strides(tensor.shape)
+    return edit.permuted(made, (0, rank + 1, *range(1, rank + 1)), "turned")
 
 
 def _all(sizes: Any, value: int) -> bool:

@@ -90,12 +90,7 @@ def _without(edit: Editor, step: Op, item: Any, shape: Any) -> Ref:
     """A step on its operand as it lies. shape: of its result so."""
     if step.target != _LAYER:
         return edit.add(step.target, (item, *step.args[1:]), shape, step.name, step.kwargs)
-    made = edit.add("aten.matmul.default", (step.args[1], item), shape, step.name)
-    bias = argument(step, 2, "bias")
-    if not isinstance(bias, Ref):
-        return made
-    column = edit.add("aten.unsqueeze.default", (bias, 1), (shape[-2], (1,) * len(shape[-1])), f"{step.name}_bias")
-    return edit.add("aten.add.Tensor", (made, column), shape, f"{step.name}_sum")
+    return edit.columns(step.args[1], item, argument(step, 2, "bias"), shape, step.name)
 
 
 TURNED: tuple[Rule, ...] = (_turned,)

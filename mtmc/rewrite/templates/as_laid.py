@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from mtmc.rewrite.body import Body, Index, Node, Operand, Trailing
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Shape, Tensor, dense_strides, is_dense, memory_order
+from mtmc.rewrite.graph import Graph, Shape, Tensor, is_dense, memory_order
 from mtmc.rewrite.index_maps import Permuted
 
 
@@ -102,7 +102,7 @@ class _Turning:
             return None
         one = ((1,) * len(self.graph.variants),)
         shape = self._in_order((*one * pads, *tensor.shape, *one * ones))
-        strides = self._in_order((*one * pads, *(tensor.strides or dense_strides(tensor.shape)), *one * ones))
+        strides = self._in_order((*one * pads, *tensor.lying, *one * ones))
         dense = is_dense(shape, strides)
         text = f"{value}[{'None, ' * pads}...{', None' * ones}]" if pads or ones else value
         text = f"{text}.permute({', '.join(map(str, self.order))}){'.contiguous()' if dense else ''}"

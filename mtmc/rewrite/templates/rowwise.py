@@ -83,11 +83,7 @@ class Rowwise:
         columns = max(layout.cols, default=1)
         if columns <= SHORT and layout.inner and layout.inner[0] >= INTERLEAVED and not _has_windows(body):
             return one_by_one(layout)
-        inner = 1 if is_one(layout.inner) else SIDE_BY_SIDE if layout.inner[0] >= FEW_SIDE_BY_SIDE else FEW_SIDE_BY_SIDE
-        few = layout.rows[0] < SIDE_BY_SIDE * FEW_PROGRAMS if layout.rows else True
-        held = inner == SIDE_BY_SIDE and (few or _looks_up(body))
-        if held and MAX_REGISTER_COLUMNS // inner < columns <= MAX_REGISTER_COLUMNS // FEW_SIDE_BY_SIDE:
-            inner = FEW_SIDE_BY_SIDE
+        inner = _side_by_side(body, layout)
         if columns <= MAX_REGISTER_COLUMNS // inner:
             rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
             warps = register_warps(columns * rows)
@@ -101,6 +97,17 @@ class Rowwise:
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel, or two where rows are split or a total over all rows is taken. Raises: NotCovered."""
         return _Assembler(graph, body, stage, name).emit()
+
+
+def _side_by_side(body: Body, layout: Layout) -> int:
+    """Rows that a program takes where neighbours in memory are other rows; 1 where they are columns."""
+    if is_one(layout.inner):
+        return 1
+    columns = max(layout.cols, default=1)
+    few = not layout.rows or layout.rows[0] < SIDE_BY_SIDE * FEW_PROGRAMS
+    too_long = columns > MAX_REGISTER_COLUMNS // SIDE_BY_SIDE
+    held = too_long and columns <= MAX_REGISTER_COLUMNS // FEW_SIDE_BY_SIDE and (few or _looks_up(body))
+    return FEW_SIDE_BY_SIDE if layout.inner[0] < FEW_SIDE_BY_SIDE or held else SIDE_BY_SIDE
 
 
 def _looks_up(body: Body) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mtmc.rewrite.body import Body, Trailing
-from mtmc.rewrite.graph import Graph, Size, Tensor, dense_strides, is_one, product
+from mtmc.rewrite.graph import Graph, Size, Tensor, is_one, product
 from mtmc.rewrite.index_maps import Flipped, Joined, Padded, Permuted, Rolled, Sliced
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.taps import is_tapped
@@ -95,10 +95,9 @@ def _operand(graph: Graph, body: Body, item: str | Trailing, axes: Axes) -> tupl
 
 def _run(tensor: Tensor, axes: Axes) -> tuple[int, int] | None:
     """The dimensions of the space along which a tensor's neighbours lie, as first and last; None where that is not known."""
-    strides = tensor.strides or dense_strides(tensor.shape)
     if not tensor.contiguous and not tensor.strides:
         return None
-    order = sorted((stride[0], axis) for axis, stride in enumerate(strides) if not is_one(tensor.shape[axis]))
+    order = sorted((stride[0], axis) for axis, stride in enumerate(tensor.lying) if not is_one(tensor.shape[axis]))
     places = [axes[axis] for _, axis in order]
     if not places or order[0][0] != 1:
         return None
