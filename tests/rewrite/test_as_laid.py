@@ -45,6 +45,12 @@ IN_ORDER = {
     "one_place": reference("torch.relu(x)", "torch.randn(2, n, 1, 1)"),
 }
 BETWEEN = {
+    "an_expanded_operand": reference("x.relu() + y", f"{LAST}, torch.randn(1, n, 1, 1).expand(2, n, 5, 3)"),
+    "masks": reference("(x > 0) & (y < 0.5)", f"{LAST}, {LAST}"),
+    "a_changed_input": reference("x.mul_(2).relu() - 1", LAST),
+    "one_row": reference("torch.relu(x) * 2", "torch.randn(2, n, 1, 3).to(memory_format=torch.channels_last)"),
+    "every_second_channel": reference("x[:, ::2].relu()", LAST),
+    "halves": reference("x.sigmoid() * y", f"{LAST}.bfloat16(), torch.randn(n, 1, 1).bfloat16()"),
     "the_library": reference(
         "self.g(torch.relu(self.f(x)) * 2)", LAST, "self.f, self.g = nn.Conv2d(n, 8, 3), nn.Conv2d(8, 4, 1)"
     ),

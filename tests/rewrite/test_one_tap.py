@@ -55,6 +55,13 @@ LAYERS = {
         MAPS,
         module("self.f, self.g = nn.Conv2d(n, 24, 1), nn.Conv2d(24, 8, 3, padding=1)"),
     ),
+    "of_one_image": reference("self.f(x).relu()", LAST.replace("(2,", "(1,"), ONE),
+    "at_one_place": reference("self.f(x).relu()", f"torch.randn(3, n, 1, 1){HALF}", ONE),
+    "of_a_mean": reference(
+        "x * torch.sigmoid(self.f(x.mean((2, 3), keepdim=True)))", MAPS, module("self.f = nn.Conv2d(n, n, 1)")
+    ),
+    "with_its_operand": reference("x + self.f(F.gelu(x))", LAST, module("self.f = nn.Conv2d(n, n, 1)")),
+    "twice": reference("self.f(x) + self.f(x.flip(2))", MAPS, ONE),
     "seen_otherwise": reference("self.f(x).flatten(2).softmax(-1)", MAPS, ONE),
     "with_a_norm": reference("self.b(self.f(x)).relu()", MAPS, ONE + "\nself.b = nn.BatchNorm2d(24).bfloat16().eval()"),
 }  # fmt: skip
