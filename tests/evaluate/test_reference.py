@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -374,6 +374,22 @@ def test_wide_inputs_are_scaled_by_sample_and_keep_signs() -> None:
     assert sorted(ratios[:, 0].log2().round().tolist()) == [float(n) for n in range(-6, 7)]
     assert torch.equal(wide[1], inputs[1]) and wide[3:] == inputs[3:]
     assert sorted((wide[2]["a"] / inputs[2]["a"]).tolist()) == pytest.approx([2**-6, 2**-3, 1, 2**3, 2**6])
+
+
+@pytest.mark.parametrize("distribution", get_args(Distribution))
+def test_inputs_lie_as_they_did_in_every_distribution(distribution: Distribution) -> None:
+    image = torch.randn(3, 4, 5, 6)
+    inputs = [
+        image.to(memory_format=torch.channels_last),
+        image.mT,
+        image[:, ::2, 1:],
+        torch.randn(4, 1).expand(4, 6),
+        (image > 0).to(memory_format=torch.channels_last),
+    ]
+    for fixed in ([False] * 5, [True] * 5):
+        found = redistributed([each.clone() for each in inputs], distribution, 1, fixed)
+        for before, after in zip(inputs, found, strict=True):
+            assert after.stride() == before.clone().stride()
 
 
 def test_wide_inputs_show_what_is_right_for_easy_ones_only(tmp_path: Path) -> None:

@@ -38,6 +38,17 @@ WINDOWS = {
         "torch.randn(2, 4, n + 8, k), torch.randn(8, 1, 1)",
         "self.c = nn.Conv2d(4, 8, 3, padding=1, groups=4)",
     ),
+    # What is before the windows has numbers of a channel: those of a program are single ones.
+    "depthwise_by_planes_of_a_norm": reference(
+        "self.c(F.relu6(self.b(x)))",
+        "torch.randn(2, 4, n + 8, k)",
+        "self.b = nn.BatchNorm2d(4).eval()\nself.c = nn.Conv2d(4, 4, 3, padding=1, groups=4)",
+    ),
+    "depthwise_by_planes_of_a_gate": reference(
+        "self.c(x * torch.sigmoid(y))",
+        "torch.randn(2, 4, n + 8, k), torch.randn(2, 4, 1, 1)",
+        "self.c = nn.Conv2d(4, 4, 3, padding=1, groups=4)",
+    ),
     "depthwise_1d": reference("self.c(x)", LINE, "self.c = nn.Conv1d(3, 3, 4, padding='same', groups=3, bias=False)"),
 }
 

@@ -48,14 +48,20 @@ def redistributed(
     generator = torch.Generator("cpu").manual_seed(seed)
 
     def moved(tensor: torch.Tensor) -> torch.Tensor:
-        if next(flags, False):
-            return stored(redraw(readable(tensor), generator), tensor.dtype) if tensor.numel() > 1 else tensor
-        if not tensor.is_floating_point() or tensor.numel() < 2:
+        change = redraw if next(flags, False) else _FUNCTIONS[distribution] if tensor.is_floating_point() else None
+        if change is None or tensor.numel() < 2:
             return tensor
-        return stored(_FUNCTIONS[distribution](readable(tensor), generator), tensor.dtype)
+        return _as_it_lay(stored(change(readable(tensor), generator), tensor.dtype), tensor)
 
     found: list[Any] = map_tensors(inputs, moved)
     return found
+
+
+def _as_it_lay(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """`made` with the strides of the tensor it was made from: a task whose images lie channels last gets such images from
+    every distribution, and a kernel that reads them so is right to."""
+    like = torch.empty_like(tensor)
+    return made if made.stride() == like.stride() else like.copy_(made)
 
 
 def shift(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -243,7 +243,8 @@ class _Kernel:
         axes = tuple(Group(axis, size, mask) for axis, size in zip(found.axes, found.inputs, strict=True))
         if self.last:
             return (Group("at_image", lead[0], mask), *axes, Group("at_channel", lead[1], mask))
-        return (Group("planes", product(lead), mask), *axes) if lead else axes
+        plane = Group("planes", product(lead), "" if self.planes else mask)  # plane by plane it is one number
+        return (plane, *axes) if lead else axes
 
     def _guarded(self, value: str, inside: str) -> str:
         """What is loaded outside of the bounds is 0, but work on it may make something else of it."""
