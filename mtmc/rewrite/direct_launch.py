@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable
 
 CLASS, STRETCH = "DirectLaunches", "Stretch"
 HELPER = '''\
@@ -175,6 +176,8 @@ class Stretch:
         inside = [at for at, (first, last) in enumerate(ends) if first <= start < end <= last]
         return inside[0] if len(inside) == 1 else None
 '''
+_Insert = tuple[int, int, str]
+"""Line, column, and what is put in there."""
 _KERNEL = re.compile(r"^@triton\.jit\ndef (\w+)\(", re.MULTILINE)
 _LAUNCHER = re.compile(r"^def launch_\w+\(", re.MULTILINE)
 _MAKES = ("torch.empty", "torch.empty_like", "torch.empty_strided")
@@ -196,10 +199,15 @@ _OF_TENSORS = (
 
 def launched_directly(text: str) -> str:
     """A stage's kernels and launcher, with launches that go to wrapped kernels. The text as it is where none is launched."""
-    wrapped = []
-    for name in _KERNEL.findall(text):
-        text, count = re.subn(rf"^( +){name}\[\(", rf"\1{name}_directly[(", text, flags=re.MULTILINE)
-        wrapped += [f"{name}_directly = {CLASS}({name})"] if count else []
+    kernels, inserts = _KERNEL.findall(text), list[_Insert]()
+    launched = set[str]()
+    for call in ast.walk(ast.parse(text)):
+        where = call.func if isinstance(call, ast.Call) else None
+        if isinstance(where, ast.Subscript) and isinstance(where.value, ast.Name) and where.value.id in kernels:
+            launched.add(where.value.id)
+            inserts.append((where.value.end_lineno or 0, where.value.end_col_offset or 0, "_directly"))
+    wrapped = [f"{name}_directly = {CLASS}({name})" for name in kernels if name in launched]
+    text = _with(text, inserts)
     launcher = _LAUNCHER.search(text)
     if not wrapped or launcher is None:
         return text
@@ -246,7 +254,7 @@ def _name(node: ast.expr) -> str | None:
 
 def _noting(text: str) -> str:
     """With `notes` for each launcher, which hands it on to its launches, and memory that is told of."""
-    inserts: list[tuple[int, int, str]] = []
+    inserts = list[_Insert]()
     for function in ast.parse(text).body:
         if not isinstance(function, ast.FunctionDef) or not function.name.startswith("launch_"):
             continue
@@ -260,7 +268,12 @@ def _noting(text: str) -> str:
             elif isinstance(call, ast.Call) and _name(call.func) in _MAKES:
                 inserts.append((call.lineno, call.col_offset, "fresh("))
                 inserts.append((call.end_lineno or 0, call.end_col_offset or 0, ", notes)"))
-    lines = text.splitlines()
+    return _with(text, inserts)
+
+
+def _with(text: str, inserts: Iterable[_Insert]) -> str:
+    """A text with pieces put in: lines from 1, columns in bytes, as `ast` counts them."""
+    lines = text.split("\n")
     for line, column, piece in sorted(inserts, reverse=True):
         row = lines[line - 1].encode()
         lines[line - 1] = (row[:column] + piece.encode() + row[column:]).decode()

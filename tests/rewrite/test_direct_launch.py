@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,11 +15,11 @@ from mtmc.evaluate.lab import LabEvaluator, LabSettings
 from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, Version, legal_moves
 from mtmc.protocols import EvaluationRequest
-from mtmc.rewrite.direct_launch import CLASS, HELPER, launched_directly
+from mtmc.rewrite.direct_launch import CLASS, HELPER, is_noted, launched_directly
 from mtmc.rewrite.exported import export_graph
-from mtmc.rewrite.plan import plan_from_json, root_plan
+from mtmc.rewrite.plan import graph_of, plan_from_json, root_plan
 from mtmc.rewrite.source import print_plan
-from mtmc.task import Task, load_task
+from mtmc.task import Task, load_task, task_from_source
 from tests.breadth import share
 
 
@@ -151,3 +153,44 @@ def test_versions_of_tasks_are_right_and_cost_the_device_the_same(lab: LabEvalua
 
 def test_a_text_without_launches_stays_as_it_is() -> None:
     assert launched_directly("def launch_x(x):\n    return x\n") == "def launch_x(x):\n    return x\n"
+
+
+LAUNCHES = {
+    "one line": "x_kernel[(n,)](x, n, BLOCK=8)",
+    "a grid of several lines": "x_kernel[\n        (\n            n,\n            n * 2,\n        )\n    ](x, n, BLOCK=8)",
+    "a grid that was named": "x_kernel[grid](x, n, BLOCK=8)",
+    "behind a result": "made = x_kernel[(n,)](\n        x,\n        n,\n    )",
+    "a letter of two bytes before it": "é, made = 1, x_kernel[(n,)](x, n)",
+}
+
+
+@pytest.mark.parametrize("launch", LAUNCHES.values(), ids=LAUNCHES)
+def test_however_a_launch_is_written_it_goes_straight_and_is_noted(launch: str) -> None:
+    text = f"@triton.jit\ndef x_kernel(x_ptr, n):\n    pass\n\n\ndef launch_x(x, n, grid):\n    {launch}\n    return x"
+    direct = launched_directly(text)
+    called = [node.func for node in ast.walk(ast.parse(direct)) if isinstance(node, ast.Call)]
+    [where] = [func for func in called if isinstance(func, ast.Subscript)]
+    assert ast.unparse(where.value) == "x_kernel_directly" and ast.unparse(where.slice).endswith("notes)")
+    assert direct.count(f"= {CLASS}(x_kernel)") == 1 and is_noted(direct) == (
+        "made, é" not in direct and "é" not in direct
+    )
+
+
+def test_every_launch_of_products_that_share_a_sum_goes_straight() -> None:
+    """Their grids are written over several lines."""
+    source = (
+        "import torch\nfrom torch import nn\n\nbatch, heads, rows, width = 2, 8, 512, 64\n\n\nclass Model(nn.Module):\n"
+        "    def forward(self, k, v):\n        return torch.einsum('bnhd,bnhm->bhdm', k, v)\n\n\n"
+        "def get_inputs():\n    return [torch.randn(batch, rows, heads, width) for _ in range(2)]\n\n\n"
+        "def get_init_inputs():\n    return []\n"
+    )
+    task = task_from_source(source, "keys_by_values")
+    plan, kinds = root_plan(export_graph(task)), ("algebra", "lower", "fuse")
+    for kind in kinds:
+        moves = legal_moves(Version.of(task, plan, hardware("H100")))
+        plan = next((move.child for move in moves if move.action.kind == kind and move.child), plan)
+    graph = graph_of(export_graph(task), plan)
+    text, direct = (print_plan(task, graph, each).source for each in (plan, replace(plan, direct_launch=True)))
+    launches = len(re.findall(r"\w+_kernel\[", text))
+    assert launches >= 1 and len(re.findall(r"\w+_kernel_directly\[", direct)) == launches
+    assert not re.findall(r"\w+_kernel\[", direct)
