@@ -14,7 +14,6 @@ import math
 
 from mtmc.rewrite.body import Body, Trailing
 from mtmc.rewrite.graph import Graph, Varying, is_one, power_of_two_above, product
-from mtmc.rewrite.index_maps import Looked
 from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
@@ -51,8 +50,7 @@ SIDE_BY_SIDE, FEW_SIDE_BY_SIDE = 32, 8
 """Rows of a program where neighbours in memory are other rows, and where fewer than that are neighbours: more only hold
 more in registers (65536 x 192 x 3, H200, estimated: 72 us with 32, 59 with 8)."""
 FEW_PROGRAMS = 132
-"""With fewer of 32 rows, that hold too many columns for registers, programs of 8 rows hold theirs. So they do where places
-are looked up, for which a loop waits twice in each turn (1024 keys in pages, H200, estimated: 118 us to 51)."""
+"""With fewer of 32 rows, that hold too many columns for registers, programs of 8 rows hold theirs."""
 MANY_ROWS, ROWS_REDUCED = 32768, 4
 """Rows that are reduced to a few numbers each, and nothing else: with so many of them, a program takes some at once, since
 what it waits for at its start and its end is as long as its loads (92160 rows of 2880, H200, estimated: 174 us to 135)."""
@@ -106,13 +104,8 @@ def _side_by_side(body: Body, layout: Layout) -> int:
     columns = max(layout.cols, default=1)
     few = not layout.rows or layout.rows[0] < SIDE_BY_SIDE * FEW_PROGRAMS
     too_long = columns > MAX_REGISTER_COLUMNS // SIDE_BY_SIDE
-    held = too_long and columns <= MAX_REGISTER_COLUMNS // FEW_SIDE_BY_SIDE and (few or _looks_up(body))
+    held = too_long and columns <= MAX_REGISTER_COLUMNS // FEW_SIDE_BY_SIDE and few
     return FEW_SIDE_BY_SIDE if layout.inner[0] < FEW_SIDE_BY_SIDE or held else SIDE_BY_SIDE
-
-
-def _looks_up(body: Body) -> bool:
-    """Whether elements are read at places that are loaded."""
-    return any(isinstance(node.index, Looked) for node in body.nodes)
 
 
 def _reduces_alone(body: Body, layout: Layout) -> bool:
@@ -220,7 +213,15 @@ class _Assembler:
             or (self.kernel.split == 1 and self.kernel.layout.place[value] != "total")
         )
         constants = self._constants(self.kernel.writer, rows, cols, scope, spare)
-        grid = [f"({rows}) * split" if self.kernel.shared else _blocks(rows, block_rows)]
+        self.programs = _blocks(rows, block_rows)
+        if self.kernel.within:
+            layout = self.kernel.layout
+            outer, inner = (
+                size_expression(size, name, scope, spare)
+                for size, name in ((layout.outer, "n_outer"), (layout.inner, "n_inner"))
+            )
+            self.programs = f"{f'({outer})' if ' ' in outer else outer} * {_blocks(inner, block_rows)}"
+        grid = [f"({rows}) * split" if self.kernel.shared else self.programs]
         if self.kernel.split > 1:
             grid.append(str(self.kernel.split))
         doc = f"{', '.join(stage.ops)}: BLOCK_ROWS rows a program, " + (
@@ -234,7 +235,7 @@ class _Assembler:
         texts = [kernel_text(self.kernel.writer, first_stores, extra, [key for key, _ in constants], doc)]
         lines = handed_over(graph, body, stage, self.kernel.writer, scope_of(graph, body), spare)
         like = body.loads[0]
-        count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({_blocks(rows, block_rows)},)"
+        count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({self.programs},)"
         if self.kernel.shared:
             lines += self._shares(rows, cols, like)
             count = f"({rows}, split)"
@@ -266,6 +267,11 @@ class _Assembler:
             ]
         constants.append(("BLOCK_COLS", block if self.kernel.loop else self._held(cols)))
         chunk = f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
+        if writer.alike:
+            names = {name: size for size, name in writer.sizes.items() if name in writer.alike}
+            alike = [size_expression(size, name, scope, spare) for name, size in sorted(names.items())]
+            block_rows = self.stage.number("block_rows")
+            constants.append(("ALIKE", " and ".join(f"({size}) % {block_rows} == 0" for size in alike)))
         if writer.segments:
             sizes = [
                 size_expression(size, name, scope, spare)
@@ -306,7 +312,7 @@ class _Assembler:
         if kernel.split > 1 and kernel.full_stores:
             writer = apply_split(kernel)
             constants = [*self._constants(writer, rows, cols, scope, spare), split]
-            grid = (_blocks(rows, self.stage.number("block_rows")), str(kernel.split))
+            grid = (self.programs, str(kernel.split))
             doc, warps = "Put the shares of each split row together, and use them.", self.stage.number("num_warps")
         elif kernel.split > 1:
             writer, together = combine_split(kernel), max(1, 1024 // kernel.split)

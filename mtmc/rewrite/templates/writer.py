@@ -47,6 +47,8 @@ class Writer:
 
     loops: whether it is in a loop over columns, BLOCK_COLS of them from `start` on. policy: how the cache should treat
     what is loaded there for each row and column. segments: sizes by which such loads divide the column's number.
+    rows_of_one: whether the rows at hand are BLOCK_ROWS neighbours, from the inner index `first_row` on, of one outer index.
+    alike: sizes by which loads divide that inner index.
     moved: values that are read at other places than the one at hand. elsewhere: how many values are computed there.
     hangs: variables that hold an index which was loaded, with the running indices that it was loaded by.
     windows: whether each element is asked for once, so that the taps of a window may be gone through there.
@@ -72,6 +74,8 @@ class Writer:
         self.loops = False
         self.windows = False
         self.segments: set[str] = set()
+        self.rows_of_one = False
+        self.alike: set[str] = set()
 
     # -- lines ---------------------------------------------------------------------------------------------------
     def line(self, text: str) -> None:
@@ -161,7 +165,15 @@ class Writer:
         if self.policy and not segment and "row_mask" in reach.mask and "col_mask" in reach.mask:
             guard += f', eviction_policy="{self.policy}"'
         cast = ".to(tl.float32)" if self.tensor(value).is_float else ""
-        if segment:
+        shared = self._shared_by_rows(offset)
+        if shared:
+            self.alike.add(shared)
+            first = _ROW.sub("first_row", address)
+            without = " & ".join(each for each in bare(reach.mask).split(" & ") if each != "row_mask")
+            self.line("if ALIKE:  # the rows at hand have it in common")
+            self.line(f"    {variable} = tl.load({first}{f', mask={without}{other}' if without else ''}){cast}")
+            self.line("else:")
+        elif segment:
             self.segments.add(segment)
             first = _COLUMN.sub("start", address)
             last = _COLUMN.sub("last_col", address)
@@ -174,7 +186,7 @@ class Writer:
             border = f"cols < (start // {segment} + 1) * {segment}"
             self.line(f"    {variable} = tl.where({border}, {variable}_first, {variable}_last)")
             self.line("else:")
-        self.line(f"{INDENT * bool(segment)}{variable} = tl.load({address}{guard}){cast}")
+        self.line(f"{INDENT * bool(shared or segment)}{variable} = tl.load({address}{guard}){cast}")
 
     def wide(self, count: str, elements: Size) -> str:
         """Whether an offset may be more than 32 bits hold: expression of the launcher.
@@ -203,6 +215,11 @@ class Writer:
     def _segment(self, offset: str) -> str:
         """In a loop over columns: the size by which an offset divides them, if nothing else of it depends on them."""
         found = _SEGMENT.search(offset) if self.loops and len(_COLUMN.findall(offset)) == 1 else None
+        return found.group(1) if found else ""
+
+    def _shared_by_rows(self, offset: str) -> str:
+        """The size by which an offset divides the inner index of rows, if nothing else of it depends on that."""
+        found = _ROWS.search(offset) if self.rows_of_one and len(_ROW.findall(offset)) == 1 else None
         return found.group(1) if found else ""
 
     def store(self, value: str, variable: str, offset: str, mask: str) -> None:
@@ -266,6 +283,7 @@ def kernel_text(
 
 
 _COLUMN, _SEGMENT = re.compile(r"\bcols\b"), re.compile(r"\bcols\)? // (\w+)")
+_ROW, _ROWS = re.compile(r"\binner\b"), re.compile(r"\binner // (\w+)")
 
 
 def _inputs(writer: Writer) -> list[str]:
