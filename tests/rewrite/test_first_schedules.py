@@ -63,16 +63,6 @@ def test_rows_start_with_programs_enough_and_as_many_rows_as_pay(name: str) -> N
     assert {key: found[key] for key in expected} == expected
 
 
-def test_rows_whose_places_are_looked_up_are_held_in_registers() -> None:
-    source = text(
-        "(x[y] * z[:, None]).flatten(0, 1).sum(0)",
-        "64, 16, 32, 128",
-        "torch.randn(a, b, c, d), torch.randint(0, a, (a,)), torch.randn(a, c, d)",
-    )
-    [stage] = fused(source, "fuse").kernels()
-    assert (stage.setting("passes"), stage.number("block_rows")) == ("registers", 8)
-
-
 @pytest.mark.parametrize(("sizes", "split"), [("4, 8, 64, 8192", 8), ("4, 8, 64, 1024", 1), ("64, 8, 64, 8192", 1)])
 def test_small_products_of_a_batch_share_a_long_inner_dimension(sizes: str, split: int) -> None:
     """Tiles of 64 x 64, one a product: 32 products of 8192 make 256 programs of 1024 each."""

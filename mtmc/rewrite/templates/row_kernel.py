@@ -90,7 +90,7 @@ class RowKernel:
         inner = writer.preset(layout.inner, "n_inner")
         writer.preset(layout.inside, "n_inside")
         outer = Group("outer", layout.outer, "" if self.within else "row_mask")
-        behind = (Group("inner", layout.inner, "row_mask"),)
+        behind: tuple[Group, ...] = (Group("inner", layout.inner, "row_mask"),)
         if self.within:
             writer.line(f"blocks = tl.cdiv({inner}, BLOCK_ROWS)")
             writer.line("outer = tl.program_id(0) // blocks")
