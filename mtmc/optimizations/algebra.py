@@ -116,7 +116,7 @@ OF_PRODUCTS = "losses"
 """Rules whose steps pay in the kernel of the product that they are of."""
 OF_CHANNELS = "channels"
 """Rules that copy an operand in another order, which is a kernel at once."""
-OF_ROWS, FUSED = ("logs", "passes", OF_PRODUCTS, OF_CHANNELS), "and fuse all neighbours that gain by it"
+OF_ROWS, FUSED = ("logs", "passes", "scans", OF_PRODUCTS, OF_CHANNELS), "and fuse all neighbours that gain by it"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
 OF_SUMS = ("einsums",)
 """Kinds of rules that may copy operands of products in another order."""

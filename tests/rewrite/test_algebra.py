@@ -55,7 +55,26 @@ TURNED = "self.conv = nn.ConvTranspose2d(cols, outs, 3, stride=2"
 NORMED = "; self.norm = nn.BatchNorm2d(outs).eval(); nn.init.normal_(self.norm.running_mean)"
 TWO = "self.f, self.g = nn.Linear(cols, outs), nn.Linear(cols, outs)"
 CHANGED = "self.register_buffer('w', torch.randn(cols, outs)); self.register_buffer('v', torch.randn(cols, outs))"
+BEFORE_EACH = "torch.cat((torch.ones_like(s[:, :1]), s[:, :-1]), 1)"
 FITS = {
+    "products before each": ("scans", reference(f"s = torch.cumprod(x * 2, 1); return {BEFORE_EACH} * x")),
+    "sums before each, of zeros alone": (
+        "scans",
+        reference("return torch.cat((x.new_zeros(x.shape[0], 1), torch.cumsum(x, -1)[:, :-1]), -1)"),
+    ),
+    "products before each, of a filled column": (
+        "scans",
+        reference("return torch.cat((x.new_full((x.shape[0], 1), 1.0), torch.cumprod(x, 1)[:, :-1]), 1)"),
+    ),
+    "sums before each row": (
+        "scans",
+        reference("return torch.cat((torch.zeros_like(x[:1]), torch.cumsum(x, 0)[:-1])).exp()"),
+    ),
+    "sums before each, padded": ("scans", reference("return F.pad(torch.cumsum(x, 1)[:, :-1], (1, 0)) - x")),
+    "products before each, moved by padding": (
+        "scans",
+        reference("return F.pad(torch.cumprod(x.mT, -1), (1, -1), value=1.0) - x.mT"),
+    ),
     "sum over features": ("sums", reference("return self.linear(x).sum(1, keepdim=True)", layers=LINEAR)),
     "mean over features, with steps": (
         "sums",
@@ -194,6 +213,27 @@ FITS = {
     ),
 }
 KEPT = {
+    "sums before each, with ones": (
+        "scans",
+        reference(f"s = torch.cumsum(x, 1); return {BEFORE_EACH} * x"),
+    ),
+    "products that are read themselves": ("scans", reference(f"s = torch.cumprod(x, 1); return {BEFORE_EACH} + s")),
+    "products before all but the first": (
+        "scans",
+        reference("s = torch.cumprod(x, 1); return torch.cat((torch.ones_like(s[:, :1]), s[:, 1:]), 1)"),
+    ),
+    "products along another": (
+        "scans",
+        reference(f"s = torch.cumprod(x, 0); return {BEFORE_EACH}"),
+    ),
+    "two numbers before each": ("scans", reference("return F.pad(torch.cumsum(x, 1)[:, :-1], (2, 0))")),
+    "one before and one behind": ("scans", reference("return F.pad(torch.cumsum(x, 1)[:, :-1], (1, 1))")),
+    "sums of whole numbers": ("scans", reference("return F.pad(torch.cumsum(x > 0, 1)[:, :-1], (1, 0)) + x")),
+    "sums of few bits": (
+        "scans",
+        reference("return F.pad(torch.cumsum(x.bfloat16(), 1, dtype=torch.float32)[:, :-1], (1, 0))"),
+    ),
+    "sums that turn round": ("scans", reference("return torch.cumsum(x, 1).roll(1, 1)")),
     "logs over all": ("logs", reference("return F.log_softmax(x, 1).mean()")),
     "logs along another": ("logs", reference("return F.log_softmax(x, 1).sum(0)")),
     "logs of few bits": ("logs", reference("return F.log_softmax(x.bfloat16(), 1).mean(1)")),

@@ -37,6 +37,18 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+REDUCED = {
+    "sums_and_what_they_come_to": ("1.0", "s = x.cumsum(1)", "return s * 2.0, s.sum(1) + 1.0, (s * s).mean(1)"),
+    "the_largest_of_sums": ("1.0", "return x.cumsum(-1).amax(-1, keepdim=True).exp()"),
+    "the_smallest_of_what_is_scanned": ("1.0", "y = x.neg()", "return y.cumsum(1), y.amin(1)"),
+    "of_products_before_each": (
+        "0.3",
+        "p = (1.0 - x.abs()).cumprod(1)",
+        "seen = torch.cat((torch.ones_like(p[:, :1]), p[:, :-1]), 1) * x.abs()",
+        "return 1.0 - seen.sum(1), (seen * x).sum(1), seen",
+    ),
+}
+"""With reductions of the rows in the same kernel."""
 CASES = {
     "logcumsumexp": ("1.0", "return x.logcumsumexp(-1)"),
     "logcumsumexp_of_interleaved_rows": ("1.0", "return torch.logcumsumexp(x * 0.5, 1) + 1.0"),
@@ -54,13 +66,58 @@ CASES = {
 
 
 def source(case: str) -> str:
-    scale, *lines = CASES[case]
-    return REFERENCE.format(scale=scale, body="\n        ".join(lines))
+    scale, *lines = {**CASES, **REDUCED}[case]
+    text = REFERENCE.replace("A, B, C = 8,", "A, B, C = 256,") if case in REDUCED else REFERENCE
+    return text.format(scale=scale, body="\n        ".join(lines))
 
 
 def test_they_are_right_at_all_shapes() -> None:
     cases = [{"name": name, "source": source(name), "ways": [["fuse", "lower"], ["lower"]]} for name in CASES]
     assert interpret(cases) == dict.fromkeys(CASES)
+
+
+def test_a_number_that_is_none_is_the_largest_of_its_row() -> None:
+    text = source("the_largest_of_sums").replace(
+        "return x.cumsum", "return torch.where(x > 2, x.log() * 0 / 0, 1.0).cumsum"
+    )
+    case = {"name": "largest", "source": text, "ways": [["fuse", "lower"]], "same": True}
+    assert interpret([case]) == {"largest": None}
+
+
+def ways(case: str) -> list[str]:
+    return ["rewrite by algebra: cat", "fuse", "lower"] if "before_each" in case else ["fuse", "lower"]
+
+
+def test_rows_are_reduced_on_the_way_and_right_at_all_shapes() -> None:
+    cases = [{"name": name, "source": source(name), "ways": [ways(name)]} for name in REDUCED]
+    assert interpret(cases) == dict.fromkeys(REDUCED)
+
+
+@pytest.mark.parametrize("case", REDUCED)
+def test_scans_and_reductions_of_their_rows_are_one_kernel(case: str) -> None:
+    plan = apply(task_from_source(source(case), case), ways(case))
+    assert [stage.template for stage in plan.stages if not stage.is_torch] == ["scan"]
+
+
+@pytest.mark.parametrize(
+    ("body", "kernels"),
+    [
+        ("s = x.cumsum(1); return s / s.abs().sum(1, keepdim=True)", ["scan", "pointwise"]),
+        ("return x.cumsum(1).argmax(1)", ["scan", "rowwise"]),
+        ("return x.cumsum(1).sum(0)", ["scan", "rowwise"]),
+        ("return x.flip(1).cumsum(1).flip(1).sum(1)", ["scan", "rowwise"]),
+    ],
+)
+def test_what_waits_for_a_row_or_is_of_other_rows_is_another_kernel(body: str, kernels: list[str]) -> None:
+    many = REFERENCE.replace("A, B, C = 8,", "A, B, C = 256,")
+    plan = apply(task_from_source(many.format(scale="1.0", body=body), "apart"), ["fuse", "lower"])
+    assert [stage.template for stage in plan.stages if not stage.is_torch] == kernels
+
+
+def test_few_long_rows_are_shared_and_reduced_by_another_kernel() -> None:
+    text = REFERENCE.replace("A, B, C = 8, 300, 64", "A, B, C = 2, 20000, 16")
+    plan = apply(task_from_source(text.format(scale="0.1", body="return x.cumsum(1).sum(1)"), "few"), ["fuse", "lower"])
+    assert [stage.template for stage in plan.stages if not stage.is_torch] == ["scan", "rowwise"]
 
 
 @pytest.mark.parametrize("case", CASES)

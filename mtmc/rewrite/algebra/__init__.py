@@ -17,6 +17,7 @@ turned.py      layers between two transpositions, without these
 ordered.py     what is read many times across its rows, copied in order before
 losses.py      the cross entropy of a product, as that of its rows
 one_tap.py     a convolution of one tap as a product of matrices
+scans.py       what came before each element of a running sum or product
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 laid_out.py    how values lie in memory afterwards
@@ -47,6 +48,7 @@ from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.one_tap import ONE_TAP
 from mtmc.rewrite.algebra.ordered import ORDERED
 from mtmc.rewrite.algebra.pools import POOLS
+from mtmc.rewrite.algebra.scans import SCANS
 from mtmc.rewrite.algebra.sums import SUMS
 from mtmc.rewrite.algebra.transform_passes import PASSES
 from mtmc.rewrite.algebra.transforms import TRANSFORMS
@@ -73,6 +75,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "losses": LOSSES,
     "channels": CHANNELS,
     "one_tap": ONE_TAP,
+    "scans": SCANS,
 }
 OF_WEIGHTS = ("joined", "channels")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""

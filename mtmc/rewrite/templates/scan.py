@@ -1,14 +1,15 @@
-"""scan: running sums, products and the like along one dimension, forwards or backwards, with elementwise work around them.
+"""scan: running sums, products and the like along one dimension, forwards or backwards, with elementwise work around them
+and reductions of their rows.
 
 See `scan_kernel`. With "split" > 1 so many programs share the columns of each row.
 """
 
 from __future__ import annotations
 
-from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import Graph, Varying, is_one, product
+from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.graph import Graph, Shape, Varying, is_one, product
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.scan_kernel import Kernel, levels_of, scanned, totals_of
+from mtmc.rewrite.templates.scan_kernel import Kernel, levels_of, reductions_of, scanned, totals_of
 from mtmc.rewrite.templates.shares import ENOUGH_PROGRAMS, shares
 from mtmc.rewrite.templates.writer import (
     INDENT,
@@ -28,7 +29,7 @@ MANY_PROGRAMS, MOST_SPLIT, LEAST_BLOCKS = 4 * ENOUGH_PROGRAMS, 64, 2
 
 
 class Scan:
-    """Scans along one dimension with elementwise work before, between and after them."""
+    """Scans along one dimension with elementwise work before, between and after them, and reductions along it."""
 
     name = "scan"
 
@@ -45,16 +46,16 @@ class Scan:
         heavy = len(scans) > 1 or any(scan.operation == "logcumsumexp" for scan in scans)
         columns = max(16, min((512 if heavy else 2048) // inner, 1 << (max(shape[dim]) - 1).bit_length()))
         rows = max(inner, min(16, 1024 // columns))
-        programs, blocks = -(-product(shape)[0] // shape[dim][0] // rows), -(-shape[dim][0] // columns)
         settings: dict[str, int | str] = {"block_rows": rows, "block_cols": columns, "num_warps": 4, "split": 1}
-        if programs < ENOUGH_PROGRAMS:  # columns are read once more however many share them, so more do than must
-            settings["split"] = shares(
-                programs, 2, lambda count: count <= MOST_SPLIT and blocks // count >= LEAST_BLOCKS, MANY_PROGRAMS
-            )
+        if not reductions_of(body):
+            settings["split"] = _shares(shape, dim, rows, columns)
         return settings
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
-        """The kernels, one where no programs share a row. Raises: NotCovered where there is more than elementwise work."""
+        """The kernels, one where no programs share a row. Raises: NotCovered where there is more around them."""
+        shape, dim = scanned(body)
+        if reductions_of(body) and _shares(shape, dim, stage.number("block_rows"), stage.number("block_cols")) > 1:
+            raise NotCovered("reductions of few long rows, whose scans programs had better share")
         split = int(dict(stage.schedule).get("split", 1))
         before = range(max(levels_of(body).values()) + 1) if split > 1 else ()
         kernels = [Kernel(graph, body, name, split, level) for level in (*before, None)]
@@ -92,6 +93,14 @@ class Scan:
             )
             lines += launch_lines(launch, scope, spare)
         return printed(body, name, texts, lines, spare)
+
+
+def _shares(shape: Shape, dim: int, rows: int, columns: int) -> int:
+    """Programs that share the columns of a row by default, where each has so many rows, and so many columns at a time."""
+    programs, blocks = -(-product(shape)[0] // shape[dim][0] // rows), -(-shape[dim][0] // columns)
+    if programs >= ENOUGH_PROGRAMS:  # columns are read once more however many share them, so more do than must
+        return 1
+    return shares(programs, 2, lambda count: count <= MOST_SPLIT and blocks // count >= LEAST_BLOCKS, MANY_PROGRAMS)
 
 
 def _workspace(kernel: Kernel, body: Body, totals: str, rows: str, split: int) -> str:

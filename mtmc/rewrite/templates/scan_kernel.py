@@ -6,17 +6,20 @@ scan between two flips is one that loops from the last column to the first.
 Where rows are few, programs share the columns of each. Then a program begins with what the columns of the programs before it
 come to, which a kernel before has worked out. A scan of what another scan makes needs that one's beginnings for its own, so
 there are as many such kernels as scans hang on each other.
+
+What rows of elements come to, a sum or the largest, is found on the way; what is made of that stands at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
 from mtmc.rewrite.space import Group, bare, flat
 from mtmc.rewrite.templates.pointwise import Variables, load_once, write_maps
+from mtmc.rewrite.templates.row_passes import Pass, accumulate, finish, start
 from mtmc.rewrite.templates.writer import Writer
 
 
@@ -72,23 +75,54 @@ _STEPS = {
 """The log of summed exponentials is scanned as pairs of the largest number and a sum, which takes one exponential a step."""
 
 
+_REDUCED = ("sum", "max", "amax", "amin")
+"""What a row of elements beside a scan may be reduced to in the same kernel."""
+
+
 def scanned(body: Body) -> tuple[Shape, int]:
     """Shape and dimension of the scans. Raises: NotCovered."""
     scans = [node for node in body.nodes if node.kind == "scan"]
     if any(node.dims != scans[0].dims or len(node.dims) != 1 for node in scans):
         raise NotCovered("scans along more than one dimension")
-    if any(node.kind not in ("scan", "map", "view", "index") for node in body.nodes):
-        raise NotCovered("a scan with more than elementwise work around it")
+    if any(node.kind not in ("scan", "map", "view", "index", "reduce") for node in body.nodes):
+        raise NotCovered("a scan with more than elementwise work and reductions around it")
     dim, shape = scans[0].dims[0], scans[0].shape
     if any(scan.shape != shape for scan in scans):
         raise NotCovered("scans of several shapes")
+    of_rows = {node.name for node in reductions_of(body)} | set(of_rows_alone(body, shape, dim))
     if any(
-        (node := body.node(value)) is None or not same(product(node.shape), product(shape)) for value in body.stores
+        (node := body.node(value)) is None or (value not in of_rows and not same(product(node.shape), product(shape)))
+        for value in body.stores
     ):
         raise NotCovered("results of another shape than that of a scan")
-    if any(map(is_flip, body.nodes)) and any(not _fits_a_flip(node, shape, dim) for node in body.nodes):
+    if any(map(is_flip, body.nodes)) and (of_rows or any(not _fits_a_flip(node, shape, dim) for node in body.nodes)):
         raise NotCovered("work of another shape around a scan from the end, or a flip of another dimension")
     return shape, dim
+
+
+def reductions_of(body: Body) -> list[Node]:
+    """Its reductions."""
+    return [node for node in body.nodes if node.kind == "reduce"]
+
+
+def of_rows_alone(body: Body, shape: Shape, dim: int) -> list[str]:
+    """The names of what is made of reductions of a scan's rows, in order. Raises: NotCovered where one is of anything
+    else, or where anything but a number a row waits for one."""
+    rows, made = product((*shape[:dim], *shape[dim + 1 :])), set[str]()
+    for node in reductions_of(body):
+        operand = body.node(node.reads()[0])
+        if operand is None or operand.shape != shape or node.dims != (dim,) or node.operation not in _REDUCED:
+            raise NotCovered("a reduction beside a scan of anything but its rows, or to a place")
+    found = []
+    for node in body.nodes:
+        if node.kind == "reduce":
+            made.add(node.name)
+        elif made & set(node.reads()):
+            if node.kind != "map" or not same(product(node.shape), rows):
+                raise NotCovered("a scan beside work on its elements that waits for a whole row")
+            made.add(node.name)
+            found.append(node.name)
+    return found
 
 
 def _fits_a_flip(node: Node, shape: Shape, dim: int) -> bool:
@@ -110,6 +144,9 @@ class Kernel:
         self.outer, self.cols, self.inner = product(self.shape[:dim]), self.shape[dim], product(self.shape[dim + 1 :])
         self.scans = [node for node in body.nodes if node.kind == "scan"]
         self.name, self.split, self.level = name, split, level
+        self.reductions, self.of_rows = reductions_of(body), of_rows_alone(body, self.shape, dim)
+        if self.reductions and split > 1:
+            raise NotCovered("programs that share the columns of rows which are reduced as well")
         self.flipped = self._directions()
         levels = levels_of(body)
         last = len(set(levels.values())) if level is None else level
@@ -182,6 +219,8 @@ class Kernel:
         for scan in self.scans:
             if scan.name in needed or scan in self.found:
                 self._start(scan)
+        for node in self.reductions:
+            start(writer, node)
         writer.line(f"for start in range({first}, {last}, BLOCK_COLS):")
         writer.level += 1
         writer.line("cols = start + tl.arange(0, BLOCK_COLS)[None, :]")
@@ -196,17 +235,35 @@ class Kernel:
                 continue
             elif node in self.scans:
                 self._scan(node, variables)
+            elif node in self.reductions:
+                accumulate(writer, node, self._read(node, node.reads()[0], variables), Pass(first, last))
             elif same(product(node.shape), product(self.shape)):  # others are worked out where they are needed
                 self._map(node, variables)
-        for value in self.stores:
+        of_rows = {node.name for node in self.reductions} | set(self.of_rows)
+        for value in (each for each in self.stores if each not in of_rows):
             writer.store(
                 value, variables[value], bare(flat(self._groups(self.flipped[value]), writer.size).index), "mask"
             )
         writer.level = 1
+        self._end_rows(variables, Pass(first, last))
         for scan in self.found:
             writer.line(
                 f"tl.store({totals_of(scan)} + rows * SPLIT + tl.program_id(1), {self.carry(scan)}, mask=row_mask)"
             )
+
+    def _end_rows(self, variables: Variables, loop: Pass) -> None:
+        """What rows come to, and what is made of that."""
+        writer, outer = self.writer, Group("rows", self.outer, "row_mask")
+        for node in self.reductions:
+            finish(writer, node, loop)
+            variables[node.name] = node.name
+        groups = (
+            (outer,) if is_one(self.inner) else (replace(outer, index="outer"), Group("inner", self.inner, "row_mask"))
+        )
+        write_maps(writer, self.of_rows, groups, variables)
+        for value in self.stores:
+            if value in self.of_rows or any(node.name == value for node in self.reductions):
+                writer.store(value, variables[value], "rows", "row_mask")
 
     def _start(self, scan: Node) -> None:
         """What the columns before this program's come to."""
