@@ -116,8 +116,8 @@ def element_bytes(graph: Graph, stage: Stage) -> int:
     dtypes = {graph.values[ref].dtype for op in stage.ops for ref in graph.by_name[op].refs() if ref in graph.values}
     if (
         stage.template == "matmul"
-        and FP8.keys() & dtypes
-        and products.analyse(graph, build(graph, stage.ops, table)).fp8
+        and {*FP8, "int8"} & dtypes
+        and products.analyse(graph, build(graph, stage.ops, table)).of_8_bits
     ):
         return 1
     return 4 if "float32" in dtypes else 2

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import FP8, Graph, product
+from mtmc.rewrite.graph import Graph, product
 from mtmc.rewrite.operators.attention import CAUSAL
 from mtmc.rewrite.plan import Setting, Stage
 from mtmc.rewrite.templates import gluon_scaling, softmax_product
@@ -78,16 +78,16 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if found.offsets or found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
         return stage
     described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
-    short = found.dtype in ("float16", "bfloat16", *FP8) and not found.reduces
+    short = (found.dtype in ("float16", "bfloat16") or found.of_8_bits) and not found.reduces
     halves = described and short
-    few = short and _few(found)
+    few = short and _few(found) and not found.whole_numbers
     if stage.number("split_k") > 1 and not (few and described):
         return stage
     tile = known = _FEW if few else _tile(found, hardware, halves)
     split = stage.number("split_k")
     if few and described:
         tile, split = _narrow(found, hardware.sms)
-    if found.fp8:
+    if found.of_8_bits:
         tile = replace(tile, k=2 * tile.k)
     blocks = {"block_m": tile.m, "block_n": tile.n, "block_k": tile.k}
     chosen: dict[str, Setting] = {**blocks, "num_warps": tile.warps, "num_stages": tile.stages}

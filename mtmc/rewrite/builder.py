@@ -288,12 +288,13 @@ class Builder:
         shape: Shape,
         name: str | None = None,
         offsets: str | None = None,
+        compute: Compute = "float",
     ) -> str:
         """Add a matrix product left @ right (right.T if transposed). offsets: where groups of the left operand's rows end,
-        each of which has a matrix of its own."""
+        each of which has a matrix of its own. compute: what it adds up."""
         operation = GROUPED if offsets is not None else "a @ b.T" if transposed else "a @ b"
         operands = (left, right) if offsets is None else (left, right, offsets)
-        node = Node(self._name("dot", name), "dot", operation, operands, shape, "float", flops=2)
+        node = Node(self._name("dot", name), "dot", operation, operands, shape, compute, flops=2)
         self.nodes[node.name] = node
         return node.name
 

@@ -79,6 +79,16 @@ def _scaled_mm(builder: Builder, op: Op) -> None:
         builder.map("{0}", found, name=op.outputs[0], flops=0)
 
 
+def _int_mm(builder: Builder, op: Op) -> None:
+    """Whole numbers of 8 bits, added up in 32."""
+    left, right = tensor(op), tensor(op, 1)
+    if any(value in builder.nodes or builder.graph.values[value].dtype != "int8" for value in (left, right)):
+        raise NotCovered("a product of whole numbers that a kernel makes, or of others than int8")
+    transposed = _under_transpose(builder, right)
+    shape = (builder.shape(left)[0], builder.shape(right)[1])
+    builder.dot(left, transposed or right, transposed is not None, shape, name=op.outputs[0], compute="int")
+
+
 def _grouped_mm(builder: Builder, op: Op) -> None:
     """Rows in groups, each times a matrix of its own; without groups a batch of products."""
     left, right, offsets = tensor(op), tensor(op, 1), argument(op, 2, "offs")
@@ -110,6 +120,7 @@ _SWAPS = ("aten.t.default", "aten.transpose.int", "aten.numpy_T.default", "aten.
 
 PRODUCTS: dict[str, Expand] = {
     "aten._scaled_mm.default": _scaled_mm,
+    "aten._int_mm.default": _int_mm,
     "aten._grouped_mm.default": _grouped_mm,
     "aten.linear.default": _linear,
     "aten.matmul.default": _matmul,

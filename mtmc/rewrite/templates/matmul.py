@@ -96,7 +96,7 @@ def _looking_tile(found: Product) -> dict[str, int]:
 def _split_k(found: Product) -> int:
     """How many programs share a tile's inner dimension, where that is long and there are few tiles (1 with a reduction, and
     for several products)."""
-    if found.reduces or len(found.factors) > 1 or found.offsets:
+    if found.reduces or len(found.factors) > 1 or found.offsets or found.whole_numbers:
         return 1
     tiles = -(-found.m[0] // 64) * -(-found.n[0] // 64) * (product(found.batch)[0] if found.batch else 1)
     least = LONG_INNER_OF_BATCH if found.batch else LONG_INNER
@@ -252,7 +252,7 @@ class _Assembler:
 def _should_transpose(graph: Graph, body: Body, found: Product) -> bool:
     """Whether a right operand [k, n] of fp32 or 8-bit numbers, which tensor cores read as [n, k], is read so often that a
     transposed copy is worth its two passes."""
-    return (_is_fp32(graph, found) or found.fp8) and can_transpose(body, found) and found.m[0] >= MANY_ROWS
+    return (_is_fp32(graph, found) or found.of_8_bits) and can_transpose(body, found) and found.m[0] >= MANY_ROWS
 
 
 def _is_fp32(graph: Graph, found: Product) -> bool:

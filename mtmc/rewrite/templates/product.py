@@ -71,6 +71,16 @@ class Product:
         return self.dtype in FP8
 
     @property
+    def whole_numbers(self) -> bool:
+        """Whether they multiply whole numbers of 8 bits."""
+        return self.dtype == "int8"
+
+    @property
+    def of_8_bits(self) -> bool:
+        """Whether the tensor cores multiply numbers of 8 bits, of either kind."""
+        return self.fp8 or self.whole_numbers
+
+    @property
     def dot(self) -> Node:
         """The first product."""
         return self.factors[0].dot
@@ -140,6 +150,8 @@ def analyse(graph: Graph, body: Body) -> Product:
     if grouped and reduces:
         raise NotCovered("reductions over the columns of a product of groups")
     check(body, making, m, n, k)
+    if dtype == "int8" and (reduces or elsewhere or prologue or making.all or len(factors) > 1):
+        raise NotCovered("products of whole numbers beside work on operands, or whose columns are reduced")
     groups = (dots[0].reads()[2], b.shape[0]) if grouped else ("", ())
     rest = (scales, statistics, *groups, elsewhere)
     return Product(source, factors, batch, m, n, k, before, after, reduces, prologue, dtype, *rest)

@@ -64,6 +64,8 @@ class ProductKernel:
         self.way.check(self.graph, self.body, found, whole)
         if self.specialized and (not (whole and self.way.own) or found.before or len(found.factors) > 1):
             raise NotCovered("warps of their own for loads of anything but a plain product with its own descriptors")
+        if found.whole_numbers and (self.split_k > 1 or self.streaming):
+            raise NotCovered("products of whole numbers that are split among programs")
         if found.offsets and (self.split_k > 1 or self.streaming):
             raise NotCovered("products of groups that are split among programs")
         if self.specialized and self.stage.number("num_warps") != OWN_WARPS:
@@ -187,7 +189,7 @@ class ProductKernel:
             writer.line(f"{self.tile_name('right', factor)} = {self._base(factor.right, b)} + cols{across}")
         for factor in found.factors:
             shape = "[BLOCK_N, BLOCK_M]" if self.swapped else "[BLOCK_M, BLOCK_N]"
-            writer.line(f"{factor.dot.name} = tl.zeros({shape}, tl.float32)")
+            writer.line(f"{factor.dot.name} = tl.zeros({shape}, {self.sums})")
         if self.split_k > 1:
             writer.line(f"share = tl.cdiv(tl.cdiv({self.n_k}, BLOCK_K), {self.split_k}) * BLOCK_K")
             writer.line("first = tl.program_id(2) * share")
@@ -226,7 +228,7 @@ class ProductKernel:
         for factor in () if found.prologue else found.factors:
             tile, right = self.tile_name("b", factor), self.tile_name("right", factor)
             address = f"{right} + ks[:, None]{down[factor.right]}"
-            writer.line(f"{tile} = tl.load({address}, mask=k_mask[:, None] & col_mask, other=0.0)")
+            writer.line(f"{tile} = tl.load({address}, mask=k_mask[:, None] & col_mask, other={self.zero})")
         writer.level -= int(self.way.described)
         self._before()
         if found.prologue:
@@ -247,7 +249,17 @@ class ProductKernel:
             write_left(self)
             return
         along = self._times(self.found.left, tensor := self.graph.values[self.found.left], len(tensor.shape) - 1)
-        self.writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other=0.0)")
+        self.writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other={self.zero})")
+
+    @property
+    def sums(self) -> str:
+        """Triton's name of the type that products are added up in."""
+        return "tl.int32" if self.found.whole_numbers else "tl.float32"
+
+    @property
+    def zero(self) -> str:
+        """What stands for elements outside of the bounds."""
+        return "0" if self.found.whole_numbers else "0.0"
 
     def left_variables(self, shape: Shape) -> Variables:
         """The left operand's tile as work on it knows it."""
