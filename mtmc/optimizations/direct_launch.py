@@ -62,6 +62,13 @@ class DirectLaunch(Optimization):
         yield Move(action, partial(replace, plan, direct_launch=True))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """Where the device waits for the host."""
+        """Where the device waits for the host; or is about to, which the next fusion makes it do."""
         metrics = observation.outcome.metrics
-        return 2.0 if launch_bound(metrics.get("device_ms"), metrics.get("call_ms")) else -3.0
+        device_ms, host_ms = metrics.get("device_ms"), metrics.get("host_ms")
+        if launch_bound(device_ms, metrics.get("call_ms")):
+            return 2.0
+        return NEARLY if device_ms and host_ms and host_ms > device_ms else -3.0
+
+
+NEARLY = 0.5
+"""Where the host takes no less than the device."""

@@ -88,7 +88,7 @@ def flat(groups: tuple[Group, ...], size_name: SizeName) -> Group:
     index = groups[0].index
     for group in groups[1:]:
         index = f"{_sum(index)} * {size_name(group.size)} + {group.index}"
-    mask = " & ".join(_factor(group.mask) for group in groups if group.mask)
+    mask = " & ".join(dict.fromkeys(_factor(group.mask) for group in groups if group.mask))
     sizes = tuple(group.size for group in groups if group.size)
     return Group(_sum(index), product(sizes), mask)
 

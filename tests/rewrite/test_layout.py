@@ -97,7 +97,43 @@ CASES = {
         source("return torch.relu(y) * self.scale", "ConvTranspose2d(channels, 32, 3, stride=2)"),
         ["fuse relu and mul", "keep"],
     ),
+    "groups_of_channels": (
+        source("return nn.functional.group_norm(y, 8, self.row, self.row)"),
+        ["lower group", "keep"],
+    ),
+    "groups_with_work_around": (
+        source(
+            "z = nn.functional.group_norm(torch.tanh(y) + x.amax((1, 2, 3), keepdim=True), 4, self.row)\n"
+            "        return z * torch.sigmoid(z) + self.row[:, None, None]"
+        ),
+        ["fuse the 6 calls", "keep"],
+    ),
+    "one_group": (source("return torch.relu(nn.functional.group_norm(y, 1))"), ["fuse group_norm", "keep"]),
+    "groups_of_one": (source("return nn.functional.group_norm(y, 32, None, self.row)"), ["lower group", "keep"]),
 }
+IN_GROUPS = [name for name in CASES if "group" in name]
+
+
+@pytest.mark.parametrize("name", IN_GROUPS)
+def test_norms_of_groups_of_channels_read_them_as_they_lie(name: str) -> None:
+    text, way = CASES[name]
+    kept = relaid(text, way[0])
+    after = kept[kept.index("def forward") :]
+    assert "conv2d.contiguous()" not in after
+    assert "before = rows // " in kept and "lead = cols" in kept
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        "return y.unflatten(1, (4, 8)).amax(2)",  # groups that are reduced at each position
+        "return y.unflatten(1, (4, 8)).flatten(2).argmax(2)",  # places in another order
+        "return nn.functional.group_norm(y, 4) * x.mean((1, 2), keepdim=True)",  # one number a column lies otherwise
+    ],
+)
+def test_other_work_on_groups_of_channels_takes_a_copy_or_the_order_it_knows(work: str) -> None:
+    found = interpret([{"name": "other", "source": source(work), "ways": [["lower", "fuse", "keep"]]}])
+    assert found == {"other": None}
 
 
 def test_values_stay_the_same() -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from mtmc.rewrite.body import Body, Index, Node, NotCovered, Operand, Trailing
+from mtmc.rewrite.body import Body, Index, Node, NotCovered, Operand, Trailing, shape_of
 from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Shape, Tensor, Varying, is_one
+from mtmc.rewrite.graph import Graph, Shape, Tensor, Varying, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.templates.writer import Writer, allocation, contiguous_lines
@@ -33,8 +33,26 @@ def full_shapes(graph: Graph, body: Body) -> tuple[Shape, ...]:
         if node.kind in ("window", "reduce") and isinstance(node.operands[0], str):
             inside = body.node(node.operands[0])
             operand = inside.shape if inside else graph.values[node.operands[0]].shape
+            under = _ungrouped(graph, body, inside)
+            operand = operand if under is None else under
             return (operand, node.shape) if node.kind == "window" else (operand,)
     return (graph.values[body.stores[0]].shape,)
+
+
+def _ungrouped(graph: Graph, body: Body, node: Node | None) -> Shape | None:
+    """The shape of a tensor whose channels a node sees in groups, [N, groups, channels of each, ...]; None where it is no
+    such view."""
+    if node is None or len(node.shape) - 1 not in FORMATS:
+        return None
+    nodes = [each for each in body.nodes if each.kind == "view" and each.shape == node.shape]
+    found = [shape_of(graph, body, view.operands[0]) for view in nodes]
+    return next((shape for shape in found if _groups_channels(node.shape, shape)), None)
+
+
+def _groups_channels(part: Shape, full: Shape) -> bool:
+    """Whether a shape is a full one with its channels in groups."""
+    alike = len(part) == len(full) + 1 and part[0] == full[0] and part[3:] == full[2:]
+    return alike and same(product(part[1:3]), full[1])
 
 
 def channels_last_values(graph: Graph, body: Body) -> tuple[str, ...]:
@@ -60,7 +78,8 @@ def to_channels_last(graph: Graph, body: Body) -> tuple[Graph, Body]:
         raise NotCovered(f"{rank} dimensions have no channels last")
     if not set(channels_last_values(graph, body)) & set(body.loads):
         raise NotCovered("no operand has the full shape")
-    permuting = _Permuting(graph, body, full, rank)
+    grouped = (node.shape for node in body.nodes if node.kind == "view" and _groups_channels(node.shape, full[0]))
+    permuting = _Permuting(graph, body, full, rank, next(grouped, ())[1:3])
     nodes = tuple(permuting.node(node) for node in body.nodes)
     for value in body.stores:
         permuting.store(value)
@@ -98,19 +117,23 @@ def permuting_lines(graph: Graph, body: Body, writer: Writer) -> list[str]:
 class _Permuting:
     """A body on its way to channels last.
 
-    values: what is then known of values from outside. below: nodes from which a reduction has taken dimensions; they stay
-    as they are, since what is left of the dimensions is in the same order.
+    groups: sizes in which channels are seen by groups, in all nodes and operands then; () where they are not. values: what is
+    then known of values from outside. below: nodes from which a reduction has taken dimensions; they stay as they are, since
+    what is left of the dimensions is in the same order.
     """
 
     graph: Graph
     body: Body
     full: tuple[Shape, ...]
     rank: int
+    groups: Shape = ()
     values: dict[str, Tensor] = field(default_factory=dict)
     below: set[str] = field(default_factory=set)
 
     def node(self, node: Node) -> Node:
         """The node, permuted. Raises: NotCovered."""
+        if len(node.shape) == self.rank + 1:
+            return self._grouped(node)
         if len(node.shape) > self.rank:
             raise NotCovered(f"{node.name} has more dimensions than what lies channels last")
         if node.kind == "map":
@@ -122,6 +145,34 @@ class _Permuting:
         if node.kind != "window" or node.operation not in ("max", "mean", "sum"):
             raise NotCovered(f"{node.name} is not done channels last")
         return replace(node, operands=(self._operand(node.operands[0]),), shape=self._last(node.shape))
+
+    def _grouped(self, node: Node) -> Node:
+        """A view of a full tensor with its channels in groups, work on elements seen so or on a number a group, or what a
+        group comes to. Raises: NotCovered."""
+        read = node.operands[0]
+        if node.kind == "view" and isinstance(read, str) and _groups_channels(node.shape, self.full[0]):
+            if shape_of(self.graph, self.body, read) not in self.full:
+                raise NotCovered(f"{node.name} sees the elements in another order")
+            return replace(node, operands=(self._operand(read),), shape=self._in_groups(node.shape))
+        if node.kind == "reduce" and node.dims == tuple(range(2, self.rank + 1)) and self._is_of_groups(node):
+            if node.operation.startswith("arg"):
+                raise NotCovered(f"{node.name} is a place, which is another one in this order")
+            dims = (*range(1, self.rank - 1), self.rank)
+            return replace(node, dims=dims, shape=self._in_groups(node.shape))
+        a_group = all(is_one(size) for size in node.shape[2:])
+        if node.kind == "map" and self._is_of_groups(node) and (a_group or _groups_channels(node.shape, self.full[0])):
+            return replace(node, shape=self._in_groups(node.shape))
+        raise NotCovered(f"{node.name} is other work on groups of channels")
+
+    def _is_of_groups(self, node: Node) -> bool:
+        """Whether all that a node reads is seen in groups of channels."""
+        found = [self.body.node(read) for read in node.reads()]
+        return all(each is not None and len(each.shape) == self.rank + 1 for each in found)
+
+    def _in_groups(self, part: Shape) -> Shape:
+        """A shape [N, groups, channels of each, ...], channels last."""
+        first, groups, channels, *places = part
+        return (first, *places, groups, channels)
 
     def store(self, value: str) -> None:
         """See that a result lies as the others expect it. Raises: NotCovered."""
@@ -147,6 +198,8 @@ class _Permuting:
 
     def _view(self, node: Node) -> Node:
         found = self.body.node(node.reads()[0])
+        if found is not None and node.shape in self.full and _groups_channels(found.shape, node.shape):
+            return replace(node, shape=self._last(node.shape))
         if found is None or not (found.name in self.below or self._in_order(found.shape)):
             raise NotCovered(f"{node.name} sees the elements in another order")
         if len(node.shape) < self.rank:
@@ -204,7 +257,8 @@ class _Permuting:
     def _last(self, part: Shape) -> Shape:
         """A shape that broadcasts to a full one, channels last."""
         first, channels, *places = self._padded(part)
-        return (first, *places, channels)
+        seen = (channels,) if not self.groups else (channels, channels) if is_one(channels) else self.groups
+        return (first, *places, *seen)
 
     def _in_order(self, part: Shape) -> bool:
         """Whether the elements of a shape are in the same order with channels last: they differ in them or in places."""

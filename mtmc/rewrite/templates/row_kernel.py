@@ -102,7 +102,12 @@ class RowKernel:
             writer.rows_of_one = True
         else:
             self._any_rows(writer, rows)
-            if is_one(layout.inner):
+            if layout.before:
+                groups = writer.size(layout.outer)
+                writer.line(f"before = rows // {groups}")
+                writer.line(f"outer = rows % {groups}")
+                behind = ()
+            elif is_one(layout.inner):
                 outer, behind = Group("rows", layout.outer, "row_mask"), ()
             else:
                 writer.line(f"outer = rows // {inner}")
@@ -112,8 +117,9 @@ class RowKernel:
             self.columns(writer, f"{first}tl.arange(0, BLOCK_COLS)[None, :]", writer.size(layout.cols))
         if not layout.lead:
             return (outer, Group("cols", layout.cols, "col_mask"), *behind)
-        before, inside = Group("lead", layout.lead, "col_mask"), Group("inside", layout.inside, "col_mask")
-        return (before, outer, inside, *behind)
+        lead, inside = Group("lead", layout.lead, "col_mask"), Group("inside", layout.inside, "col_mask")
+        before = (Group("before", layout.before, "row_mask"),) if layout.before else ()
+        return (*before, lead, outer, inside, *behind)
 
     def _any_rows(self, writer: Writer, rows: str) -> None:
         """Write which rows a program has, where they may be of several outer indices."""
@@ -138,7 +144,7 @@ class RowKernel:
 
     def row_groups(self, groups: tuple[Group, ...]) -> tuple[Group, ...]:
         """The part of the iteration space that rows run over."""
-        return tuple(group for group in groups if group.index in ("rows", "outer", "inner"))
+        return tuple(group for group in groups if group.index in ("rows", "before", "outer", "inner"))
 
     # -- the first kernel ----------------------------------------------------------------------------------------
     def _once(self, groups: tuple[Group, ...]) -> None:

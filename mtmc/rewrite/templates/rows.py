@@ -16,8 +16,10 @@ from mtmc.rewrite.templates.row_online import top_of_exponentials
 class Layout:
     """How a body lies over rows and columns.
 
-    lead, outer, inside, inner: sizes of what stands one behind the other: columns, rows, columns, rows. Mostly there is
-    no lead: a batch norm has its channels as rows, the batch before them and the pixels behind them as columns.
+    before, lead, outer, inside, inner: sizes of what stands one behind the other: rows, columns, rows, columns, rows. Mostly
+    there is no lead, nor what is before it: a batch norm has its channels as rows, the batch before them and the pixels
+    behind them as columns. A group norm channels last has images and groups as rows, pixels and a group's channels as
+    columns.
     level: node -> number of reductions it waits for.
     place: node -> "full" (an element for each row and column), "row", "total" (one for all rows) or "elsewhere": of another
     number of elements, and computed where something that moves elements, or broadcasts, needs one of them.
@@ -31,16 +33,22 @@ class Layout:
     level: dict[str, int]
     place: dict[str, str]
     online: dict[str, str] = field(default_factory=dict)
+    before: Size = ()
 
     @property
     def rows(self) -> Size:
         """Number of rows."""
-        return _times(self.outer, self.inner)
+        return _times(self.before, self.outer, self.inner)
 
     @property
     def cols(self) -> Size:
         """Number of columns."""
         return _times(self.lead, self.inside)
+
+    @property
+    def parts(self) -> tuple[Size, ...]:
+        """What stands one behind the other."""
+        return self.before, self.lead, self.outer, self.inside, self.inner
 
 
 def _times(*sizes: Size) -> Size:
@@ -50,7 +58,8 @@ def _times(*sizes: Size) -> Size:
 def lay_out(graph: Graph, body: Body) -> Layout:
     """Rows and columns of a body. Raises: NotCovered where its reductions are not over the same rows."""
     first = next(node for node in body.nodes if node.kind == "reduce")
-    layout = Layout(*_parts(shape_of(graph, body, first.operands[0]), first.dims), {}, {})
+    before, lead, outer, inside, inner = _parts(shape_of(graph, body, first.operands[0]), first.dims)
+    layout = Layout(lead, outer, inside, inner, {}, {}, before=before)
     for node in body.nodes:
         _place(graph, body, layout, node)
     return layout
@@ -61,17 +70,24 @@ def rows_of(graph: Graph, body: Body, stage: Stage) -> Layout:
     return lay_out(*in_memory_order(graph, body, stage))
 
 
-def _parts(shape: tuple[Size, ...], dims: tuple[int, ...]) -> tuple[Size, Size, Size, Size]:
-    """lead, outer, inside and inner of a reduction. Raises: NotCovered for another pattern of dimensions."""
+def _parts(shape: tuple[Size, ...], dims: tuple[int, ...]) -> tuple[Size, ...]:
+    """See `Layout.parts`. Raises: NotCovered for another pattern of dimensions."""
     start = dims[0]
     if dims == tuple(range(start, dims[-1] + 1)):
-        return (), product(shape[:start]), product(shape[start : dims[-1] + 1]), product(shape[dims[-1] + 1 :])
-    lead = next(axis for axis in range(len(shape)) if axis not in dims)
+        return (), (), product(shape[:start]), product(shape[start : dims[-1] + 1]), product(shape[dims[-1] + 1 :])
+    lead = next(axis for axis in range(start, len(shape)) if axis not in dims)
     behind = tuple(dim for dim in dims if dim > lead)
-    if start != 0 or behind != tuple(range(behind[0], behind[-1] + 1)):
+    inner = product(shape[behind[-1] + 1 :])
+    if behind != tuple(range(behind[0], behind[-1] + 1)) or (start > 0 and not is_one(inner)):
         raise NotCovered("a reduction over dimensions that are neither neighbours nor around the others")
-    inside = product(shape[behind[0] : behind[-1] + 1])
-    return product(shape[:lead]), product(shape[lead : behind[0]]), inside, product(shape[behind[-1] + 1 :])
+    before = product(shape[:start]) if start > 0 else ()
+    return (
+        before,
+        product(shape[start:lead]),
+        product(shape[lead : behind[0]]),
+        product(shape[behind[0] : behind[-1] + 1]),
+        inner,
+    )
 
 
 def loops(body: Body, layout: Layout) -> dict[int, tuple[list[Node], list[Node]]]:
@@ -139,8 +155,7 @@ def _place_of(shape: tuple[Size, ...], layout: Layout, sizes: tuple[Size, ...]) 
 
 
 def _is_columns(shape: tuple[Size, ...], dims: tuple[int, ...], layout: Layout) -> bool:
-    parts = layout.lead, layout.outer, layout.inside, layout.inner
-    return all(same(mine, theirs) for mine, theirs in zip(_parts(shape, dims), parts, strict=True))
+    return all(same(mine, theirs) for mine, theirs in zip(_parts(shape, dims), layout.parts, strict=True))
 
 
 def _check_broadcast(body: Body, layout: Layout, node: Node) -> None:
@@ -151,13 +166,12 @@ def _check_broadcast(body: Body, layout: Layout, node: Node) -> None:
         operand = body.node(item)
         assert operand is not None
         lead = len(node.shape) - len(operand.shape)
-        parts = layout.lead, layout.outer, layout.inside, layout.inner
-        ranges = split(node.shape, tuple(Group("", part, "") for part in parts))
+        ranges = split(node.shape, tuple(Group("", part, "") for part in layout.parts))
         if ranges is None:
             raise NotCovered(f"{node.name} reads {item} under a shape that mixes rows and columns")
         for axis, size in enumerate(node.shape):
             own = operand.shape[axis - lead] if axis >= lead else None
-            in_columns = any(start <= axis < stop for start, stop in (ranges[0], ranges[2]))
+            in_columns = any(start <= axis < stop for start, stop in (ranges[1], ranges[3]))
             if in_columns and own is not None and not is_one(own) and not is_one(size):
                 raise NotCovered(f"{node.name} reads {item} along the columns")
             if not in_columns and not is_one(size) and (own is None or own != size):

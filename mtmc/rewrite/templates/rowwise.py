@@ -175,8 +175,8 @@ def _split(body: Body, layout: Layout, block_rows: int) -> int:
     if why_not_split(body, layout):
         return 1
     programs, columns = -(-max(layout.rows, default=1) // block_rows), max(layout.cols, default=1)
-    elements = columns * block_rows
-    return shares(programs, 4, lambda split: split <= MAX_SPLIT and elements // (split // 4) > 4 * MAX_REGISTER_COLUMNS)
+    elements, least = columns * block_rows, (2 if layout.before else 4) * MAX_REGISTER_COLUMNS
+    return shares(programs, 4, lambda split: split <= MAX_SPLIT and elements // (split // 4) > least)
 
 
 def _blocks(rows: str, each: int) -> str:
