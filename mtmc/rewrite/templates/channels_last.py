@@ -117,9 +117,9 @@ def permuting_lines(graph: Graph, body: Body, writer: Writer) -> list[str]:
 class _Permuting:
     """A body on its way to channels last.
 
-    groups: sizes in which channels are seen by groups, in all nodes and operands then; () where they are not. values: what is
-    then known of values from outside. below: nodes from which a reduction has taken dimensions; they stay as they are, since
-    what is left of the dimensions is in the same order.
+    groups: sizes in which channels are seen by groups, in all nodes and operands then; () where they are not. values: what
+    is then known of values from outside. below: nodes from which a reduction has taken dimensions; they stay as they are,
+    since what is left of the dimensions is in the same order.
     """
 
     graph: Graph
