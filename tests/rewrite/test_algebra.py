@@ -57,6 +57,30 @@ TWO = "self.f, self.g = nn.Linear(cols, outs), nn.Linear(cols, outs)"
 CHANGED = "self.register_buffer('w', torch.randn(cols, outs)); self.register_buffer('v', torch.randn(cols, outs))"
 BEFORE_EACH = "torch.cat((torch.ones_like(s[:, :1]), s[:, :-1]), 1)"
 FITS = {
+    "colours of shuffled pixels": (
+        "pixels",
+        reference(
+            "return self.last(F.pixel_shuffle(self.first(x), 2)).tanh()",
+            IMAGES,
+            "self.first, self.last = nn.Conv2d(cols, 4 * outs, 3), nn.Conv2d(outs, 3, 3, padding=1)",
+        ),
+    ),
+    "far taps of pixels shuffled by three, without a bias": (
+        "pixels",
+        reference(
+            "return self.last(F.pixel_shuffle(self.first(x), 3))",
+            IMAGES,
+            "self.first, self.last = nn.Conv2d(cols, 18, 1), nn.Conv2d(2, 3, 9, padding=4, bias=False)",
+        ),
+    ),
+    "one tap of shuffled pixels": (
+        "pixels",
+        reference(
+            "return self.last(F.pixel_shuffle(self.first(x), 2)) + 1",
+            IMAGES,
+            "self.first, self.last = nn.Conv2d(cols, 8, 1), nn.Conv2d(2, 5, 1)",
+        ),
+    ),
     "products before each": ("scans", reference(f"s = torch.cumprod(x * 2, 1); return {BEFORE_EACH} * x")),
     "sums before each, of zeros alone": (
         "scans",
@@ -213,6 +237,38 @@ FITS = {
     ),
 }
 KEPT = {
+    "shuffled pixels that are read twice": (
+        "pixels",
+        reference(
+            "y = F.pixel_shuffle(x, 2); return self.last(y) + y",
+            "torch.randn(rows, 8, size, size)",
+            "self.last = nn.Conv2d(2, 2, 3, padding=1)",
+        ),
+    ),
+    "many channels of shuffled pixels": (
+        "pixels",
+        reference(
+            "return self.last(F.pixel_shuffle(x, 2))",
+            "torch.randn(rows, 8, size, size)",
+            "self.last = nn.Conv2d(2, 17, 1)",
+        ),
+    ),
+    "steps over shuffled pixels": (
+        "pixels",
+        reference(
+            "return self.last(F.pixel_shuffle(x, 2))",
+            "torch.randn(rows, 8, size, size)",
+            "self.last = nn.Conv2d(2, 3, 3, 2, 1)",
+        ),
+    ),
+    "shuffled pixels whose edges are cut": (
+        "pixels",
+        reference(
+            "return self.last(F.pixel_shuffle(x, 2))",
+            "torch.randn(rows, 8, size, size)",
+            "self.last = nn.Conv2d(2, 3, 3)",
+        ),
+    ),
     "sums before each, with ones": (
         "scans",
         reference(f"s = torch.cumsum(x, 1); return {BEFORE_EACH} * x"),

@@ -17,6 +17,7 @@ turned.py      layers between two transpositions, without these
 ordered.py     what is read many times across its rows, copied in order before
 losses.py      the cross entropy of a product, as that of its rows
 one_tap.py     a convolution of one tap as a product of matrices
+pixels.py      a convolution of shuffled pixels, before the shuffle
 scans.py       what came before each element of a running sum or product
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
@@ -47,6 +48,7 @@ from mtmc.rewrite.algebra.losses import LOSSES
 from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.one_tap import ONE_TAP
 from mtmc.rewrite.algebra.ordered import ORDERED
+from mtmc.rewrite.algebra.pixels import PIXELS
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.scans import SCANS
 from mtmc.rewrite.algebra.sums import SUMS
@@ -76,8 +78,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "channels": CHANNELS,
     "one_tap": ONE_TAP,
     "scans": SCANS,
+    "pixels": PIXELS,
 }
-OF_WEIGHTS = ("joined", "channels")
+OF_WEIGHTS = ("joined", "channels", "pixels")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""
 _MOST = 200
 """Times that rules are applied, one after the other."""
