@@ -39,14 +39,12 @@ def parts_of(version: Version, stage: Stage) -> int:
     return len({product(graph.values[value].shape) or (1,) for value in graph.leaving(stage.ops)})
 
 
-def settings_of(stages: Sequence[Stage]) -> dict[str, Setting]:
-    """The settings of all stages; those of an earlier one count more, those of a product most, and those of a kernel that
-    goes element by element only among its like: its warps suit no rows."""
-    settings: dict[str, Setting] = {}
-    alone = all(stage.template == "pointwise" for stage in stages)
-    for stage in (*reversed(stages), *(stage for stage in stages if stage.template in (*MULTIPLY, "attention"))):
-        if alone or stage.template != "pointwise":
-            settings |= dict(stage.schedule)
+def settings_of(stages: Sequence[Stage]) -> dict[str, dict[str, Setting]]:
+    """The settings of all stages by their templates, those of an earlier one first: what suits a kernel that goes element by
+    element suits no rows, and what holds rows in registers is no block of a scan."""
+    settings: dict[str, dict[str, Setting]] = {}
+    for stage in reversed(stages):
+        settings[stage.template] = settings.get(stage.template, {}) | dict(stage.schedule)
     return settings
 
 

@@ -109,8 +109,8 @@ class Version:
         except NotCovered:
             return None
 
-    def as_kernel(self, ops: tuple[str, ...], settings: Mapping[str, int | str]) -> Stage | None:
-        """A printable kernel stage over these ops, with the settings given where its template has them; None if none is."""
+    def as_kernel(self, ops: tuple[str, ...], settings: Mapping[str, Mapping[str, int | str]]) -> Stage | None:
+        """A printable kernel stage over these ops, with the settings given for its template; None if none is."""
         try:
             body = build(self.graph, ops, table)
             template = template_of(body)
@@ -122,7 +122,8 @@ class Version:
         plain = Stage(ops, template.name, tuple(sorted(default.items())))
         best = started(self.graph, body, plain, self.hardware)
         first = specialized(self.graph, body, best, self.hardware) if self.on_gpu else best
-        choices = [with_kept(first, settings), first, with_kept(best, settings), best, plain]
+        kept = settings.get(template.name, {})
+        choices = [with_kept(first, kept), first, with_kept(best, kept), best, plain]
         for stage in dict.fromkeys(choices):
             fits = shared_bytes(self.graph, stage) <= self.hardware.shared_per_block or stage == plain
             if fits and self.prints(stage):
@@ -142,7 +143,7 @@ class Version:
 
 
 def with_kept(stage: Stage, settings: Mapping[str, int | str]) -> Stage:
-    """A stage with those of the settings that its template has."""
+    """A stage with those of the settings that it has."""
     own = dict(stage.schedule)
     return stage.scheduled({name: value for name, value in settings.items() if name in own})
 

@@ -29,7 +29,7 @@ def _taken_in(version: Version, plan: Plan, kernel: Stage) -> Plan:
     if not views:
         return plan
     parts = (*views, kernel)
-    larger = version.as_kernel(merged_ops(version.graph, parts), dict(kernel.schedule))
+    larger = version.as_kernel(merged_ops(version.graph, parts), {kernel.template: dict(kernel.schedule)})
     if larger is None or larger.template != TEMPLATE:
         return plan
     return plan.with_merged(version.graph, parts, larger)

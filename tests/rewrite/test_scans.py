@@ -89,7 +89,13 @@ def ways(case: str) -> list[str]:
 
 
 def test_rows_are_reduced_on_the_way_and_right_at_all_shapes() -> None:
-    cases = [{"name": name, "source": source(name), "ways": [ways(name)]} for name in REDUCED]
+    lowered = [
+        "lower",
+        "fuse",
+    ]  # a kernel whose rows are in registers, and has no columns at a time, is fused with a scan
+    cases = [
+        {"name": name, "source": source(name), "ways": [ways(name), [*ways(name)[:-2], *lowered]]} for name in REDUCED
+    ]
     assert interpret(cases) == dict.fromkeys(REDUCED)
 
 

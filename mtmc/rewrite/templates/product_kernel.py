@@ -286,6 +286,7 @@ class ProductKernel:
         """Add the product of the tiles at hand to what there is of it."""
         precision = self.stage.setting("precision")
         exact = f', input_precision="{precision}"' if precision != "input" else ""
+        exact += ", out_dtype=tl.int32" if self.found.whole_numbers else ""  # Triton 3.6 asks for it
         for factor in self.found.factors:
             accumulator, tile = factor.dot.name, self.tile_name("b", factor)
             operands = f"tl.trans({tile}), tl.trans(a)" if self.swapped else f"a, {tile}"

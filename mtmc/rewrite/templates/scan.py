@@ -40,21 +40,16 @@ class Scan:
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
         """2048 elements at a time (512 where more than a sum or product is kept of each), of one row or, where rows are
         interleaved, of 32; columns shared where rows are few."""
-        shape, dim = scanned(body)
-        inner = 1 if is_one(product(shape[dim + 1 :])) else 32
-        scans = [each for each in body.nodes if each.kind == "scan"]
-        heavy = len(scans) > 1 or any(scan.operation == "logcumsumexp" for scan in scans)
-        columns = max(16, min((512 if heavy else 2048) // inner, 1 << (max(shape[dim]) - 1).bit_length()))
-        rows = max(inner, min(16, 1024 // columns))
+        rows, columns = _blocks(body)
         settings: dict[str, int | str] = {"block_rows": rows, "block_cols": columns, "num_warps": 4, "split": 1}
         if not reductions_of(body):
-            settings["split"] = _shares(shape, dim, rows, columns)
+            settings["split"] = _shares(*scanned(body), rows, columns)
         return settings
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """The kernels, one where no programs share a row. Raises: NotCovered where there is more around them."""
         shape, dim = scanned(body)
-        if reductions_of(body) and _shares(shape, dim, stage.number("block_rows"), stage.number("block_cols")) > 1:
+        if reductions_of(body) and _shares(shape, dim, *_blocks(body)) > 1:
             raise NotCovered("reductions of few long rows, whose scans programs had better share")
         split = int(dict(stage.schedule).get("split", 1))
         before = range(max(levels_of(body).values()) + 1) if split > 1 else ()
@@ -93,6 +88,16 @@ class Scan:
             )
             lines += launch_lines(launch, scope, spare)
         return printed(body, name, texts, lines, spare)
+
+
+def _blocks(body: Body) -> tuple[int, int]:
+    """Rows of a program, and columns at a time, by default."""
+    shape, dim = scanned(body)
+    inner = 1 if is_one(product(shape[dim + 1 :])) else 32
+    scans = [each for each in body.nodes if each.kind == "scan"]
+    heavy = len(scans) > 1 or any(scan.operation == "logcumsumexp" for scan in scans)
+    columns = max(16, min((512 if heavy else 2048) // inner, 1 << (max(shape[dim]) - 1).bit_length()))
+    return max(inner, min(16, 1024 // columns)), columns
 
 
 def _shares(shape: Shape, dim: int, rows: int, columns: int) -> int:
