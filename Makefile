@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 TASK ?= linear_gelu
 EVALUATIONS ?= 6
 
-.PHONY: run test test-all pytest lint format docs clean
+.PHONY: run test test-all test-oldest pytest lint format docs clean
 
 run: $(VENV)/installed
 	$(BIN)/mtmc search task=$(TASK) budget.evaluations=$(EVALUATIONS) batch=2
@@ -17,6 +17,15 @@ test: $(VENV)/installed
 # What `test` leaves out since it takes long (tests/long.txt), and tables of which it goes through a share.
 test-all: $(VENV)/installed
 	MTMC_WIDE=1 $(MAKE) --no-print-directory test
+
+# Kernels are printed for this Triton and all later ones; installed is the newest.
+OLDEST := triton==3.6.0
+test-oldest: $(VENV)/oldest
+	PYTHONPATH=$(VENV)/oldest $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder tests/rewrite
+
+$(VENV)/oldest: $(VENV)/installed
+	$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ $(OLDEST)
+	touch $@
 
 # Workers in the sandbox cannot leave compiled modules behind, and would compile all that they import each time. Tests are
 # compiled too, for the next run, whatever the environment says.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mtmc.evaluate.lab import LabSettings
+from mtmc.protocols import EvaluationRequest
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import graph_of
 from mtmc.rewrite.source import print_plan
@@ -92,3 +94,14 @@ def test_what_tensor_cores_cannot_read_across_is_copied_or_read_as_it_lies() -> 
     [stage] = [each for each in apply(task_of("weights_of_a_layer"), ["fuse", "lower"]).stages if not each.is_torch]
     assert stage.setting("operands") == "descriptors" and stage.number("block_k") % 64 == 0
     assert stage.number("split_k") == 1
+
+
+@pytest.mark.parametrize("way", [["lower"], ["fuse", "lower"]])
+def test_they_are_built_and_right_in_the_lab(way: list[str]) -> None:
+    """Interpretation asks for less than the compiler does."""
+    task = task_of("weights_of_a_layer")
+    plan = apply(task, way)
+    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    with LabSettings(workers=1).open() as lab:
+        [outcome] = lab.evaluate([EvaluationRequest(task, text, 0, "screen")])
+    assert outcome.ok, outcome.diagnosis
