@@ -6,25 +6,15 @@ from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
 from mtmc.rewrite.graph import Graph, is_one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, bare, flat
-from mtmc.rewrite.templates import row_online, row_shared
+from mtmc.rewrite.templates import row_online, row_shared, row_space
 from mtmc.rewrite.templates.pointwise import ELSEWHERE, Variables, load_once, write_maps
 from mtmc.rewrite.templates.row_passes import Pass, accumulate, accumulator, finish, pick, picked, start, whole
 from mtmc.rewrite.templates.row_shared import SHARED, why_not_shared
-from mtmc.rewrite.templates.rows import Layout, lay_out, loops, why_not_split
+from mtmc.rewrite.templates.rows import lay_out, loops, why_not_split
 from mtmc.rewrite.templates.writer import Writer
 
 ALIGNMENT = 128
 """Of a program's share of a split row, in elements: so that its loads begin where lines of the cache do."""
-FEW_LEFT = 8
-"""Blocks of rows of one outer index, of which the last may have fewer rows."""
-
-
-def within(layout: Layout, block_rows: int) -> bool:
-    """Whether all rows of a program have one outer index, which is one number then, and what is looked up or computed by it
-    and a column is the same for all of them. Few programs have fewer rows than others for it, at the full shapes."""
-    if is_one(layout.inner) or is_one(layout.outer):
-        return False
-    return layout.inner[0] % block_rows == 0 or layout.inner[0] >= FEW_LEFT * block_rows
 
 
 class RowKernel:
@@ -36,7 +26,7 @@ class RowKernel:
         self.split = stage.number("split")
         self.loop = stage.setting("passes") == "loop" or self.split > 1
         self.shared = stage.setting("passes") == SHARED
-        self.within = within(self.layout, stage.number("block_rows")) and not self.shared
+        self.within = row_space.within(self.layout, stage.number("block_rows")) and not self.shared
         self.once = dict(stage.schedule).get("eviction_policy") == "evict_first"
         self.totals = [node for node in body.nodes if self.place(node) == "total"]
         self.reductions = [node for node in body.nodes if node.kind == "reduce" and self.place(node) == "row"]
@@ -83,68 +73,32 @@ class RowKernel:
 
     # -- rows and columns ----------------------------------------------------------------------------------------
     def head(self, writer: Writer) -> tuple[Group, ...]:
-        """Write which rows a program has; the iteration space."""
+        """Write which rows a program has, and which columns where it holds them all; the iteration space."""
         layout = self.layout
-        rows = writer.preset(layout.rows, "n_rows")
-        writer.preset(layout.cols, "n_cols")
-        inner = writer.preset(layout.inner, "n_inner")
+        for size, name in ((layout.rows, "n_rows"), (layout.cols, "n_cols"), (layout.inner, "n_inner")):
+            writer.preset(size, name)
         writer.preset(layout.inside, "n_inside")
-        outer = Group("outer", layout.outer, "" if self.within else "row_mask")
-        behind: tuple[Group, ...] = (Group("inner", layout.inner, "row_mask"),)
-        if self.within:
-            writer.line(f"blocks = tl.cdiv({inner}, BLOCK_ROWS)")
-            writer.line("outer = tl.program_id(0) // blocks")
-            writer.line("first_row = tl.program_id(0) % blocks * BLOCK_ROWS")
-            writer.line("inner = (first_row + tl.arange(0, BLOCK_ROWS))[:, None]")
-            writer.widen("outer", "inner")
-            writer.line(f"row_mask = inner < {inner}")
-            writer.line(f"rows = outer * {inner} + inner")
-            writer.rows_of_one = True
+        if self.shared:
+            row_shared.begin(writer)
+            rows = row_space.any_rows(writer, layout, "")
+        elif self.within:
+            rows = row_space.rows_of_one(writer, layout)
         else:
-            self._any_rows(writer, rows)
-            if layout.before:
-                groups = writer.size(layout.outer)
-                writer.line(f"before = rows // {groups}")
-                writer.line(f"outer = rows % {groups}")
-                behind = ()
-            elif is_one(layout.inner):
-                outer, behind = Group("rows", layout.outer, "row_mask"), ()
-            else:
-                writer.line(f"outer = rows // {inner}")
-                writer.line(f"inner = rows % {inner}")
+            rows = row_space.any_rows(
+                writer, layout, "(tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]"
+            )
         if not self.loop:
             first = "share * BLOCK_COLS + " if self.shared else ""
             self.columns(writer, f"{first}tl.arange(0, BLOCK_COLS)[None, :]", writer.size(layout.cols))
-        if not layout.lead:
-            return (outer, Group("cols", layout.cols, "col_mask"), *behind)
-        lead, inside = Group("lead", layout.lead, "col_mask"), Group("inside", layout.inside, "col_mask")
-        before = (Group("before", layout.before, "row_mask"),) if layout.before else ()
-        return (*before, lead, outer, inside, *behind)
-
-    def _any_rows(self, writer: Writer, rows: str) -> None:
-        """Write which rows a program has, where they may be of several outer indices."""
-        if self.shared:
-            row_shared.begin(writer)
-        else:
-            writer.line("rows = (tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]")
-        writer.widen("rows")
-        writer.line(f"row_mask = rows < {rows}")
+        return row_space.space(layout, rows)
 
     def columns(self, writer: Writer, columns: str, last: str) -> None:
         """Write which columns are at hand, up to `last`."""
-        writer.line(f"cols = {columns}")
-        if is_one(self.layout.outer) and not is_one(self.layout.inner):
-            writer.widen("cols")  # they are what offsets begin with
-        if self.layout.lead:
-            inside = writer.size(self.layout.inside)
-            writer.line("lead = cols" if inside == "1" else f"lead = cols // {inside}")
-            writer.line("inside = 0" if inside == "1" else f"inside = cols % {inside}")
-        writer.line(f"col_mask = cols < {last}")
-        writer.line("mask = row_mask & col_mask")
+        row_space.columns_at_hand(writer, self.layout, columns, last)
 
     def row_groups(self, groups: tuple[Group, ...]) -> tuple[Group, ...]:
         """The part of the iteration space that rows run over."""
-        return tuple(group for group in groups if group.index in ("rows", "before", "outer", "inner"))
+        return tuple(group for group in groups if group.index in row_space.ROWS)
 
     # -- the first kernel ----------------------------------------------------------------------------------------
     def _once(self, groups: tuple[Group, ...]) -> None:
