@@ -13,13 +13,21 @@ import ast
 import re
 from collections.abc import Iterable
 
-CLASS, STRETCH = "DirectLaunches", "Stretch"
+CLASS, STRETCH, COPIED = "DirectLaunches", "Stretch", "copied"
 HELPER = '''\
 def fresh(tensor, notes):
     """Memory that was just made, noted where somebody notes."""
     if notes is not None:
         notes.memory.append(tensor)
     return tensor
+
+
+def copied(found, x, notes):
+    """What was made of x in order in memory, noted where somebody notes and it is a copy."""
+    if notes is not None and found.untyped_storage().data_ptr() != x.untyped_storage().data_ptr():
+        notes.memory.append(found)
+        notes.launches.append((None, None, (found, x), ()))
+    return found
 
 
 class DirectLaunches:
@@ -71,19 +79,20 @@ class Notes:
 
 
 class Stretch:
-    """A function that makes views, memory and launches, and nothing else. What it did for arguments of one kind is
+    """A function that makes views, copies, memory and launches, and nothing else. What it did for arguments of one kind is
     remembered: then memory is made and kernels are launched as they were, and nothing is worked out."""
 
     MOST = 256  # kinds of arguments that are remembered
+    TRIES = 3  # for arguments of one kind, of which it may not be known what is to be done
 
     def __init__(self, function):
-        self.function, self.known = function, {}
+        self.function, self.known, self.tries = function, {}, {}
 
     def __call__(self, *given):
         key = tuple([self.kind(x) for x in given])
         found = self.known.get(key)
         if found is None:
-            return self.first(key, given)
+            return self.first(key, given) if self.tries.get(key, 0) < self.TRIES else self.function(*given)
         launches, results, several = found
         tensors = {at: x for at, x in enumerate([x for x in given if isinstance(x, torch.Tensor)])}
         places = {at: x.data_ptr() for at, x in tensors.items()}
@@ -91,10 +100,16 @@ class Stretch:
             for at, shape, stride, dtype, device in made:
                 tensors[at] = torch.empty_strided(shape, stride, dtype=dtype, device=device)
                 places[at] = tensors[at].data_ptr()
-            arguments = arguments.copy()
-            for at, tensor, offset in pointers:
-                arguments[at] = places[tensor] + offset
-            run(*arguments)
+            if run is None:  # a copy
+                (_, tensor, _), (_, of, offset) = pointers
+                x, (shape, stride) = tensors[of], arguments
+                x = x.as_strided(shape, stride, x.storage_offset() + offset // x.element_size())
+                tensors[tensor].view(shape).copy_(x)
+            else:
+                arguments = arguments.copy()
+                for at, tensor, offset in pointers:
+                    arguments[at] = places[tensor] + offset
+                run(*arguments)
             for at in done:
                 del tensors[at]
         found = []
@@ -116,14 +131,18 @@ class Stretch:
         notes = Notes()
         result = self.function(*given, notes)
         again = self.again(notes, [x for x in given if isinstance(x, torch.Tensor)], result)
-        if again is not None:
+        if again is None:
+            if len(self.tries) == self.MOST:
+                self.tries.clear()
+            self.tries[key] = self.tries.get(key, 0) + 1
+        else:
             if len(self.known) == self.MOST:
                 self.known.clear()
             self.known[key] = again
         return result
 
     def again(self, notes, given, result):
-        """What is to be done for arguments of this kind; None where that is not known: another copy of a tensor was made,
+        """What is to be done for arguments of this kind; None where that is not known: memory was made that is not noted,
         two tensors share memory, a launch takes more than tensors and numbers, or there is no GPU."""
         tensors = [*given, *notes.memory]
         ends = [(x.data_ptr(), x.data_ptr() + self.length(x)) for x in tensors]
@@ -145,7 +164,11 @@ class Stretch:
                     arguments[at] = 0
                 elif not isinstance(x, (int, float)):
                     return None
-            launches.append((compiled[grid], arguments, pointers, [], []))
+            if compiled is None:
+                if given_to[1].dtype != tensors[pointers[1][1]].dtype or pointers[0][1] == pointers[1][1]:
+                    return None
+                arguments = given_to[1].shape, given_to[1].stride()
+            launches.append((compiled and compiled[grid], arguments, pointers, [], []))
         for x in result if isinstance(result, tuple) else (result,):
             home = self.home(x, ends)
             if home is None or x.dtype != tensors[home].dtype:
@@ -233,8 +256,16 @@ def _is_plain(statement: ast.stmt) -> bool:
         return False
     calls = [each for each in ast.walk(statement) if isinstance(each, ast.Call)]
     return all(
-        _is_launch(each) or _name(each.func) in ("fresh", *_MAKES, *_WORKS_OUT) or _is_method(each) for each in calls
+        _is_launch(each) or _name(each.func) in ("fresh", COPIED, *_MAKES, *_WORKS_OUT) or _is_method(each)
+        for each in calls
     )
+
+
+def may_copy(call: ast.Call) -> str:
+    """The name of what a call puts in order in memory, by a copy where it lies otherwise; "" of any other call."""
+    method = isinstance(call.func, ast.Attribute) and call.func.attr in ("contiguous", "reshape")
+    name = call.func.value if method and isinstance(call.func, ast.Attribute) else None
+    return name.id if isinstance(name, ast.Name) and name.id != "torch" else ""
 
 
 def _is_method(call: ast.Call) -> bool:
@@ -265,6 +296,9 @@ def _noting(text: str) -> str:
                 assert isinstance(call.func, ast.Subscript)
                 where = call.func.slice
                 inserts.append((where.end_lineno or 0, where.end_col_offset or 0, ", notes"))
+            elif isinstance(call, ast.Call) and (source := may_copy(call)):
+                inserts.append((call.lineno, call.col_offset, f"{COPIED}("))
+                inserts.append((call.end_lineno or 0, call.end_col_offset or 0, f", {source}, notes)"))
             elif isinstance(call, ast.Call) and _name(call.func) in _MAKES:
                 inserts.append((call.lineno, call.col_offset, "fresh("))
                 inserts.append((call.end_lineno or 0, call.end_col_offset or 0, ", notes)"))

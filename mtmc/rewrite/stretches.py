@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.direct_launch import STRETCH
+from mtmc.rewrite.direct_launch import COPIED, STRETCH, may_copy
 from mtmc.rewrite.folding import INDENT, folded
 from mtmc.rewrite.plan import Stage
 
@@ -158,8 +158,11 @@ class _Inner(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
+        notes = ast.Name("notes", ast.Load())
         if isinstance(node.func, ast.Name) and node.func.id.startswith("launch_"):
-            node.args.append(ast.Name("notes", ast.Load()))
+            node.args.append(notes)
+        elif source := may_copy(node):
+            return ast.Call(ast.Name(COPIED, ast.Load()), [node, ast.Name(source, ast.Load()), notes], [])
         return node
 
     def _argument(self, outside: str, name: str) -> ast.Name:
