@@ -40,11 +40,13 @@ def parts_of(version: Version, stage: Stage) -> int:
 
 
 def settings_of(stages: Sequence[Stage]) -> dict[str, dict[str, Setting]]:
-    """The settings of all stages by their templates, those of an earlier one first: what suits a kernel that goes element by
-    element suits no rows, and what holds rows in registers is no block of a scan."""
+    """The settings of all stages by their templates, those of an earlier one first: what holds rows in registers is no block
+    of a scan. Those of a kernel that goes element by element count among its like alone: beside a view it may be tiled."""
     settings: dict[str, dict[str, Setting]] = {}
+    alone = all(stage.template == "pointwise" for stage in stages)
     for stage in reversed(stages):
-        settings[stage.template] = settings.get(stage.template, {}) | dict(stage.schedule)
+        if alone or stage.template != "pointwise":
+            settings[stage.template] = settings.get(stage.template, {}) | dict(stage.schedule)
     return settings
 
 
