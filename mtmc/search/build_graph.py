@@ -23,7 +23,7 @@ QUESTIONS: tuple[Question, ...] = get_args(Question)
 def build_graph(
     *,
     strategy: str | Strategy = "mcts",
-    policy: str | Policy = "compact",
+    policy: str | Policy = "heuristic",
     coder: str | Coder = "rewriter",
     evaluator: str | Evaluator | EvaluatorSettings = "lab",
     budget: int | Budget = 32,

@@ -33,7 +33,7 @@ def search(
     task: Task | str | Path,
     *,
     strategy: str | Strategy = "mcts",
-    policy: str | Policy = "compact",
+    policy: str | Policy = "heuristic",
     coder: str | Coder = "rewriter",
     evaluator: str | Evaluator | EvaluatorSettings = "lab",
     budget: int | Budget = 32,
