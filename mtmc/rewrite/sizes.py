@@ -77,7 +77,8 @@ class Scope:
 
     def _several(self, size: Size) -> str | None:
         """The same multiple of a dimension at every variant, where sizes differ; two dimensions joined, as a concatenation
-        has them; a dimension times what else can be expressed: a stride in a tensor whose groups are repeated."""
+        has them; a dimension times what else can be expressed: a stride in a tensor whose groups are repeated; the same
+        multiple of neighbouring dimensions: the elements of a group of so many channels."""
         if len(set(size)) < _SEVERAL_FROM or min(size) < 1:
             return None
         simple, known = dict[Size, str](), dict[Size, str]()
@@ -99,6 +100,10 @@ class Scope:
             rest = known.get(tuple(a // b for a, b in zip(size, values, strict=True)))
             if rest is not None:
                 return f"{text} * ({rest})" if " " in rest else f"{text} * {rest}"
+        for text, values in self._neighbours():
+            factors = {a / b for a, b in zip(size, values, strict=True) if b}
+            if len(factors) == 1 and len(set(values)) > 1 and (factor := factors.pop()) == int(factor):
+                return f"{int(factor)} * {text}"
         return None
 
     def shape(self, shape: Sequence[Size]) -> str:
@@ -169,10 +174,7 @@ class Scope:
     def _compound(self) -> Iterator[tuple[str, Size]]:
         for name, tensor in self.tensors:
             yield f"{name}.numel()", product(tensor.shape)
-            for start in range(len(tensor.shape)):
-                for stop in range(start + 2, len(tensor.shape) + 1):
-                    factors = [f"{name}.shape[{axis}]" for axis in range(start, stop)]
-                    yield " * ".join(factors), product(tensor.shape[start:stop])
+            yield from _neighbours_of(name, tensor)
             yield from _without_one(name, tensor)
         yield from self._quotients()
         yield from self._near()
@@ -180,6 +182,11 @@ class Scope:
         yield from self._stretched()
         for text, size in self._candidates():
             yield f"{text} * ({text} - 1) // 2", tuple(value * (value - 1) // 2 for value in size)  # pairs
+
+    def _neighbours(self) -> Iterator[tuple[str, Size]]:
+        """Dimensions of a tensor, one behind the other, as one."""
+        for name, tensor in self.tensors:
+            yield from _neighbours_of(name, tensor)
 
     def _near(self) -> Iterator[tuple[str, Size]]:
         """One or two less or more than a dimension: what slices leave, or differences of neighbours."""
@@ -224,6 +231,13 @@ class Scope:
                     yield f"{top} // {part}", tuple(value // part for value in size)
             for factor in (2, 3, 4, 8):
                 yield f"{factor} * {top}", tuple(value * factor for value in size)
+
+
+def _neighbours_of(name: str, tensor: Tensor) -> Iterator[tuple[str, Size]]:
+    for start in range(len(tensor.shape)):
+        for stop in range(start + 2, len(tensor.shape) + 1):
+            factors = [f"{name}.shape[{axis}]" for axis in range(start, stop)]
+            yield " * ".join(factors), product(tensor.shape[start:stop])
 
 
 def _without_one(name: str, tensor: Tensor) -> Iterator[tuple[str, Size]]:

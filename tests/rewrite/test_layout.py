@@ -110,6 +110,10 @@ CASES = {
     ),
     "one_group": (source("return torch.relu(nn.functional.group_norm(y, 1))"), ["fuse group_norm", "keep"]),
     "groups_of_one": (source("return nn.functional.group_norm(y, 32, None, self.row)"), ["lower group", "keep"]),
+    "groups_of_volumes": (
+        source("return torch.tanh(nn.functional.group_norm(y, 4, self.row))", PLANE.replace("2d", "3d"), 3),
+        ["fuse group_norm", "keep"],
+    ),
 }
 IN_GROUPS = [name for name in CASES if "group" in name]
 
@@ -119,7 +123,7 @@ def test_norms_of_groups_of_channels_read_them_as_they_lie(name: str) -> None:
     text, way = CASES[name]
     kept = relaid(text, way[0])
     after = kept[kept.index("def forward") :]
-    assert "conv2d.contiguous()" not in after
+    assert "conv2d.contiguous()" not in after and "conv3d.contiguous()" not in after
     assert "before = rows // " in kept and "lead = cols" in kept
 
 

@@ -32,8 +32,10 @@ def test_what_is_put_together_of_two_expressions() -> None:
     assert SCOPE.size((64 * 32 * 4, 96 * 2, 35 * 3)) == "x.shape[0] * (x.shape[1] * self.heads)"
     assert SCOPE.size((64 + 32, 20, 12)) == "x.shape[0] + x.shape[1]"
     assert SCOPE.size((5 * 64, 40, 25)) == "5 * x.shape[0]"
+    volumes = Scope((("x", Tensor(((8, 2, 1), (32, 32, 32), (32, 9, 7), (32, 9, 7), (32, 9, 7)), "float32", True)),))
+    assert volumes.size((8 * 32**3, 8 * 9**3, 8 * 7**3)) == "8 * x.shape[2] * x.shape[3] * x.shape[4]"
     few = Scope((("x", Tensor(((64, 8), (32, 12)), "float32", True)),))
-    for size in ((64 + 32, 20), (5 * 64, 40)):
+    for size in ((64 + 32, 20), (5 * 64, 40), (5 * 64 * 32, 5 * 96)):
         with pytest.raises(NoExpression):
             few.size(size)
 
