@@ -78,7 +78,7 @@ def started(graph: Graph, body: Body, stage: Stage, hardware: Hardware) -> Stage
     if found.offsets or found.k[0] < LEAST_INNER or stage.setting("precision") not in ("tf32x3", "input"):
         return stage
     described = describable(graph, found, transposed_copy=dict(stage.schedule).get("right") == "transposed")
-    short = (found.dtype in ("float16", "bfloat16") or found.of_8_bits) and not found.reduces
+    short = found.short and not found.reduces
     halves = described and short
     few = short and _few(found) and not found.whole_numbers
     if stage.number("split_k") > 1 and not (few and described):

@@ -226,7 +226,7 @@ def _by_rows(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     """A tile for few rows and one for some beside the kernel's own: products of 16 or 8 bits wait for memory then."""
     body, now = version.body(stage), dict(stage.schedule).get("dispatch", "")
     found = None if body is None else analyse(version.graph, body)
-    short = found is not None and (found.dtype in ("float16", "bfloat16") or found.of_8_bits) and len(set(found.m)) > 1
+    short = found is not None and found.short and len(set(found.m)) > 1
     if not short or version.hardware.target not in WITH_DESCRIPTORS:
         return []
     words = "by the number of rows at run time" if not now else "as one for all numbers of rows"

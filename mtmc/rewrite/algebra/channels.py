@@ -10,15 +10,23 @@ the operand, which is read once for each tap, is small beside that; that of the 
 
 from __future__ import annotations
 
+from typing import Any
+
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.algebra.laid_out import laid_out
 from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Varying
 from mtmc.rewrite.operators.steps import argument
 
 CONVOLUTIONS = {"aten.conv1d.default": 1, "aten.conv2d.default": 2, "aten.conv3d.default": 3}
-GROUPS_AT = 6
+STRIDE_AT, PADDING_AT, DILATION_AT, GROUPS_AT = 3, 4, 5, 6
+"""Where these stand among a convolution's arguments."""
 LEAST_CHANNELS = 16
 """At the full shapes: of fewer, a thread finds no neighbours to read at once."""
+
+
+def each_of(sizes: Any) -> tuple[Any, ...]:
+    """A setting of each dimension of places, of which one number stands for all."""
+    return tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
 
 
 def _channels_last(graph: Graph, op: Op) -> Finding | None:

@@ -11,16 +11,12 @@ the library rounds to TF32, which a product does not.
 
 from __future__ import annotations
 
-from typing import Any
-
-from mtmc.rewrite.algebra.channels import CONVOLUTIONS, GROUPS_AT
+from mtmc.rewrite.algebra.channels import CONVOLUTIONS, GROUPS_AT, PADDING_AT, STRIDE_AT, each_of
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.algebra.laid_out import laid_out
 from mtmc.rewrite.graph import Graph, Op, Ref, last_channels, lie_alike, lies_channels_last, product
 from mtmc.rewrite.operators.steps import argument
 
-_STRIDE, _PADDING = 3, 4
-"""Where these stand among a convolution's arguments."""
 HALVES = ("float16", "bfloat16")
 
 
@@ -40,8 +36,8 @@ def _is_of_one_tap(graph: Graph, op: Op) -> bool:
     if x is None or weight is None or x.dtype not in HALVES or len(x.shape) != rank + 2 or not weight.contiguous:
         return False
     one_tap = all(set(size) == {1} for size in weight.shape[2:])
-    strides, padding = argument(op, _STRIDE, "stride", 1), argument(op, _PADDING, "padding", 0)
-    plain = _all(strides, 1) and _all(padding, 0) and argument(op, GROUPS_AT, "groups", 1) == 1
+    strides, padding = argument(op, STRIDE_AT, "stride", 1), argument(op, PADDING_AT, "padding", 0)
+    plain = set(each_of(strides)) == {1} and set(each_of(padding)) == {0} and argument(op, GROUPS_AT, "groups", 1) == 1
     return one_tap and plain and (x.contiguous or lies_channels_last(x))
 
 
@@ -80,11 +76,6 @@ def _of_all_places(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Re
         "aten.linear.default", (moved, weight, *([] if bias is None else [bias])), (batch, *places, outer), "layer"
     )
     return edit.permuted(made, (0, rank + 1, *range(1, rank + 1)), "turned")
-
-
-def _all(sizes: Any, value: int) -> bool:
-    """Whether a number, or each of several, is a value."""
-    return all(each == value for each in (sizes if isinstance(sizes, (tuple, list)) else (sizes,)))
 
 
 ONE_TAP: tuple[Rule, ...] = (_as_product,)

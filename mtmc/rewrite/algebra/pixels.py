@@ -15,16 +15,13 @@ those, which are written and read at the full width, the few channels of the col
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from mtmc.rewrite.algebra.channels import GROUPS_AT
+from mtmc.rewrite.algebra.channels import DILATION_AT, GROUPS_AT, PADDING_AT, STRIDE_AT, each_of
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
 from mtmc.rewrite.graph import Graph, Op, Ref
 from mtmc.rewrite.operators.steps import argument
 
 _CONVOLUTION, _SHUFFLE = "aten.conv2d.default", "aten.pixel_shuffle.default"
-_STRIDE, _PADDING, _DILATION = 3, 4, 5
-"""Where these stand among a convolution's arguments."""
 MOST_CHANNELS = 64
 """Of the convolution afterwards: it multiplies r^2 times as often, half of it zeros, which is nothing where it waits for
 memory."""
@@ -58,10 +55,9 @@ def _unshuffled(graph: Graph, op: Op) -> Finding | None:
 def _reach(graph: Graph, op: Op) -> int | None:
     """How many places to each side a convolution sees, where its result is as large as its operand; else None."""
     weight = graph.values.get(op.args[1].name) if isinstance(op.args[1], Ref) else None
-    padding, plain = argument(op, _PADDING, "padding", 0), (argument(op, GROUPS_AT, "groups", 1) == 1)
-    for at, name in ((_STRIDE, "stride"), (_DILATION, "dilation")):
-        plain = plain and set(_each(argument(op, at, name, 1))) == {1}
-    reaches = set(_each(padding))
+    settings = ((STRIDE_AT, "stride"), (DILATION_AT, "dilation"), (GROUPS_AT, "groups"))
+    plain = all(set(each_of(argument(op, at, name, 1))) == {1} for at, name in settings)
+    reaches = set(each_of(argument(op, PADDING_AT, "padding", 0)))
     if weight is None or not plain or len(reaches) != 1:
         return None
     [reach] = reaches
@@ -96,10 +92,6 @@ def _stacked(edit: Editor, parts: Sequence[Ref]) -> Ref:
 
 def _scaled(size: tuple[int, ...], by: int) -> tuple[int, ...]:
     return tuple(each * by for each in size)
-
-
-def _each(sizes: Any) -> tuple[Any, ...]:
-    return tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
 
 
 PIXELS: tuple[Rule, ...] = (_unshuffled,)

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
-from mtmc.rewrite.graph import Graph, Op, Ref, Tensor, is_dense
+from mtmc.rewrite.graph import Graph, Op, Ref, is_dense
 
 _NEUTRAL = {"aten.cumsum.default": 0.0, "aten.cumprod.default": 1.0}
 _LIKE = {"aten.zeros_like.default": 0.0, "aten.ones_like.default": 1.0}
-_MADE = {f"aten.{made}zeros.default": 0.0 for made in ("", "new_")} | {
-    f"aten.{made}ones.default": 1.0 for made in ("", "new_")
+_MADE = {
+    f"aten.{new}{made}.default": number for new in ("", "new_") for made, number in (("zeros", 0.0), ("ones", 1.0))
 }
 _FILLED = {"aten.full.default": 1, "aten.full_like.default": 1, "aten.new_full.default": 2}
 """Which argument is the number."""
@@ -49,7 +49,7 @@ def _exclusive(graph: Graph, op: Op) -> Finding | None:
     if found.first is None:
         moved = edit.add(op.target, _padded(edit, found, x, op), made.shape, "moved", op.kwargs)
     else:
-        parts = [_first(edit, found, x), _cut(edit, x, found.dim, 0, -1, graph)]
+        parts = [_first(edit, found, x), _cut(edit, x, found.dim, -1)]
         moved = edit.add(op.target, (tuple(parts), found.dim), made.shape, "moved")
     scan = edit.add(found.scan.target, (moved, *found.scan.args[1:]), made.shape, "scan", found.scan.kwargs)
     what = "sum" if found.scan.target == "aten.cumsum.default" else "product"
@@ -63,11 +63,8 @@ def _of_cat(graph: Graph, op: Op) -> _Before | None:
     if not isinstance(parts, tuple | list) or len(parts) != 2 or not isinstance(dim, int):
         return None
     shape = graph.values[op.outputs[0]].shape
-    first, cut, dim = (
-        producer(graph, parts[0], *_LIKE, *_MADE, *_FILLED),
-        producer(graph, parts[1], _SLICE),
-        dim % len(shape),
-    )
+    first, cut = producer(graph, parts[0], *_LIKE, *_MADE, *_FILLED), producer(graph, parts[1], _SLICE)
+    dim = dim % len(shape)
     scan = None if cut is None else _scan_before_its_end(graph, cut, dim)
     if first is None or cut is None or scan is None:
         return None
@@ -77,17 +74,15 @@ def _of_cat(graph: Graph, op: Op) -> _Before | None:
     others = set(graph.readers(scan.outputs[0])) - {cut.name} - ({of.name} if of else set())
     if others or scan.outputs[0] in graph.results():
         return None
-    return _Before(scan, dim, tuple(each.name for each in (first, cut)), first, of)
+    return _Before(scan, dim, (first.name, cut.name), first, of)
 
 
 def _of_pad(graph: Graph, op: Op) -> _Before | None:
     """s[:-1] behind e, by padding."""
     if op.target != "aten.pad.default" or (len(op.args) > 2 and op.args[2] != "constant"):
         return None
-    fill, dim = (
-        op.args[3] if len(op.args) > 3 and op.args[3] is not None else 0.0,
-        len(graph.values[op.outputs[0]].shape) - 1,
-    )
+    fill = op.args[3] if len(op.args) > 3 and op.args[3] is not None else 0.0
+    dim = len(graph.values[op.outputs[0]].shape) - 1
     cut: Op | None = None
     if op.args[1] in ((1, -1), [1, -1]):
         scan = producer(graph, op.args[0], *_NEUTRAL)
@@ -132,23 +127,23 @@ def _first(edit: Editor, found: _Before, x: Ref) -> Ref:
     if found.of is None:
         return Ref(found.first.outputs[0])
     shape = edit.graph.values[found.first.outputs[0]].shape
-    part = _cut(edit, x, found.dim, 0, 1, edit.graph)
+    part = _cut(edit, x, found.dim, 1)
     return edit.add(found.first.target, (part, *found.first.args[1:]), shape, "first", found.first.kwargs)
 
 
 def _padded(edit: Editor, found: _Before, x: Ref, op: Op) -> tuple[object, ...]:
     """The arguments of the padding, of the operand instead of its scan."""
-    part = _cut(edit, x, found.dim, 0, -1, edit.graph) if found.ops else x
+    part = _cut(edit, x, found.dim, -1) if found.ops else x
     return (part, *op.args[1:])
 
 
-def _cut(edit: Editor, x: Ref, dim: int, start: int, end: int, graph: Graph) -> Ref:
-    """A part of the operand, from its first element on."""
-    tensor: Tensor = edit.tensor(x)
-    thick = tuple(1 for _ in graph.variants) if end == 1 else tuple(each + end for each in tensor.shape[dim])
+def _cut(edit: Editor, x: Ref, dim: int, end: int) -> Ref:
+    """The operand's first elements along a dimension: one (1), or all but the last (-1)."""
+    tensor = edit.tensor(x)
+    thick = tuple(1 for _ in edit.graph.variants) if end == 1 else tuple(each + end for each in tensor.shape[dim])
     shape = (*tensor.shape[:dim], thick, *tensor.shape[dim + 1 :])
     strides = () if is_dense(shape, tensor.lying) else tensor.lying
-    return edit.add(_SLICE, (x, dim, start, end), shape, "part", strides=strides)
+    return edit.add(_SLICE, (x, dim, 0, end), shape, "part", strides=strides)
 
 
 SCANS: tuple[Rule, ...] = (_exclusive,)

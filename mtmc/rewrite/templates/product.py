@@ -81,6 +81,11 @@ class Product:
         return self.fp8 or self.whole_numbers
 
     @property
+    def short(self) -> bool:
+        """Whether they multiply numbers of 16 or 8 bits."""
+        return self.dtype in ("float16", "bfloat16") or self.of_8_bits
+
+    @property
     def dot(self) -> Node:
         """The first product."""
         return self.factors[0].dot

@@ -48,8 +48,7 @@ class Scan:
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """The kernels, one where no programs share a row. Raises: NotCovered where there is more around them."""
-        shape, dim = scanned(body)
-        if reductions_of(body) and _shares(shape, dim, *_blocks(body)) > 1:
+        if reductions_of(body) and _shares(*scanned(body), *_blocks(body)) > 1:
             raise NotCovered("reductions of few long rows, whose scans programs had better share")
         split = int(dict(stage.schedule).get("split", 1))
         before = range(max(levels_of(body).values()) + 1) if split > 1 else ()

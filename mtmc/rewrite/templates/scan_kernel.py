@@ -89,7 +89,7 @@ def scanned(body: Body) -> tuple[Shape, int]:
     dim, shape = scans[0].dims[0], scans[0].shape
     if any(scan.shape != shape for scan in scans):
         raise NotCovered("scans of several shapes")
-    of_rows = {node.name for node in reductions_of(body)} | set(of_rows_alone(body, shape, dim))
+    of_rows = row_values(body, shape, dim)
     if any(
         (node := body.node(value)) is None or (value not in of_rows and not same(product(node.shape), product(shape)))
         for value in body.stores
@@ -105,22 +105,20 @@ def reductions_of(body: Body) -> list[Node]:
     return [node for node in body.nodes if node.kind == "reduce"]
 
 
-def of_rows_alone(body: Body, shape: Shape, dim: int) -> list[str]:
-    """The names of what is made of reductions of a scan's rows, in order. Raises: NotCovered where one is of anything
-    else, or where anything but a number a row waits for one."""
-    rows, made = product((*shape[:dim], *shape[dim + 1 :])), set[str]()
+def row_values(body: Body, shape: Shape, dim: int) -> list[str]:
+    """The names of the reductions of a scan's rows, and of what is made of them, in order. Raises: NotCovered where one is
+    of anything else, or where anything but a number a row waits for one."""
+    rows, found = product((*shape[:dim], *shape[dim + 1 :])), list[str]()
     for node in reductions_of(body):
         operand = body.node(node.reads()[0])
         if operand is None or operand.shape != shape or node.dims != (dim,) or node.operation not in _REDUCED:
             raise NotCovered("a reduction beside a scan of anything but its rows, or to a place")
-    found = []
     for node in body.nodes:
         if node.kind == "reduce":
-            made.add(node.name)
-        elif made & set(node.reads()):
+            found.append(node.name)
+        elif set(found) & set(node.reads()):
             if node.kind != "map" or not same(product(node.shape), rows):
                 raise NotCovered("a scan beside work on its elements that waits for a whole row")
-            made.add(node.name)
             found.append(node.name)
     return found
 
@@ -144,7 +142,7 @@ class Kernel:
         self.outer, self.cols, self.inner = product(self.shape[:dim]), self.shape[dim], product(self.shape[dim + 1 :])
         self.scans = [node for node in body.nodes if node.kind == "scan"]
         self.name, self.split, self.level = name, split, level
-        self.reductions, self.of_rows = reductions_of(body), of_rows_alone(body, self.shape, dim)
+        self.reductions, self.of_rows = reductions_of(body), row_values(body, self.shape, dim)
         if self.reductions and split > 1:
             raise NotCovered("programs that share the columns of rows which are reduced as well")
         self.flipped = self._directions()
@@ -239,8 +237,7 @@ class Kernel:
                 accumulate(writer, node, self._read(node, node.reads()[0], variables), Pass(first, last))
             elif same(product(node.shape), product(self.shape)):  # others are worked out where they are needed
                 self._map(node, variables)
-        of_rows = {node.name for node in self.reductions} | set(self.of_rows)
-        for value in (each for each in self.stores if each not in of_rows):
+        for value in (each for each in self.stores if each not in self.of_rows):
             writer.store(
                 value, variables[value], bare(flat(self._groups(self.flipped[value]), writer.size).index), "mask"
             )
@@ -260,10 +257,9 @@ class Kernel:
         groups = (
             (outer,) if is_one(self.inner) else (replace(outer, index="outer"), Group("inner", self.inner, "row_mask"))
         )
-        write_maps(writer, self.of_rows, groups, variables)
-        for value in self.stores:
-            if value in self.of_rows or any(node.name == value for node in self.reductions):
-                writer.store(value, variables[value], "rows", "row_mask")
+        write_maps(writer, [name for name in self.of_rows if name not in variables], groups, variables)
+        for value in (each for each in self.stores if each in self.of_rows):
+            writer.store(value, variables[value], "rows", "row_mask")
 
     def _start(self, scan: Node) -> None:
         """What the columns before this program's come to."""
