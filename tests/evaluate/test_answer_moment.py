@@ -24,7 +24,7 @@ from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.subject import Subject
 from mtmc.evaluate.measure.wire import Call, Enqueued, Gone, Line, Output, Returned
 from mtmc.evaluate.reference.compare import Expected
-from mtmc.evaluate.reference.reference import ExpectedOutputs
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 
 SIZE = 4096
 WORK_S = 0.03

@@ -31,7 +31,8 @@ from mtmc.evaluate.measure.reference_state import output_bytes
 from mtmc.evaluate.measure.subject import Subject
 from mtmc.evaluate.measure.wire import Gone, Line
 from mtmc.evaluate.reference.effects import Remembered
-from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
+from mtmc.evaluate.reference.reference import Reference
 from mtmc.task import Task, Variant
 from tests.exploits.catalogue import Exploit, exploits, task
 from tests.exploits.judging import reference_as_candidate

@@ -19,13 +19,13 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.loading.degenerate import move_degenerate, perturb
 from mtmc.evaluate.loading.heavy_tails import REST, HeavyTails
 from mtmc.evaluate.loading.modules import construct, draw_inputs, load_module
-from mtmc.evaluate.reference import calibrating
-from mtmc.evaluate.reference import reference as reference_module
+from mtmc.evaluate.reference import calibrating, oracle
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision, calibrated, check_output, error_bound
 from mtmc.evaluate.reference.distributions import Distribution, redistributed
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.hard import loosened
-from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.reference import Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.evaluate.reference.running_sums import PIECE
 from mtmc.evaluate.reference.tf32 import Tf32Convolutions, cut_to_tf32, library_precision
@@ -604,7 +604,7 @@ def test_what_is_allowed_to_convolutions_in_tf32_is_not_to_narrower_types(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beside a library that keeps float32, as on a GPU at small shapes."""
-    monkeypatch.setattr(reference_module, "library_precision", lambda device, narrowest, share: Tf32Convolutions(share))
+    monkeypatch.setattr(oracle, "library_precision", lambda device, narrowest, share: Tf32Convolutions(share))
     layer = "self.layer = nn.Conv2d(16, 16, 3, bias=False)"
     made = reference(tmp_path, "return self.layer(inputs[0])", "[torch.randn(2, 16, 12, 12)]", layer)
     weight = made.model.layer.weight.detach()

@@ -32,7 +32,8 @@ from mtmc.task import Task
 
 if TYPE_CHECKING:
     from mtmc.evaluate.check.candidate import Answer
-    from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+    from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
+    from mtmc.evaluate.reference.reference import Reference
 
 SEED_STEP = 7919
 """Between the seeds of a run's cases: a prime, so that cases of neighbouring run seeds do not share inputs."""

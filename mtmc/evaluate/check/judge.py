@@ -8,7 +8,7 @@ from typing import Any
 from mtmc.evaluate.check.answers import MISSING
 from mtmc.evaluate.check.candidate import Answer
 from mtmc.evaluate.reference.compare import check_output
-from mtmc.evaluate.reference.reference import ExpectedOutputs
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.returned import fits
 from mtmc.outcome import Diagnosis
 

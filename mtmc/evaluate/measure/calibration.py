@@ -22,7 +22,7 @@ from mtmc.evaluate.measure.clock import Overhead, OverheadTable, TaskOverhead, T
 from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.subject import FILLED
 from mtmc.evaluate.reference.compare import Expected
-from mtmc.evaluate.reference.reference import ExpectedOutputs
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 
 if TYPE_CHECKING:
     from mtmc.evaluate.measure.examination import Examination, Samples

@@ -30,7 +30,8 @@ from mtmc.evaluate.measure.flags import Flags
 from mtmc.evaluate.measure.output_buffer import OutputBuffer, write
 from mtmc.evaluate.measure.reference_state import tensors_of
 from mtmc.evaluate.measure.wire import Loop, Returned, places_of
-from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
+from mtmc.evaluate.reference.reference import Reference
 
 _random = random.SystemRandom()
 

@@ -25,8 +25,9 @@ from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.reference_state import ReferenceState, output_bytes, tensors_of
 from mtmc.evaluate.measure.wire import Call, Load, Profile, Profiled, Ready, Returned
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.memory import dense
-from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.reference import Reference
 
 
 class _Times(NamedTuple):

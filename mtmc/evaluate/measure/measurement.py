@@ -33,7 +33,8 @@ from mtmc.evaluate.measure.timing_validation import (
     timed,
     validate,
 )
-from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
+from mtmc.evaluate.reference.reference import Reference
 from mtmc.hardware import Hardware
 from mtmc.outcome import REFERENCE_ERROR
 

@@ -17,7 +17,7 @@ from mtmc.evaluate.measure.conversation import Failed
 from mtmc.evaluate.measure.reference_state import output_bytes, tensors_of
 from mtmc.evaluate.measure.wire import Output, Returned, places_of
 from mtmc.evaluate.reference.blocks import equal_bits
-from mtmc.evaluate.reference.reference import ExpectedOutputs
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.outcome import Diagnosis
 
 LATE_BYTES, LATE_SHARE = 1 << 16, 8

@@ -22,11 +22,12 @@ from mtmc.evaluate.measure.reference_cache import memory_of as device_memory
 from mtmc.evaluate.reference.admission import Admission, admit
 from mtmc.evaluate.reference.calibrating import Calibration
 from mtmc.evaluate.reference.effects import find, kept_tensors, parameters
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.hard import loosened, tells
 from mtmc.evaluate.reference.mattering import mattering_bytes
 from mtmc.evaluate.reference.memory import dense
 from mtmc.evaluate.reference.necessary import necessary
-from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.reference import Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.hardware import Hardware, tensor_rate
 from mtmc.task import Task, Variant

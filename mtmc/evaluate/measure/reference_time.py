@@ -17,7 +17,7 @@ from mtmc.evaluate.measure.backend import DeviceBackend
 from mtmc.evaluate.measure.call_time import LEAD, LoopBudget, RowPlan
 from mtmc.evaluate.measure.fast_threads import FastThreads
 from mtmc.evaluate.measure.flags import OWN_GATE, Flags
-from mtmc.evaluate.reference.reference import ExpectedOutputs
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
 from mtmc.evaluate.reference.returned import flatten
 
 _Result = TypeVar("_Result")

@@ -21,10 +21,15 @@ from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, re
 from mtmc.evaluate.reference.running_sums import RunningSums
 from mtmc.evaluate.reference.tf32 import library_precision
 from mtmc.outcome import REFERENCE_ERROR, WIDENED
+from mtmc.task.quantized import readable
 from mtmc.task.tensors import flat_tensors, map_tensors
 from mtmc.task.tolerance import DEFAULT, Tolerance
 
 _log = logging.getLogger(__name__)
+
+LATER = 0.01
+"""Of a call after others, where the model keeps something: norm-wise error that the reference's own result may have, and how
+far it may be off as a share of its range. What was left out or is an older call's answer is further off."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,17 @@ def _measured(own: Any, exact: Any, rounded: Any, tolerance: Tolerance) -> tuple
         return False, None
     precision = calibrated(own, exact, rounded, tolerance)
     return same_function(precision.own, precision.rounding), precision
+
+
+def later(value: Any, known: Precision | None) -> Precision | None:
+    """The precision of what a call gives that others came before. known: of the first one."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
+        return known
+    numbers = readable(value)
+    numbers = torch.where(torch.isfinite(numbers), numbers, 0.0)
+    span = float(numbers.amax() - numbers.amin())
+    known = known or Precision(0.0, 0.0)
+    return Precision(max(known.own, LATER), known.rounding, max(known.slack, LATER * span))
 
 
 def narrowest_bytes(value: Any) -> int:

@@ -16,6 +16,8 @@ from mtmc.task.quantized import readable, stored
 from mtmc.task.tensors import map_tensors
 
 Distribution = Literal["drawn", "redrawn", "shifted", "spiky", "sparse", "late", "early", "wide", "huge"]
+USUAL: tuple[Distribution, ...] = ("drawn", "shifted")
+"""Those for which KernelBench's tolerance is made."""
 SPREAD = 3.0
 SHIFT = 0.5
 EXPONENT = 6

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,69 +21,24 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.loading.degenerate import perturb
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference
 from mtmc.evaluate.reference.blocks import different, fingerprint, same_bits
-from mtmc.evaluate.reference.calibrating import Calibration, calibrate, measured, narrowest_bytes
-from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected, Precision, calibrated
-from mtmc.evaluate.reference.distributions import Distribution, redistributed
+from mtmc.evaluate.reference.calibrating import Calibration, calibrate, later
+from mtmc.evaluate.reference.compare import Calibrated, Expected, Precision
+from mtmc.evaluate.reference.distributions import USUAL, Distribution, redistributed
 from mtmc.evaluate.reference.effects import CALLS, Effects, kept_tensors, put, values
-from mtmc.evaluate.reference.expected_value import FEW_TERMS
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs, of_call
 from mtmc.evaluate.reference.fp64 import computing_in, round_parameters, round_randomly, widen, widen_model
-from mtmc.evaluate.reference.hard import TELLS, calibrate_hard, hard_of
+from mtmc.evaluate.reference.hard import calibrate_hard, hard_of
 from mtmc.evaluate.reference.memory import release
+from mtmc.evaluate.reference.oracle import Oracle
 from mtmc.evaluate.reference.returned import describe, flatten
-from mtmc.evaluate.reference.running_sums import RunningSums
-from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision
 from mtmc.task import Task, Variant
-from mtmc.task.quantized import readable
 from mtmc.task.seeding import seed_torch
 from mtmc.task.tensors import map_tensors
 
 _log = logging.getLogger(__name__)
 
-USUAL = ("drawn", "shifted")
-"""Distributions for which KernelBench's tolerance is made."""
-LATER = 0.01
-"""Of a call after others, where the model keeps something: norm-wise error that the reference's own result may have, and how
-far it may be off as a share of its range. What was left out or is an older call's answer is further off."""
 Clock = Callable[[Callable[[], Any]], Any]
 """Gives what a function gives, and times it."""
-
-
-@dataclass(frozen=True)
-class ExpectedOutputs:
-    """What one case should give.
-
-    inputs: to hand to the candidate. outputs: one per leaf of the reference's result; text stands for a leaf that is no
-    tensor. structure: see `flatten`. changed_inputs: positions of input tensors that the reference itself changes.
-    left_inputs, left_state: what it leaves in its inputs, by position, and in what its model keeps, by path.
-    untouched: paths of what its model keeps and it does not change.
-    first: whether the model is as it was constructed before this call, instead of as the call before has left it.
-    hard: whether the inputs stand out, see `Reference.timed`.
-    """
-
-    inputs: list[Any]
-    outputs: list[Expected | Calibrated | str]
-    structure: str
-    changed_inputs: list[int]
-    left_inputs: Mapping[int, Expected | Calibrated] = field(default_factory=dict)
-    left_state: Mapping[str, Expected | Calibrated] = field(default_factory=dict)
-    untouched: tuple[str, ...] = ()
-    first: bool = True
-    hard: bool = False
-
-    @property
-    def note(self) -> str:
-        """For messages: what its inputs are, where they are not the task's own."""
-        return ", inputs that stand out" if self.hard else ""
-
-    @property
-    def exact(self) -> bool:
-        """Whether a float64 oracle stands behind the outputs."""
-        return all(output.exact for output in self.everything if not isinstance(output, str))
-
-    @property
-    def everything(self) -> list[Expected | Calibrated | str]:
-        """The outputs, and all that is left behind."""
-        return [*self.outputs, *self.left_inputs.values(), *self.left_state.values()]
 
 
 class Reference:
@@ -116,12 +71,15 @@ class Reference:
         self.model = self.construct()
         self.calibration = calibration
         self.hard: list[Calibration | None] = []
-        self._fp64: tuple[Any, Any] | None = None
-        self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
+        self._oracle = Oracle(task.name)
         self._effects = Effects()  # of calls with an oracle
-        self._untouched: tuple[str, ...] | None = None
         self._fixed: list[bool] | None = None  # which tensors among the inputs are the same in every draw
         self._initial: dict[torch.dtype | None, dict[str, torch.Tensor]] = {}  # what models keep, by their dtype
+
+    @cached_property
+    def _kept(self) -> tuple[str, ...]:
+        """Paths of what the model keeps, after the first call that was asked about."""
+        return tuple(kept_tensors(self.model))
 
     def draw(self, seed: int) -> list[Any]:
         """Inputs as the task draws them, on the device. Raises: TaskError."""
@@ -168,10 +126,9 @@ class Reference:
             return None  # the reference asserts something about its inputs (probabilities, say)
         if distribution not in USUAL and not all(expected.exact for expected in calls):
             return None
-        everything = [each for expected in calls for each in expected.everything]
-        if not all(map(_is_finite, everything)):
+        if not all(expected.finite for expected in calls):
             return None
-        return calls if distribution in USUAL or all(map(_tells, everything)) else None
+        return calls if distribution in USUAL or all(expected.tells for expected in calls) else None
 
     def timed(self, seed: int, clock: Clock | None = None, hard: bool = False) -> ExpectedOutputs:
         """Inputs drawn with `seed`, and what the reference makes of them, without an oracle: the memory of inputs and
@@ -204,7 +161,7 @@ class Reference:
         """What the reference makes of inputs that were drawn before, which it leaves as they are; the rest as of `timed`.
 
         first: whether the model starts from what it keeps at first; else it goes on from the call before, and rounding has
-        had time to grow: outputs need be as near as `LATER` says. Raises: TaskError.
+        had time to grow: outputs need be as near as `later` says. Raises: TaskError.
         """
         calibration = self.calibrate(seed)
         effects = calibration.effects
@@ -214,7 +171,7 @@ class Reference:
         outputs, structure = flatten(self.run(own, seed))
         left, precisions = self.left(self.model, own, effects), list(calibration.precisions)
         if not first:
-            precisions = [_later(*each) for each in zip([*outputs, *left], precisions, strict=True)]
+            precisions = [later(*each) for each in zip([*outputs, *left], precisions, strict=True)]
         return self._as_calibrated(inputs, (outputs, structure), left, precisions, effects)
 
     def _as_calibrated(
@@ -233,13 +190,13 @@ class Reference:
             else describe(value)
             for value, precision in zip([*outputs, *left], precisions, strict=True)
         ]
-        return self._as_expected(inputs, expected, structure, effects)
+        return of_call(inputs, expected, structure, effects, self._kept)
 
     def beside(self, inputs: list[Any], seed: int, distribution: Distribution) -> list[Expected | Calibrated | str]:
         """What a reference that changes nothing makes of inputs from a distribution, each output with a float64 oracle where
         there can be one. Raises: TaskError."""
         outputs, _ = flatten(self.run(inputs, seed))
-        return self._each_expected(inputs, seed, outputs, distribution, Effects())
+        return self._oracle.expected(self, inputs, seed, outputs, distribution, Effects())
 
     def restart(self, effects: Effects | None = None, model: Any = None, wide: torch.dtype | None = None) -> None:
         """Let the model (or `model`, which was made in the dtype `wide`) keep what it kept when it was constructed.
@@ -361,8 +318,8 @@ class Reference:
         self._effects |= found
         effects = self._effects
         if not effects:
-            expected = self._each_expected(drawn, seed, outputs, distribution, effects)
-            return [self._as_expected(drawn, expected, structure, effects)]
+            expected = self._oracle.expected(self, drawn, seed, outputs, distribution, effects)
+            return [of_call(drawn, expected, structure, effects, self._kept)]
         others = self.drawn(distribution, seed + 1)
         calls = []
         self.restart(effects)
@@ -371,8 +328,8 @@ class Reference:
             own_inputs = map_tensors(inputs, torch.clone)
             outputs, structure = flatten(self.run(own_inputs, seed))
             own = [*map_tensors(outputs, torch.clone), *self.left(self.model, own_inputs, effects)]
-            expected = self._each_expected(inputs, seed, own, distribution, effects, first=number == 0)
-            calls.append(self._as_expected(inputs, expected, structure, effects, first=number == 0))
+            expected = self._oracle.expected(self, inputs, seed, own, distribution, effects, first=number == 0)
+            calls.append(of_call(inputs, expected, structure, effects, self._kept, first=number == 0))
         return calls
 
     def _first_call(self, inputs: list[Any], seed: int) -> tuple[list[Any], str, Effects]:
@@ -391,110 +348,6 @@ class Reference:
         kept = values(model, effects.state)
         return [tensors[at].clone() for at in effects.inputs] + [kept[path] for path in effects.state]
 
-    def _as_expected(
-        self,
-        inputs: list[Any],
-        expected: list[Expected | Calibrated | str],
-        structure: str,
-        effects: Effects,
-        first: bool = True,
-    ) -> ExpectedOutputs:
-        """expected: of the outputs, and of what is left behind after them."""
-        if self._untouched is None:
-            self._untouched = tuple(kept_tensors(self.model))
-        count = len(expected) - len(effects.inputs) - len(effects.state)
-        left: list[Any] = expected[count:]
-        changed = list(effects.inputs)
-        return ExpectedOutputs(
-            inputs,
-            expected[:count],
-            structure,
-            changed,
-            dict(zip(changed, left[: len(changed)], strict=True)),
-            dict(zip(effects.state, left[len(changed) :], strict=True)),
-            tuple(path for path in self._untouched if path not in effects.state),
-            first,
-        )
-
-    def _each_expected(
-        self,
-        inputs: list[Any],
-        seed: int,
-        own: list[Any],
-        distribution: Distribution,
-        effects: Effects,
-        first: bool = True,
-    ) -> list[Expected | Calibrated | str]:
-        oracle = self._oracle(inputs, seed, effects, first)
-        if distribution not in self._exact:
-            self._exact[distribution] = oracle is not None and all(same for same, _ in measured(own, *oracle))
-        exact = self._exact[distribution]
-        if not exact:
-            _log.warning("task %s has no float64 oracle: its tolerance decides alone", self._task.name)
-        results = oracle if oracle is not None and exact else (own, own)
-        return [
-            Expected(value.detach(), o.detach(), r.detach(), exact, self.tolerance, _least(value, distribution))
-            if isinstance(value, torch.Tensor)
-            else describe(value)
-            for value, o, r in zip(own, *results, strict=True)
-        ]
-
-    def _oracle(
-        self, inputs: list[Any], seed: int, effects: Effects, first: bool
-    ) -> tuple[list[Any], list[Any]] | None:
-        """Leaves of the float64 results and what is left behind, for the inputs and for the inputs moved by half a unit in
-        the last place (and in convolutions by what the library may, see `library_precision`, in running sums by what adding
-        one number after another loses, see `RunningSums`).
-
-        None for a reference that cannot run in float64: one that keeps tensors of another dtype out of torch's sight, say.
-        """
-        if self._fp64 is None:
-            self._fp64 = self.widened(rounded=False), self.widened(rounded=True)
-        if first:
-            for model in self._fp64:
-                self.restart(effects, model, torch.float64)
-        try:
-            exact = self.run_wide(self._fp64[0], map_tensors(inputs, widen), seed, effects=effects)
-            narrowest = narrowest_bytes([inputs, list(self.model.parameters())])
-            # What is found is multiplied by FACTOR.
-            with library_precision(self.device, narrowest, ALLOWED / FACTOR), RunningSums():
-                rounded = self.run_wide(self._fp64[1], self.rounded(inputs, seed), seed, effects=effects)
-        except TaskError as error:
-            _log.info("the reference does not run in float64: %s", error)
-            return None
-        return exact, rounded
-
 
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in flatten(value)[0] if isinstance(leaf, torch.Tensor)]
-
-
-def _later(value: Any, known: Precision | None) -> Precision | None:
-    """The precision of what a call gives that others came before. known: of the first one."""
-    if not isinstance(value, torch.Tensor) or not value.is_floating_point() or not value.numel():
-        return known
-    numbers = readable(value)
-    numbers = torch.where(torch.isfinite(numbers), numbers, 0.0)
-    span = float(numbers.amax() - numbers.amin())
-    known = known or Precision(0.0, 0.0)
-    return Precision(max(known.own, LATER), known.rounding, max(known.slack, LATER * span))
-
-
-def _least(value: torch.Tensor, distribution: Distribution) -> float:
-    """See `FEW_TERMS`."""
-    return FEW_TERMS if value.dtype == torch.float32 and distribution not in USUAL else 0.0
-
-
-def _tells(output: Expected | Calibrated | str) -> bool:
-    """Whether an output is more than noise of its own rounding."""
-    if not isinstance(output, Expected) or not output.value.is_floating_point() or not output.value.numel():
-        return True
-    found = calibrated(output.value, output.oracle, output.rounded)
-    return max(found.own, found.rounding) <= TELLS
-
-
-def _is_finite(output: Expected | Calibrated | str) -> bool:
-    if isinstance(output, str) or not output.value.is_floating_point():
-        return True
-    oracle = output.oracle if isinstance(output, Expected) else output.value
-    return all(bool(torch.isfinite(readable(each)).all()) for each in (output.value, oracle))

@@ -17,7 +17,8 @@ from mtmc.errors import TaskError
 from mtmc.evaluate.reference.blocks import same_bits
 from mtmc.evaluate.reference.compare import check_output
 from mtmc.evaluate.reference.distributions import Distribution
-from mtmc.evaluate.reference.reference import ExpectedOutputs, Reference
+from mtmc.evaluate.reference.expected_outputs import ExpectedOutputs
+from mtmc.evaluate.reference.reference import Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.task import Task
 from mtmc.task.tensors import flat_tensors

@@ -1,0 +1,106 @@
+"""The float64 oracle of a reference at one set of shapes, which every output of a call is judged by where they are small."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Protocol
+
+import torch
+
+from mtmc.errors import TaskError
+from mtmc.evaluate.reference.calibrating import WideReference, measured, narrowest_bytes
+from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected
+from mtmc.evaluate.reference.distributions import USUAL, Distribution
+from mtmc.evaluate.reference.effects import Effects
+from mtmc.evaluate.reference.expected_value import FEW_TERMS
+from mtmc.evaluate.reference.fp64 import widen
+from mtmc.evaluate.reference.returned import describe
+from mtmc.evaluate.reference.running_sums import RunningSums
+from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision
+from mtmc.task.tensors import map_tensors
+
+_log = logging.getLogger(__name__)
+
+
+class Restartable(WideReference, Protocol):
+    """A reference whose models can keep again what they kept at first."""
+
+    model: Any
+
+    def restart(self, effects: Effects | None = None, model: Any = None, wide: torch.dtype | None = None) -> None:
+        """Let a model, which was made in the dtype `wide`, keep what it kept when it was constructed."""
+        ...
+
+
+class Oracle:
+    """A reference's model in float64, and the same with each weight off by a rounding, made when they are first asked.
+
+    The reference is given with each question: one that held its oracle, and was held by it, would not go when it is dropped.
+    """
+
+    def __init__(self, task: str) -> None:
+        """task: its name, for messages."""
+        self._task = task
+        self._models: tuple[Any, Any] | None = None
+        self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
+
+    def expected(
+        self,
+        reference: Restartable,
+        inputs: list[Any],
+        seed: int,
+        own: list[Any],
+        distribution: Distribution,
+        effects: Effects,
+        first: bool = True,
+    ) -> list[Expected | Calibrated | str]:
+        """What each leaf of a call's result and of what it leaves behind is measured by. own: these of the reference itself.
+
+        distribution: of the inputs. first: whether the model starts from what it keeps at first; else it goes on from the
+        call that was asked about before. Raises: TaskError.
+        """
+        results = self._results(reference, inputs, seed, effects, first)
+        if distribution not in self._exact:
+            self._exact[distribution] = results is not None and all(same for same, _ in measured(own, *results))
+        exact = self._exact[distribution]
+        if not exact:
+            _log.warning("task %s has no float64 oracle: its tolerance decides alone", self._task)
+        oracle, rounded = results if results is not None and exact else (own, own)
+        return [
+            Expected(value.detach(), o.detach(), r.detach(), exact, reference.tolerance, _least(value, distribution))
+            if isinstance(value, torch.Tensor)
+            else describe(value)
+            for value, o, r in zip(own, oracle, rounded, strict=True)
+        ]
+
+    def _results(
+        self, reference: Restartable, inputs: list[Any], seed: int, effects: Effects, first: bool
+    ) -> tuple[list[Any], list[Any]] | None:
+        """Leaves of the float64 results and what is left behind, for the inputs and for the inputs moved by half a unit in
+        the last place (and in convolutions by what the library may, see `library_precision`, in running sums by what adding
+        one number after another loses, see `RunningSums`).
+
+        None for a reference that cannot run in float64: one that keeps tensors of another dtype out of torch's sight, say.
+        """
+        wide = torch.float64
+        if self._models is None:
+            self._models = reference.widened(False, wide), reference.widened(True, wide)
+        if first:
+            for model in self._models:
+                reference.restart(effects, model, wide)
+        try:
+            exact = reference.run_wide(self._models[0], map_tensors(inputs, widen), seed, wide, effects)
+            narrowest = narrowest_bytes([inputs, list(reference.model.parameters())])
+            # What is found is multiplied by FACTOR.
+            with library_precision(reference.device, narrowest, ALLOWED / FACTOR), RunningSums():
+                moved = reference.rounded(inputs, seed, wide)
+                rounded = reference.run_wide(self._models[1], moved, seed, wide, effects)
+        except TaskError as error:
+            _log.info("the reference does not run in float64: %s", error)
+            return None
+        return exact, rounded
+
+
+def _least(value: torch.Tensor, distribution: Distribution) -> float:
+    """See `FEW_TERMS`."""
+    return FEW_TERMS if value.dtype == torch.float32 and distribution not in USUAL else 0.0
