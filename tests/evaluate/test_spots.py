@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.contents import repeated
-from mtmc.evaluate.counting.meter import own_stores, shares_of
+from mtmc.evaluate.counting.counters import shares_of
+from mtmc.evaluate.counting.stores import own_stores
 from mtmc.evaluate.counting.tiling import Tiles, tiles
 from mtmc.evaluate.lab import LabEvaluator
 from mtmc.outcome import Outcome

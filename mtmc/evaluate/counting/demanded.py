@@ -122,7 +122,7 @@ class Writers:
             self.budget -= self.launches.computed(sampled.program, index, contents).work
         finally:
             self._depth -= 1
-        return None if contents.missed else self.launches.meter.left_added
+        return None if contents.missed else self.launches.meter.left.added
 
     def _demanded(self, number: int, writers: Sequence[int]) -> Demanded:
         key = (number, tuple(writers))
@@ -180,7 +180,7 @@ class Demanded:
             producer.under_way.discard(index)
             if not known:
                 return False
-            offsets = [self._take(addresses, values) for addresses, values, _ in launches.meter.left]
+            offsets = [self._take(addresses, values) for addresses, values, _ in launches.meter.left.written]
             producer.learn(index, [found for found in offsets if found is not None])
             if self._there is not None and self._there[element]:
                 return True

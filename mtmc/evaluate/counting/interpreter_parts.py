@@ -79,3 +79,10 @@ def one(dtype: Any) -> int | float:
     if dtype.is_floating() and dtype.name not in ("fp16", "fp32", "fp64"):
         return int(dtype.exponent_bias) << int(dtype.fp_mantissa_width)
     return 1
+
+
+def kept_by(mask: Any, shape: Any) -> Any:
+    """Which elements of a block a mask keeps, which is a handle, an array or a bool, by operation and version."""
+    import numpy as np
+
+    return np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), shape)

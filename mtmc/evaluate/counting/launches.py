@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.compiling.launched import as_text, described
+from mtmc.evaluate.counting.counters import shares_of
 from mtmc.evaluate.counting.interpreter_parts import patched_language
-from mtmc.evaluate.counting.meter import Meter, shares_of
+from mtmc.evaluate.counting.meter import Meter
 from mtmc.evaluate.counting.program import Program
 from mtmc.evaluate.counting.sample import sample_programs, sample_weights
 from mtmc.evaluate.counting.storages import Storages
@@ -148,10 +149,10 @@ class Launches:
 
     def _tallies(self, program: Program) -> dict[int, Tally]:
         """What programs of each part of the grid (interior, last row, last column, ...) do, by index."""
-        self.meter.raised.clear()
+        self.meter.counters.raised.clear()
         tallies = self._run_some(program)
         total = math.prod(program.size)
-        program.shares = shares_of(self.meter.raised, total)
+        program.shares = shares_of(self.meter.counters.raised, total)
         # What one does may hang on which of those it is that raise the same counter.
         return self._run_some(program) if {*program.shares.values()} - {total} else tallies
 

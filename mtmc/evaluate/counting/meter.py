@@ -5,20 +5,19 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mtmc.evaluate.counting.interpreter_parts import first_along_axis, one
+from mtmc.evaluate.counting.counters import Counters
+from mtmc.evaluate.counting.interpreter_parts import first_along_axis, kept_by, one
 from mtmc.evaluate.counting.slots import ACCESS_SLOTS, FLOP_SLOTS, slots_of
-from mtmc.evaluate.counting.storages import SECTOR, Storages
+from mtmc.evaluate.counting.storages import Storages, count_sectors
+from mtmc.evaluate.counting.stores import Stores, own_stores
 from mtmc.evaluate.counting.tally import Tally
 
 if TYPE_CHECKING:
     from mtmc.evaluate.counting.contents import Contents
 
-PATIENCE = 8
-"""Looks at one place, one after another, from which on a program waits for what others do there."""
 _CALL_WORK, _ELEMENT_WORK = 25.0, 0.004  # microseconds of interpreter time a builder call, and an element of it, cost
 
 
@@ -35,8 +34,7 @@ class Meter:
 
     wanted: while probing, the storages whose first load ends the program.
     contents: what loads give, while a program computes; None where they give ones and nothing is computed.
-    written: what a program that computes has stored: (addresses, values, type) of each store. left: that of the last one.
-    added, left_added: what it has done by atomics: (what, addresses, values).
+    stores: what a program that computes has stored. left: that of the last one. counters: those that programs wait at.
     """
 
     def __init__(self, parts: Any, storages: Storages, touch_memory: bool) -> None:
@@ -44,17 +42,10 @@ class Meter:
         self.tally = Tally()
         self.wanted: set[int] | None = None
         self.contents: Contents | None = None
-        self.written: list[tuple[Any, Any, Any]] = []
-        self.left: list[tuple[Any, Any, Any]] = []
-        self.added: list[tuple[str, Any, Any]] = []
-        self.left_added: list[tuple[str, Any, Any]] = []
+        self.stores = self.left = Stores()
+        self.counters = Counters(storages)
         self.limit = math.inf
         self.maps: dict[tuple[int, bool, int], Any] = {}  # exact counting: which elements were touched
-        self.place = (0, 1)  # of the program that runs: its index, and how many there are
-        self.shares: Mapping[int, int] = {}  # by storage: how many programs raise one of its counters, if not all
-        self.raised: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)  # (place, program) of its counters
-        self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
-        self._asked: dict[int, int] = {}  # how often it has looked there without raising it
         self._sites: set[tuple[int, int]] = set()
         self._suspended = 0
 
@@ -67,8 +58,7 @@ class Meter:
         """Begin a program (or grid)."""
         self.tally, self.limit, self.wanted = Tally(), limit, set(wanted) if wanted is not None else None
         self._sites.clear()
-        self._turns.clear()
-        self._asked.clear()
+        self.counters.start()
         return self.tally
 
     @contextlib.contextmanager
@@ -101,17 +91,16 @@ class Meter:
     def aside(self, contents: Contents) -> Iterator[None]:
         """While open, a program computes that another one waits for, or none. `left` is the inner one's afterwards."""
         builder = self.parts.interpreter_builder
-        before = self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.written
-        added = self.added
+        before = self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.stores
         place = getattr(builder, "grid_dim", None), getattr(builder, "grid_idx", None)
         self.contents = contents
         contents.begin()
-        self._sites, self._suspended, self.written, self.added = set(), 0, [], []
+        self._sites, self._suspended, self.stores = set(), 0, Stores()
         try:
             yield
         finally:
-            self.left, self.left_added, self.added = self.written, self.added, added
-            self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.written = before
+            self.left = self.stores
+            self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.stores = before
             builder.grid_dim, builder.grid_idx = place
 
     def _shadows(self, builder: Any) -> dict[str, Callable[..., Any]]:
@@ -169,16 +158,14 @@ class Meter:
         if tally.work > self.limit:
             raise EndlessError
 
-    # Memory. `mask` may be a handle, an array or None, by operation and version.
+    # Memory. `mask`: see `kept_by`, or None.
 
     def _access(self, pointers: Any, mask: Any, writes: bool, once: bool = True) -> None:
-        import numpy as np
-
         addresses = pointers.data
         size = max(1, pointers.get_element_ty().primitive_bitwidth // 8)
         self._spend(addresses.size, ACCESS_SLOTS, flops=False)
         if mask is not None:
-            kept = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), addresses.shape)
+            kept = kept_by(mask, addresses.shape)
             addresses = addresses if kept.all() else addresses[kept]
         if addresses.size == 0:
             return
@@ -246,7 +233,7 @@ class Meter:
         if array is None:
             array = np.full(pointers.data.shape, one(dtype), dtype=kind)
         if other is not None and mask is not None:
-            kept = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), array.shape)
+            kept = kept_by(mask, array.shape)
             array = np.where(kept, array, np.asarray(other.data, dtype=array.dtype))
         return self.parts.TensorHandle(array, dtype)
 
@@ -255,28 +242,19 @@ class Meter:
         import numpy as np
 
         if mask is not None:
-            kept = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), addresses.shape)
+            kept = kept_by(mask, addresses.shape)
             if not kept.any():
                 return np.zeros(addresses.shape, kind)
             addresses = addresses if kept.all() else np.where(kept, addresses, addresses[kept].min())
-        array = own_stores(self.written, addresses, kind, contents.read)
+        array = own_stores(self.stores.written, addresses, kind, contents.read)
         return None if array is None else array.view(kind)
 
     def _store(self, original: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **more: Any) -> Any:
         self._sites.clear()
         self._access(pointers, mask, writes=True)
         if self.contents is not None:
-            self._keep(pointers.data, value, mask)
+            self.stores.write(pointers.data, value, mask)
         return original(pointers, value, mask, *rest, **more) if self.touch_memory else None
-
-    def _keep(self, addresses: Any, value: Any, mask: Any) -> None:
-        import numpy as np
-
-        values = np.broadcast_to(value.data, addresses.shape)
-        if mask is not None:
-            kept = np.broadcast_to(np.asarray(getattr(mask, "data", mask), dtype=bool), addresses.shape)
-            addresses, values = addresses[kept], values[kept]
-        self.written.append((addresses.reshape(-1), values.reshape(-1), value.dtype.scalar))
 
     def _atomic_rmw(self, original: Any, op: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         self._count_atomic(pointers, mask)
@@ -284,79 +262,25 @@ class Meter:
             return original(op, pointers, value, mask, *rest)
         data = value.data * 0
         if self.contents is not None:
-            self._add(str(getattr(op, "name", op)), pointers.data, value.data, mask)
+            self.stores.add(str(getattr(op, "name", op)), pointers.data, value.data, mask)
         if pointers.data.size == 1 and data.dtype.kind in "iu":
             size = pointers.get_element_ty().primitive_bitwidth // 8
-            data = data + self._ticket(int(pointers.data.flat[0]), size, int(value.data.flat[0]))
+            address, step = int(pointers.data.flat[0]), int(value.data.flat[0])
+            data = data + self.counters.ticket(address, size, step, self.contents)
         elif data.dtype.kind == "f" and self.contents is not None:  # what others have added until then
             self.contents.unknown = True
             guessed = self.contents.guessed(data.shape, data.dtype)
             data = data if guessed is None else guessed
         return self.parts.TensorHandle(data.astype(value.data.dtype), value.dtype.scalar)
 
-    def _add(self, op: str, addresses: Any, values: Any, mask: Any) -> None:
-        import numpy as np
-
-        kept = np.broadcast_to(np.asarray(True if mask is None else mask.data, dtype=bool), addresses.shape)
-        self.added.append((op, addresses[kept], np.broadcast_to(values, addresses.shape)[kept]))
-
-    def _ticket(self, address: int, size: int, step: int) -> int:
-        """What a program finds in a counter that it and others raise, one after another and round after round.
-
-        While it computes, others have come before it only where it is the last of a round, or waits for them by asking
-        again and again."""
-        index, programs = self.place
-        number = self.storages.find(address)
-        if number is not None:
-            self.raised[number].add((address // size, index))
-            programs = self.shares.get(number, programs)
-        if not step:
-            return self._poll(address, size)
-        turn = self._turns.get(address, 0)
-        self._turns[address] = turn + 1
-        if self.contents is not None:
-            self.contents.waits = self.contents.waits or index % programs == programs - 1
-        return (index % programs + turn * programs) * step
-
-    def _poll(self, address: int, size: int) -> int:
-        """What a program finds in a counter that it does not raise: what has been there, and after a while what it waits
-        for, whatever number that is."""
-        import numpy as np
-
-        turn = self._looked(address)
-        if self.contents is None:
-            return turn + self._turns.get(address, 0)
-        if turn >= PATIENCE:
-            self.contents.waits = True
-            return turn - PATIENCE + 1
-        found = self.contents.before(np.full(1, address, np.uint64), size)
-        return self._turns.get(address, 0) + (0 if found is None else int(found.view(f"i{size}")[0]))
-
     def _atomic_cas(self, original: Any, pointers: Any, expected: Any, value: Any, *rest: Any) -> Any:
         self._count_atomic(pointers, None)
         if self.contents is not None:
-            known = self._unlike(pointers, expected)
+            known = self.counters.unlike(pointers.data, expected.data, self.contents)
             if known is not None:
-                return known
+                return self.parts.TensorHandle(known, expected.dtype.scalar)
             self.contents.waits = True
         return original(pointers, expected, value, *rest) if self.touch_memory else expected  # the exchange succeeds
-
-    def _looked(self, address: int) -> int:
-        """How often a program has looked at a place before."""
-        turn = self._asked.get(address, 0)
-        self._asked[address] = turn + 1
-        return turn
-
-    def _unlike(self, pointers: Any, expected: Any) -> Any:
-        """What lies at a place that is exchanged, where that is known and is not what is expected there, for as long as a
-        program does not wait for it; else None."""
-        address = int(pointers.data.flat[0])
-        turn = self._looked(address)
-        size = expected.data.itemsize
-        found = None if turn >= PATIENCE or self.contents is None else self.contents.before(pointers.data, size)
-        if found is None or found.dtype.itemsize != size or (found.view(expected.data.dtype) == expected.data).all():
-            return None
-        return self.parts.TensorHandle(found.view(expected.data.dtype), expected.dtype.scalar)
 
     def _atomic_poll(self, original: Any, pointers: Any, *rest: Any) -> Any:
         import numpy as np
@@ -426,58 +350,3 @@ class Meter:
                 self._suspended -= 1
 
         return apply_impl
-
-
-def shares_of(raised: Mapping[int, set[tuple[int, int]]], programs: int) -> dict[int, int]:
-    """How many programs raise each counter of a storage, as far as a sample of them tells.
-
-    raised: (place, program) of each counter that one of the sample has raised, by storage. programs: how many there are.
-    """
-    places = {number: [place for place, _ in pairs] for number, pairs in raised.items()}
-    return {number: max(1, round(programs / (max(each) - min(each) + 1))) for number, each in places.items()}
-
-
-def own_stores(
-    written: Sequence[tuple[Any, Any, Any]], addresses: Any, kind: Any, others: Callable[[Any, int], Any]
-) -> Any:
-    """What a program finds at addresses: what it has stored there itself, and `others(addresses, size)` elsewhere.
-
-    written: (addresses, values, type) of each of its stores. Returns: None where `others` does.
-    """
-    import numpy as np
-
-    flat = np.ravel(addresses)
-    found, has = np.zeros(flat.size, kind), np.zeros(flat.size, bool)
-    low, high = (flat.min(), flat.max()) if flat.size else (0, 0)
-    for there, values, _ in written:
-        if not there.size or there.max() < low or there.min() > high or values.dtype.itemsize != kind.itemsize:
-            continue
-        order = np.argsort(there, kind="stable")
-        place = np.searchsorted(there[order], flat, side="right") - 1
-        hit = (place >= 0) & (there[order][np.maximum(place, 0)] == flat)
-        found[hit] = values[order][place[hit]].view(kind)
-        has |= hit
-    if has.all() and flat.size:
-        return found.reshape(np.shape(addresses))
-    # What it has stored is not asked for, where others may not know it.
-    rest = others(
-        np.where(has, flat[~has][:1], flat).reshape(np.shape(addresses)) if has.any() else addresses, kind.itemsize
-    )
-    if rest is None or not has.any():
-        return rest
-    return np.where(has, found, np.ravel(rest).view(kind)).reshape(np.shape(addresses))
-
-
-def count_sectors(addresses: Any, low: int, high: int) -> int:
-    """How many 32-byte sectors a block of addresses touches."""
-    import numpy as np
-
-    first, count = low // SECTOR, high // SECTOR - low // SECTOR + 1
-    if count <= 1 or addresses.size == 1:
-        return 1
-    sectors = (addresses.ravel() // np.uint64(SECTOR)).astype(np.int64) - first
-    if count <= max(1 << 16, 8 * addresses.size):
-        touched = np.zeros(count, dtype=bool)
-        touched[sectors] = True
-        return int(np.count_nonzero(touched))
-    return int(np.unique(sectors).size)

@@ -17,7 +17,7 @@ class UncountableError(RuntimeError):
 
 
 class Program:
-    """One launch whose programs can be run one by one. shares: see `Meter.shares`."""
+    """One launch whose programs can be run one by one. shares: see `Counters`."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class Program:
         # Fresh handles each time: a kernel may change them in place (x += 1).
         convert = self._parts._implicit_cvt
         values = {n: v if n in self._constexprs else convert(v) for n, v in self._bound.items()}
-        tally = self._meter.start(limit, wanted)
-        self._meter.place, self._meter.shares = (index, math.prod(self.size)), self.shares
+        tally, counters = self._meter.start(limit, wanted), self._meter.counters
+        counters.place, counters.shares = (index, math.prod(self.size)), self.shares
         try:
             with np.errstate(all="ignore"):
                 self._function(**values)

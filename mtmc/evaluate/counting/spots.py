@@ -221,8 +221,8 @@ class Spots:
     def _spots(self, launches: Launches, places: Mapping[int, list[Place]]) -> list[Spot]:
         """Some of what the last program wrote to outputs."""
         found: list[Spot] = []
-        storages, total = launches.storages, sum(len(each[0]) for each in launches.meter.left)
-        for addresses, values, dtype in launches.meter.left:
+        storages, total = launches.storages, sum(len(each[0]) for each in launches.meter.left.written)
+        for addresses, values, dtype in launches.meter.left.written:
             number = storages.find(int(addresses.min())) if addresses.size else None
             numbers = _as_floats(values, dtype)
             if number is None or numbers is None or number not in places or storages.beyond(number, addresses):
@@ -269,7 +269,7 @@ def _regardless(launches: Launches, sampled: Sampled, index: int, contents: Cont
             launches.computed(sampled.program, index, contents)
         finally:
             contents.guess = None
-        found.append([_as_floats(values, dtype) for _, values, dtype in launches.meter.left])
+        found.append([_as_floats(values, dtype) for _, values, dtype in launches.meter.left.written])
     if not found or any(len(each) != len(found[0]) for each in found):
         return False
     return all(_same(one, other) for each in found[1:] for one, other in zip(found[0], each, strict=True))

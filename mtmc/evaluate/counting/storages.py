@@ -99,3 +99,18 @@ def as_bytes(tensor: Any) -> Any:
     import torch
 
     return tensor.view(torch.uint8)
+
+
+def count_sectors(addresses: Any, low: int, high: int) -> int:
+    """How many 32-byte sectors a block of addresses touches."""
+    import numpy as np
+
+    first, count = low // SECTOR, high // SECTOR - low // SECTOR + 1
+    if count <= 1 or addresses.size == 1:
+        return 1
+    sectors = (addresses.ravel() // np.uint64(SECTOR)).astype(np.int64) - first
+    if count <= max(1 << 16, 8 * addresses.size):
+        touched = np.zeros(count, dtype=bool)
+        touched[sectors] = True
+        return int(np.count_nonzero(touched))
+    return int(np.unique(sectors).size)

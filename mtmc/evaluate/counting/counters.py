@@ -1,0 +1,93 @@
+"""Counters in memory: what a program finds in those that it and others raise, and look at until others have come by."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from mtmc.evaluate.counting.storages import Storages
+
+if TYPE_CHECKING:
+    from mtmc.evaluate.counting.contents import Contents
+
+PATIENCE = 8
+"""Looks at one place, one after another, from which on a program waits for what others do there."""
+
+
+class Counters:
+    """Those that the program which runs raises and looks at; the others are not run beside it.
+
+    place: of the program that runs: its index, and how many there are. shares: by storage: how many programs raise one of
+    its counters, if not all. raised: by storage: (place, program) of its counters.
+    """
+
+    def __init__(self, storages: Storages) -> None:
+        self._storages = storages
+        self.place = (0, 1)
+        self.shares: Mapping[int, int] = {}
+        self.raised: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
+        self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
+        self._asked: dict[int, int] = {}  # how often it has looked there without raising it
+
+    def start(self) -> None:
+        """Begin a program (or grid)."""
+        self._turns.clear()
+        self._asked.clear()
+
+    def ticket(self, address: int, size: int, step: int, contents: Contents | None) -> int:
+        """What a program finds in a counter that it and others raise, one after another and round after round.
+
+        While it computes, others have come before it only where it is the last of a round, or waits for them by asking
+        again and again. contents: what it finds elsewhere, while it computes."""
+        index, programs = self.place
+        number = self._storages.find(address)
+        if number is not None:
+            self.raised[number].add((address // size, index))
+            programs = self.shares.get(number, programs)
+        if not step:
+            return self._poll(address, size, contents)
+        turn = self._turns.get(address, 0)
+        self._turns[address] = turn + 1
+        if contents is not None:
+            contents.waits = contents.waits or index % programs == programs - 1
+        return (index % programs + turn * programs) * step
+
+    def _poll(self, address: int, size: int, contents: Contents | None) -> int:
+        """What a program finds in a counter that it does not raise: what has been there, and after a while what it waits
+        for, whatever number that is."""
+        import numpy as np
+
+        turn = self._looked(address)
+        if contents is None:
+            return turn + self._turns.get(address, 0)
+        if turn >= PATIENCE:
+            contents.waits = True
+            return turn - PATIENCE + 1
+        found = contents.before(np.full(1, address, np.uint64), size)
+        return self._turns.get(address, 0) + (0 if found is None else int(found.view(f"i{size}")[0]))
+
+    def unlike(self, addresses: Any, expected: Any, contents: Contents) -> Any:
+        """What lies at a place that is exchanged, where that is known and is not what is expected there, for as long as a
+        program does not wait for it; else None."""
+        turn = self._looked(int(addresses.flat[0]))
+        size = expected.itemsize
+        found = None if turn >= PATIENCE else contents.before(addresses, size)
+        if found is None or found.dtype.itemsize != size or (found.view(expected.dtype) == expected).all():
+            return None
+        return found.view(expected.dtype)
+
+    def _looked(self, address: int) -> int:
+        """How often a program has looked at a place before."""
+        turn = self._asked.get(address, 0)
+        self._asked[address] = turn + 1
+        return turn
+
+
+def shares_of(raised: Mapping[int, set[tuple[int, int]]], programs: int) -> dict[int, int]:
+    """How many programs raise each counter of a storage, as far as a sample of them tells.
+
+    raised: (place, program) of each counter that one of the sample has raised, by storage. programs: how many there are.
+    """
+    places = {number: [place for place, _ in pairs] for number, pairs in raised.items()}
+    return {number: max(1, round(programs / (max(each) - min(each) + 1))) for number, each in places.items()}
