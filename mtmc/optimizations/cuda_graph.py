@@ -16,8 +16,8 @@ from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.cuda_graph import fits_cuda_graph
+from mtmc.rewrite.forward import input_expressions
 from mtmc.rewrite.graph import CONSTANT, Op, Ref, Tensor, is_number
-from mtmc.rewrite.source import input_expressions
 
 PAGE = """\
 # cuda_graph

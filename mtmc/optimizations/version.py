@@ -12,12 +12,13 @@ from mtmc.optimizations.starts import specialized, started
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.builder import build
 from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.forward import forward_scope
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.isomorphism import structural_hash
 from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.plan import Plan, Stage, graph_of, root_plan
 from mtmc.rewrite.sizes import NoExpression
-from mtmc.rewrite.source import forward_scope, print_plan, print_stage, root_regions
+from mtmc.rewrite.source import print_plan, print_stage, root_regions
 from mtmc.rewrite.templates import template_of
 from mtmc.task import Task
 

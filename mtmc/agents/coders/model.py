@@ -158,7 +158,8 @@ def root_edit(task: Task) -> Edit:
     Raises: CoderError where the reference's text cannot be read.
     """
     from mtmc.rewrite.exported import export_graph
-    from mtmc.rewrite.source import forward_scope, root_source
+    from mtmc.rewrite.forward import forward_scope
+    from mtmc.rewrite.source import root_source
 
     try:
         root = Rewriter().root(task)
