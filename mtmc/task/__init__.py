@@ -2,7 +2,8 @@
 
     base.py        Task, Variant
     load.py        from a built-in name, a path or a text; from a live module
-    bundling.py    a file and what it imports from beside it, as one text (siblings.py: these modules; scopes.py: names)
+    bundling.py    a file and what it imports from beside it, as one text (siblings.py: these modules; scopes.py,
+                   meanings.py: what names mean)
     constants.py   the module-level integers of a file, and the same file with other values
     tolerance.py   how far outputs may be from the reference's, as a file declares it
     shapes.py      small and odd shapes, derived by shrinking these integers (points.py: to what; trials.py: trying it)

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mtmc.syntax import parse
+from mtmc.task.meanings import Definition, Meanings, identity
 from mtmc.task.scopes import Use, imported_name
-from mtmc.task.siblings import Folder, Import, Module, Target, Unit
+from mtmc.task.siblings import Folder, Import, Module, Unit
 
 _ORIGIN = re.compile(r"# From (\S.*), line (\d+):")
 _DEFINING = re.compile(rb"(?:async\s+)?(?:def|class)\s+")
@@ -48,15 +49,7 @@ def bundle(text: str, path: Path, task: str) -> str:
         return text  # which is said where a task's text is checked
     folder = Folder(path, task)
     own = folder.module("", path.name, text)
-    return _Bundle(folder, own).text() if own.nodes else text
-
-
-@dataclass(frozen=True)
-class _Definition:
-    """A name that a module binds itself."""
-
-    module: Module
-    name: str
+    return _Bundle(folder, own, Meanings(folder)).text() if own.nodes else text
 
 
 @dataclass(frozen=True)
@@ -79,11 +72,12 @@ class _Bundle:
 
     folder: Folder
     own: Module
+    meanings: Meanings
     order: dict[int, list[Module]] = field(default_factory=dict)
     kept: dict[str, list[Unit]] = field(default_factory=dict)
-    references: dict[_Definition, list[_Reference]] = field(default_factory=dict)
+    references: dict[Definition, list[_Reference]] = field(default_factory=dict)
     unbound: set[str] = field(default_factory=set)
-    names: dict[_Definition, str] = field(default_factory=dict)
+    names: dict[Definition, str] = field(default_factory=dict)
 
     def text(self) -> str:
         """The one text."""
@@ -92,7 +86,7 @@ class _Bundle:
             self.order[index] = [module for name in unit.modules for module in self._visit(name, visited)]
         for module in (self.own, *self._siblings):
             for name in module.imports:
-                self._resolve(module, name, ())
+                self.meanings.resolve(module, name)
         self._keep()
         self._choose_names()
         return "\n".join(self._lines()) + "\n"
@@ -139,7 +133,7 @@ class _Bundle:
         while waiting:
             module, unit = waiting.pop(0)
             for use in unit.uses:
-                found = self._meaning(module, use)
+                found = self.meanings.of(module, use)
                 if found is None:
                     self.unbound.add(use.name)
                     continue
@@ -154,93 +148,24 @@ class _Bundle:
         for module in self._siblings:
             self.kept[module.name] = [unit for unit in module.units if id(unit) in kept and not unit.is_sibling_import]
 
-    def _meaning(self, module: Module, use: Use) -> tuple[_Definition, ast.expr | None] | None:
-        """What a use means, and which expression stands for it; None for a builtin or a name that is bound nowhere."""
-        found = self._resolve(module, use.name, ())
-        replaced: ast.expr | None = use.node if isinstance(use.node, ast.Name) else None
-        for attribute in use.attributes:
-            if not isinstance(found, Module):
-                break
-            if not isinstance(attribute.ctx, ast.Load):
-                raise self.folder.refusal(module, attribute, f"changes {attribute.attr!r} of the module {found.label}")
-            found, replaced = self._member(found, attribute.attr, module, attribute), attribute
-        if isinstance(found, Module):
-            where = use.node
-            raise self.folder.refusal(
-                module, where, f"uses the module {found.label} itself: import the names that are used from it"
-            )
-        return None if found is None else (found, replaced)
-
-    def _resolve(self, module: Module, name: str, seen: tuple[tuple[str, str], ...]) -> _Definition | Module | None:
-        if (module.name, name) in seen:
-            raise self.folder.refusal(module, None, f"{name!r} is imported in a circle")
-        seen = (*seen, (module.name, name))
-        if name in module.imports:
-            return self._target(module.imports[name], module, seen)
-        if name in module.binds:
-            return _Definition(module, name)
-        for star in reversed(module.stars):
-            other = self.folder.read(star)
-            if name in self._public(other):
-                return self._resolve(other, name, seen)
-        return None
-
-    def _target(self, target: Target, module: Module, seen: tuple[tuple[str, str], ...]) -> _Definition | Module | None:
-        other = self.folder.read(target.module)
-        if target.attribute is None:
-            return other
-        node = next((each for each in module.nodes if _imports(each, target)), None)
-        return self._member(other, target.attribute, module, node, seen)
-
-    def _member(
-        self,
-        other: Module,
-        name: str,
-        module: Module,
-        node: ast.stmt | ast.expr | None,
-        seen: tuple[tuple[str, str], ...] = (),
-    ) -> _Definition | Module:
-        """What a module calls `name`: its own, what it imports, or a module of the package."""
-        found = self._resolve(other, name, seen)
-        if found is not None:
-            return found
-        inner = f"{other.name}.{name}"
-        if other.is_package and self.folder.find(inner):
-            return self.folder.read(inner)
-        raise self.folder.refusal(module, node, f"imports {name!r} from {other.label}, which does not define it")
-
-    def _public(self, module: Module) -> set[str]:
-        """The names that `from MODULE import *` gives."""
-        for unit in module.units:
-            for node in unit.nodes:
-                if isinstance(node, ast.Assign) and any(
-                    isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets
-                ):
-                    try:
-                        return set(ast.literal_eval(node.value))
-                    except ValueError:
-                        raise self.folder.refusal(module, node, "__all__ must be a literal list of names") from None
-        inner = [self._public(self.folder.read(star)) for star in module.stars]
-        return {name for name in (*module.binds, *module.imports, *set().union(*inner)) if not name.startswith("_")}
-
     # --- names -------------------------------------------------------------------------------------------------------
 
     def _choose_names(self) -> None:
         """A name for each definition of a sibling that means nothing else in the one text; the task's own keep theirs."""
         taken: dict[str, object] = dict.fromkeys(self.unbound, "unbound")
-        taken |= {name: _identity(_Definition(self.own, name)) for name in self.own.binds}
+        taken |= {name: identity(Definition(self.own, name)) for name in self.own.binds}
         self.names = {definition: definition.name for definition in self.references if definition.module is self.own}
         for definition, references in self.references.items():
             if definition.module is self.own:
                 continue
-            identity = _identity(definition)
+            bound = identity(definition)
             spelled = {(definition.module.name, definition.name): definition.module}
             spelled |= {(each.module.name, each.spelled or ""): each.module for each in references}
             for name in _candidates(definition, references, self.own):
                 elsewhere = [module for (_, other), module in spelled.items() if other != name]
-                if taken.get(name, identity) == identity and not any(name in each.identifiers for each in elsewhere):
+                if taken.get(name, bound) == bound and not any(name in each.identifiers for each in elsewhere):
                     break
-            taken[name] = identity
+            taken[name] = bound
             self.names[definition] = name
 
     # --- the text ----------------------------------------------------------------------------------------------------
@@ -316,7 +241,7 @@ class _Bundle:
         return data.decode().split("\n") if not data.endswith(b"\n") else data.decode().split("\n")[:-1]
 
     def _renaming(
-        self, each: _Reference, definition: _Definition, data: bytes, starts: list[int]
+        self, each: _Reference, definition: Definition, data: bytes, starts: list[int]
     ) -> dict[tuple[int, int], str]:
         name = self.names[definition]
         if each.spelled == name:
@@ -343,7 +268,7 @@ class _Bundle:
         assert isinstance(node, Import)
         aliases = []
         for alias in node.names:
-            definition = _Definition(module, imported_name(alias))
+            definition = Definition(module, imported_name(alias))
             if definition in self.names:
                 name = self.names[definition]
                 if name != definition.name and alias.asname is None and "." in alias.name:
@@ -357,11 +282,7 @@ class _Bundle:
         return {_span(node, starts): ast.unparse(made) + _breaks(node)}
 
 
-def _imports(node: Import, target: Target) -> bool:
-    return isinstance(node, ast.ImportFrom) and any(alias.name == target.attribute for alias in node.names)
-
-
-def _candidates(definition: _Definition, references: list[_Reference], own: Module) -> Iterator[str]:
+def _candidates(definition: Definition, references: list[_Reference], own: Module) -> Iterator[str]:
     """Names for a definition: as the task's file calls it, as it is called where it stands, then longer ones."""
     yield from (each.spelled for each in references if each.module is own and each.spelled)
     yield definition.name
@@ -371,19 +292,6 @@ def _candidates(definition: _Definition, references: list[_Reference], own: Modu
     while True:
         yield f"{stem}_{definition.name}_{number}"
         number += 1
-
-
-def _identity(definition: _Definition) -> object:
-    """What a definition binds: the same object for two that import the same."""
-    units = [unit for unit in definition.module.units if any(u.binds and u.name == definition.name for u in unit.uses)]
-    if len(units) != 1 or not units[0].is_import:
-        return definition
-    [node] = units[0].nodes
-    assert isinstance(node, Import)
-    alias = next(alias for alias in node.names if imported_name(alias) == definition.name)
-    if isinstance(node, ast.ImportFrom):
-        return f"{'.' * node.level}{node.module}.{alias.name}"
-    return alias.name if alias.asname else definition.name
 
 
 def _span(node: ast.stmt | ast.expr, starts: list[int]) -> tuple[int, int]:
