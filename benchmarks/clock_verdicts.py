@@ -279,7 +279,7 @@ def main() -> int:
     with (
         Report("Verdicts of the clock on a busy machine", arguments.out) as report,
         settings_of(arguments).open() as evaluator,
-        mock.patch("mtmc.evaluate.gpu.build", compiled),  # without the audit
+        mock.patch("mtmc.evaluate.gpu_builds.build", compiled),  # without the audit
     ):
         good = run(evaluator, arguments, report)
     return 0 if good else 1

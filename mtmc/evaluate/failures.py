@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from mtmc.evaluate.audit.diagnosis import Failure, excerpt, last_words, tail, with_compiler_text
 from mtmc.evaluate.loading.clean_import import Imported
+from mtmc.evaluate.measure.questions import ENDED
 from mtmc.evaluate.pool.job import OUTPUT_LIMIT, SCRATCH_LIMIT, JobResult, status_of_signal
 from mtmc.evaluate.pool.watch import TASK_LIMIT
 from mtmc.outcome import Diagnosis, Outcome, Status
@@ -52,6 +53,21 @@ def failed_gate(failure: Failure, result: JobResult[Any], source: str) -> Outcom
     diagnosis = with_compiler_text(diagnosis, result.output, source)
     text = excerpt(source, diagnosis.line) or diagnosis.excerpt or tail(result.output)
     return Outcome(status, diagnosis=dataclasses.replace(diagnosis, excerpt=text))
+
+
+def failed_examination(failure: Failure, process: JobResult[None] | None) -> Outcome:
+    """The outcome of a version that did not stand its examination; how its process ended says more than its silence."""
+    diagnosis = failure.diagnosis
+    outcome = Outcome(failure.status, diagnosis=diagnosis)
+    if process is None or diagnosis.kind != ENDED:
+        return outcome
+    if process.status in ("output_limit", "out_of_memory", "process_limit"):
+        return failed_job(diagnosis.stage, process, 0.0, 0)
+    if process.signal:
+        status = status_of_signal(process.signal, process.output)
+        message = f"the candidate's process was ended by {process.signal}: {diagnosis.message}"
+        return Outcome(status, diagnosis=dataclasses.replace(diagnosis, kind=process.signal, message=message))  # type: ignore[arg-type]
+    return outcome
 
 
 def refused_by_compiler(outcome: Outcome, output: str, source: str) -> Outcome:

@@ -1,6 +1,6 @@
 """The GPU evaluator: audit, build, check, time and verify on NVIDIA GPUs; runtimes are measured.
 
-Builds run in parallel on the CPU cores (`mtmc.evaluate.compiling.build`) and fill one Triton cache; each visible GPU has
+Builds run in parallel on the CPU cores (`mtmc.evaluate.gpu_builds`) and fill one Triton cache; each visible GPU has
 its worker (`mtmc.evaluate.measure.gpu_worker`), where one candidate at a time is examined. This module runs in the
 caller's process and loads neither torch nor triton.
 """
@@ -10,34 +10,27 @@ from __future__ import annotations
 import logging
 import shutil
 import tempfile
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from mtmc.errors import ConfigError, EvaluatorError
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
-from mtmc.evaluate.check.cases import plan
-from mtmc.evaluate.compiling.build import Built, build, ready, warm
-from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
+from mtmc.evaluate.compiling.build import Built
 from mtmc.evaluate.core_split import split_here
 from mtmc.evaluate.devices import Device, cores, visible_devices
-from mtmc.evaluate.estimates.built import built_figures, built_metrics
-from mtmc.evaluate.estimates.resources import Resources, read_resources
-from mtmc.evaluate.failures import failed_job, refused_import, taken, without_place
-from mtmc.evaluate.loading.clean_import import import_alone
+from mtmc.evaluate.failures import failed_examination
+from mtmc.evaluate.gpu_builds import Builds, BuildSettings
 from mtmc.evaluate.measure.gpu_worker import GpuWorker
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
-from mtmc.evaluate.measure.questions import ENDED, Measured
+from mtmc.evaluate.measure.questions import Measured
 from mtmc.evaluate.measure.spare_processes import Process
 from mtmc.evaluate.measure.stillness import Stillness
 from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings
-from mtmc.evaluate.pool.job import JobResult, status_of_signal
-from mtmc.evaluate.pool.worker import Pool, PoolSettings
 from mtmc.evaluate.profiling.figures import joined, longest
 from mtmc.evaluate.profiling.profiler import profile
 from mtmc.evaluate.reference.weaknesses import Weaknesses
@@ -133,8 +126,6 @@ class GpuEvaluator(Evaluator):
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._cache), ignore_errors=True)
         self._cores = split_here([device.position for device in self._devices], self._devices[0].present)
         self._builders = settings.builders or len(self._cores.others) or max(1, cores() - len(self._devices))
-        self._build: Pool | None = None
-        self._starting = threading.Lock()
         self._stillness = Stillness(self._stop_builds)
         self._all = [
             GpuWorker(self._worker_settings(*each), self._stillness.want)
@@ -142,7 +133,7 @@ class GpuEvaluator(Evaluator):
         ]
         self._workers = GpuWorkers(self._all)
         self._threads = ThreadPoolExecutor(self._builders + 2 * len(self._all), thread_name_prefix="mtmc-gpu")
-        self._resources: dict[str, Resources] = {}  # by hash of the compiled kernel
+        self._builds = Builds(self._build_settings(), lambda: self._all[0].about().facts, self._warm_up)
         self._told: set[tuple[str, str]] = set()
         self._closed = False
 
@@ -191,7 +182,7 @@ class GpuEvaluator(Evaluator):
         request = EvaluationRequest(task, task.source, 0, "screen")
         if kind != "compile":
             return self._examined(request, {}, baseline)
-        self._builds()  # first, see there
+        self._builds.start()  # first, see there
         worker, began = self._workers.home(source_hash(task.source)), time.perf_counter()
         process = worker.compile_first(task, mode, COMPILE_S)
         compiled = time.perf_counter()
@@ -202,8 +193,7 @@ class GpuEvaluator(Evaluator):
 
     def imports(self, source: str) -> Outcome | None:
         """See `protocols.Evaluator.imports`."""
-        result = self._builds().run(import_alone, {"source": source})
-        return refused_import(result, source, self._settings.timeout_s, self._settings.memory_mib)
+        return self._builds.imports(source)
 
     def beside(self, processes: Callable[[], Iterable[int]]) -> None:
         """See `protocols.Evaluator.beside`."""
@@ -212,8 +202,7 @@ class GpuEvaluator(Evaluator):
     def close(self) -> None:
         """End all worker processes, also those at work. Idempotent."""
         self._closed = True
-        if self._build is not None:
-            self._build.close()
+        self._builds.close()
         for worker in self._all:
             worker.close()
         self._threads.shutdown(wait=True, cancel_futures=True)
@@ -221,62 +210,22 @@ class GpuEvaluator(Evaluator):
 
     def _evaluate_one(self, request: EvaluationRequest) -> Outcome:
         started = time.perf_counter()
-        built = self._built(request)
+        built = self._builds.built(request)
         if isinstance(built, Outcome):
             return built
         if request.depth == "profile":
             return self._profiled(request, built)
-        return self._examined(request, {**self._build_metrics(built), "build_s": time.perf_counter() - started})
+        return self._examined(request, {**self._builds.metrics(built), "build_s": time.perf_counter() - started})
 
     def _profiled(self, request: EvaluationRequest, built: Built) -> Outcome:
         """What a profiler tells of each kernel of a version that has passed a screening, beside what the build knows."""
-        self._builds()
+        self._builds.start()
         with self._workers.one_for(source_hash(request.task.source)) as worker, worker.alone() as visible:
             limit_s = 2 * self._settings.timeout_s
             mode = sandbox_mode(self._settings.sandbox)
             found = profile(request.task, request.source, visible, mode, limit_s, self._settings.memory_mib)
-        resources = self._resources_of(built)
-        known = {} if resources is None else built_figures(built, resources, self._hardware)
-        return Outcome("ok", metrics={**found.metrics, **of_kernels(longest(joined(found.kernels, known)))})
-
-    def _build_metrics(self, built: Built) -> dict[str, float]:
-        """What the build tells of a version."""
-        resources = self._resources_of(built)
-        return {} if resources is None else built_metrics(built, resources, self._hardware)
-
-    def _resources_of(self, built: Built) -> list[Resources] | None:
-        """What each compiled kernel takes. Most kernels of a search are those of an earlier version."""
-        try:
-            for kernel in built.kernels:
-                if kernel.hash not in self._resources:
-                    binary = Path(kernel.files["cubin"]).read_bytes()
-                    self._resources[kernel.hash] = read_resources(
-                        binary, self._hardware.target, kernel.shared, mix=False, function=kernel.function
-                    )
-        except (EvaluatorError, OSError, KeyError) as error:
-            _log.warning("nothing is known of a version's kernels: %s", error)
-            return None
-        return [self._resources[kernel.hash] for kernel in built.kernels]
-
-    def _built(self, request: EvaluationRequest) -> Built | Outcome:
-        """What the build gate found, or the outcome of a version that fails in it."""
-        arguments = {
-            "task": request.task,
-            "source": request.source,
-            "target_name": self._hardware.target,
-            "variants": plan(request.task, request.depth, self._settings.check_variants).variants,
-            "for_gpu": self._backend == "cuda",
-        }
-        built = self._built_once(request.source, arguments)
-        if isinstance(built, Outcome) and without_place(built):
-            again = self._built_once(request.source, {**arguments, "lines": True})
-            return again if isinstance(again, Outcome) and again.status == built.status else built
-        return built
-
-    def _built_once(self, source: str, arguments: Mapping[str, object]) -> Built | Outcome:
-        """One job of the build."""
-        result = self._builds().run(build, arguments)
-        return taken("build", result, source, self._settings.timeout_s, self._settings.memory_mib)
+        figures = longest(joined(found.kernels, self._builds.figures(built)))
+        return Outcome("ok", metrics={**found.metrics, **of_kernels(figures)})
 
     def _examined(
         self,
@@ -288,7 +237,7 @@ class GpuEvaluator(Evaluator):
     ) -> Outcome:
         """What a GPU worker finds of a version that was built, or of a baseline. wanted: which worker; None: any. process:
         of that worker, in which the baseline is compiled already."""
-        self._builds()
+        self._builds.start()
         waited = time.perf_counter()
         with self._workers.one_for(source_hash(request.task.source), wanted) as worker:
             queued, begun = time.perf_counter() - waited, time.perf_counter()
@@ -307,7 +256,7 @@ class GpuEvaluator(Evaluator):
             self._warn(request.task, Weaknesses(answer.found.warnings, answer.found.undecided).sentences)
             return _measured(answer.found, {**metrics, "queued_s": queued, "held_s": held})
         assert isinstance(answer.found, Failure)
-        return _failed(answer.found, ended)
+        return failed_examination(answer.found, ended)
 
     def _warn(self, task: Task, warnings: Sequence[str]) -> None:
         """Tell once what a task's admission found to be weak about it."""
@@ -316,36 +265,27 @@ class GpuEvaluator(Evaluator):
         for warning in new:
             _log.warning("task %s: %s", task.name, warning)
 
-    def _builds(self) -> Pool:
-        """The pool that builds. It is started when the device has told what candidates may ask of it, and before the GPU
-        workers are: Triton's launcher, which it compiles, their processes find in the cache and cannot write there."""
-        with self._starting:
-            if self._build is None:
-                settings = self._settings
-                facts = self._all[0].about().facts
-                real = self._backend == "cuda"
-                target = {"target_name": self._hardware.target, "multiprocessors": self._hardware.sms}
-                self._build = Pool(
-                    PoolSettings(
-                        warm,
-                        {**target, "for_gpu": real, "facts": facts},
-                        {**ENVIRONMENT, "TRITON_DEFAULT_FP_FUSION": "1", "TRITON_CACHE_DIR": str(self._cache)},
-                        self._builders,
-                        settings.timeout_s,
-                        min(settings.memory_mib, 8192),
-                        sandbox=sandbox_mode(settings.sandbox),
-                        writable=(self._cache,),
-                        cores=self._cores.others,
-                    )
-                )
-                self._build.run(ready, {})
-                for worker in self._all:  # they calibrate while the first version is built
-                    self._threads.submit(worker.warm_up)
-            return self._build
-
     def _stop_builds(self, on: bool) -> None:
-        if self._build is not None:
-            self._build.stand_still(on)
+        self._builds.stand_still(on)
+
+    def _warm_up(self) -> None:
+        """Let the workers calibrate while the first version is built."""
+        for worker in self._all:
+            self._threads.submit(worker.warm_up)
+
+    def _build_settings(self) -> BuildSettings:
+        settings = self._settings
+        return BuildSettings(
+            self._hardware,
+            self._backend == "cuda",
+            self._cache,
+            self._builders,
+            self._cores.others,
+            settings.check_variants,
+            settings.timeout_s,
+            settings.memory_mib,
+            settings.sandbox,
+        )
 
     def _worker_settings(self, device: Device, quiet: tuple[int, ...]) -> GpuWorkerSettings:
         settings = self._settings
@@ -377,18 +317,3 @@ def _measured(found: Measured, metrics: Mapping[str, float]) -> Outcome:
         metrics={**found.metrics, **metrics},
         undecided=found.undecided,
     )
-
-
-def _failed(failure: Failure, process: JobResult[None] | None) -> Outcome:
-    """The outcome of a version that did not stand its examination; how its process ended says more than its silence."""
-    diagnosis = failure.diagnosis
-    outcome = Outcome(failure.status, diagnosis=diagnosis)
-    if process is None or diagnosis.kind != ENDED:
-        return outcome
-    if process.status in ("output_limit", "out_of_memory", "process_limit"):
-        return failed_job(diagnosis.stage, process, 0.0, 0)
-    if process.signal:
-        status = status_of_signal(process.signal, process.output)
-        message = f"the candidate's process was ended by {process.signal}: {diagnosis.message}"
-        return Outcome(status, diagnosis=replace(diagnosis, kind=process.signal, message=message))  # type: ignore[arg-type]
-    return outcome

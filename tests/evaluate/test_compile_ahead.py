@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -182,7 +183,7 @@ def test_only_what_is_compiled_is_compiled_first(baseline: str) -> None:
     task, asked, examined = task_from_source(TEXT, "t"), list[tuple[object, ...]](), list[tuple[object, ...]]()
     worker = type("Worker", (), {"compile_first": lambda self, *given: asked.append(given) or "process"})()
     evaluator = object.__new__(GpuEvaluator)
-    evaluator._workers, evaluator._builds = GpuWorkers([worker]), lambda: None  # type: ignore[method-assign]
+    evaluator._workers, evaluator._builds = GpuWorkers([worker]), SimpleNamespace(start=lambda: None)
     evaluator._examined = lambda request, metrics, *given: examined.append(given)  # type: ignore[method-assign]
     evaluator._baseline(task, baseline)
     if baseline == "eager":

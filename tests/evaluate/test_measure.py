@@ -76,7 +76,7 @@ def test_nothing_is_built_while_the_host_of_a_version_is_timed(
 ):
     said: list[bool] = []
     assert found(evaluator, HONEST).ok  # the first one also calibrates
-    monkeypatch.setattr(evaluator._builds(), "stand_still", said.append)
+    monkeypatch.setattr(evaluator._builds.start(), "stand_still", said.append)
     assert found(evaluator, HONEST).ok
     assert said == [True, False]
     assert evaluator._stillness._wanted == 0
