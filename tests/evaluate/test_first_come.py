@@ -8,11 +8,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
 
+from mtmc.errors import EvaluatorError
 from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.pool.first_come import FirstCome
@@ -192,6 +194,28 @@ def test_a_process_that_works_in_a_loop_leaves_turns_to_others(tmp_path: Path) -
                 theirs = taken.stat().st_size - before
     lock.close()
     assert theirs < 20 * 10, "about two for each of mine; without a line more than a hundred"
+
+
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_lock_that_is_closed_while_it_is_waited_for_says_so(others: int, tmp_path: Path) -> None:
+    """others: one has the lock; with two, the second is next in line."""
+    first, second, mine = (DeviceLock(tmp_path / "turns") for _ in range(3))
+    with ThreadPoolExecutor(2) as threads:
+        with first:
+            if others == 2:
+                next_one = threads.submit(lambda: second.__enter__())
+                time.sleep(0.1)
+            waiting = threads.submit(lambda: mine.__enter__())
+            time.sleep(0.1)
+            mine.close()
+        if others == 2:
+            next_one.result(60)
+            second.close()
+        with pytest.raises(EvaluatorError, match="closed"):
+            waiting.result(60)
+    with first:  # nobody has it
+        pass
+    first.close()
 
 
 def test_who_is_killed_while_it_waits_is_not_waited_for(tmp_path: Path) -> None:

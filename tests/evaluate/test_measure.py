@@ -8,9 +8,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -19,7 +22,6 @@ from evaluate_sources import HONEST, TASK
 from mtmc.errors import EvaluatorError, TaskError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
-from mtmc.evaluate.measure import gpu_worker
 from mtmc.evaluate.measure.clock import OverheadTable, TaskOverhead, Timing
 from mtmc.evaluate.measure.endings import exception_line
 from mtmc.evaluate.measure.gpu_worker import GpuWorker
@@ -29,6 +31,7 @@ from mtmc.evaluate.measure.oracle_process import OracleProcess
 from mtmc.evaluate.measure.peer import end
 from mtmc.evaluate.measure.prefetcher import Prefetcher
 from mtmc.evaluate.measure.questions import ENDED, About, Answer, Calibrate, Measured
+from mtmc.evaluate.measure.room import Room
 from mtmc.evaluate.measure.spare_processes import SpareProcesses
 from mtmc.evaluate.measure.wire import Line
 from mtmc.evaluate.pool.job import JobResult
@@ -331,14 +334,16 @@ def test_a_task_waits_for_memory_that_processes_have_that_compile(
     ended.set_result(JobResult("ok"))
 
     def examined(fields: dict[str, Any], quiet: bool, _: None) -> tuple[Answer, Future[JobResult[None]]]:
-        looks.append(len(worker._compiling))
+        looks.append(worker._room.holders)
         if looks[-1] or not compiling:
+            Timer(0.05, worker._room.leave, [str(looks[-1])]).start()
             raise TooLarge("41.4 GiB are free")
         return Answer(Measured(Timing(1.0, 1.0, 1.0, 12))), ended
 
     monkeypatch.setattr(worker, "_examined", examined)
-    monkeypatch.setattr(worker, "_compiling", {str(number) for number in range(compiling)})
-    monkeypatch.setattr(gpu_worker.time, "sleep", lambda _: worker._compiling.pop())
+    monkeypatch.setattr(worker, "_room", Room())
+    for number in range(1, compiling + 1):
+        worker._room.take(str(number), 0.0)
     if not compiling:
         with pytest.raises(TooLarge):
             worker.examine(limit_s=1.0, task=SMALL)
@@ -346,6 +351,24 @@ def test_a_task_waits_for_memory_that_processes_have_that_compile(
         return
     answer, _ = worker.examine(limit_s=1.0, task=SMALL)
     assert isinstance(answer.found, Measured) and looks == [3, 2, 1, 0]
+
+
+def test_nobody_begins_to_hold_memory_of_which_somebody_is_short() -> None:
+    room, began = Room(), threading.Event()
+    room.take("first", 0.0)
+    with room.wanted():
+        late = threading.Thread(target=lambda: (room.take("second", 60.0), began.set()))
+        late.start()
+        assert not began.wait(0.2) and room.holders == 1
+        assert not room.wait(time.monotonic() + 0.05)  # nobody has left
+        Timer(0.05, room.leave, ["first"]).start()
+        assert room.wait(time.monotonic() + 60) and room.holders == 0
+        assert not room.wait(time.monotonic() + 60)  # there is nobody to wait for
+    assert began.wait(60) and room.holders == 1
+    late.join()
+    with room.wanted():
+        room.take("third", 0.05)  # not for ever
+    assert room.holders == 2
 
 
 @pytest.mark.parametrize("doubts", [1, 2])

@@ -43,14 +43,23 @@ class DeviceLock:
         return self
 
     def _take(self) -> None:
-        if self._fd < 0:
-            raise EvaluatorError(CLOSED)
-        fcntl.flock(self._next, fcntl.LOCK_EX)
+        self._lock(self._next)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._lock(self._fd)
         finally:
             if self._next >= 0:
                 fcntl.flock(self._next, fcntl.LOCK_UN)
+
+    def _lock(self, fd: int) -> None:
+        """Raises: EvaluatorError if it was closed, before this or meanwhile."""
+        try:
+            if fd >= 0:
+                fcntl.flock(fd, fcntl.LOCK_EX)
+        except OSError:
+            if self._fd >= 0:
+                raise
+        if self._fd < 0:
+            raise EvaluatorError(CLOSED)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._depth -= 1

@@ -35,6 +35,7 @@ from mtmc.evaluate.measure.questions import (
     Measured,
     Refused,
 )
+from mtmc.evaluate.measure.room import Room
 from mtmc.evaluate.measure.spare_processes import Process, SpareProcesses
 from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings
 from mtmc.evaluate.pool.first_come import FirstCome
@@ -50,8 +51,8 @@ ATTEMPTS = 3
 DOUBTS = 2
 """Times that a version is examined again whose times are in doubt: in another process while nothing is built, and once more
 with the clock's overhead measured anew, which takes two seconds."""
-MEMORY_S, MEMORY_POLL_S = 120.0, 2.0
-"""Seconds that a task waits at most for memory that processes have that compile, and between two looks."""
+MEMORY_S = 300.0
+"""Seconds that a task waits at most for memory that processes have that compile."""
 TURNS = "turns-on-gpu"
 """Name of the file whose lock says whose turn it is on the device."""
 
@@ -73,7 +74,7 @@ class GpuWorker:
         self._processes = SpareProcesses(settings, self._folder, self._address)
         # Fewer than the pool has workers: whoever is examined must find one, or all would wait for each other.
         self._preparing = FirstCome(max(1, settings.spares - 1))
-        self._compiling: set[str] = set()  # tokens of processes that compile, and have memory of the device
+        self._room = Room()  # of which processes that compile hold some, by their tokens
         self._stayed: Process | None = None
         self._unwanted: tuple[str, ...] = ()  # tokens of processes that the oracle is to end
         self._finalizer = weakref.finalize(self, shutil.rmtree, str(self._folder), ignore_errors=True)
@@ -112,14 +113,14 @@ class GpuWorker:
         self.about()  # there is an oracle for it to connect to
         done = self._settings.cache / f"compiled-{secrets.token_hex(16)}"
         self._preparing.acquire()
+        self._room.take(str(done), MEMORY_S)
         deadline = time.monotonic() + limit_s
         process = self._processes.spawn(locked=False, task=task, mode=mode, turns=str(self._turns.path), done=str(done))
         process.end.add_done_callback(lambda _: self._preparing.release())
-        self._compiling.add(process.token)
-        process.end.add_done_callback(lambda _: self._compiling.discard(process.token))
+        process.end.add_done_callback(lambda _: self._room.leave(str(done)))
         while not (compiled := done.exists()) and not process.end.done() and time.monotonic() < deadline:
             time.sleep(0.05)
-        self._compiling.discard(process.token)
+        self._room.leave(str(done))
         if compiled and not process.end.done():
             done.unlink()
             return process
@@ -139,15 +140,20 @@ class GpuWorker:
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
         deadline = time.monotonic() + MEMORY_S
-        while True:
-            try:
-                return self._examined_in_turn(process, fields)
-            except TooLarge as error:
-                if not self._compiling or time.monotonic() > deadline:
-                    raise
-                _log.info("%s; %s processes that compile hold some of it", error, len(self._compiling))
-                process = None
-                time.sleep(MEMORY_POLL_S)
+        try:
+            return self._examined_in_turn(process, fields)
+        except TooLarge as error:
+            lacking = error
+        with self._room.wanted():
+            while process is not None or self._room.wait(
+                deadline
+            ):  # a process that was given is gone, and what it held
+                try:
+                    return self._examined_in_turn(None, fields)
+                except TooLarge as error:
+                    lacking, process = error, None
+                    _log.info("%s; %s processes that compile hold some of it", error, self._room.holders)
+        raise lacking
 
     def _examined_in_turn(
         self, process: Process | None, fields: Mapping[str, Any]

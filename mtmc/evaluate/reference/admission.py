@@ -289,6 +289,8 @@ def _unchanged(reference: Reference, outputs: list[Any], redrawn: set[int], mode
             fresh = enumerate(flat_tensors(reference.draw(SEEDS[1])))
             inputs = map_tensors(inputs, lambda tensor: _one_of(tensor, *next(fresh), redrawn))
         found = _outputs(reference, SEEDS[0], inputs, model)
+    except TooLarge:  # what is unknown for want of memory is not unlike
+        raise
     except TaskError:
         return []
     pairs = enumerate(zip(outputs, found, strict=False))

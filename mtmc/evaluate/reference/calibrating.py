@@ -1,7 +1,8 @@
 """What float64 says of a reference where an oracle for every output would take too long and too much memory: asked once.
 
 Where float64 does not fit and the numbers have 16 bits, float32 is asked instead: it is as far from them as they are from
-what they stand for (2^-24 beside 2^-11 and 2^-8), and takes half of the memory.
+what they stand for (2^-24 beside 2^-11 and 2^-8), and takes half of the memory. Where that does not fit either, the first
+items of the batch are asked for, of a reference whose items do not know of each other, see `first_items`.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from mtmc.errors import TaskError
 from mtmc.evaluate.reference.compare import Precision, calibrated
 from mtmc.evaluate.reference.effects import Effects
+from mtmc.evaluate.reference.first_items import Size, first_items
 from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.running_sums import RunningSums
 from mtmc.evaluate.reference.tf32 import library_precision
+from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.outcome import REFERENCE_ERROR, WIDENED
 from mtmc.task.quantized import readable
 from mtmc.task.tensors import flat_tensors, map_tensors
@@ -61,39 +64,6 @@ class Calibration:
         return {WIDENED: self.widened, REFERENCE_ERROR: self.error or 0.0} if self.widened else {}
 
 
-class WideReference(Protocol):
-    """A reference at one set of shapes, and models like its own in wider dtypes, see `reference.Reference`."""
-
-    device: str
-    tolerance: Tolerance
-
-    def construct(self) -> Any:
-        """A new model."""
-        ...
-
-    def draw(self, seed: int) -> list[Any]:
-        """Inputs."""
-        ...
-
-    def widened(self, rounded: bool, wide: torch.dtype) -> Any:
-        """A new model in a wider dtype. rounded: each weight off by a rounding of its own dtype."""
-        ...
-
-    def observed(self, model: Any, inputs: list[Any], seed: int) -> tuple[list[Any], Effects]:
-        """The leaves of a model's result, with what it leaves behind after them, and what that is."""
-        ...
-
-    def run_wide(
-        self, model: Any, inputs: list[Any], seed: int, wide: torch.dtype, effects: Effects = ...
-    ) -> list[Any]:
-        """The leaves of the result of a model in a wider dtype, with what it leaves behind after them."""
-        ...
-
-    def rounded(self, inputs: list[Any], seed: int, wide: torch.dtype) -> list[Any]:
-        """Inputs in the wider dtype, each off by a rounding of its own."""
-        ...
-
-
 def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
     """The precision of a reference, from one run in each precision, one model in memory at a time, on models of its own,
     so that a reference that counts its calls is where it was. where: for messages. Raises: TaskError."""
@@ -103,10 +73,11 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
     weights = list(model.parameters())
     narrowest = narrowest_bytes([inputs, weights])
     taken, kept = gauge.peak([inputs, weights, own]) + held(own), held(inputs) + held(own)
+    size = Size(taken, held(weights), kept, narrowest)
     del model, inputs, weights
     release(reference.device)
     for wide in (torch.float64, torch.float32) if narrowest <= 2 else (torch.float64,):
-        needed = wide.itemsize // narrowest * taken + kept
+        needed = size.needed(wide)
         if needed > free_bytes(reference.device):
             _log.warning("%s: %s would need about %s", where, wide, in_units(needed))
             continue
@@ -116,8 +87,24 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
         except _AnotherFunction as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
-            break
+            return Calibration((None,) * len(own), effects)
         release(reference.device)  # not before the error is gone, whose frames hold what it had
+    return _of_first_items(reference, seed, own, effects, size, where)
+
+
+def _of_first_items(
+    reference: WideReference, seed: int, own: list[Any], effects: Effects, size: Size, where: str
+) -> Calibration:
+    """What float64 says of as many items of the batch as fit; nothing where none do, or where they know of each other."""
+    try:
+        items = None if effects else first_items(reference, seed, own, size, free_bytes(reference.device))
+        if items is not None:
+            found = _asked(items, seed, items.of(own), effects, torch.float64, size.narrowest)
+            _log.info("%s: the oracle is of %s items of %s", where, items.count, items.batch)
+            return found
+    except (TaskError, torch.OutOfMemoryError, _AnotherFunction) as error:
+        _log.warning("%s: no oracle of the first items: %s", where, error)
+    release(reference.device)
     _log.warning("%s: only small shapes have an oracle", where)
     return Calibration((None,) * len(own), effects)
 

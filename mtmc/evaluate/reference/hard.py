@@ -13,11 +13,12 @@ from typing import Any, Protocol
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.reference.calibrating import Calibration, WideReference, calibrate
+from mtmc.evaluate.reference.calibrating import Calibration, calibrate
 from mtmc.evaluate.reference.compare import Precision
 from mtmc.evaluate.reference.distributions import Distribution
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.expected_value import FEW_TERMS
+from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.task.quantized import readable
 
 HARD: Distribution = "spiky"

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.reference.calibrating import WideReference, measured, narrowest_bytes
+from mtmc.evaluate.reference.calibrating import measured, narrowest_bytes
 from mtmc.evaluate.reference.compare import FACTOR, Calibrated, Expected
 from mtmc.evaluate.reference.distributions import USUAL, Distribution
 from mtmc.evaluate.reference.effects import Effects
@@ -17,6 +17,7 @@ from mtmc.evaluate.reference.fp64 import widen
 from mtmc.evaluate.reference.returned import describe
 from mtmc.evaluate.reference.running_sums import RunningSums
 from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision
+from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.task.tensors import map_tensors
 
 _log = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from mtmc.errors import TaskError
+from mtmc.errors import TaskError, TooLarge
 from mtmc.evaluate.loading.degenerate import perturb
 from mtmc.evaluate.loading.modules import construct_reference, draw_inputs, init_inputs, load_reference
 from mtmc.evaluate.reference.blocks import different, fingerprint, same_bits
@@ -105,7 +105,8 @@ class Reference:
             with torch.no_grad():
                 return forward() if clock is None else clock(forward)
         except Exception as error:
-            raise TaskError(
+            kind = TooLarge if isinstance(error, torch.OutOfMemoryError) else TaskError
+            raise kind(
                 f"task {self._task.name}: the reference fails at the {self._variant.label!r} shapes: "
                 f"{type(error).__name__}: {error}"
             ) from error
