@@ -19,6 +19,8 @@ RESOURCE_ERROR = "OutOfResources"
 REFERENCE_ERROR, WIDENED = "reference_error", "tolerance_widened"
 """Metrics: norm-wise error of the reference itself against float64; what was added to the absolute tolerance of an output
 for its sake, left out where nothing was."""
+LIBRARY_TF32 = "library_tf32"
+"""Metric: 1 where the reference convolves fp32 numbers in TF32 at the full shapes, left out where it does not."""
 
 
 KERNEL = "kernel/"

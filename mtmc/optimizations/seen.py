@@ -12,6 +12,7 @@ from functools import lru_cache
 from mtmc.hardware import hardware
 from mtmc.optimizations import KINDS, Move, Optimization, Version, legal_moves
 from mtmc.optimizations.version import CallTimes
+from mtmc.outcome import LIBRARY_TF32, REFERENCE_ERROR
 from mtmc.protocols import EditRequest, Observation
 from mtmc.rewrite.plan import plan_from_json
 from mtmc.task import Task
@@ -19,8 +20,8 @@ from mtmc.task import Task
 KEPT = 128
 """Versions whose moves are kept."""
 TF32_ERROR = 1e-5
-"""Norm-wise error above which a reference of fp32 numbers does not compute in fp32: TF32 is off by 1e-4 and more, fp32 by
-1e-6 and less."""
+"""Norm-wise error above which a reference of fp32 numbers does not compute in fp32, for outcomes that do not say so: TF32 is
+off by 1e-4 and more, fp32 by 1e-6 and less."""
 
 
 def moves_on(seen: Observation | EditRequest) -> Mapping[str, Move]:
@@ -31,7 +32,7 @@ def moves_on(seen: Observation | EditRequest) -> Mapping[str, Move]:
     if seen.plan is None:
         return {}
     metrics = seen.outcome.metrics
-    tf32_reference = metrics.get("reference_error", 0.0) > TF32_ERROR
+    tf32_reference = LIBRARY_TF32 in metrics or metrics.get(REFERENCE_ERROR, 0.0) > TF32_ERROR
     device_ms, call_ms = metrics.get("device_ms"), metrics.get("call_ms")
     times = CallTimes(device_ms, call_ms) if device_ms and call_ms else None
     return _moves(seen.task, seen.plan, seen.hardware, tf32_reference, times, tuple(KINDS.values()))

@@ -36,8 +36,8 @@ class Version:
     """One kernel version with a plan.
 
     regions: lines of each stage in its source. hardware: the GPU it is for.
-    tf32_reference: whether the reference's own error at full shapes, where it was measured, is that of TF32, as it is
-    where the library convolves so. A version may do the same then, and would not pass where the library is exact.
+    tf32_reference: whether the reference convolves fp32 numbers in TF32 at full shapes, as far as that was seen. A version
+    may do the same then, and would not pass where the library is exact.
     times: of the version itself, None where they were not measured.
     """
 

@@ -326,8 +326,9 @@ def test_what_other_tasks_have_left_makes_room_for_a_large_one(monkeypatch: pyte
 
 
 @pytest.mark.parametrize("compiling", [0, 3])
+@pytest.mark.parametrize("who", ["task", "version"])
 def test_a_task_waits_for_memory_that_processes_have_that_compile(
-    evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch, compiling: int
+    evaluator: GpuEvaluator, monkeypatch: pytest.MonkeyPatch, compiling: int, who: str
 ):
     worker, looks = evaluator._all[0], list[int]()
     ended: Future[JobResult] = Future()
@@ -337,6 +338,8 @@ def test_a_task_waits_for_memory_that_processes_have_that_compile(
         looks.append(worker._room.holders)
         if looks[-1] or not compiling:
             Timer(0.05, worker._room.leave, [str(looks[-1])]).start()
+            if who == "version":
+                return Answer(Failure("out_of_memory", Diagnosis("check", "MemoryError", "512 MiB"))), ended
             raise TooLarge("41.4 GiB are free")
         return Answer(Measured(Timing(1.0, 1.0, 1.0, 12))), ended
 
@@ -345,8 +348,12 @@ def test_a_task_waits_for_memory_that_processes_have_that_compile(
     for number in range(1, compiling + 1):
         worker._room.take(str(number), 0.0)
     if not compiling:
-        with pytest.raises(TooLarge):
-            worker.examine(limit_s=1.0, task=SMALL)
+        if who == "task":
+            with pytest.raises(TooLarge):
+                worker.examine(limit_s=1.0, task=SMALL)
+        else:
+            found = worker.examine(limit_s=1.0, task=SMALL)[0].found
+            assert isinstance(found, Failure) and found.status == "out_of_memory"
         assert looks == [0]
         return
     answer, _ = worker.examine(limit_s=1.0, task=SMALL)

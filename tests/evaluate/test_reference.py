@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import io
 import types
 from collections.abc import Callable
@@ -29,7 +31,14 @@ from mtmc.evaluate.reference.hard import loosened
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.evaluate.reference.returned import flatten
 from mtmc.evaluate.reference.running_sums import PIECE
-from mtmc.evaluate.reference.tf32 import Tf32Convolutions, cut_to_tf32, library_precision
+from mtmc.evaluate.reference.tf32 import (
+    Tf32Convolutions,
+    Tf32Seen,
+    cut_to_tf32,
+    library_precision,
+    round_to_tf32,
+    seeing_tf32,
+)
 from mtmc.task import Task, Variant
 
 SOURCE = """
@@ -661,6 +670,100 @@ def test_what_is_allowed_to_convolutions_in_tf32_is_not_to_narrower_types(
     assert set(wrong["cut"].values()) == {None}
     assert wrong["half"]["drawn"] is None and wrong["half"]["huge"] is not None
     assert None not in wrong["bfloat16"].values()
+
+
+BEHIND: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "clamp": lambda found: torch.clamp(found * 40, 0, 0.5),
+    "maximum": lambda found: found.amax((2, 3)),
+    "softmax": lambda found: (found * 40).softmax(1),
+    "mean": lambda found: found.mean((2, 3)),
+    "variance": lambda found: found.var((0, 2, 3)),
+}
+"""What makes more of a small step than it is; and in the last two averages out all but what is always lost towards zero."""
+AVERAGES = ("mean", "variance")
+
+
+@pytest.mark.parametrize("behind", BEHIND)
+@pytest.mark.parametrize("shapes", ["small", "full", "first items"])
+def test_what_comes_behind_a_convolution_may_lose_what_a_tensor_core_does(
+    behind: str, shapes: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that rounds to TF32 at full shapes, and keeps float32 at small ones."""
+    monkeypatch.setattr(oracle, "library_precision", lambda device, narrowest, share: Tf32Convolutions(share))
+    ways_to_lose = (Tf32Convolutions(), Tf32Convolutions(narrow=round_to_tf32))
+    monkeypatch.setattr(oracle, "lossy_convolutions", lambda device, narrowest: ways_to_lose)
+    monkeypatch.setattr(calibrating, "cut_convolutions", lambda device, narrowest: Tf32Convolutions())
+    monkeypatch.setattr(calibrating, "seeing_tf32", lambda device: contextlib.nullcontext(Seen()))
+    if shapes == "first items":
+        monkeypatch.setattr(Size, "needed", lambda size, wide, share=1.0: 2**62 if share > 0.6 else 0)
+    made = behind_a_convolution(behind, shapes != "small", tmp_path)
+    ways: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "rounded": round_to_tf32,
+        "cut": cut_to_tf32,
+        "bfloat16": lambda x: x.bfloat16().float(),
+        "none": torch.zeros_like,
+    }
+    wrong: dict[str, set[str | None]] = {way: set() for way in ways}
+    for seed in range(4):
+        cases = [made.timed(seed)]
+        if shapes == "small":
+            cases = [each for kind in ("drawn", "huge") for each in made.expected(kind, seed) or []]  # type: ignore[arg-type]
+        for case in cases:
+            for name, narrowed in ways.items():
+                weight = narrowed(made.model.layer.weight.detach())
+                got = BEHIND[behind](nn.functional.conv2d(narrowed(case.inputs[0]), weight))
+                mismatch = check_output("it", got, only(case))[1]
+                wrong[name].add(mismatch and mismatch.kind)
+    assert None not in wrong["none"]
+    known = only(made.timed(1))
+    if shapes == "first items" and behind == "variance":
+        assert isinstance(known, Calibrated) and known.precision is None  # it is of all items
+        return
+    assert wrong["rounded"] == {None}
+    assert (wrong["cut"] == {None}) == (shapes == "small" or behind not in AVERAGES)
+    if behind in AVERAGES and shapes != "small":
+        assert None not in wrong["bfloat16"]
+
+
+def behind_a_convolution(behind: str, rounds: bool, folder: Path) -> Reference:
+    narrow = "(rounded if inputs[0].dtype == torch.float32 else lambda x: x)" if rounds else "(lambda x: x)"
+    body = f"narrow = {narrow}\n        found = nn.functional.conv2d(narrow(inputs[0]), narrow(self.layer.weight))\n"
+    body += f"        return {inspect.getsource(BEHIND[behind]).split('found: ')[1].rstrip().rstrip(',')}"
+    made = task(body, "[torch.rand(8, 32, 16, 16)]", "self.layer = nn.Conv2d(32, 16, 3, bias=False)")
+    source = made.source.replace("rows = 6", "rows = 6\n" + TO_TF32)
+    return Reference(Task("small", source, Variant("full"), Variant("small")), Variant("full"), folder, 5)
+
+
+TO_TF32 = """
+def rounded(x):
+    return ((x.view(torch.int32) + (1 << 12)) & -(1 << 13)).view(torch.float32)
+"""
+
+
+class Seen:
+    """A library whose convolutions were seen to be in TF32."""
+
+    used = True
+
+
+class OfFloat32(Tf32Convolutions):
+    """A library that convolves float32 in TF32, and float64 as it is."""
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        return super()._moved(tensor) if tensor.dtype == torch.float32 else tensor
+
+
+def test_whether_a_convolution_is_made_in_tf32_is_asked_of_its_first_item() -> None:
+    x, weight = torch.randn(4, 8, 12, 12), torch.randn(16, 8, 3, 3)
+    for narrow in (True, False):
+        with OfFloat32() if narrow else contextlib.nullcontext(), Tf32Seen() as seen:
+            nn.functional.conv2d(x, weight, torch.randn(16), stride=2, padding=1).mean()
+            nn.functional.conv_transpose2d(x, weight.transpose(0, 1), groups=1)
+            nn.functional.conv1d(x[:, :, 0].half(), weight[:, :, 0].half())
+        assert seen.used == narrow
+    with seeing_tf32("cpu") as nothing:
+        nn.functional.conv2d(cut_to_tf32(x), weight)
+    assert not nothing.used
 
 
 def test_convolutions_of_fp32_numbers_may_be_as_rough_as_the_library_makes_them() -> None:

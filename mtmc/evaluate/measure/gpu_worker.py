@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mtmc.errors import ConfigError, EvaluatorError, TaskError, TooLarge
 from mtmc.evaluate.audit.diagnosis import Failure
@@ -53,8 +53,13 @@ DOUBTS = 2
 with the clock's overhead measured anew, which takes two seconds."""
 MEMORY_S = 300.0
 """Seconds that a task waits at most for memory that processes have that compile."""
+VERSION_S = 30.0
+"""The same of a version that used all memory up: it may be by itself that it does."""
 TURNS = "turns-on-gpu"
 """Name of the file whose lock says whose turn it is on the device."""
+
+
+_Examined: TypeAlias = "tuple[Answer, JobResult[None] | None]"
 
 
 class GpuWorker:
@@ -136,28 +141,30 @@ class GpuWorker:
         Returns: the oracle's verdict, and how the candidate's process ended if it has. Of a version that is right, metrics
         say what it waited for: "turn_s" for the device, and where it was examined again, "again_s" from the first
         examination to the last, of which "calibrate_s" for the clock's overhead. Where a task is too large for what
-        processes that compile have left of the memory, these are waited for.
+        processes that compile have left of the memory, or a version has used that up, these are waited for.
         Raises: TaskError or ConfigError of the reference; EvaluatorError if the oracle cannot go on.
         """
-        deadline = time.monotonic() + MEMORY_S
+        found = self._tried(process, fields)
+        if not _lacks_memory(found):
+            return _given(found)
+        deadline = time.monotonic() + (MEMORY_S if isinstance(found, TooLarge) else VERSION_S)
+        with self._room.wanted():
+            # A process that was given is gone, and what it held.
+            while _lacks_memory(found) and (process is not None or self._room.wait(deadline)):
+                _log.info(
+                    "task %s lacks memory; %s processes that compile hold some", fields["task"].name, self._room.holders
+                )
+                process = None
+                found = self._tried(None, fields)
+        return _given(found)
+
+    def _tried(self, process: Process | None, fields: Mapping[str, Any]) -> _Examined | TooLarge:
         try:
             return self._examined_in_turn(process, fields)
         except TooLarge as error:
-            lacking = error
-        with self._room.wanted():
-            while process is not None or self._room.wait(
-                deadline
-            ):  # a process that was given is gone, and what it held
-                try:
-                    return self._examined_in_turn(None, fields)
-                except TooLarge as error:
-                    lacking, process = error, None
-                    _log.info("%s; %s processes that compile hold some of it", error, self._room.holders)
-        raise lacking
+            return error
 
-    def _examined_in_turn(
-        self, process: Process | None, fields: Mapping[str, Any]
-    ) -> tuple[Answer, JobResult[None] | None]:
+    def _examined_in_turn(self, process: Process | None, fields: Mapping[str, Any]) -> _Examined:
         """See `examine`."""
         why, doubts, waited = "", 0, _Watch()
         with self._lock, self._turns, ExitStack() as silent:
@@ -333,6 +340,20 @@ class _Watch:
     def since_first(self, name: str) -> None:
         """What has passed since the first note."""
         self.seconds[name] = time.perf_counter() - self._first
+
+
+def _lacks_memory(found: _Examined | TooLarge) -> bool:
+    if isinstance(found, TooLarge):
+        return True
+    verdict = found[0].found
+    return isinstance(verdict, Failure) and verdict.status == "out_of_memory"
+
+
+def _given(found: _Examined | TooLarge) -> _Examined:
+    """Raises: TooLarge, if it is that."""
+    if isinstance(found, TooLarge):
+        raise found
+    return found
 
 
 def _with_metrics(answer: Answer, metrics: Mapping[str, float]) -> Answer:

@@ -15,15 +15,16 @@ from typing import Any
 import torch
 
 from mtmc.errors import TaskError
-from mtmc.evaluate.reference.compare import Precision, calibrated
+from mtmc.evaluate.reference.compare import FACTOR, Precision, calibrated, with_cut
+from mtmc.evaluate.reference.distance import Limits, distance
 from mtmc.evaluate.reference.effects import Effects
 from mtmc.evaluate.reference.first_items import Size, first_items
 from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.running_sums import RunningSums
-from mtmc.evaluate.reference.tf32 import library_precision
+from mtmc.evaluate.reference.tf32 import cut_convolutions, library_precision, seeing_tf32
 from mtmc.evaluate.reference.wide_reference import WideReference
-from mtmc.outcome import REFERENCE_ERROR, WIDENED
+from mtmc.outcome import LIBRARY_TF32, REFERENCE_ERROR, WIDENED
 from mtmc.task.quantized import readable
 from mtmc.task.tensors import flat_tensors, map_tensors
 from mtmc.task.tolerance import DEFAULT, Tolerance
@@ -41,12 +42,13 @@ class Calibration:
 
     precisions: one per leaf of its result, and after them one for each tensor that it changes; None for what is no floating
     tensor; all None without an fp64 reference. effects: what it changes. sided: of inputs that stand out,
-    whether it is good for those that do so on one side alone.
+    whether it is good for those that do so on one side alone. tf32: whether it convolves fp32 numbers in TF32.
     """
 
     precisions: tuple[Precision | None, ...]
     effects: Effects = field(default_factory=Effects)
     sided: bool = False
+    tf32: bool = False
 
     @property
     def error(self) -> float | None:
@@ -60,8 +62,10 @@ class Calibration:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """By how much the tolerance is widened, and the reference's own error, for outcomes; none where it is not."""
-        return {WIDENED: self.widened, REFERENCE_ERROR: self.error or 0.0} if self.widened else {}
+        """For outcomes: by how much the tolerance is widened, and the reference's own error, none where it is not; and
+        whether it convolves in TF32."""
+        widened = {WIDENED: self.widened, REFERENCE_ERROR: self.error or 0.0} if self.widened else {}
+        return widened | ({LIBRARY_TF32: 1.0} if self.tf32 else {})
 
 
 def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
@@ -69,7 +73,8 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
     so that a reference that counts its calls is where it was. where: for messages. Raises: TaskError."""
     gauge = Gauge(reference.device)
     model, inputs = reference.construct(), reference.draw(seed)
-    own, effects = reference.observed(model, inputs, seed)
+    with seeing_tf32(reference.device) as seen:
+        own, effects = reference.observed(model, inputs, seed)
     weights = list(model.parameters())
     narrowest = narrowest_bytes([inputs, weights])
     taken, kept = gauge.peak([inputs, weights, own]) + held(own), held(inputs) + held(own)
@@ -82,31 +87,31 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
             _log.warning("%s: %s would need about %s", where, wide, in_units(needed))
             continue
         try:
-            return _asked(reference, seed, own, effects, wide, narrowest)
+            return _asked(reference, seed, own, effects, wide, narrowest, seen.used)
         except (TaskError, torch.OutOfMemoryError) as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
         except _AnotherFunction as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
-            return Calibration((None,) * len(own), effects)
+            return Calibration((None,) * len(own), effects, tf32=seen.used)
         release(reference.device)  # not before the error is gone, whose frames hold what it had
-    return _of_first_items(reference, seed, own, effects, size, where)
+    return _of_first_items(reference, seed, own, effects, size, where, seen.used)
 
 
 def _of_first_items(
-    reference: WideReference, seed: int, own: list[Any], effects: Effects, size: Size, where: str
+    reference: WideReference, seed: int, own: list[Any], effects: Effects, size: Size, where: str, tf32: bool
 ) -> Calibration:
     """What float64 says of as many items of the batch as fit; nothing where none do, or where they know of each other."""
     try:
         items = None if effects else first_items(reference, seed, own, size, free_bytes(reference.device))
         if items is not None:
-            found = _asked(items, seed, items.of(own), effects, torch.float64, size.narrowest)
+            found = _asked(items, seed, items.of(own), effects, torch.float64, size.narrowest, tf32)
             _log.info("%s: the oracle is of %s items of %s", where, items.count, items.batch)
             return found
     except (TaskError, torch.OutOfMemoryError, _AnotherFunction) as error:
         _log.warning("%s: no oracle of the first items: %s", where, error)
     release(reference.device)
     _log.warning("%s: only small shapes have an oracle", where)
-    return Calibration((None,) * len(own), effects)
+    return Calibration((None,) * len(own), effects, tf32=tf32)
 
 
 class _AnotherFunction(Exception):
@@ -114,25 +119,48 @@ class _AnotherFunction(Exception):
 
 
 def _asked(
-    reference: WideReference, seed: int, own: list[Any], effects: Effects, wide: torch.dtype, narrowest: int
+    reference: WideReference,
+    seed: int,
+    own: list[Any],
+    effects: Effects,
+    wide: torch.dtype,
+    narrowest: int,
+    tf32: bool,
 ) -> Calibration:
-    """Raises: TaskError, torch.OutOfMemoryError or _AnotherFunction where a wider dtype tells nothing."""
+    """tf32: whether the reference convolves fp32 numbers in TF32.
+
+    Raises: TaskError, torch.OutOfMemoryError or _AnotherFunction where a wider dtype tells nothing."""
 
     def rounded() -> list[Any]:
         model = reference.widened(True, wide)
         with RunningSums():
             return reference.run_wide(model, reference.rounded(reference.draw(seed), seed, wide), seed, wide, effects)
 
-    inputs = map_tensors(reference.draw(seed), lambda tensor: widen(tensor, wide))
-    exact = reference.run_wide(reference.widened(False, wide), inputs, seed, wide, effects)
-    del inputs
+    def plain() -> list[Any]:
+        inputs = map_tensors(reference.draw(seed), lambda tensor: widen(tensor, wide))
+        return reference.run_wide(reference.widened(False, wide), inputs, seed, wide, effects)
+
+    exact = plain()
     found = measured(own, exact, rounded(), reference.tolerance)
     if not all(same for same, _ in found):
         # Deep networks make much of TF32's rounding; float64 is then as sensitive to that as the reference is far from it.
         with library_precision(reference.device, narrowest):
             if not all(same for same, _ in measured(own, exact, rounded())):
                 raise _AnotherFunction("it gives another result there")
-    return Calibration(tuple(precision for _, precision in found), effects)
+    precisions = tuple(precision for _, precision in found)
+    if tf32 and (cut := cut_convolutions(reference.device, narrowest)) is not None:
+        with cut:
+            cuts = plain()
+        precisions = tuple(
+            known and _with_cut(known, value, o, q, reference.tolerance)
+            for known, value, o, q in zip(precisions, own, exact, cuts, strict=True)
+        )
+    return Calibration(precisions, effects, tf32=tf32)
+
+
+def _with_cut(known: Precision, value: Any, exact: Any, cut: Any, tolerance: Tolerance) -> Precision:
+    limits = Limits.of(value.dtype, tolerance)
+    return with_cut(known, distance(cut, exact, limits.relative / FACTOR), limits.absolute)
 
 
 def measured(

@@ -23,11 +23,13 @@ declares to be near enough is precise enough: b is at least t then.
 
 Rule 3 takes r for right. Where o shows that r itself (a convolution in TF32, say) or p comes within a factor of 4 of
 breaking the tolerance, a result as precise as rule 4 asks for may break it: there it is widened by 4 times the largest
-|r - o| or |p - o| (`slack`).
+|r - o| or |p - o| (`slack`). Where the library may convolve in TF32, q is the float64 result of operands that are cut to it,
+or rounded: `ALLOWED` times the larger |q - o| are added at each place, and as many e(q) are allowed in rule 4.
 
 At full shapes an oracle for every output would take too long and too much memory (`Calibrated`): e(r), e(p) and the
-slack are measured once for a task, and rule 4 becomes |c - r| / |r| <= b + e(r). Who obeys rule 4 obeys this one, for
-|c - r| <= |c - o| + |o - r| <= (b + e(r)) |o|; |r| stands for |o|, from which it differs by a factor of 1 +- e(r).
+slack are measured once for a task (with the largest |q - o|, if the reference did convolve in TF32), and rule 4 becomes
+|c - r| / |r| <= b + e(r). Who obeys rule 4 obeys this one, for |c - r| <= |c - o| + |o - r| <= (b + e(r)) |o|;
+|r| stands for |o|, from which it differs by a factor of 1 +- e(r).
 
 Gigabytes are compared a block at a time. While all is right that is a few kernels a block and one wait for the device
 at the end; only what is wrong is gone through again, to say where and how.
@@ -37,6 +39,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -53,6 +56,7 @@ from mtmc.evaluate.reference.distance import (
 )
 from mtmc.evaluate.reference.expected_value import Calibrated, Expected, Mismatch, Precision
 from mtmc.evaluate.reference.faults import Faults, Worst
+from mtmc.evaluate.reference.tf32 import ALLOWED
 from mtmc.task.quantized import is_fp8, readable
 from mtmc.task.tolerance import DEFAULT, Tolerance
 
@@ -66,6 +70,7 @@ __all__ = [
     "error_bound",
     "slack",
     "whose",
+    "with_cut",
 ]
 
 FACTOR = 4.0
@@ -137,20 +142,27 @@ def calibrated(
     return Precision(own.error, rounding.error, wider)
 
 
+def with_cut(known: Precision, cut: Distance, absolute: float) -> Precision:
+    """A precision whose slack is what operands cut to TF32 come to. cut: of q from o, taken as for `slack`."""
+    return known if cut.excess <= absolute / FACTOR else replace(known, slack=max(known.slack, ALLOWED * cut.largest))
+
+
 def _error_if_right(got: torch.Tensor, want: Expected) -> float | None:
     """e(c) if the output passes and everything is finite; None calls for a closer look."""
     limits, rows = Limits.of(got.dtype, want.tolerance), []
     for index in blocks(got.shape, block_size(got)):
         c, r = got[index].double(), want.value[index].double()
         o, p = want.oracle[index].double(), want.rounded[index].double()
-        excess = (c - r).abs_().sub_(r.abs(), alpha=limits.relative).amax()
-        rows.append(torch.stack([vector_norm(c - o), vector_norm(r - o), vector_norm(p - o), vector_norm(o), excess]))
+        excess = (c - r).abs_().sub_(r.abs(), alpha=limits.relative)
+        moved = torch.zeros_like(o) if want.moved is None else want.moved[index]
+        excess.sub_(moved, alpha=ALLOWED)
+        rows.append(torch.stack([*(vector_norm(each) for each in (c - o, r - o, p - o, moved, o)), excess.amax()]))
     table = torch.stack(rows).cpu()
-    norms, worst = vector_norm(table[:, :4], 0).tolist(), float(table[:, 4].amax())
+    norms, worst = vector_norm(table[:, :5], 0).tolist(), float(table[:, 5].amax())
     if not all(map(math.isfinite, norms)) or not worst <= limits.absolute:
         return None
-    error, own, rounding = (norm / (norms[3] or 1.0) for norm in norms[:3])
-    bound = error_bound(got.dtype, max(own, want.least), rounding, want.tolerance)
+    error, own, rounding, cut = (norm / (norms[4] or 1.0) for norm in norms[:4])
+    bound = error_bound(got.dtype, max(own, want.least), max(rounding, ALLOWED / FACTOR * cut), want.tolerance)
     return error if not want.exact or error <= bound else None
 
 
@@ -267,12 +279,17 @@ def _check_values(name: str, got: torch.Tensor, want: Expected | Calibrated) -> 
         finite = torch.isfinite(r) & torch.isfinite(o) & torch.isfinite(c)
         off = torch.where(finite, (c.double() - r.double()).abs_(), 0.0)
         off -= relative * torch.where(finite, r.double().abs_(), 0.0)
+        if isinstance(want, Expected) and want.moved is not None:
+            moved = want.moved[index]
+            off -= ALLOWED * torch.where(finite & torch.isfinite(moved), moved, 0.0)
         wrong.add(off > absolute, index)
         worst.add(off, index)
     errors = f"norm-wise error {error:.2e}"
     errors += f", the reference's own {precision.own:.2e}" if precision is not None else ""
     if wrong.count:
         allowed = f"{absolute:g} + {relative:g} |reference|"
+        if isinstance(want, Expected) and want.moved is not None:
+            allowed += " and what TF32 comes to there"
         message = (
             f"{name}: {wrong.share} are off by more than {allowed}{wrong.box}; the worst is at {list(worst.place)}: "
             f"{got[worst.place].item():.6g} instead of {want.value[worst.place].item():.6g}; {errors}"
@@ -298,6 +315,9 @@ def _precision(got: torch.Tensor, want: Expected | Calibrated) -> tuple[float, P
     if not want.exact:
         return error, None, math.inf
     known = calibrated(want.value, want.oracle, want.rounded, want.tolerance, want.least)
+    if want.moved is not None:
+        cut = distance(want.oracle + want.moved, want.oracle, 0.0, comparable).error
+        known = replace(known, rounding=max(known.rounding, ALLOWED / FACTOR * cut))
     return error, known, error_bound(got.dtype, known.own, known.rounding, want.tolerance)
 
 

@@ -28,7 +28,8 @@ class Expected:
 
     oracle and rounded are float64 (fp8 for fp8, equal to `value` for integers), of the shape of `value`.
     tolerance: the task's. exact: whether the oracle is one. Where the reference cannot run in float64, the oracle is `value`
-    and rule 4 is left out. least: what e(r) is taken for at least, see `FEW_TERMS`.
+    and rule 4 is left out. least: what e(r) is taken for at least, see `FEW_TERMS`. moved: float64, by how much
+    the oracle moves at each place where convolutions have operands in TF32, None where the library may not.
     """
 
     value: torch.Tensor
@@ -37,6 +38,7 @@ class Expected:
     exact: bool = True
     tolerance: Tolerance = DEFAULT
     least: float = 0.0
+    moved: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)

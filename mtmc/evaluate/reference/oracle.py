@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -16,7 +17,7 @@ from mtmc.evaluate.reference.expected_value import FEW_TERMS
 from mtmc.evaluate.reference.fp64 import widen
 from mtmc.evaluate.reference.returned import describe
 from mtmc.evaluate.reference.running_sums import RunningSums
-from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision
+from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision, lossy_convolutions
 from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.task.tensors import map_tensors
 
@@ -42,7 +43,7 @@ class Oracle:
     def __init__(self, task: str) -> None:
         """task: its name, for messages."""
         self._task = task
-        self._models: tuple[Any, Any] | None = None
+        self._models: tuple[Any, ...] | None = None  # the last two are for convolutions that lose what they may
         self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
 
     def expected(
@@ -62,30 +63,34 @@ class Oracle:
         """
         results = self._results(reference, inputs, seed, effects, first)
         if distribution not in self._exact:
-            self._exact[distribution] = results is not None and all(same for same, _ in measured(own, *results))
+            self._exact[distribution] = results is not None and all(
+                same for same, _ in measured(own, results[0], results[1])
+            )
         exact = self._exact[distribution]
         if not exact:
             _log.warning("task %s has no float64 oracle: its tolerance decides alone", self._task)
-        oracle, rounded = results if results is not None and exact else (own, own)
+        oracle, rounded, *lossy = results if results is not None and exact else (own, own)
+        least, tolerance = partial(_least, distribution=distribution), reference.tolerance
         return [
-            Expected(value.detach(), o.detach(), r.detach(), exact, reference.tolerance, _least(value, distribution))
+            Expected(value.detach(), o.detach(), r.detach(), exact, tolerance, least(value), _moved(o, q))
             if isinstance(value, torch.Tensor)
             else describe(value)
-            for value, o, r in zip(own, oracle, rounded, strict=True)
+            for value, o, r, *q in zip(own, oracle, rounded, *lossy, strict=True)
         ]
 
     def _results(
         self, reference: Restartable, inputs: list[Any], seed: int, effects: Effects, first: bool
-    ) -> tuple[list[Any], list[Any]] | None:
+    ) -> tuple[list[Any], ...] | None:
         """Leaves of the float64 results and what is left behind, for the inputs and for the inputs moved by half a unit in
         the last place (and in convolutions by what the library may, see `library_precision`, in running sums by what adding
-        one number after another loses, see `RunningSums`).
+        one number after another loses, see `RunningSums`); and where the library may, with all that convolutions lose, one
+        way and the other.
 
         None for a reference that cannot run in float64: one that keeps tensors of another dtype out of torch's sight, say.
         """
         wide = torch.float64
         if self._models is None:
-            self._models = reference.widened(False, wide), reference.widened(True, wide)
+            self._models = tuple(reference.widened(rounded, wide) for rounded in (False, True, False, False))
         if first:
             for model in self._models:
                 reference.restart(effects, model, wide)
@@ -96,10 +101,23 @@ class Oracle:
             with library_precision(reference.device, narrowest, ALLOWED / FACTOR), RunningSums():
                 moved = reference.rounded(inputs, seed, wide)
                 rounded = reference.run_wide(self._models[1], moved, seed, wide, effects)
+            lossy = []
+            for number, losing in enumerate(lossy_convolutions(reference.device, narrowest)):
+                with losing:
+                    model = self._models[2 + number]
+                    lossy.append(reference.run_wide(model, map_tensors(inputs, widen), seed, wide, effects))
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
             return None
-        return exact, rounded
+        return exact, rounded, *lossy
+
+
+def _moved(oracle: Any, lossy: list[Any]) -> torch.Tensor | None:
+    """By how much the oracle moves at most at each place."""
+    if not lossy or not oracle.is_floating_point():
+        return None
+    apart = [(each.detach().double() - oracle.detach().double()).abs() for each in lossy]
+    return torch.nan_to_num(torch.stack(apart).amax(0), nan=0.0, posinf=0.0)
 
 
 def _least(value: torch.Tensor, distribution: Distribution) -> float:

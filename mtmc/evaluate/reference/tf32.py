@@ -5,18 +5,28 @@ as a rule at full shapes, seldom at small ones. A candidate that does so everywh
 where it counts, so that at small shapes, too, it is held to what the reference's flags allow. At full shapes it is held
 to what the reference did.
 
+Whether it did is asked of each convolution by itself (`Tf32Seen`): a result in which errors average out does not tell.
+
 cuDNN rounds to TF32 (norm-wise error 2.7e-4); a tensor core that is handed fp32 numbers, as by Triton's tl.dot, leaves
 the last bits out (7.8e-4, all of it towards zero). One and a half times the latter is allowed, and no more: a convolution
-in bfloat16 is off by 2.4e-3. (One in float16 has TF32's bits and less of a range: numbers beyond it show that.)
+in bfloat16 is off by 2.4e-3. (One in float16 has TF32's bits and less of a range: numbers beyond it show that.) Behind a
+convolution a clamp, a maximum or a softmax may turn a small step into none or a large one, so beside a share of the loss,
+which is multiplied, the whole of it is looked at (`cut_convolutions`). What is always lost towards zero does not average
+out: a mean over a convolution, and a variance, is off by it where the library's is not. There, at full shapes, a candidate
+has to round as the library does.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+
+_log = logging.getLogger(__name__)
 
 _DROPPED = 13
 """Bits by which TF32's mantissa of 10 bits is shorter than float32's."""
@@ -33,14 +43,27 @@ def cut_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
     return torch.where(torch.isfinite(tensor), cut.to(tensor.dtype), tensor)
 
 
+SEEN = 1e-5
+"""Norm-wise error of a convolution of fp32 numbers above which it was not made in fp32: TF32 is off by 1e-4 and more, fp32
+by 1e-6 and less."""
+
+
+def round_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
+    """Each number rounded to the nearest of TF32's, halves away from zero, in the tensor's own dtype; what is not finite
+    stays."""
+    bits = tensor.to(torch.float32).view(torch.int32)
+    near = ((bits + (1 << _DROPPED - 1)) & -(1 << _DROPPED)).view(torch.float32)
+    return torch.where(torch.isfinite(tensor), near.to(tensor.dtype), tensor)
+
+
 class Tf32Convolutions(TorchDispatchMode):
-    """While active, convolutions cut their input and weight to TF32. Sums and biases stay as they are.
+    """While active, convolutions have their input and weight in TF32. Sums and biases stay as they are.
 
-    share: of the way to the cut number that each one goes, 0 to 1."""
+    share: of the way to the TF32 number that each one goes, 0 to 1. narrow: gives that number."""
 
-    def __init__(self, share: float = 1.0) -> None:
+    def __init__(self, share: float = 1.0, narrow: Callable[[torch.Tensor], torch.Tensor] = cut_to_tf32) -> None:
         super().__init__()
-        self._share = share
+        self._share, self._narrow = share, narrow
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.convolution.default:
@@ -48,10 +71,56 @@ class Tf32Convolutions(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        cut = cut_to_tf32(tensor)
+        narrowed = self._narrow(tensor)
         if self._share == 1.0:
-            return cut
-        return torch.where(torch.isfinite(tensor), tensor - (tensor - cut) * self._share, tensor)
+            return narrowed
+        return torch.where(torch.isfinite(tensor), tensor - (tensor - narrowed) * self._share, tensor)
+
+
+class Tf32Seen(TorchDispatchMode):
+    """While active, the first item of each convolution of fp32 numbers is compared with what float64 makes of it.
+
+    used: whether one was made in TF32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.convolution.default and not self.used and args[0].dtype == torch.float32:
+            try:
+                self.used = self._error(func, found[:1], args) > SEEN
+            except torch.OutOfMemoryError:
+                _log.warning("no memory to see whether a convolution of %s is made in TF32", list(args[0].shape))
+        return found
+
+    @staticmethod
+    def _error(func: Any, found: torch.Tensor, args: Any) -> float:
+        given, weight, bias = args[0][:1].double(), args[1].double(), None if args[2] is None else args[2].double()
+        exact = func(given, weight, bias, *args[3:])
+        off = torch.linalg.vector_norm(found.double() - exact)
+        return float(off / torch.linalg.vector_norm(exact).clamp_min(torch.finfo(torch.float64).tiny))
+
+
+@contextmanager
+def seeing_tf32(device: str) -> Iterator[Tf32Seen]:
+    """See whether convolutions are made in TF32, where the library may: nothing is looked at elsewhere."""
+    seen = Tf32Seen()
+    with seen if cut_convolutions(device, 4) is not None else nullcontext():
+        yield seen
+
+
+def cut_convolutions(device: str, bytes_each: int) -> Tf32Convolutions | None:
+    """Lose all that a tensor core loses which is handed fp32 numbers; None where the library may not lose it."""
+    lost = library_precision(device, bytes_each)
+    return lost if isinstance(lost, Tf32Convolutions) else None
+
+
+def lossy_convolutions(device: str, bytes_each: int) -> tuple[Tf32Convolutions, ...]:
+    """The ways to convolve in TF32: cut as a tensor core does, and rounded as the library does; none where it may not."""
+    cut = cut_convolutions(device, bytes_each)
+    return () if cut is None else (cut, Tf32Convolutions(narrow=round_to_tf32))
 
 
 def library_precision(device: str, bytes_each: int, share: float = 1.0) -> AbstractContextManager[Any]:
