@@ -30,13 +30,11 @@ from mtmc.evaluate.compiling.compiled_kernel import Kernel
 from mtmc.evaluate.compiling.target import target
 from mtmc.evaluate.counting.compared import wrong_of
 from mtmc.evaluate.counting.count import Counted, count
-from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
-from mtmc.evaluate.counting.floor import Floor, floor, least_bits, standing_out, unpriced
+from mtmc.evaluate.counting.floor import Floor, floor, least_bits, standing_out
 from mtmc.evaluate.counting.journal import DATA
 from mtmc.evaluate.counting.noting import note
-from mtmc.evaluate.counting.refusals import other_launches, too_long
+from mtmc.evaluate.counting.refusals import imprecise, other_launches, too_little, too_long, unknown_work
 from mtmc.evaluate.counting.tiling import Tiles
-from mtmc.evaluate.counting.upstream import short_of, unreached
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.profiled import profiled
 from mtmc.evaluate.estimates.resources import Resources, read_resources
@@ -232,39 +230,10 @@ class LabEvaluator(Evaluator):
     def _unearned(self, request: EvaluationRequest, pinned: Mapping[str, Any], counted: Counted) -> Outcome | None:
         """The outcome of a version that leaves out at the full shapes what it does where results are compared."""
         least = self._floor(request.task)
-        moved = distinct_bytes((*counted.records, *(counted.copies or ())), counted.inputs)
-        if moved < SHARE * least.bytes or not counted.records:
-            message = (
-                f"at the full shapes the forward moves {moved} bytes, but the reference has {least.bytes} of inputs to "
-                "read and outputs to write: work is left out there, or not done by launches"
-            )
-            return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
-        flops = sum(record["flops"] for record in (*counted.records, *(counted.copies or ())))
-        if flops < least.flops:
-            message = (
-                f"at the full shapes the forward computes {flops} flops, but the reference's products alone take "
-                f"{least.flops} in any way: some of them are left out there"
-            )
-            return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
-        short = short_of(least.everywhere, counted.inputs, counted.records, least.largest, SHARE)
-        if short and counted.copies is None:
-            message = f"at the full shapes {short}, all of which the result hangs on: work is left out there"
-            return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
-        everything = (*counted.records, *(counted.copies or ()))
-        given = len(counted.inputs)
-        left = unreached(least.outputs, least.state, counted.outputs, dict(counted.kept), given, everything)
-        if left:
-            message = f"at the full shapes nothing that has read an input writes {left}: work is left out there"
-            return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLittleWork", message))
-        unknown = [op for op in unpriced(counted.records) if op not in least.unpriced]
-        if unknown and not least.unknown:
-            message = (
-                f"nobody has counted what {unknown[0]} computes; use another op, or one that the reference has too"
-            )
-            return Outcome("rejected", diagnosis=Diagnosis("estimate", "UnknownWork", message))
+        refused = too_little(counted, least) or unknown_work(counted, least)
         bits = least_bits(counted.records)
-        if bits is None or bits >= least.bits:
-            return None
+        if refused or bits is None or bits >= least.bits:
+            return refused
         small: list[Mapping[str, Any]] = []
         for variant in plan(request.task, request.depth, self._settings.check_variants).variants:
             there = self._counted(request, variant, pinned, {})
@@ -272,13 +241,8 @@ class LabEvaluator(Evaluator):
                 return there
             small += [*there.records, *(there.copies or ())]
         checked = least_bits(small)
-        if checked is not None and checked <= bits:
-            return None  # the check has seen what it does, and let it pass
-        message = (
-            f"at the full shapes numbers are multiplied, or rounded before, to {bits} bits of significand; the task asks "
-            f"for {least.bits}, and where results are compared the forward has {checked or 'no such product'}"
-        )
-        return Outcome("rejected", diagnosis=Diagnosis("estimate", "LowPrecision", message))
+        seen = checked is not None and checked <= bits  # then the check has let it pass
+        return None if seen else imprecise(bits, least.bits, checked)
 
     def _other_results(self, task: Task, counted: Counted, hard: tuple[Tiles, ...]) -> Outcome | None:
         """The outcome of a version that writes other things at the full shapes than the reference. hard: draws besides the

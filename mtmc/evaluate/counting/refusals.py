@@ -8,7 +8,60 @@ from typing import Any
 from mtmc.evaluate.compiling.build import Built
 from mtmc.evaluate.compiling.launched import Launch
 from mtmc.evaluate.counting.count import Counted
+from mtmc.evaluate.counting.distinct import SHARE, distinct_bytes
+from mtmc.evaluate.counting.floor import Floor, unpriced
+from mtmc.evaluate.counting.upstream import short_of, unreached
 from mtmc.outcome import Diagnosis, Outcome
+
+
+def too_little(counted: Counted, least: Floor) -> Outcome | None:
+    """The outcome of a version that leaves out what its task takes at the full shapes. least: of the task."""
+    everything = (*counted.records, *(counted.copies or ()))
+    moved = distinct_bytes(everything, counted.inputs)
+    if moved < SHARE * least.bytes or not counted.records:
+        return _too_little(
+            f"the forward moves {moved} bytes, but the reference has {least.bytes} of inputs to read and outputs to write: "
+            "work is left out there, or not done by launches"
+        )
+    flops = sum(record["flops"] for record in everything)
+    if flops < least.flops:
+        return _too_little(
+            f"the forward computes {flops} flops, but the reference's products alone take {least.flops} in any way: some of "
+            "them are left out there"
+        )
+    short = short_of(least.everywhere, counted.inputs, counted.records, least.largest, SHARE)
+    if short and counted.copies is None:
+        return _too_little(f"{short}, all of which the result hangs on: work is left out there")
+    given = len(counted.inputs)
+    left = unreached(least.outputs, least.state, counted.outputs, dict(counted.kept), given, everything)
+    if left:
+        return _too_little(f"nothing that has read an input writes {left}: work is left out there")
+    return None
+
+
+def _too_little(message: str) -> Outcome:
+    return _rejected("TooLittleWork", f"at the full shapes {message}")
+
+
+def unknown_work(counted: Counted, least: Floor) -> Outcome | None:
+    """The outcome of a version with an op of which nobody knows what it computes. least: of the task."""
+    unknown = [op for op in unpriced(counted.records) if op not in least.unpriced]
+    if not unknown or least.unknown:
+        return None
+    message = f"nobody has counted what {unknown[0]} computes; use another op, or one that the reference has too"
+    return _rejected("UnknownWork", message)
+
+
+def imprecise(bits: int, least: int, checked: int | None) -> Outcome:
+    """The outcome of a version that multiplies less precisely at the full shapes than its task asks for.
+
+    bits: of significand, there. least: of the task. checked: where results are compared, None without products there.
+    """
+    message = (
+        f"at the full shapes numbers are multiplied, or rounded before, to {bits} bits of significand; the task asks "
+        f"for {least}, and where results are compared the forward has {checked or 'no such product'}"
+    )
+    return _rejected("LowPrecision", message)
 
 
 def too_long(counted: Counted) -> Outcome | None:
@@ -20,7 +73,7 @@ def too_long(counted: Counted) -> Outcome | None:
         "at the full shapes nothing of what the forward writes could be compared: what its launches read of earlier ones "
         "takes too long to compute; let earlier launches be fewer, or their programs shorter"
     )
-    return Outcome("rejected", diagnosis=Diagnosis("estimate", "TooLongToCompare", message))
+    return _rejected("TooLongToCompare", message)
 
 
 def other_launches(built: Built, counted: Counted) -> Outcome | None:
@@ -42,7 +95,11 @@ def other_launches(built: Built, counted: Counted) -> Outcome | None:
         f"the forward launches {parts[0]} when it is built and {parts[1]} when it is counted: what a version launches must "
         "hang on shapes alone"
     )
-    return Outcome("rejected", diagnosis=Diagnosis("estimate", "OtherLaunches", message[:1200]))
+    return _rejected("OtherLaunches", message[:1200])
+
+
+def _rejected(kind: str, message: str) -> Outcome:
+    return Outcome("rejected", diagnosis=Diagnosis("estimate", kind, message))
 
 
 def _told(launch: Launch, built: Built) -> dict[str, Any]:
