@@ -3,7 +3,7 @@
 graph.py     what was exported: ops, values and their sizes at several shapes
 export.py    a reference through torch.export, without data
 effects.py   what a reference changes: its inputs, its module's buffers; what of that cannot be followed
-exported.py  Task -> Graph
+exported.py  Task -> Graph (merger.py: of exports at several sets of shapes)
 sizes.py     an exported number -> the Python expression that gives it at other shapes
 guards.py    what a task's versions hold for: guard_derivation.py finds it (symbolic.py, guard_sizes.py,
              guard_origins.py), and guard_text.py writes it into a version (guard_functions.py, guard_conditions.py,
@@ -19,7 +19,7 @@ templates/    pointwise, rowwise, matmul, convolution, windows (pooling), scan, 
              prints; channels_last.py: of tensors whose channels are innermost; as_laid.py: results in the order in
              memory that the reference's have
 lying.py     where values lie in memory, and what sees to it that they lie as kernels expect
-source.py    Plan -> the text of a kernel version
+source.py    Plan -> the text of a kernel version (forward.py: of its forward)
 write_back.py how a version leaves behind what the reference changes
 cuda_graph.py the text of a forward that is replayed as one CUDA graph
 packing.py   what a forward computes from weights alone, kept from one call to the next

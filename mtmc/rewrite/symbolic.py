@@ -13,8 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mtmc.rewrite.export import export_open
-from mtmc.rewrite.exported import Merger
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Tensor, Varying
+from mtmc.rewrite.merger import Merger
 from mtmc.task import Task
 
 if TYPE_CHECKING:
