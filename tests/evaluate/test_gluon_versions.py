@@ -10,9 +10,9 @@ import types
 import pytest
 
 from mtmc.evaluate.audit.audit import audit
-from mtmc.evaluate.audit.denylist import is_module, refused_path
 from mtmc.evaluate.audit.gluon_names import LANGUAGE, NAMES
 from mtmc.evaluate.audit.gluon_text import paths_of
+from mtmc.evaluate.audit.rules import is_module, refused_path
 from mtmc.evaluate.compiling.build import build, warm, wrong_target
 from mtmc.evaluate.compiling.cubin import clock_in
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT

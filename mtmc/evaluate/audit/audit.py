@@ -16,8 +16,9 @@ way, and names that the file does not define, are refused too (`.reading`).
 A value has no track in a text, so modules and the classes that others use too are refused where they become values
 (in containers, as arguments, under two names). What comes out of a value must not be used like a module all the same:
 no attribute with a module's name, no private one, no assignment to an attribute but of the file's own objects and a few
-that layers have. What is refused is listed in `mtmc.evaluate.audit.denylist`, the exceptions in `.allowlist`; `.tracking`
-knows what a file's names stand for, `.places` where in it a class is only looked at, `.kernels` what kernels must not ask.
+that layers have. What is refused is listed in `mtmc.evaluate.audit.denylist`, the exceptions in `.allowlist`, and `.rules`
+reads these lists; `.tracking` knows what a file's names stand for, `.places` where in it a class is only looked at,
+`.kernels` what kernels must not ask.
 
 This is advisory, not a wall: Python offers endless aliases, and no reading of text catches them all. The walls are the
 worker's limits and the gates that follow.
@@ -45,6 +46,13 @@ from mtmc.evaluate.audit.denylist import (
     FORBIDDEN_NAMES,
     FOREIGN,
     OF_KERNELS,
+)
+from mtmc.evaluate.audit.diagnosis import diagnose
+from mtmc.evaluate.audit.gluon_text import refusals as gluon_refusals
+from mtmc.evaluate.audit.kernels import questions
+from mtmc.evaluate.audit.places import Places
+from mtmc.evaluate.audit.reading import STARRED, doubtful_beginnings, undefined
+from mtmc.evaluate.audit.rules import (
     is_module,
     is_patchable,
     leads_on,
@@ -57,11 +65,6 @@ from mtmc.evaluate.audit.denylist import (
     refused_path,
     refused_text,
 )
-from mtmc.evaluate.audit.diagnosis import diagnose
-from mtmc.evaluate.audit.gluon_text import refusals as gluon_refusals
-from mtmc.evaluate.audit.kernels import questions
-from mtmc.evaluate.audit.places import Places
-from mtmc.evaluate.audit.reading import STARRED, doubtful_beginnings, undefined
 from mtmc.evaluate.audit.tracking import Tracking, executed, imports
 from mtmc.outcome import Diagnosis, Outcome
 from mtmc.syntax import canonical_text, parse
