@@ -145,6 +145,16 @@ def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[s
     return needed
 
 
+def _about(task: Task, graph: Graph) -> list[str]:
+    """What the file says of itself, and an empty line."""
+    title, promise = f'"""{task.name}: a kernel version made by mtmc.', "Needs only torch and triton."
+    lines = [f"{title} {promise}"] if len(title) + len(promise) < LONGEST - len('"""') else [title, "", promise]
+    if not graph.found:
+        return [*lines[:-1], f'{lines[-1]}"""', ""]
+    rules = [f"- {sentence}" for sentence in graph.found]
+    return [*lines, "", "Rewritten, exact up to rounding:", *rules, '"""', ""]
+
+
 def _assemble(
     task: Task,
     kernels: list[tuple[Stage, str]],
@@ -153,21 +163,7 @@ def _assemble(
     stretches: Sequence[Any] = (),
 ) -> Printout:
     """The file. first: what stands before the kernels. stretches: lines of functions that stand behind them."""
-    title, promise = (
-        f'"""{task.name}: a kernel version made by mtmc.',
-        "Needs only torch and triton.",
-    )
-    lines = [f"{title} {promise}"] if len(title) + len(promise) < LONGEST - len('"""') else [title, "", promise]
-    if printer.graph.found:
-        lines += [
-            "",
-            "Rewritten, exact up to rounding:",
-            *(f"- {sentence}" for sentence in printer.graph.found),
-            '"""',
-            "",
-        ]
-    else:
-        lines = [*lines[:-1], f'{lines[-1]}"""', ""]
+    lines = _about(task, printer.graph)
     copies = [TEXT] if printer.copies else []
     lines += imports(task.source, [text for _, text in kernels] + copies)
     kept = kept_lines(task.source, drop_model=True)
