@@ -6,6 +6,7 @@ import pytest
 
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.source import print_plan
 from mtmc.rewrite.templates.row_shared import pieces_of, why_not_shared
 from mtmc.rewrite.templates.rows import Layout, rows_of
 from mtmc.task import task_from_source
@@ -22,6 +23,7 @@ VARIANTS = {{
     "small": {{"rows": 3, "columns": 640}},
     "odd1": {{"rows": 2, "columns": 20001}},
     "odd2": {{"rows": 1, "columns": 270000}},
+    "odd3": {{"rows": 2, "columns": 16384}},
 }}
 
 
@@ -62,9 +64,21 @@ def source(name: str) -> str:
 
 @pytest.mark.parametrize("name", [*BODIES, "group_norm"])
 def test_they_are_right_at_all_shapes(name: str) -> None:
-    """Of one, three and, in larger pieces, seventeen programs a row; groups of channels have twice as many columns."""
+    """Of one, three and, in larger pieces, seventeen programs a row; groups of channels have twice as many columns, and the
+    border between two channels lies in a piece, or between two, or pieces hold more than one."""
     case = {"name": name, "source": source(name), "ways": [["lower", "fuse", "share each row"]], "waits": True}
     assert interpret([case]) == {name: None}
+
+
+def test_what_belongs_to_a_channel_is_loaded_once_for_a_piece() -> None:
+    """One element each of a thousand threads would be held beside the row, which leaves no register for it."""
+    task = task_from_source(source("group_norm"), "groups")
+    at = version(task, root_plan(export_graph(task)))
+    for sentence in ("lower", "share each row"):
+        at = after(at, sentence)[1]
+    text = print_plan(task, at.graph, at.plan).source
+    assert text.count("if ALIGNED:") == text.count("elif LONG:") == 2
+    assert "ALIGNED=" in text and ">= block_cols" in text
 
 
 @pytest.mark.parametrize(

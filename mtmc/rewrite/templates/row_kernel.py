@@ -87,8 +87,11 @@ class RowKernel:
             rows = row_space.any_rows(
                 writer, layout, "(tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]"
             )
+        if self.shared:
+            writer.line("start = share * BLOCK_COLS")
+            writer.blocks = True
         if not self.loop:
-            first = "share * BLOCK_COLS + " if self.shared else ""
+            first = "start + " if self.shared else ""
             self.columns(writer, f"{first}tl.arange(0, BLOCK_COLS)[None, :]", writer.size(layout.cols))
         return row_space.space(layout, rows)
 
@@ -203,14 +206,14 @@ class RowKernel:
         first, last = self.span(writer)
         writer.line(f"for start in range({first}, {last}, BLOCK_COLS):")
         writer.level += 1
-        writer.loops = not self.layout.lead
+        writer.blocks = not self.layout.lead
         self.columns(writer, "start + tl.arange(0, BLOCK_COLS)[None, :]", last)
         return first, last
 
     def end_walk(self, writer: Writer) -> None:
         """Close it."""
         writer.level -= 1
-        writer.loops = False
+        writer.blocks = False
 
     def _one_pass(self, groups: tuple[Group, ...], reductions: list[Node], results: list[Node]) -> None:
         for node in reductions:

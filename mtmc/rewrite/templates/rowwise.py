@@ -259,13 +259,10 @@ class _Assembler:
         wide = writer.wide(f"{rows} * {cols}", elements)
         constants = [("WIDE", wide), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
         if self.kernel.shared:
-            return [
-                *constants,
-                ("BLOCK_COLS", "block_cols"),
-                ("SPLIT", "split"),
-                ("SHARES", "triton.next_power_of_2(split)"),
-            ]
-        constants.append(("BLOCK_COLS", block if self.kernel.loop else self._held(cols)))
+            block = "block_cols"
+            constants += [("BLOCK_COLS", block), ("SPLIT", "split"), ("SHARES", "triton.next_power_of_2(split)")]
+        else:
+            constants.append(("BLOCK_COLS", block if self.kernel.loop else self._held(cols)))
         chunk = f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
         if writer.alike:
             names = {name: size for size, name in writer.sizes.items() if name in writer.alike}

@@ -45,8 +45,8 @@ OPTIONS = ("maxnreg",)
 class Writer:
     """One kernel in the making.
 
-    loops: whether it is in a loop over columns, BLOCK_COLS of them from `start` on. policy: how the cache should treat
-    what is loaded there for each row and column. segments: sizes by which such loads divide the column's number.
+    blocks: whether the columns at hand are BLOCK_COLS of them from `start` on. policy: how the cache should treat what is
+    loaded there for each row and column. segments: sizes by which such loads divide the column's number.
     rows_of_one: whether the rows at hand are BLOCK_ROWS neighbours, from the inner index `first_row` on, of one outer index.
     alike: sizes by which loads divide that inner index.
     moved: values that are read at other places than the one at hand. elsewhere: how many values are computed there.
@@ -71,7 +71,7 @@ class Writer:
         self.elsewhere = 0
         self.hangs: dict[str, frozenset[str]] = {}
         self.policy = ""
-        self.loops = False
+        self.blocks = False
         self.windows = False
         self.segments: set[str] = set()
         self.rows_of_one = False
@@ -213,8 +213,8 @@ class Writer:
         self.line(f"{variable} = tl.load({address}{guard}){cast}")
 
     def _segment(self, offset: str) -> str:
-        """In a loop over columns: the size by which an offset divides them, if nothing else of it depends on them."""
-        found = _SEGMENT.search(offset) if self.loops and len(_COLUMN.findall(offset)) == 1 else None
+        """Of a block of columns: the size by which an offset divides them, if nothing else of it depends on them."""
+        found = _SEGMENT.search(offset) if self.blocks and len(_COLUMN.findall(offset)) == 1 else None
         return found.group(1) if found else ""
 
     def _shared_by_rows(self, offset: str) -> str:
