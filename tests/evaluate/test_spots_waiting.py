@@ -4,8 +4,14 @@ One that looks as if it waited finds what was there before, as the first one to 
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
 import pytest
 
+from mtmc.evaluate.counting.contents import Contents
+from mtmc.evaluate.counting.meter import Meter
+from mtmc.evaluate.counting.storages import Storages
 from mtmc.evaluate.lab import LabEvaluator
 from mtmc.outcome import Outcome
 from mtmc.protocols import EvaluationRequest
@@ -85,6 +91,38 @@ DECOYS = {
 
 def judged(lab: LabEvaluator, wait: str) -> Outcome:
     return lab.evaluate([EvaluationRequest(TASK, KERNEL.format(wait=wait))])[0]
+
+
+class Everything(Storages):
+    """All addresses lie in one storage."""
+
+    def __init__(self) -> None:
+        pass
+
+    def find(self, address: int) -> int:
+        return 0
+
+
+class Nothing(Contents):
+    """What a program finds that finds nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    def begin(self) -> None:
+        pass
+
+
+def test_a_program_goes_on_with_its_own_turns_after_another_has_run_aside() -> None:
+    meter = Meter(SimpleNamespace(interpreter_builder=SimpleNamespace()), Everything(), touch_memory=False)
+    meter.start(math.inf)
+    meter.counters.place = (3, 8)
+    assert [meter.counters.ticket(64, 4, 1, None) for _ in range(2)] == [3, 11]
+    with meter.aside(Nothing()):
+        meter.start(math.inf)
+        meter.counters.place = (5, 6)
+        assert meter.counters.ticket(64, 4, 1, None) == 5
+    assert meter.counters.ticket(64, 4, 1, None) == 19
 
 
 @pytest.mark.parametrize("how", share(sorted(WAITING), 2))

@@ -92,8 +92,8 @@ class Meter:
         """While open, a program computes that another one waits for, or none. `left` is the inner one's afterwards."""
         builder = self.parts.interpreter_builder
         before = self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.stores
-        place = getattr(builder, "grid_dim", None), getattr(builder, "grid_idx", None)
-        self.contents = contents
+        place, counters = (getattr(builder, "grid_dim", None), getattr(builder, "grid_idx", None)), self.counters
+        self.contents, self.counters = contents, Counters(self.storages)
         contents.begin()
         self._sites, self._suspended, self.stores = set(), 0, Stores()
         try:
@@ -102,6 +102,7 @@ class Meter:
             self.left = self.stores
             self.tally, self.limit, self.wanted, self.contents, self._sites, self._suspended, self.stores = before
             builder.grid_dim, builder.grid_idx = place
+            self.counters = counters
 
     def _shadows(self, builder: Any) -> dict[str, Callable[..., Any]]:
         """What takes the place of each of the builder's methods."""
