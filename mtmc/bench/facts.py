@@ -126,9 +126,9 @@ def has_kernel(source: str) -> bool:
 def gpu_seconds(made: Iterable[tuple[Depth, float, Outcome]]) -> float:
     """Seconds that evaluations held a GPU. made: gate, wall seconds and outcome of each.
 
-    What a measured outcome states of its stages; for a version that failed on the GPU, which states nothing, its wall
-    seconds. Nothing for what failed before, nor where nothing is measured. Baselines, which are kept between runs, are not
-    counted.
+    What a measured outcome states of its stages; for a version that failed on the GPU, how long it was held, or where that
+    is not stated (in records of earlier releases), its wall seconds, for which it has waited for the GPU, too. Nothing for
+    what failed before, nor where nothing is measured. Baselines, which are kept between runs, are not counted.
     """
     evaluations = list(made)
     if not any(outcome.runtime_kind == "measured" for _, _, outcome in evaluations):
@@ -138,7 +138,7 @@ def gpu_seconds(made: Iterable[tuple[Depth, float, Outcome]]) -> float:
         if outcome.runtime_kind == "measured":
             total += sum(outcome.metrics.get(stage, 0.0) for stage in GPU_STAGES)
         elif not outcome.ok and outcome.diagnosis is not None and outcome.diagnosis.stage in ON_DEVICE:
-            total += spent
+            total += outcome.metrics.get("held_s", spent)
     return total
 
 

@@ -14,7 +14,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mtmc.errors import ConfigError, EvaluatorError
@@ -256,7 +256,8 @@ class GpuEvaluator(Evaluator):
             self._warn(request.task, Weaknesses(answer.found.warnings, answer.found.undecided).sentences)
             return _measured(answer.found, {**metrics, "queued_s": queued, "held_s": held})
         assert isinstance(answer.found, Failure)
-        return failed_examination(answer.found, ended)
+        failed = failed_examination(answer.found, ended)
+        return replace(failed, metrics={**failed.metrics, "queued_s": queued, "held_s": held})
 
     def _warn(self, task: Task, warnings: Sequence[str]) -> None:
         """Tell once what a task's admission found to be weak about it."""

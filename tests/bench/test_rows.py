@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,8 @@ def test_gpu_seconds_are_what_measured_outcomes_state() -> None:
     estimated = Outcome("ok", 1.0, runtime_kind="estimated", metrics=stages)
     made = [("screen", 99.0, measured), ("screen", 3.0, on_device), ("screen", 5.0, before), ("screen", 7.0, estimated)]
     assert gpu_seconds(made) == 7.5 + 3.0  # type: ignore[arg-type]
+    waited = replace(on_device, metrics={"queued_s": 90.0, "held_s": 0.25})
+    assert gpu_seconds([*made, ("screen", 91.0, waited)]) == 7.5 + 3.0 + 0.25  # type: ignore[arg-type]
     assert gpu_seconds(made[1:]) == 0.0  # type: ignore[arg-type]
 
 
