@@ -141,7 +141,9 @@ class Fuse(Optimization):
                     continue
                 if not flow.independent(first, second) or flow.together(first, second):
                     continue
-                kernel = version.as_kernel(merged_ops(version.graph, (first, second)), settings_of((first, second)))
+                kernel = version.as_kernel(
+                    merged_ops(version.graph, (first, second)), settings_of(version, (first, second))
+                )
                 if kernel is None or kernel.template not in HORIZONTAL:
                     continue
                 sentence = f"fuse {first.name} and {second.name} horizontally"

@@ -39,14 +39,15 @@ def parts_of(version: Version, stage: Stage) -> int:
     return len({product(graph.values[value].shape) or (1,) for value in graph.leaving(stage.ops)})
 
 
-def settings_of(stages: Sequence[Stage]) -> dict[str, dict[str, Setting]]:
-    """The settings of all stages by their templates, those of an earlier one first: what holds rows in registers is no block
-    of a scan. Those of a kernel that goes element by element count among its like alone: beside a view it may be tiled."""
+def settings_of(version: Version, stages: Sequence[Stage]) -> dict[str, dict[str, Setting]]:
+    """The settings that actions have chosen for these stages, by their templates, those of an earlier stage first: what
+    holds rows in registers is no block of a scan. What nobody has chosen is the larger kernel's own affair. Those of a
+    kernel that goes element by element count among its like alone: beside a view it may be tiled."""
     settings: dict[str, dict[str, Setting]] = {}
     alone = all(stage.template == "pointwise" for stage in stages)
     for stage in reversed(stages):
         if alone or stage.template != "pointwise":
-            settings[stage.template] = settings.get(stage.template, {}) | dict(stage.schedule)
+            settings[stage.template] = settings.get(stage.template, {}) | version.chosen(stage)
     return settings
 
 
@@ -110,7 +111,7 @@ class _Growing:
             parts = self._flow.together(first, second)
             if parts is None:
                 continue
-            chosen = settings_of([each for part in (first, second) for each in self._members[part]])
+            chosen = settings_of(version, [each for part in (first, second) for each in self._members[part]])
             merged = version.as_kernel(merged_ops(version.graph, parts), chosen)
             if merged is None or not self._as_wished(first, second, merged):
                 continue

@@ -55,7 +55,7 @@ def merged(version: Version, flow: Flow, *stages: Stage) -> Merged | None:
     parts = flow.together(*in_order)
     if parts is None:
         return None
-    kernel = version.as_kernel(merged_ops(version.graph, parts), settings_of(stages))
+    kernel = version.as_kernel(merged_ops(version.graph, parts), settings_of(version, stages))
     return None if kernel is None else (parts, kernel)
 
 

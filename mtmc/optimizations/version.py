@@ -16,7 +16,7 @@ from mtmc.rewrite.forward import forward_scope
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.isomorphism import structural_hash
 from mtmc.rewrite.operators.table import FREE, table
-from mtmc.rewrite.plan import Plan, Stage, graph_of, root_plan
+from mtmc.rewrite.plan import Plan, Setting, Stage, graph_of, root_plan
 from mtmc.rewrite.sizes import NoExpression
 from mtmc.rewrite.source import print_plan, print_stage, root_regions
 from mtmc.rewrite.templates import template_of
@@ -112,6 +112,20 @@ class Version:
 
     def as_kernel(self, ops: tuple[str, ...], settings: Mapping[str, Mapping[str, int | str]]) -> Stage | None:
         """A printable kernel stage over these ops, with the settings given for its template; None if none is."""
+        starts = self._starts(ops)
+        if starts is None:
+            return None
+        first, best, plain = starts
+        kept = settings.get(plain.template, {})
+        choices = [with_kept(first, kept), first, with_kept(best, kept), best, plain]
+        for stage in dict.fromkeys(choices):
+            fits = shared_bytes(self.graph, stage) <= self.hardware.shared_per_block or stage == plain
+            if fits and self.prints(stage):
+                return stage
+        return None
+
+    def _starts(self, ops: tuple[str, ...]) -> tuple[Stage, Stage, Stage] | None:
+        """The settings that a kernel over these ops starts with, from those that suit best to those that all can have."""
         try:
             body = build(self.graph, ops, table)
             template = template_of(body)
@@ -122,14 +136,13 @@ class Version:
             default = {**default, "precision": self.fp32_products(template.name)[0]}
         plain = Stage(ops, template.name, tuple(sorted(default.items())))
         best = started(self.graph, body, plain, self.hardware)
-        first = specialized(self.graph, body, best, self.hardware) if self.on_gpu else best
-        kept = settings.get(template.name, {})
-        choices = [with_kept(first, kept), first, with_kept(best, kept), best, plain]
-        for stage in dict.fromkeys(choices):
-            fits = shared_bytes(self.graph, stage) <= self.hardware.shared_per_block or stage == plain
-            if fits and self.prints(stage):
-                return stage
-        return None
+        return (specialized(self.graph, body, best, self.hardware) if self.on_gpu else best), best, plain
+
+    def chosen(self, stage: Stage) -> dict[str, Setting]:
+        """The settings of a kernel that it did not start with: an action has chosen them."""
+        starts = [each for each in self._starts(stage.ops) or () if each.template == stage.template]
+        unlike = [dict(set(stage.schedule) - set(start.schedule)) for start in starts]
+        return min(unlike, key=len, default=dict(stage.schedule))
 
     def prints(self, stage: Stage) -> bool:
         """Whether a stage can be written, for any shape."""

@@ -133,3 +133,19 @@ def test_what_is_not_put_together_from_pieces_is_not_offered(body: str, why: str
             built = at.body(stage)
             assert built is not None
             assert why in str(why_not_shared(built, rows_of(at.graph, built, stage)))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "columns"),
+    [([], 8192), (["share each row of the linalg_vector_norm kernel among programs that hold 16384"], 16384)],
+)
+def test_a_larger_kernel_starts_as_suits_it_but_for_what_was_chosen(chosen: list[str], columns: int) -> None:
+    """The norm alone reads its rows once, whichever way: it is with its division that they are worth holding."""
+    text = REFERENCE.format(body="return x / torch.linalg.vector_norm(x, dim=1, keepdim=True)", shape="rows, columns")
+    task = task_from_source(text.replace("rows, columns = 6, 20000", "rows, columns = 32768, 65535"), "norm")
+    at = after(version(task, root_plan(export_graph(task))), "lower linalg_vector_norm")[1]
+    assert at.kernels()[0].setting("passes") == "loop"
+    for sentence in (*chosen, "lower", "fuse"):
+        at = after(at, sentence)[1]
+    [stage] = at.kernels()
+    assert (stage.setting("passes"), stage.setting("block_cols")) == ("shared", columns)
