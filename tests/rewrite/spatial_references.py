@@ -79,6 +79,19 @@ CONVOLUTIONS = {
     "transposed_2d_dilated": reference(
         "self.c(x)", IMAGE, "self.c = nn.ConvTranspose2d(4, 4, 3, (2, 1), (1, 2), groups=2, dilation=(2, 1))"
     ),
+    "transposed_1d_twice_apart": reference("self.c(x)", LINE, "self.c = nn.ConvTranspose1d(3, 5, 3, 2, 1, dilation=2)"),
+    "transposed_1d_thrice_apart": reference(
+        "self.c(x) + 1", LINE, "self.c = nn.ConvTranspose1d(3, 5, 5, 2, 2, 1, dilation=3)"
+    ),
+    "transposed_2d_in_no_phase": reference(
+        "self.c(x)", IMAGE, "self.c = nn.ConvTranspose2d(4, 6, (2, 4), (4, 6), (1, 2), dilation=(6, 4), groups=2)"
+    ),
+    "transposed_2d_far_apart": reference(
+        "torch.relu(self.c(x))", IMAGE, "self.c = nn.ConvTranspose2d(4, 5, 3, (5, 3), 1, dilation=(2, 5))"
+    ),
+    "transposed_3d_apart": reference(
+        "self.c(x)", "torch.randn(1, 4, 2, 3, n % 3 + 2)", "self.c = nn.ConvTranspose3d(4, 2, 3, 2, 1, dilation=2)"
+    ),
     "transposed_3d": reference(
         "torch.relu(self.c(x))",
         "torch.randn(1, 4, 2, 2, n % 3 + 2)",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
 from mtmc.rewrite.plan import Stage
@@ -29,6 +32,29 @@ def product_sizes(graph: Graph, found: Windowed) -> tuple[Size, Size]:
     return (weight[1], shared) if found.node.operation == "transposed convolution" else (shared, weight[1])
 
 
+@dataclass(frozen=True)
+class Phase:
+    """Which taps the positions of a transposed convolution see that have the same remainder by the stride s, along one
+    dimension: tap t with dilation d reaches a position at the remainder t d. So remainders that g = gcd(s, d) does not
+    divide have none, and the others each `step`-th tap, s / g, from the one on that the remainder / g times `inverse`, of
+    d / g by `step`, tells. reach: how many elements of the operand lie between two of these taps, d / g.
+    """
+
+    shared: int
+    step: int
+    inverse: int
+    reach: int
+
+    @classmethod
+    def of(cls, stride: int | None, dilation: int | None) -> Phase | None:
+        """None where one of them is not the same at all shapes."""
+        if stride is None or dilation is None:
+            return None
+        shared = math.gcd(stride, dilation)
+        step, reach = stride // shared, dilation // shared
+        return cls(shared, step, pow(reach, -1, step) if step > 1 else 0, reach)
+
+
 class ConvKernel:
     """The kernel in the making."""
 
@@ -42,7 +68,10 @@ class ConvKernel:
         self.loop = str(stage.setting("loop"))
         strides = [constant(stride) for stride in self.window.stride]
         strided = any(stride != 1 for stride in strides)
-        self.phased = self.transposed and strided and all(map(is_one, self.window.dilation)) and None not in strides
+        self.phases = [
+            Phase.of(stride, constant(dilation)) for stride, dilation in zip(strides, self.window.dilation, strict=True)
+        ]
+        self.phased = self.transposed and strided and None not in self.phases
         self.single_tap = all(map(is_one, self.window.size)) and not (self.transposed and strided)
         self.grouped = groups != "1"
         self.persistent = int(dict(stage.schedule).get("persistent", 0))
@@ -100,6 +129,11 @@ class ConvKernel:
     def _has_phase(self, at: int) -> bool:
         return self.phased and not is_one(self.window.stride[at])
 
+    def _phase(self, at: int) -> Phase:
+        phase = self.phases[at]
+        assert phase is not None
+        return phase
+
     def _tile(self) -> None:
         """Which rows and columns a program has."""
         writer, self.across = self.writer, list(self.outside)
@@ -146,11 +180,8 @@ class ConvKernel:
         for at, (axis, place) in enumerate(zip(self.axes, places, strict=True)):
             stride, padding = self.stride[at], self.padding[at]
             if self._has_phase(at):
-                begin = f"({shifted(f'phase_{axis}', padding, '+')})" if padding != "0" else f"phase_{axis}"
                 writer.line(f"at_{axis} = {place} * {stride} + phase_{axis}")
-                writer.line(f"first_{axis} = {begin} % {stride}")
-                writer.line(f"taps_{axis} = tl.cdiv(KERNEL_{axis.upper()} - first_{axis}, {stride})")
-                writer.line(f"from_{axis} = ({shifted(f'at_{axis}', padding, '+')} - first_{axis}) // {stride}")
+                self._first_tap(at)
             elif self.transposed:
                 if self.phased:
                     writer.line(f"at_{axis} = {place}")
@@ -161,6 +192,23 @@ class ConvKernel:
                 writer.line(f"from_{axis} = {shifted(times(place, stride), padding)}")
         writer.line(f"batch = {batch}")
         writer.widen("batch")
+
+    def _first_tap(self, at: int) -> None:
+        """The first tap that a phase sees along a dimension, how many there are, and where the first one reads."""
+        writer, axis, stride, padding = self.writer, self.axes[at], self.stride[at], self.padding[at]
+        phase = self._phase(at)
+        begin = f"({shifted(f'phase_{axis}', padding, '+')})" if padding != "0" else f"phase_{axis}"
+        first, away, some = f"{begin} % {stride}", f"first_{axis}", ""
+        if (phase.shared, phase.reach) != (1, 1):
+            writer.line(f"remainder_{axis} = {first}")
+            first, away = f"remainder_{axis}", f"first_{axis} * {self.dilation[at]}"
+            if phase.shared > 1:
+                first, some = f"{first} // {phase.shared}", f"remainder_{axis} % {phase.shared} == 0"
+            first = f"{first} * {phase.inverse} % {phase.step}" if phase.step > 1 else "0"
+        writer.line(f"first_{axis} = {first}")
+        count = f"tl.cdiv(KERNEL_{axis.upper()} - first_{axis}, {phase.step})"
+        writer.line(f"taps_{axis} = " + (f"tl.where({some}, {count}, 0)" if some else count))
+        writer.line(f"from_{axis} = ({shifted(f'at_{axis}', padding, '+')} - {away}) // {stride}")
 
     # -- the sum -------------------------------------------------------------------------------------------------
     def _sum(self) -> None:
@@ -214,7 +262,7 @@ class ConvKernel:
         for at, axis in enumerate(self.axes):
             own = f"tap_{axis}"
             if self._has_phase(at):
-                own = f"first_{axis} + tap_{axis} * {self.stride[at]}"
+                own = f"first_{axis} + tap_{axis} * {self._phase(at).step}"
             number = f"{bracketed(number)} * KERNEL_{axis.upper()} + {own}" if number else own
         return number
 
@@ -242,7 +290,7 @@ class ConvKernel:
         for at, axis in enumerate(self.axes):
             step, place = times(f"tap_{axis}", self.dilation[at]), f"from_{axis}"
             if self._has_phase(at):
-                place = f"from_{axis} - tap_{axis}"
+                place = f"from_{axis} - {times(f'tap_{axis}', str(self._phase(at).reach))}"
             elif not self.single_tap:
                 place = f"from_{axis} {'-' if self.transposed else '+'} {step}"
             writer.line(f"{axis} = {place}")
