@@ -100,6 +100,35 @@ def wrapped_integers() -> list[int]:
 
 
 @triton.jit
+def masked_kernel(x_ptr, out_ptr, number, share, N: tl.constexpr):
+    i, program = tl.arange(0, N), tl.program_id(0)
+    few, low = number < 7, share > 0.5
+    for way in tl.static_range(5):
+        mask = (i < 4) & (program < 1)
+        if way == 1:
+            mask = few & (i >= 4)
+        elif way == 2:
+            mask = (i < 2) | low
+        elif way == 3:
+            mask = (i < 6) & (number == program) & few & low
+        elif way == 4:
+            mask = (i < 6) ^ (program >= 1)
+        x = tl.load(x_ptr + i, mask=mask, other=0.0)
+        tl.store(out_ptr + (program * 5 + way) * N + i, tl.where(low, x, -x), mask=mask | (number > 0))
+
+
+def masked() -> list[list[str]]:
+    """The elements that each way of masking lets through, of two programs, for two numbers."""
+    x = torch.arange(1.0, 9.0)
+    found = []
+    for number, share in ((1, 0.75), (8, 0.25)):
+        out = torch.zeros(10, 8)
+        masked_kernel[(2,)](x, out, number, share, 8)
+        found.append(["".join(str(int(abs(each))) for each in row) for row in out.tolist()])
+    return found
+
+
+@triton.jit
 def loop_kernel(out_ptr, n, STEP: tl.constexpr):
     at = 0
     for i in range(n):

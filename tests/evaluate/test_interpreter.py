@@ -80,6 +80,14 @@ def test_libdevice_in_kernels(check_pool: Pool) -> None:
     assert max(errors.values()) < 3e-7, errors
 
 
+def test_scalars_have_a_part_in_masks(check_pool: Pool) -> None:
+    ones, others = run(check_pool, "masked")
+    assert ones[:5] == ["12340000", "00005678", "12345678", "00000000", "12345600"]
+    assert ones[5:] == ["00000000", "00005678", "12345678", "12345600", "00000078"]
+    assert others[:5] == ["12340000", "00000000", "12000000", "00000000", "12345600"]
+    assert others[5:] == ["00000000", "00000000", "12000000", "00000000", "00000078"]
+
+
 def test_integers_wrap_around_as_on_a_gpu(check_pool: Pool) -> None:
     want = [(i * 1000003 + 2**31 - 1 + 2**31) % 2**32 - 2**31 for i in range(4096)]
     assert run(check_pool, "wrapped_integers") == want and min(want) < 0

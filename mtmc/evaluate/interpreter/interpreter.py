@@ -1,11 +1,11 @@
 """Triton's interpreter made to compute what a GPU computes, faster, and within the bounds of the kernel's tensors.
 
 As it comes, the interpreter multiplies fp32 operands of `tl.dot` exactly where a GPU rounds them to TF32, treats
-bfloat16 bits as integers in arithmetic, truncates when it casts to bfloat16, rounds fp8 wrongly, knows no libdevice, patches
-`triton.language` anew for every device function it calls (half of its time), and reads and writes whatever address a
-kernel computes. `prepare` corrects the numbers and the speed in the present process, which must run with
-TRITON_INTERPRET=1; `mtmc.evaluate.interpreter.bounds` watches the addresses. None of it is public API: tests hold it to each
-version.
+bfloat16 bits as integers in arithmetic, truncates when it casts to bfloat16, rounds fp8 wrongly, knows no libdevice,
+takes no mask that a scalar has a part in, patches `triton.language` anew for every device function it calls (half of its
+time), and reads and writes whatever address a kernel computes. `prepare` corrects the numbers and the speed in the
+present process, which must run with TRITON_INTERPRET=1; `mtmc.evaluate.interpreter.bounds` watches the addresses. None of
+it is public API: tests hold it to each version.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def prepare(default_precision: str = "tf32") -> None:
     fp8.correct_fp8(interpreter)
     _correct_dot(interpreter.InterpreterBuilder)
     _correct_math(interpreter)
+    _keep_truth(interpreter.InterpreterBuilder)
     combine_as_trees(interpreter)
 
 
@@ -258,6 +259,20 @@ def _correct_math(interpreter: types.ModuleType) -> None:
     builder.create_erf = create_erf
     builder.create_extern_elementwise = create_extern_elementwise
     _open_libdevice(interpreter)
+
+
+def _keep_truth(builder: type) -> None:
+    """A truth value that is spread over a block stays one. A comparison has the type of what it compares there, so that
+    spread it was a block of integers, and no mask."""
+    spread = builder.create_splat  # type: ignore[attr-defined]
+
+    def create_splat(self: Any, block_type: Any, arg: Any) -> Any:
+        found = spread(self, block_type, arg)
+        if arg.data.dtype == np.bool_:
+            found.data = found.data.astype(np.bool_)
+        return found
+
+    builder.create_splat = create_splat  # type: ignore[attr-defined]
 
 
 def _open_libdevice(interpreter: types.ModuleType) -> None:

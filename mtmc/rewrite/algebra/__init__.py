@@ -18,6 +18,7 @@ ordered.py     what is read many times across its rows, copied in order before
 losses.py      the cross entropy of a product, as that of its rows
 one_tap.py     a convolution of one tap as a product of matrices
 pixels.py      a convolution of shuffled pixels, before the shuffle
+padded.py      products of rows that end within a line, of rows that end with one
 scans.py       what came before each element of a running sum or product
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
@@ -48,6 +49,7 @@ from mtmc.rewrite.algebra.losses import LOSSES
 from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.one_tap import ONE_TAP
 from mtmc.rewrite.algebra.ordered import ORDERED
+from mtmc.rewrite.algebra.padded import PADDED
 from mtmc.rewrite.algebra.pixels import PIXELS
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.scans import SCANS
@@ -79,8 +81,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "one_tap": ONE_TAP,
     "scans": SCANS,
     "pixels": PIXELS,
+    "padded": PADDED,
 }
-OF_WEIGHTS = ("joined", "channels", "pixels")
+OF_WEIGHTS = ("joined", "channels", "pixels", "padded")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""
 _MOST = 200
 """Times that rules are applied, one after the other."""
