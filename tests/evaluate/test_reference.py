@@ -37,7 +37,6 @@ from mtmc.evaluate.reference.tf32 import (
     cut_to_tf32,
     library_precision,
     round_to_tf32,
-    seeing_tf32,
 )
 from mtmc.task import Task, Variant
 
@@ -693,7 +692,7 @@ def test_what_comes_behind_a_convolution_may_lose_what_a_tensor_core_does(
     ways_to_lose = (Tf32Convolutions(), Tf32Convolutions(narrow=round_to_tf32))
     monkeypatch.setattr(oracle, "lossy_convolutions", lambda device, narrowest: ways_to_lose)
     monkeypatch.setattr(calibrating, "cut_convolutions", lambda device, narrowest: Tf32Convolutions())
-    monkeypatch.setattr(calibrating, "seeing_tf32", lambda device: contextlib.nullcontext(Seen()))
+    monkeypatch.setattr(calibrating, "convolves_in_tf32", lambda reference, seed, where: True)
     if shapes == "first items":
         monkeypatch.setattr(Size, "needed", lambda size, wide, share=1.0: 2**62 if share > 0.6 else 0)
     made = behind_a_convolution(behind, shapes != "small", tmp_path)
@@ -740,12 +739,6 @@ def rounded(x):
 """
 
 
-class Seen:
-    """A library whose convolutions were seen to be in TF32."""
-
-    used = True
-
-
 class OfFloat32(Tf32Convolutions):
     """A library that convolves float32 in TF32, and float64 as it is."""
 
@@ -761,9 +754,21 @@ def test_whether_a_convolution_is_made_in_tf32_is_asked_of_its_first_item() -> N
             nn.functional.conv_transpose2d(x, weight.transpose(0, 1), groups=1)
             nn.functional.conv1d(x[:, :, 0].half(), weight[:, :, 0].half())
         assert seen.used == narrow
-    with seeing_tf32("cpu") as nothing:
-        nn.functional.conv2d(cut_to_tf32(x), weight)
-    assert not nothing.used
+
+
+def test_a_reference_that_lets_itself_not_be_watched_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layer = "self.layer = nn.Conv1d(1, 4, 3)"
+    made = ("return self.layer(inputs[0][:, None])", "[torch.randn(rows, cols)]", layer)
+    assert not reference(tmp_path, *made).calibrate(1).tf32  # on a CPU nobody looks
+    monkeypatch.setattr(calibrating, "cut_convolutions", lambda device, narrowest: OfFloat32())
+    assert not reference(tmp_path, *made).calibrate(1).tf32
+    with OfFloat32():
+        assert reference(tmp_path, *made).calibrate(1).tf32
+    refuses = "assert not torch.utils._python_dispatch._get_current_dispatch_mode()\n        " + made[0]
+    found = reference(tmp_path, refuses, *made[1:]).calibrate(1)
+    assert not found.tf32 and found.precisions != ()
 
 
 def test_convolutions_of_fp32_numbers_may_be_as_rough_as_the_library_makes_them() -> None:

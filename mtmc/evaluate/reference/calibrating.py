@@ -22,7 +22,7 @@ from mtmc.evaluate.reference.first_items import Size, first_items
 from mtmc.evaluate.reference.fp64 import same_function, widen
 from mtmc.evaluate.reference.memory import Gauge, free_bytes, held, in_units, release
 from mtmc.evaluate.reference.running_sums import RunningSums
-from mtmc.evaluate.reference.tf32 import cut_convolutions, library_precision, seeing_tf32
+from mtmc.evaluate.reference.tf32 import Tf32Seen, cut_convolutions, library_precision
 from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.outcome import LIBRARY_TF32, REFERENCE_ERROR, WIDENED
 from mtmc.task.quantized import readable
@@ -73,13 +73,13 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
     so that a reference that counts its calls is where it was. where: for messages. Raises: TaskError."""
     gauge = Gauge(reference.device)
     model, inputs = reference.construct(), reference.draw(seed)
-    with seeing_tf32(reference.device) as seen:
-        own, effects = reference.observed(model, inputs, seed)
+    own, effects = reference.observed(model, inputs, seed)
     weights = list(model.parameters())
     narrowest = narrowest_bytes([inputs, weights])
     taken, kept = gauge.peak([inputs, weights, own]) + held(own), held(inputs) + held(own)
     size = Size(taken, held(weights), kept, narrowest)
     del model, inputs, weights
+    tf32 = convolves_in_tf32(reference, seed, where)
     release(reference.device)
     for wide in (torch.float64, torch.float32) if narrowest <= 2 else (torch.float64,):
         needed = size.needed(wide)
@@ -87,14 +87,26 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
             _log.warning("%s: %s would need about %s", where, wide, in_units(needed))
             continue
         try:
-            return _asked(reference, seed, own, effects, wide, narrowest, seen.used)
+            return _asked(reference, seed, own, effects, wide, narrowest, tf32)
         except (TaskError, torch.OutOfMemoryError) as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
         except _AnotherFunction as error:
             _log.warning("%s: no oracle in %s: %s", where, wide, error)
-            return Calibration((None,) * len(own), effects, tf32=seen.used)
+            return Calibration((None,) * len(own), effects, tf32=tf32)
         release(reference.device)  # not before the error is gone, whose frames hold what it had
-    return _of_first_items(reference, seed, own, effects, size, where, seen.used)
+    return _of_first_items(reference, seed, own, effects, size, where, tf32)
+
+
+def convolves_in_tf32(reference: WideReference, seed: int, where: str) -> bool:
+    """Whether the reference convolves fp32 numbers in TF32, as far as it lets itself be watched: a call of its own."""
+    if cut_convolutions(reference.device, 4) is None:
+        return False
+    with Tf32Seen() as seen:
+        try:
+            reference.observed(reference.construct(), reference.draw(seed), seed)
+        except TaskError as error:
+            _log.warning("%s: its convolutions were not looked at: %s", where, error)
+    return seen.used
 
 
 def _of_first_items(

@@ -19,8 +19,8 @@ has to round as the library does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -101,14 +101,6 @@ class Tf32Seen(TorchDispatchMode):
         exact = func(given, weight, bias, *args[3:])
         off = torch.linalg.vector_norm(found.double() - exact)
         return float(off / torch.linalg.vector_norm(exact).clamp_min(torch.finfo(torch.float64).tiny))
-
-
-@contextmanager
-def seeing_tf32(device: str) -> Iterator[Tf32Seen]:
-    """See whether convolutions are made in TF32, where the library may: nothing is looked at elsewhere."""
-    seen = Tf32Seen()
-    with seen if cut_convolutions(device, 4) is not None else nullcontext():
-        yield seen
 
 
 def cut_convolutions(device: str, bytes_each: int) -> Tf32Convolutions | None:
