@@ -50,8 +50,8 @@ right for any weights. Layers between two transpositions become their weights ti
 what many read across its rows (a bias of pairs, heads last) is copied in order first; so is the operand of a
 depthwise convolution before others whose channels lie last, which then is one kernel with the norm behind it. An
 Einstein sum of three is a sum of two, times the third, where that has no label of its own. Rows of a large product
-that end within a line get zeros behind them, up to a whole one. Products that come in are offered a second time as
-kernels, joined with what stands around them: two with a softmax between them as attention.
+that end within a line get zeros behind them. One token's attention, written as sums, is attention. Products that
+come in are offered a second time as kernels, joined with their neighbours: two around a softmax as attention.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features of 8192 inputs, 1024 rows, takes 1.4e11 flops

@@ -56,7 +56,39 @@ NORMED = "; self.norm = nn.BatchNorm2d(outs).eval(); nn.init.normal_(self.norm.r
 TWO = "self.f, self.g = nn.Linear(cols, outs), nn.Linear(cols, outs)"
 CHANGED = "self.register_buffer('w', torch.randn(cols, outs)); self.register_buffer('v', torch.randn(cols, outs))"
 BEFORE_EACH = "torch.cat((torch.ones_like(s[:, :1]), s[:, :-1]), 1)"
+CACHE = "torch.randn(rows, cols, 3, size)"
+WEIGHTED = "(s.softmax(1)[..., None] * (x + 1)).sum(1)"
 FITS = {
+    "a token's attention": (
+        "one_token",
+        reference(f"s = (x[:, 0][:, None] * x).sum(-1); return {WEIGHTED}", CACHE),
+    ),
+    "a token's attention with a scale": (
+        "one_token",
+        reference(f"s = (x * x[:, 1].tanh().unsqueeze(1)).sum(-1) * 0.3; return {WEIGHTED}.relu()", CACHE),
+    ),
+    "a token's attention, heads first": (
+        "one_token",
+        reference(
+            "s = (x[:, :, 0][:, :, None] * x).sum(3) / size**0.5; return (s.softmax(-1).unsqueeze(-1) * x).sum(2)",
+            "torch.randn(rows, 3, cols, size)",
+        ),
+    ),
+    "a token's attention as Einstein sums": (
+        "one_token",
+        reference(
+            "s = torch.einsum('bhd,bthd->bth', x[:, 0], x) * 0.25; s = s.softmax(1); "
+            "return torch.einsum('bthe,bth->bhe', x[..., 1:], s)",
+            CACHE,
+        ),
+    ),
+    "a token's attention, one sum of each kind": (
+        "one_token",
+        reference(
+            "s = torch.einsum('bhtd,bhd->bht', x, x[:, :, 0]); return (s.softmax(2)[..., None] * x.exp()).sum(-2)",
+            "torch.randn(rows, 3, cols, size)",
+        ),
+    ),
     "colours of shuffled pixels": (
         "pixels",
         reference(
@@ -237,6 +269,26 @@ FITS = {
     ),
 }
 KEPT = {
+    "a token's attention with a mask": (
+        "one_token",
+        reference(f"s = (x[:, 0][:, None] * x).sum(-1); s = s.where(s > 0, -9.0); return {WEIGHTED}", CACHE),
+    ),
+    "scores that are read twice": (
+        "one_token",
+        reference(f"s = (x[:, 0][:, None] * x).sum(-1); return {WEIGHTED} + s.sum(1)[..., None]", CACHE),
+    ),
+    "a softmax over heads": (
+        "one_token",
+        reference(f"s = (x[:, 0][:, None] * x).sum(-1); return {WEIGHTED.replace('softmax(1)', 'softmax(2)')}", CACHE),
+    ),
+    "weights of the width": (
+        "one_token",
+        reference("s = (x[:, 0][:, None] * x).sum(1); return (s.softmax(-1)[:, None] * x).sum(-1)", CACHE),
+    ),
+    "keys and values of other batches": (
+        "one_token",
+        reference("s = (x[:, 0][:, None] * x).sum(-1); return (s.softmax(1)[..., None] * x[:1]).sum(1)", CACHE),
+    ),
     "shuffled pixels that are read twice": (
         "pixels",
         reference(

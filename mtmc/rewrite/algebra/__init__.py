@@ -18,6 +18,7 @@ ordered.py     what is read many times across its rows, copied in order before
 losses.py      the cross entropy of a product, as that of its rows
 one_tap.py     a convolution of one tap as a product of matrices
 pixels.py      a convolution of shuffled pixels, before the shuffle
+one_token.py   attention of one token, written as sums over products
 padded.py      products of rows that end within a line, of rows that end with one
 scans.py       what came before each element of a running sum or product
 constants.py   what is one number whatever the inputs are
@@ -48,6 +49,7 @@ from mtmc.rewrite.algebra.logs import LOGS
 from mtmc.rewrite.algebra.losses import LOSSES
 from mtmc.rewrite.algebra.norms import NORMS
 from mtmc.rewrite.algebra.one_tap import ONE_TAP
+from mtmc.rewrite.algebra.one_token import ONE_TOKEN
 from mtmc.rewrite.algebra.ordered import ORDERED
 from mtmc.rewrite.algebra.padded import PADDED
 from mtmc.rewrite.algebra.pixels import PIXELS
@@ -82,6 +84,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "scans": SCANS,
     "pixels": PIXELS,
     "padded": PADDED,
+    "one_token": ONE_TOKEN,
 }
 OF_WEIGHTS = ("joined", "channels", "pixels", "padded")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""
