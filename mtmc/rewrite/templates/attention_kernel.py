@@ -13,8 +13,6 @@ scores again.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mtmc.rewrite.body import Body, Node, NotCovered
 from mtmc.rewrite.graph import Graph, Size, product, same
 from mtmc.rewrite.operators.attention import CAUSAL
@@ -22,12 +20,10 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
-from mtmc.rewrite.templates.attention_bounds import write_bounds, write_window
-from mtmc.rewrite.templates.attention_moved import write_tile
-from mtmc.rewrite.templates.attention_window import Window, window_of
+from mtmc.rewrite.templates.attention_columns import Stretch, region_ends, write_columns
+from mtmc.rewrite.templates.attention_operands import Operands
 from mtmc.rewrite.templates.elements import Elements, home
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
-from mtmc.rewrite.templates.product_tiles import BY_KERNEL, BY_LAUNCHER
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import Region, SoftmaxProduct, analyse
 from mtmc.rewrite.templates.writer import Writer
@@ -62,12 +58,6 @@ _LOCALS: Variables = {
     )
 }
 """The kernel's own variables: what is loaded for work on the tiles gets other names."""
-_WHOLE = "((inner < WIDTH) | (WIDTH == BLOCK_K))"
-"""Which of `inner` are in the heads' width, where that is not taken in slices."""
-
-
-FEW_QUERIES = 16
-"""With so few a program does not look for the columns that its rows have something in common with."""
 
 
 class Kernel:
@@ -80,7 +70,6 @@ class Kernel:
         precision = stage.setting("precision")
         self.exact = f', input_precision="{precision}"' if precision != "input" else ""
         self.program = f"tl.program_id({int(crowded(self.found.batch))})"
-        self.way = tiles.way_of(stage)
         schedule = dict(stage.schedule)
         self.edges, self.heavy = schedule.get("masks") == "edges", schedule.get("order") == "heavy"
         self.specialized = bool(schedule.get("specialized", 0))
@@ -88,16 +77,19 @@ class Kernel:
         _, self.scaling = self.found.factor()
         if self.edges and self.found.wide:
             raise NotCovered("blocks without masks of heads that are taken in slices")
+        self.way = tiles.way_of(stage)
+        self.described = tiles.is_described(self.way)
         tiles.check(graph, self.found, stage, body.stores)
         shares.check(graph, self.found, stage, not self.described)
         self.split, self.packed, self.batch = shares.split_of(stage), shares.is_packed(stage), self.found.batch
         if self.packed:
             self.found = shares.packed(graph, self.found)
+        self.operands = Operands(self.writer, self.found, self.way, self.block, _LOCALS)
 
     def write(self) -> None:
         """Write all of it."""
         writer, found = self.writer, self.found
-        self.n_rows, ends = writer.preset(found.rows, "n_rows"), self._ends()
+        self.n_rows, ends = writer.preset(found.rows, "n_rows"), region_ends(writer, found)
         self.n_queries = self.n_rows
         if self.packed:
             self.n_rows = shares.packed_rows(self, self.n_rows)
@@ -106,56 +98,25 @@ class Kernel:
         if self.packed and (maps or found.sink):
             shares.row_numbers(self, self.n_queries)
         self._start()
-        if len(found.regions) > 1:
-            writer.line(f"n_cols = {ends[-1]}")
-            ends[-1] = "n_cols"
-        limits = list(ends)
-        window = self._window()
-        begins = ["first" if window else "0", *ends]
-        if window.of_places:
-            write_window(writer, found, window, self.block)
-        elif window and not found.causal:
-            writer.line(f"last = tl.cast({ends[-1]}, tl.int32)")
-        if found.causal:
-            writer.comment("columns behind the block's last row are masked for all of its rows")
-            writer.line(f"last = tl.minimum({ends[-1]}, ({self.block} + 1) * BLOCK_M)")
-            limits = [*(f"tl.minimum({end}, last)" for end in ends[:-1]), "last"]
-        if window.bounds or window.pairs:
-            if not window.of_places:
-                writer.line("first = tl.cast(0, tl.int32)")
-            write_bounds(self, window, _LOCALS)
-        if window:
-            limits = ["last"]
-        if self.split > 1:
-            shares.own_share(self, bool(window))
-            begins, ends, limits = ["first"], ["last"], ["last"]
-        for region, begin, end, limit in zip(found.regions, begins, ends, limits, strict=False):
-            self._operands(region, begin)
-            if not self.edges:
-                self._loop(region, begin, end, limit)
-                continue
-            seen = f"tl.minimum({limit}, {self.block} * BLOCK_M)" if found.causal else limit
-            first = f" - ({begin})" if begin != "0" else ""
-            inside = f"tl.maximum({seen}{first}, 0)" if found.causal and first else f"({seen}{first})"
-            writer.comment("whole blocks, of which no column is masked for any row, then the others")
-            blocks = f"{inside} // BLOCK_N * BLOCK_N"
-            writer.line(f"whole = {begin} + {blocks}" if first else f"whole = {blocks}")
-            self._loop(region, begin, "", "whole")
-            self._loop(region, "whole", end, limit)
+        for stretch in write_columns(self, ends, _LOCALS):
+            self._go_through(stretch)
         self._result()
 
-    def _window(self) -> Window:
-        """Which columns rows can see, where masks say so and columns are all in one tensor; what rows and columns are apart
-        only where programs own all columns."""
-        found = self.found
-        if len(found.regions) > 1:
-            return Window()
-        window = window_of(self.graph, self.body, found, self.numbers)
-        if found.rows[0] <= FEW_QUERIES:
-            window = replace(window, pairs=())
-        if found.causal or found.wide or self.split > 1 or self.packed:
-            window = replace(window, low=None, high=None)
-        return window
+    def _go_through(self, stretch: Stretch) -> None:
+        """Loops over columns in one tensor."""
+        writer, found, region, begin = self.writer, self.found, stretch.region, stretch.begin
+        self.operands.point_to(region, begin)
+        if not self.edges:
+            self._loop(region, begin, stretch.end, stretch.limit)
+            return
+        seen = f"tl.minimum({stretch.limit}, {self.block} * BLOCK_M)" if found.causal else stretch.limit
+        first = f" - ({begin})" if begin != "0" else ""
+        inside = f"tl.maximum({seen}{first}, 0)" if found.causal and first else f"({seen}{first})"
+        writer.comment("whole blocks, of which no column is masked for any row, then the others")
+        blocks = f"{inside} // BLOCK_N * BLOCK_N"
+        writer.line(f"whole = {begin} + {blocks}" if first else f"whole = {blocks}")
+        self._loop(region, begin, "", "whole")
+        self._loop(region, "whole", stretch.end, stretch.limit)
 
     def _loop(self, region: Region, begin: str, end: str, limit: str) -> None:
         """Columns from one on to another. end: of the region, for the mask; "" where none is masked."""
@@ -171,14 +132,6 @@ class Kernel:
         self._scores(region, end)
         self._update(region, end)
         writer.level -= 1 + int(self._alone(end))
-
-    def _ends(self) -> list[str]:
-        """Where each region of columns ends, counted through all of them."""
-        regions, ends = self.found.regions, list[str]()
-        for at, region in enumerate(regions):
-            name = self.writer.preset(region.columns, f"n_cols_{at + 1}" if len(regions) > 1 else "n_cols")
-            ends.append(f"{ends[-1]} + {name}" if ends else name)
-        return ends
 
     def _rows(self) -> None:
         writer = self.writer
@@ -202,26 +155,7 @@ class Kernel:
     def _start(self) -> None:
         """The queries' tile, and what is kept of the columns seen so far."""
         writer, found = self.writer, self.found
-        if found.query not in found.made:
-            base, *self.query_strides = self.parts(found.query, -2, -1)
-            place = f"rows{self.query_strides[0]}"
-            if self.packed:
-                base, place = shares.packed_queries(self, self.n_queries)
-            self.query_place = place
-            writer.line(f"queries = {base}")
-        if self.way == BY_KERNEL:
-            tiles.make_descriptors(self)
-        if not found.wide:
-            if self.described:
-                writer.line("if DESCRIBED:")
-                block = tiles.load(
-                    "query", self.digits(found.query), self.way, f"{self.block} * BLOCK_M", "BLOCK_M, BLOCK_K"
-                )
-                writer.line(f"    q = {block}")
-                writer.line("else:")
-            writer.level += int(self.described)
-            self._read_query("inner < WIDTH", _WHOLE)
-            writer.level -= int(self.described)
+        self.operands.start(self.n_rows, self.n_queries if self.packed else "")
         writer.line(shares.factor_line(writer, found))
         if found.sink:
             self._sink()
@@ -243,58 +177,6 @@ class Kernel:
         first = " * (tl.program_id(2) == 0)" if self.split > 1 else ""
         writer.line(f"total = tl.full([BLOCK_M, 1], 1.0, tl.float32){first}")
 
-    @property
-    def described(self) -> bool:
-        """Whether tiles come and go through descriptors where they can."""
-        return self.way in (BY_LAUNCHER, BY_KERNEL)
-
-    def _read_query(self, inside: str, moved: str) -> None:
-        """Load the queries' tile. inside, moved: which of `inner` are in the heads' width, `moved` as one factor."""
-        if self.found.query in self.found.made:
-            last = Group("inner[None, :]", self.found.width, f"{moved}[None, :]")
-            rows = Group("rows", self.found.rows, "row_mask")
-            write_tile(self, "q", self.found.query, rows, last, "BLOCK_M, BLOCK_K", _LOCALS)
-            return
-        across = self.query_strides[1]
-        mask = f"row_mask & ({inside})[None, :]" if " " in inside else f"row_mask & {inside}[None, :]"
-        self.writer.line(f"q = tl.load(queries + {self.query_place} + inner[None, :]{across}, mask={mask}, other=0.0)")
-
-    def _operands(self, region: Region, begin: str) -> None:
-        """Pointers to a region's keys and values, such that its columns bear their numbers among all."""
-        writer, lines = self.writer, list[str]()
-        before = f"({begin})" if " " in begin else begin
-        if region.key not in self.found.made:
-            keys, down, across = self.parts(region.key, -2, -1)
-            self.key_down, self.key_across = (down, across) if self.found.transposed else (across, down)
-            lines.append(f"keys = {keys}" + (f" - {before}{self.key_down}" if region.own_keys and begin != "0" else ""))
-        if region.value not in self.found.made:
-            values, self.value_down, self.value_across = self.parts(region.value, -2, -1)
-            shift = f" - {before}{self.value_down}" if region.own_values and begin != "0" else ""
-            lines.append(f"values = {values}{shift}")
-        if begin != "0" and (region.own_keys or region.own_values):
-            writer.comment("these columns are numbered behind the ones before")
-        for line in lines:
-            writer.line(line)
-
-    def parts(self, value: str, first: int, second: int) -> tuple[str, str, str]:
-        """Pointer to a tensor's matrix of this program, and " * stride" along its last two axes."""
-        tensor, base = self.graph.values[value], self.writer.pointer(value)
-        for axis, digit in enumerate(self.digits(value)):
-            if digit != "0":
-                base += f" + {f'({digit})' if ' ' in digit else digit} * {self.writer.stride(value, axis)}"
-        rank = len(tensor.shape)
-        strides = []
-        for axis in (rank + first, rank + second):
-            unit = tensor.contiguous and axis == rank - 1
-            if unit:
-                self.writer.contiguous.add(value)
-            strides.append("" if unit else f" * {self.writer.stride(value, axis)}")
-        return base, strides[0], strides[1]
-
-    def digits(self, value: str) -> list[str]:
-        """Which of a tensor's matrices a program reads: its number along each dimension of the batch."""
-        return tiles.digits(self.writer, self.found, value)
-
     def _scores(self, region: Region, end: str) -> None:
         """The scores of this block of columns, as the softmax takes them. end: of the region's columns, "" where none of
         the block's is behind it."""
@@ -305,11 +187,8 @@ class Kernel:
             writer.line(f"col_mask = cols < {end}")
         if found.wide:
             self._sliced_product(region)
-        elif region.key in found.made:
-            self._moved_keys(region, _WHOLE, end)
-            writer.line(f"{found.scores.name} = tl.dot(q, k{self.exact})")
         else:
-            tiles.read(self, "key", self._key_load("(inner < WIDTH)", end), self._key_load("", end))
+            self.operands.read_keys(region, end)
             writer.line(f"{found.scores.name} = tl.dot(q, k{self.exact})")
         variables: Variables = {found.scores.name: found.scores.name, **_LOCALS}
         for node in found.between:
@@ -336,18 +215,6 @@ class Kernel:
         """Whether a loop stands where columns are left that fill no block."""
         return bool(end) and self.edges and not self.found.causal
 
-    def _key_load(self, inside: str, end: str) -> str:
-        place = f"cols{self.key_down} + inner[:, None]{self.key_across}"
-        masks = [*(["col_mask"] if end else []), *([f"{inside}[:, None]"] if inside else [])]
-        return f"k = tl.load(keys + {place}{_masked(masks)})"
-
-    def _moved_keys(self, region: Region, inside: str, end: str) -> None:
-        """The keys' tile, of elements that lie elsewhere. inside: which of `inner` are in the heads' width."""
-        down = Group("inner[:, None]", self.found.width, f"{inside}[:, None]")
-        across = Group("cols", self.found.columns, "col_mask" if end else "")
-        first, last = (across, down) if self.found.transposed else (down, across)
-        write_tile(self, "k", region.key, first, last, "BLOCK_K, BLOCK_N", _LOCALS)
-
     def _sliced_product(self, region: Region) -> None:
         """Queries times keys, a slice of the heads' width at a time."""
         writer, name = self.writer, self.found.scores.name
@@ -355,12 +222,7 @@ class Kernel:
         writer.line("for first in range(0, WIDTH, BLOCK_K):")
         writer.level += 1
         writer.line("inner = first + tl.arange(0, BLOCK_K)")
-        writer.line("inside = inner < WIDTH")
-        self._read_query("inside", "inside")
-        if region.key in self.found.made:
-            self._moved_keys(region, "inside", "n_cols")
-        else:
-            writer.line(self._key_load("inside", "n_cols"))
+        self.operands.read_slice(region, "n_cols")
         writer.line(f"{name} = tl.dot(q, k, {name}{self.exact})")
         writer.level -= 1
 
@@ -394,10 +256,7 @@ class Kernel:
         writer.line(f"weights = tl.exp2((logits - {shift}) * factor)")
         writer.line(f"scale = tl.exp2((top - {shift}) * factor)")
         writer.line("total = total * scale + tl.sum(weights, axis=1, keep_dims=True)")
-        there = ["there"] if end else []
-        if end:
-            writer.line(f"there = (columns < {end})[:, None]")
-        self._read_values(region, there)
+        self.operands.read_values(region, end)
         name = found.result.name
         weights = self._weighed(end)
         writer.line(f"{name} = tl.dot({weights}{cast}, v, {name} * scale{self.exact})")
@@ -413,20 +272,6 @@ class Kernel:
                 weights = variables[node.name]
             variables[node.name] = weights
         return weights
-
-    def _read_values(self, region: Region, there: list[str]) -> None:
-        """The values' tile. there: what holds of this block's columns where one may be behind the last."""
-        found = self.found
-        if region.value in found.made:
-            down = Group("columns[:, None]", found.columns, "".join(there))
-            across = Group("outer", found.out_width, "((outer < OUT_WIDTH) | (OUT_WIDTH == BLOCK_V))")
-            write_tile(self, "v", region.value, down, across, "BLOCK_N, BLOCK_V", _LOCALS)
-            return
-        place = f"values + columns[:, None]{self.value_down} + outer{self.value_across}"
-        loads = [f"v = tl.load({place}{_masked(masks)})" for masks in ([*there, "(outer < OUT_WIDTH)"], there)]
-        if found.wide:
-            loads[1] = loads[0]
-        tiles.read(self, "value", *loads)
 
     def _result(self) -> None:
         writer, found = self.writer, self.found
@@ -444,15 +289,10 @@ class Kernel:
             if self.described:
                 writer.line("if DESCRIBED:")
                 stored = tiles.store(
-                    value, self.digits(found.query), self.way, f"{self.block} * BLOCK_M", variables[value]
+                    value, self.operands.digits(found.query), self.way, f"{self.block} * BLOCK_M", variables[value]
                 )
                 writer.line(f"    {stored}")
                 writer.line("else:")
             writer.level += int(self.described)
             writer.store(value, variables[value], offset, "row_mask & out_mask")
             writer.level -= int(self.described)
-
-
-def _masked(masks: list[str]) -> str:
-    """The further arguments of a load with these masks."""
-    return f", mask={' & '.join(masks)}, other=0.0" if masks else ""

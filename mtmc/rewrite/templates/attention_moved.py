@@ -18,7 +18,7 @@ from mtmc.rewrite.templates.writer import Writer
 
 
 class MovedAttention(Protocol):
-    """What is asked of the attention that is being written, see `attention_kernel.Kernel`."""
+    """What is asked of the attention that is being written, see `attention_operands.Operands`."""
 
     graph: Graph
     writer: Writer

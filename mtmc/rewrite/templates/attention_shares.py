@@ -104,10 +104,9 @@ def packed_rows(kernel: SharedAttention, rows: str) -> str:
     return "n_packed"
 
 
-def packed_queries(kernel: SharedAttention, rows: str) -> tuple[str, str]:
+def packed_queries(writer: Writer, found: SoftmaxProduct, rows: str) -> tuple[str, str]:
     """Pointer to the first of a program's heads, and where its rows lie from there."""
-    query, writer = kernel.found.query, kernel.writer
-    groups = writer.size(kernel.found.batch[1])
+    query, groups = found.query, writer.size(found.batch[1])
     first, second, third = (writer.stride(query, axis) for axis in range(3))
     base = f"{writer.pointer(query)} + (batch // {groups}) * {first} + (batch % {groups} * heads_each) * {second}"
     return base, f"(rows // {rows}) * {second} + (rows % {rows}) * {third}"

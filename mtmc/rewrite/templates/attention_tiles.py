@@ -25,6 +25,11 @@ def way_of(stage: Stage) -> str:
     return str(dict(stage.schedule).get("operands", "pointers"))
 
 
+def is_described(way: str) -> bool:
+    """Whether tiles come and go through descriptors where they can."""
+    return way in (BY_LAUNCHER, BY_KERNEL)
+
+
 def describable(graph: Graph, found: SoftmaxProduct) -> bool:
     """Whether there can be descriptors: of keys and values in one tensor each, in rows at multiples of 16 bytes."""
     sizes = {"float16": 2, "bfloat16": 2, "float32": 4}
@@ -37,7 +42,7 @@ def describable(graph: Graph, found: SoftmaxProduct) -> bool:
 def check(graph: Graph, found: SoftmaxProduct, stage: Stage, stores: tuple[str, ...]) -> None:
     """Raises: NotCovered where a schedule's descriptors, or warps of their own, do not suit."""
     way, schedule = way_of(stage), dict(stage.schedule)
-    if way in (BY_LAUNCHER, BY_KERNEL):
+    if is_described(way):
         tensors = [graph.values[value] for value in stores]
         if found.wide or found.made or len(found.regions) > 1:
             raise NotCovered("descriptors of keys and values in several tensors or in pages, or of wide heads")
@@ -50,17 +55,14 @@ def check(graph: Graph, found: SoftmaxProduct, stage: Stage, stores: tuple[str, 
 
 
 class TiledAttention(Protocol):
-    """What is asked of the attention that is being written, see `attention_kernel.Kernel`."""
+    """What is asked of the attention that is being written, see `attention_operands.Operands`."""
 
     writer: Writer
     found: SoftmaxProduct
     body: Body
     way: str
-    n_rows: str
     query_strides: list[str]
 
-    @property
-    def described(self) -> bool: ...
     def digits(self, value: str) -> list[str]: ...
     def parts(self, value: str, first: int, second: int) -> tuple[str, str, str]: ...
 
@@ -88,12 +90,12 @@ def digits(writer: Writer, found: SoftmaxProduct, value: str) -> list[str]:
     return numbers
 
 
-def make_descriptors(kernel: TiledAttention) -> None:
-    """The lines of a kernel that makes the descriptors of its head's matrices itself."""
+def make_descriptors(kernel: TiledAttention, rows: str) -> None:
+    """The lines of a kernel that makes the descriptors of its head's matrices itself. rows: their number."""
     writer, found, region, (stored,) = kernel.writer, kernel.found, kernel.found.regions[0], kernel.body.stores
     key, *key_steps = kernel.parts(region.key, -2, -1)
     value, value_step, _ = kernel.parts(region.value, -2, -1)
-    columns, rows = writer.size(found.columns), kernel.n_rows
+    columns = writer.size(found.columns)
     made = (
         ("query", "queries", rows, "WIDTH", kernel.query_strides[0], "BLOCK_M, BLOCK_K"),
         ("key", key, columns, "WIDTH", key_steps[0 if found.transposed else 1], "BLOCK_N, BLOCK_K"),
@@ -110,7 +112,7 @@ def read(kernel: TiledAttention, role: str, masked: str, unmasked: str) -> None:
     """Load a tile of keys or values, through a descriptor if it has one. masked: the load through pointers. unmasked: the
     one that will do where the heads' width is a power of two."""
     writer, region, cases = kernel.writer, kernel.found.regions[0], list[tuple[str, str]]()
-    if kernel.described:
+    if is_described(kernel.way):
         value, width = (region.key, "BLOCK_K") if role == "key" else (region.value, "BLOCK_V")
         tile = load(role, kernel.digits(value), kernel.way, "start", f"BLOCK_N, {width}")
         cases.append(("DESCRIBED", f"k = tl.trans({tile})" if role == "key" else f"v = {tile}"))
