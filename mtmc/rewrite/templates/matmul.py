@@ -140,7 +140,7 @@ class _Assembler:
         lines += [INDENT + line for line in self.dispatch.lines]
         lines += self._workspaces()
         made = shares[:1] if kernel.split_k > 1 else () if kernel.found.reduces else body.stores[:1]
-        largest = ", ".join(f"{value}.numel()" for value in (*kernel.lefts, *kernel.rights, *made))
+        largest = ", ".join(f"{value}.numel()" for value in (*kernel.operands.lefts, *kernel.operands.rights, *made))
         constants = [("WIDE", f"max({largest}) >= 2**31")]
         constants += [(key.upper(), self.tile[key]) for key in ("block_m", "block_n", "block_k")]
         # Where tiles end with the matrices the compiler drops their masks.
@@ -183,12 +183,12 @@ class _Assembler:
         """Lines that allocate what the second kernel reads."""
         if self.kernel.streaming:
             size = f"2 * {self.kernel.streaming}, {self.stage.number('block_m')}, {self.stage.number('block_n')}"
-            device = f"device={self.kernel.lefts[0]}.device, dtype=torch.float32"
+            device = f"device={self.kernel.operands.lefts[0]}.device, dtype=torch.float32"
             return [f"{INDENT}shares = torch.empty(({size}), {device})"]
         rows = self.m if self.batch == "1" else f"{self.batch}, {self.m}"
         split_k = f"({self.stage.number('split_k')}, {rows}, {self.n})"
         shape = split_k if self.kernel.split_k > 1 else f"({rows}, {self.stage.number('split_n')})"
-        like = f"device={self.kernel.lefts[0]}.device, dtype=torch.float32"
+        like = f"device={self.kernel.operands.lefts[0]}.device, dtype=torch.float32"
         return [f"{INDENT}{share} = torch.empty({shape}, {like})" for share in self.kernel.shares]
 
     def _doc(self) -> str:

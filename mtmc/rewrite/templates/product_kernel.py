@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body, Node, NotCovered
-from mtmc.rewrite.graph import FP8, Graph, Shape, Tensor, product
+from mtmc.rewrite.graph import Graph, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
-from mtmc.rewrite.templates.product import Factor, Product, analyse, can_transpose, triangle
+from mtmc.rewrite.templates.product import Product, analyse, can_transpose, triangle
 from mtmc.rewrite.templates.product_groups import blocks_in_kernel, own_group
+from mtmc.rewrite.templates.product_operands import Operands
 from mtmc.rewrite.templates.product_programs import own_slices, own_tiles, store_part
-from mtmc.rewrite.templates.product_prologue import sources, write_left, write_right
 from mtmc.rewrite.templates.product_rows import row_work, write_rows
 from mtmc.rewrite.templates.product_scales import add_scaled
 from mtmc.rewrite.templates.product_statistics import write_statistics
@@ -36,8 +36,10 @@ class ProductKernel:
         self.transposed_copy = schedule.get("right") == "transposed"
         self._check()
         self.writer = Writer(graph, body, f"{name}_kernel")
+        self.n_batch, self.n_m, self.n_n = preset_sizes(self.writer, self.found)
+        self.n_k = self.writer.preset(self.found.k, "n_k")
+        self.operands = Operands(self.writer, self.found, self.transposed_copy)
         self.variables: Variables = {}
-        self.rows_known: Variables = {}
         self.rows_work = row_work(body, self.found.dot, self.found.after, self.found.n)
 
     def _check(self) -> None:
@@ -74,8 +76,6 @@ class ProductKernel:
     def write(self) -> Writer:
         """Write the whole kernel. Raises: NotCovered where body and schedule do not go together."""
         writer, found = self.writer, self.found
-        self.n_batch, self.n_m, self.n_n = preset_sizes(writer, found)
-        self.n_k = writer.preset(found.k, "n_k")
         if self.way.own:
             make_descriptors(self)
         self._rows_and_columns()
@@ -90,18 +90,6 @@ class ProductKernel:
             else:
                 store_results(self)
         return writer
-
-    @property
-    def lefts(self) -> tuple[str, ...]:
-        """The left operand, or what it is made of."""
-        return sources(self.body, self.found.made) if self.found.made else (self.found.left,)
-
-    @property
-    def rights(self) -> tuple[str, ...]:
-        """The right operands, or what the only one is made of."""
-        if self.found.prologue:
-            return sources(self.body, self.found.prologue)
-        return tuple(factor.right for factor in self.found.factors)
 
     @property
     def batched(self) -> bool:
@@ -179,17 +167,45 @@ class ProductKernel:
     def write_product(self) -> None:
         """The loop over k; leaves the products in the dots' variables."""
         writer, found = self.writer, self.found
-        if not found.made:
-            a = self.graph.values[found.left]
-            writer.line(f"left = {self._base(found.left, a)} + rows{self._stride_m(a)}")
-        down: dict[str, str] = {}
-        for factor in () if found.prologue else found.factors:
-            b = self.graph.values[factor.right]
-            down[factor.right], across = self._right_strides(factor.right, b)
-            writer.line(f"{self.tile_name('right', factor)} = {self._base(factor.right, b)} + cols{across}")
+        self.operands.point()
         for factor in found.factors:
             shape = "[BLOCK_N, BLOCK_M]" if self.swapped else "[BLOCK_M, BLOCK_N]"
             writer.line(f"{factor.dot.name} = tl.zeros({shape}, {self.sums})")
+        first, last = self._slices()
+        known = write_statistics(self.operands) if found.statistics else {}
+        alone = self.specialized and not self.persistent
+        over = (
+            f"tl.range({first}, {last}, BLOCK_K, warp_specialize=SPECIAL)"
+            if alone
+            else f"range({first}, {last}, BLOCK_K)"
+        )
+        writer.line(f"for start in {over}:")
+        writer.level += 1
+        writer.line("ks = start + tl.arange(0, BLOCK_K)")
+        writer.line(f"k_mask = (ks < {last}) | EVEN_K")
+        if found.made:
+            writer.widen("ks")
+        if self.way.described:
+            read_tiles(self, "program" if found.reduces else "block_m")
+            writer.line("else:")
+            writer.level += 1
+        self.operands.load_left()
+        self.operands.load_rights()
+        writer.level -= int(self.way.described)
+        self.operands.work(known, last)
+        if found.scales:
+            add_scaled(self.operands)
+        else:
+            self._add_up()
+        for factor in found.factors:
+            self.variables[factor.dot.name] = factor.dot.name
+        writer.level -= 1
+        for factor in found.factors if self.swapped else ():
+            writer.line(f"{factor.dot.name} = tl.trans({factor.dot.name})")
+
+    def _slices(self) -> tuple[str, str]:
+        """Where the loop over k begins and ends."""
+        writer, found = self.writer, self.found
         if self.split_k > 1:
             writer.line(f"share = tl.cdiv(tl.cdiv({self.n_k}, BLOCK_K), {self.split_k}) * BLOCK_K")
             writer.line("first = tl.program_id(2) * share")
@@ -207,80 +223,12 @@ class ProductKernel:
         if found.offsets:
             writer.line(f"last = tl.where(begin < end, {last}, 0)  # nothing to add up where the block has no rows")
             last = "last"
-        self.rows_known = write_statistics(self) if found.statistics else {}
-        alone = self.specialized and not self.persistent
-        over = (
-            f"tl.range({first}, {last}, BLOCK_K, warp_specialize=SPECIAL)"
-            if alone
-            else f"range({first}, {last}, BLOCK_K)"
-        )
-        writer.line(f"for start in {over}:")
-        writer.level += 1
-        writer.line("ks = start + tl.arange(0, BLOCK_K)")
-        writer.line(f"k_mask = (ks < {last}) | EVEN_K")
-        if found.made:
-            writer.widen("ks")
-        if self.way.described:
-            read_tiles(self, "program" if found.reduces else "block_m")
-            writer.line("else:")
-            writer.level += 1
-        self.load_left()
-        for factor in () if found.prologue else found.factors:
-            tile, right = self.tile_name("b", factor), self.tile_name("right", factor)
-            address = f"{right} + ks[:, None]{down[factor.right]}"
-            writer.line(f"{tile} = tl.load({address}, mask=k_mask[:, None] & col_mask, other={self.zero})")
-        writer.level -= int(self.way.described)
-        self._before()
-        if found.prologue:
-            write_right(self, "start", last)
-        if found.scales:
-            add_scaled(self)
-        else:
-            self._add_up()
-        for factor in found.factors:
-            self.variables[factor.dot.name] = factor.dot.name
-        writer.level -= 1
-        for factor in found.factors if self.swapped else ():
-            writer.line(f"{factor.dot.name} = tl.trans({factor.dot.name})")
-
-    def load_left(self) -> None:
-        """Load the tile of the left operand at `ks`, or make it."""
-        if self.found.made:
-            write_left(self)
-            return
-        along = self._times(self.found.left, tensor := self.graph.values[self.found.left], len(tensor.shape) - 1)
-        self.writer.line(f"a = tl.load(left + ks[None, :]{along}, mask=row_mask & k_mask[None, :], other={self.zero})")
+        return first, last
 
     @property
     def sums(self) -> str:
         """Triton's name of the type that products are added up in."""
         return "tl.int32" if self.found.whole_numbers else "tl.float32"
-
-    @property
-    def zero(self) -> str:
-        """What stands for elements outside of the bounds."""
-        return "0" if self.found.whole_numbers else "0.0"
-
-    def left_variables(self, shape: Shape) -> Variables:
-        """The left operand's tile as work on it knows it."""
-        fp32 = self.graph.values[self.found.left].dtype == "float32"
-        return {(self.found.left, shape): "a" if fp32 else "a.to(tl.float32)"}
-
-    def left_groups(self) -> tuple[Group, ...]:
-        """Iteration space of the left operand's tile."""
-        groups = (Group("rows", self.found.m, "row_mask"), Group("ks[None, :]", self.found.k, "k_mask[None, :]"))
-        shared = len(self.graph.values[self.found.left].shape) == 2  # by all products of a batch
-        return (Group("batch", product(self.found.batch), ""), *groups) if self.found.batch and not shared else groups
-
-    @property
-    def statistics(self) -> tuple[Node, ...]:
-        """What is known of each row of the left operand."""
-        return self.found.statistics
-
-    @property
-    def before(self) -> tuple[Node, ...]:
-        """Work on the left operand's elements."""
-        return self.found.before
 
     def _add_up(self) -> None:
         """Add the product of the tiles at hand to what there is of it."""
@@ -288,17 +236,12 @@ class ProductKernel:
         exact = f', input_precision="{precision}"' if precision != "input" else ""
         exact += ", out_dtype=tl.int32" if self.found.whole_numbers else ""  # Triton 3.6 asks for it
         for factor in self.found.factors:
-            accumulator, tile = factor.dot.name, self.tile_name("b", factor)
+            accumulator, tile = factor.dot.name, self.operands.tile_name("b", factor)
             operands = f"tl.trans({tile}), tl.trans(a)" if self.swapped else f"a, {tile}"
             if self.found.fp8 and not self.fast_sums:
                 self.writer.line(f"{accumulator} += tl.dot({operands})")
             else:
                 self.writer.line(f"{accumulator} = tl.dot({operands}, {accumulator}{exact})")
-
-    def tile_name(self, word: str, factor: Factor) -> str:
-        """What a factor's tile or pointer is called: by the word alone where there is one factor."""
-        number = self.found.factors.index(factor)
-        return f"{word}_{number + 1}" if number else word
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -306,64 +249,8 @@ class ProductKernel:
         if not self.way.described or self.way.own:
             return ()
         stored = self.body.stores if self.way.stored else ()
-        rights = [self.found.tiles_of(value, right=True) for value in self.rights]
+        rights = [self.found.tiles_of(value, right=True) for value in self.operands.rights]
         return (self.found.tiles_of(self.found.left), *rights, *map(self.found.tiles_of, stored))
-
-    def _before(self) -> None:
-        """Elementwise work on the left operand's tile, in fp32, then back to its dtype for the product."""
-        found, writer = self.found, self.writer
-        if not found.before:
-            return
-        fp32 = self.graph.values[found.left].dtype == "float32"
-        made = found.fp8 and not self.graph.values[found.left].is_fp8
-        variables = {**self.rows_known, **self.left_variables(found.before[-1].shape)}
-        groups = self.left_groups()
-        write_maps(writer, [node.name for node in found.before], groups, variables)
-        # What lies outside the bounds must stay 0 whatever the work made of it.
-        result = f"tl.where(row_mask & k_mask[None, :], {variables[found.before[-1].name]}, 0.0)"
-        kind = f"tl.{FP8[found.dtype]}" if made else f"{writer.pointer(found.left)}.dtype.element_ty"
-        writer.line(f"a = {result}" + ("" if fp32 and not made else f".to({kind})"))
-
-    @property
-    def inner_last(self) -> bool:
-        """Whether the right operand, as the kernel gets it, is [n, k]."""
-        return self.found.transposed or self.transposed_copy
-
-    def _base(self, value: str, tensor: Tensor) -> str:
-        """Pointer to a tensor's matrix of this program's batch."""
-        pointer = self.writer.pointer(value)
-        if self.found.offsets and value != self.found.left:
-            return f"{pointer} + matrix * {self.writer.stride(value, 0)}"
-        if not self.found.batch or len(tensor.shape) <= 2:
-            return pointer
-        if self.transposed_copy and value == self.found.right:
-            return f"{pointer} + batch * {self.n_n} * {self.n_k}"
-        strides = [self.writer.stride(value, axis) for axis in range(len(self.found.batch))]
-        if len(strides) == 1:
-            return f"{pointer} + batch * {strides[0]}"
-        inner = self.writer.size(self.found.batch[1])
-        return f"{pointer} + (batch // {inner}) * {strides[0]} + (batch % {inner}) * {strides[1]}"
-
-    def _times(self, value: str, tensor: Tensor, axis: int) -> str:
-        """ " * stride" along an axis, "" where the tensor is contiguous along its last one."""
-        if tensor.contiguous and axis == len(tensor.shape) - 1:
-            self.writer.contiguous.add(value)
-            return ""
-        return f" * {self.writer.stride(value, axis)}"
-
-    def _stride_m(self, tensor: Tensor) -> str:
-        if tensor.contiguous:
-            self.writer.contiguous.add(self.found.left)
-            return f" * {self.n_k}"
-        return f" * {self.writer.stride(self.found.left, len(tensor.shape) - 2)}"
-
-    def _right_strides(self, right: str, tensor: Tensor) -> tuple[str, str]:
-        """Strides of a right operand along k and along n."""
-        if self.transposed_copy:
-            return "", f" * {self.n_k}"
-        rank = len(tensor.shape)
-        axes = (rank - 1, rank - 2) if self.found.transposed else (rank - 2, rank - 1)
-        return self._times(right, tensor, axes[0]), self._times(right, tensor, axes[1])
 
     def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None:
         """Write elementwise work on what is made."""

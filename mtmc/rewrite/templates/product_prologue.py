@@ -22,7 +22,7 @@ from mtmc.rewrite.templates.writer import Writer
 
 
 class TiledProduct(Protocol):
-    """What is asked of the product that is being written, see `ProductKernel`."""
+    """What is asked of the product that is being written, see `product_operands.Operands`."""
 
     body: Body
     writer: Writer

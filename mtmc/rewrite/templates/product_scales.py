@@ -17,7 +17,7 @@ from mtmc.rewrite.templates.writer import Writer
 
 
 class ScaledProduct(Protocol):
-    """What is asked of the product that is being written, see `ProductKernel`."""
+    """What is asked of the product that is being written, see `product_operands.Operands`."""
 
     graph: Graph
     writer: Writer

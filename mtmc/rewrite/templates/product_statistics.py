@@ -33,7 +33,7 @@ REDUCTIONS = ("sum", "deviations", "max", "amax", "amin")
 
 
 class RowsOfProduct(Protocol):
-    """What is asked of the product that is being written, see `ProductKernel`."""
+    """What is asked of the product that is being written, see `product_operands.Operands`."""
 
     writer: Writer
     body: Body

@@ -15,7 +15,8 @@ from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.pointwise import Variables
-from mtmc.rewrite.templates.product import Factor, Product
+from mtmc.rewrite.templates.product import Product
+from mtmc.rewrite.templates.product_operands import Operands
 from mtmc.rewrite.templates.writer import Writer
 
 BY_LAUNCHER, BY_KERNEL = "descriptors", "own_descriptors"
@@ -88,17 +89,11 @@ class TiledProduct(Protocol):
     body: Body
     variables: Variables
     way: Tiles
+    operands: Operands
     n_m: str
     n_n: str
     n_k: str
 
-    @property
-    def rights(self) -> tuple[str, ...]: ...
-    @property
-    def inner_last(self) -> bool: ...
-    @property
-    def transposed_copy(self) -> bool: ...
-    def tile_name(self, word: str, factor: Factor) -> str: ...
     def groups(self) -> tuple[Group, ...]: ...
     def after(self, nodes: Sequence[Node], groups: tuple[Group, ...], variables: Variables, writer: Writer) -> None: ...
     def offset(self) -> str: ...
@@ -109,10 +104,10 @@ def make_descriptors(kernel: TiledProduct) -> None:
     writer, found = kernel.writer, kernel.found
     columns = f"BLOCK_N // {kernel.way.parts}" if kernel.way.parts > 1 else "BLOCK_N"
     made = [(found.tiles_of(found.left), found.left, kernel.n_m, kernel.n_k, kernel.n_k, "BLOCK_M, BLOCK_K")]
-    for right in kernel.rights:
+    for right in kernel.operands.rights:
         name = found.tiles_of(right, right=True)
-        stride = kernel.n_k if kernel.transposed_copy else writer.stride(right, _across(kernel, right))
-        if kernel.inner_last:
+        stride = kernel.n_k if kernel.operands.transposed_copy else writer.stride(right, _across(kernel, right))
+        if kernel.operands.inner_last:
             made.append((name, right, kernel.n_n, kernel.n_k, stride, "BLOCK_N, BLOCK_K"))
         else:
             made.append((name, right, kernel.n_k, kernel.n_n, stride, "BLOCK_K, BLOCK_N"))
@@ -139,8 +134,8 @@ def read_tiles(kernel: TiledProduct, named_rows: str) -> None:
     writer.level += 1
     writer.line(f"a = {found.tiles_of(found.left)}.load([{named_rows} * BLOCK_M, start])")
     for factor in found.factors:
-        b, tiles = kernel.tile_name("b", factor), found.tiles_of(factor.right, right=True)
-        if kernel.inner_last:
+        b, tiles = kernel.operands.tile_name("b", factor), found.tiles_of(factor.right, right=True)
+        if kernel.operands.inner_last:
             writer.line(f"{b} = tl.trans({tiles}.load([block_n * BLOCK_N, start]))")
         else:
             writer.line(f"{b} = {tiles}.load([start, block_n * BLOCK_N])")
@@ -207,7 +202,7 @@ def launcher_lines(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) 
     """The launcher's lines, without indentation, that say whether there are descriptors, and make them. tile: texts of the
     tile's sizes, by the settings' names."""
     left, way = kernel.found.left, kernel.way
-    rights = ("transposed",) if kernel.transposed_copy else kernel.rights
+    rights = ("transposed",) if kernel.operands.transposed_copy else kernel.operands.rights
     lines = [
         "# rows of matrices must begin at multiples of 16 bytes",
         f"described = {left}.data_ptr() % 16 == 0 and ({sizes.k}) * {left}.element_size() % 16 == 0",
@@ -227,11 +222,11 @@ def launcher_lines(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes) 
 
 def _made(kernel: TiledProduct, tile: Mapping[str, str], sizes: Sizes, rights: Sequence[str]) -> list[str]:
     m, n, k = (tile[f"block_{axis}"] for axis in "mnk")
-    last = kernel.inner_last
+    last = kernel.operands.inner_last
     shape, block = (f"{sizes.n}, {sizes.k}", f"{n}, {k}") if last else (f"{sizes.k}, {sizes.n}", f"{k}, {n}")
     found, left = kernel.found, kernel.found.left
     made = [(found.tiles_of(left), left, f"[{sizes.m}, {sizes.k}], [{sizes.k}, 1], [{m}, {k}]")]
-    for right, given in zip(kernel.rights, rights, strict=True):
+    for right, given in zip(kernel.operands.rights, rights, strict=True):
         made.append((found.tiles_of(right, right=True), given, f"[{shape}], [{given}.stride(0), 1], [{block}]"))
     if kernel.way.stored:
         part = f"[{m}, {int(n) // kernel.way.parts if n.isdigit() else f'{n} // {kernel.way.parts}'}]"
