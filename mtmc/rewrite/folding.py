@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 LONGEST = 120
 """Characters of a line, as far as its parts allow."""
@@ -45,6 +45,15 @@ def docstring(text: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def wrapped(head: str, items: Sequence[str], tail: str) -> list[str]:
+    """head + items + tail on one line, or one item a line where that is too long."""
+    line = head + ", ".join(items) + tail
+    if len(line) <= 116:
+        return [line]
+    inner = " " * (len(head) - len(head.lstrip())) + INDENT
+    return [head, *[f"{inner}{item}," for item in items], head[: len(head) - len(head.lstrip())] + tail]
 
 
 def _item(indent: str, item: str, comma: str) -> list[str]:

@@ -20,7 +20,7 @@ from mtmc.rewrite.reference_text import forward_signature
 from mtmc.rewrite.sizes import NoExpression, Scope
 from mtmc.rewrite.templates.channels_copy import LAUNCHER
 from mtmc.rewrite.templates.channels_last import FORMATS, is_channels_last
-from mtmc.rewrite.templates.writer import Printed
+from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.torch_call import call_text, gives_one
 from mtmc.rewrite.write_back import NORM, WriteBack, counted, grouped
 from mtmc.task import Task

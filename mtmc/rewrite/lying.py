@@ -13,7 +13,7 @@ from mtmc.rewrite.operators.arithmetic import ARITHMETIC
 from mtmc.rewrite.operators.elementwise import POINTWISE
 from mtmc.rewrite.operators.table import FREE
 from mtmc.rewrite.templates.channels_last import FORMATS
-from mtmc.rewrite.templates.writer import Printed
+from mtmc.rewrite.templates.launcher import Printed
 
 _FAMILIES = ("scaled_dot_product", "upsample_", "grid_sampler", "lstm", "gru", "rnn_", "linalg_", "fft_")
 _AS_THE_DEVICE_LIKES = tuple(f"aten.{sign}{family}" for family in _FAMILIES for sign in ("", "_"))

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.writer import Printed
+from mtmc.rewrite.templates.launcher import Printed
 
 _PROSE = re.compile(r'^    """.*?"""\n|^ *#[^\n]*\n|  #[^\n]*', re.MULTILINE | re.DOTALL)
 _ENSURED = re.compile(r"^    (@\d+) = \1\.contiguous\(\)\n", re.MULTILINE)

@@ -29,7 +29,7 @@ from mtmc.rewrite.stretches import Lines, in_stretches
 from mtmc.rewrite.templates import TEMPLATES
 from mtmc.rewrite.templates.channels_copy import TEXT
 from mtmc.rewrite.templates.channels_last import is_channels_last
-from mtmc.rewrite.templates.writer import Printed
+from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.write_back import write_back
 from mtmc.task import Task
 

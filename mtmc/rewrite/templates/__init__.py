@@ -13,6 +13,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.attention import Attention
 from mtmc.rewrite.templates.bags import Bags
 from mtmc.rewrite.templates.convolution import Convolution
+from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.templates.matmul import Matmul
 from mtmc.rewrite.templates.order import Order
 from mtmc.rewrite.templates.pointwise import Pointwise
@@ -21,7 +22,6 @@ from mtmc.rewrite.templates.rowwise import Rowwise
 from mtmc.rewrite.templates.scan import Scan
 from mtmc.rewrite.templates.scatter import Scatter
 from mtmc.rewrite.templates.windows import Windows
-from mtmc.rewrite.templates.writer import Printed
 
 
 class Template(Protocol):

@@ -8,29 +8,29 @@ than MAX_WIDTH are taken in slices, with two more settings: block_k (of queries 
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_shares as shares
 from mtmc.rewrite.templates import attention_tiles as tiles
 from mtmc.rewrite.templates import gluon_attention
 from mtmc.rewrite.templates.attention_kernel import Kernel
-from mtmc.rewrite.templates.product_tiles import SPECIAL
-from mtmc.rewrite.templates.shares import crowded
-from mtmc.rewrite.templates.shares import shares as programs_sharing
-from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse, is_softmax_product
-from mtmc.rewrite.templates.writer import (
-    INDENT,
+from mtmc.rewrite.templates.launcher import (
     OPTIONS,
     Launch,
     Printed,
     allocation,
     contiguous_lines,
-    kernel_text,
     launch_lines,
     printed,
     scope_of,
     size_expression,
 )
+from mtmc.rewrite.templates.product_tiles import SPECIAL
+from mtmc.rewrite.templates.shares import crowded
+from mtmc.rewrite.templates.shares import shares as programs_sharing
+from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse, is_softmax_product
+from mtmc.rewrite.templates.writer import kernel_text
 
 FEW_ROWS = 16
 """Of the tensor cores' smallest tile."""

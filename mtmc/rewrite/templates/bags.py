@@ -12,20 +12,19 @@ from mtmc.rewrite.places import Digit, Variable, one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.elements import Elements, Variables
-from mtmc.rewrite.templates.pointwise import at_home, write_maps
-from mtmc.rewrite.templates.writer import (
+from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
-    Writer,
     allocation,
     contiguous_lines,
-    kernel_text,
     launch_lines,
     printed,
     scope_of,
     scope_with_results,
     size_expression,
 )
+from mtmc.rewrite.templates.pointwise import at_home, write_maps
+from mtmc.rewrite.templates.writer import Writer, kernel_text
 
 MOST_COLUMNS = 256
 """Of a program."""

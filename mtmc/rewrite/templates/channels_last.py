@@ -16,7 +16,8 @@ from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Shape, Tensor, Varying, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
-from mtmc.rewrite.templates.writer import Writer, allocation, contiguous_lines
+from mtmc.rewrite.templates.launcher import allocation, contiguous_lines
+from mtmc.rewrite.templates.writer import Writer
 
 FORMATS = {4: "torch.channels_last", 5: "torch.channels_last_3d"}
 """Memory formats by the number of dimensions."""

@@ -13,23 +13,23 @@ programs, each for several tiles.
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Size, Varying, is_one, power_of_two_above
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.conv_kernel import ConvKernel, product_sizes
-from mtmc.rewrite.templates.positions import allocations, analyse, constant, size_lines
-from mtmc.rewrite.templates.windows import CONVOLUTIONS
-from mtmc.rewrite.templates.writer import (
-    INDENT,
+from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
     contiguous_lines,
-    kernel_text,
     launch_lines,
     printed,
     scope_of,
     scope_with_results,
     size_expression,
 )
+from mtmc.rewrite.templates.positions import allocations, analyse, constant, size_lines
+from mtmc.rewrite.templates.windows import CONVOLUTIONS
+from mtmc.rewrite.templates.writer import kernel_text
 
 FEW_CHANNELS = 16
 """Below this, a slice of the channels at one tap would be mostly padding."""

@@ -13,6 +13,7 @@ is no Hopper.
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
@@ -21,10 +22,7 @@ from mtmc.rewrite.templates.gluon_kernel import GluonKernel
 from mtmc.rewrite.templates.gluon_overlap import OverlappedKernel, overlaps
 from mtmc.rewrite.templates.gluon_text import CONSUMERS
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS
-from mtmc.rewrite.templates.shares import crowded
-from mtmc.rewrite.templates.softmax_product import analyse
-from mtmc.rewrite.templates.writer import (
-    INDENT,
+from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
     allocation,
@@ -34,6 +32,8 @@ from mtmc.rewrite.templates.writer import (
     scope_of,
     size_expression,
 )
+from mtmc.rewrite.templates.shares import crowded
+from mtmc.rewrite.templates.softmax_product import analyse
 
 LANGUAGE = "gluon"
 """What the setting "language" says of a kernel in Gluon."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates import attention_tiles as tiles
@@ -30,7 +31,6 @@ from mtmc.rewrite.templates.gluon_text import needed_registers
 from mtmc.rewrite.templates.gluon_tiles import GROUP_ROWS, TileFunctions, taken
 from mtmc.rewrite.templates.shares import crowded
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct, analyse
-from mtmc.rewrite.templates.writer import INDENT
 
 RESCALED = "out = out * tl.expand_dims(tl.convert_layout(scale, tl.SliceLayout(1, out_layout)), 1)"
 """Earlier blocks' sums come to the scale of the largest score."""

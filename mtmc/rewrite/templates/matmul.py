@@ -15,8 +15,20 @@ tensor cores keep them, in fewer bits.
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
+from mtmc.rewrite.templates.launcher import (
+    OPTIONS,
+    Launch,
+    Printed,
+    allocation,
+    contiguous_lines,
+    launch_lines,
+    printed,
+    scope_of,
+    size_expression,
+)
 from mtmc.rewrite.templates.product import Product, analyse, can_transpose
 from mtmc.rewrite.templates.product_combine import combine_k, combine_n, combine_parts
 from mtmc.rewrite.templates.product_dispatch import dispatch_of
@@ -25,19 +37,7 @@ from mtmc.rewrite.templates.product_kernel import ProductKernel
 from mtmc.rewrite.templates.product_statistics import MOST_ROWS
 from mtmc.rewrite.templates.product_tiles import SPECIAL, Sizes, launcher_lines
 from mtmc.rewrite.templates.shares import crowded, shares
-from mtmc.rewrite.templates.writer import (
-    INDENT,
-    OPTIONS,
-    Launch,
-    Printed,
-    allocation,
-    contiguous_lines,
-    kernel_text,
-    launch_lines,
-    printed,
-    scope_of,
-    size_expression,
-)
+from mtmc.rewrite.templates.writer import kernel_text
 
 LONG_INNER, LONG_INNER_OF_BATCH = 4096, 1024
 """Least inner dimension of each program that shares a tile by default: a shorter one is not worth the second kernel. Small

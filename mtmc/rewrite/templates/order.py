@@ -12,19 +12,19 @@ from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Varying, is_one, power_of_two_above, product
 from mtmc.rewrite.operators.typed import BITS
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.order_kernel import OrderKernel, ordered
-from mtmc.rewrite.templates.shares import ENOUGH_PROGRAMS
-from mtmc.rewrite.templates.writer import (
+from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
     allocation,
     contiguous_lines,
-    kernel_text,
     launch_lines,
     printed,
     scope_of,
     size_expression,
 )
+from mtmc.rewrite.templates.order_kernel import OrderKernel, ordered
+from mtmc.rewrite.templates.shares import ENOUGH_PROGRAMS
+from mtmc.rewrite.templates.writer import kernel_text
 
 MAX_SORTED = {True: 1024, False: 512}
 """Elements of a row up to which a program sorts it, by whether they are neighbours in memory: on an H100 torch is faster

@@ -19,19 +19,18 @@ from mtmc.rewrite.space import Group, bare, flat
 from mtmc.rewrite.templates.as_laid import Laid, as_laid
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
 from mtmc.rewrite.templates.elements import Elements, Variables, home
-from mtmc.rewrite.templates.taps import is_tapped
-from mtmc.rewrite.templates.transposing import Transposed, transposed, write_tile
-from mtmc.rewrite.templates.writer import (
+from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
-    Writer,
-    kernel_text,
     launch_lines,
     printed,
     scope_of,
     scope_with_results,
     size_expression,
 )
+from mtmc.rewrite.templates.taps import is_tapped
+from mtmc.rewrite.templates.transposing import Transposed, transposed, write_tile
+from mtmc.rewrite.templates.writer import Writer, kernel_text
 
 
 class Pointwise:

@@ -9,7 +9,8 @@ from mtmc.rewrite.body import Body, Node, NotCovered, Window, maps_into
 from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Shape, Size, Varying, product, same
 from mtmc.rewrite.sizes import Scope
-from mtmc.rewrite.templates.writer import Writer, size_expression
+from mtmc.rewrite.templates.launcher import size_expression
+from mtmc.rewrite.templates.writer import Writer
 
 AXES = ("d", "h", "w")
 

@@ -12,20 +12,19 @@ from mtmc.rewrite.graph import Graph, Size, Varying, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.elements import Elements, Variables, home
-from mtmc.rewrite.templates.pointwise import at_home, block_of, write_maps
-from mtmc.rewrite.templates.writer import (
+from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
-    Writer,
     allocation,
     contiguous_lines,
-    kernel_text,
     launch_lines,
     printed,
     scope_of,
     scope_with_results,
     size_expression,
 )
+from mtmc.rewrite.templates.pointwise import at_home, block_of, write_maps
+from mtmc.rewrite.templates.writer import Writer, kernel_text
 
 MOST = 2**27
 """Elements of a mask: each program reads the counts of all blocks before it, half a gigabyte of them together here."""

@@ -13,28 +13,27 @@ from __future__ import annotations
 import math
 
 from mtmc.rewrite.body import Body, Trailing
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Varying, is_one, power_of_two_above, product
 from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
-from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals
-from mtmc.rewrite.templates.row_kernel import ALIGNMENT, RowKernel
-from mtmc.rewrite.templates.row_shared import MOST_SHARES, SHARED, TURNS, pieces_of, why_not_shared
-from mtmc.rewrite.templates.rows import Layout, lay_out, loops, why_not_split
-from mtmc.rewrite.templates.shares import shares
-from mtmc.rewrite.templates.writer import (
-    INDENT,
+from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
-    Writer,
-    kernel_text,
     launch_lines,
     printed,
     scope_of,
     scope_with_results,
     size_expression,
 )
+from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals
+from mtmc.rewrite.templates.row_kernel import ALIGNMENT, RowKernel
+from mtmc.rewrite.templates.row_shared import MOST_SHARES, SHARED, TURNS, pieces_of, why_not_shared
+from mtmc.rewrite.templates.rows import Layout, lay_out, loops, why_not_split
+from mtmc.rewrite.templates.shares import shares
+from mtmc.rewrite.templates.writer import Writer, kernel_text
 
 MAX_SPLIT = 1024
 

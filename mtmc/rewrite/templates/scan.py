@@ -7,22 +7,22 @@ See `scan_kernel`. With "split" > 1 so many programs share the columns of each r
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Shape, Varying, is_one, product
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.scan_kernel import Kernel, levels_of, reductions_of, scanned, totals_of
-from mtmc.rewrite.templates.shares import ENOUGH_PROGRAMS, shares
-from mtmc.rewrite.templates.writer import (
-    INDENT,
+from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
     allocation,
     contiguous_lines,
-    kernel_text,
     launch_lines,
     printed,
     scope_of,
     size_expression,
 )
+from mtmc.rewrite.templates.scan_kernel import Kernel, levels_of, reductions_of, scanned, totals_of
+from mtmc.rewrite.templates.shares import ENOUGH_PROGRAMS, shares
+from mtmc.rewrite.templates.writer import kernel_text
 
 MANY_PROGRAMS, MOST_SPLIT, LEAST_BLOCKS = 4 * ENOUGH_PROGRAMS, 64, 2
 """Where rows are shared by default: programs of all rows, those that share one, and blocks of columns that each has then."""

@@ -19,21 +19,20 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import NoExpression
 from mtmc.rewrite.space import Group
 from mtmc.rewrite.templates.elements import Elements, home
-from mtmc.rewrite.templates.order_keys import key, value_of
-from mtmc.rewrite.templates.pointwise import block_of
-from mtmc.rewrite.templates.writer import (
+from mtmc.rewrite.templates.launcher import (
     Launch,
     Printed,
-    Writer,
     allocation,
     contiguous_lines,
-    kernel_text,
     launch_lines,
     printed,
     scope_of,
     scope_with_results,
     size_expression,
 )
+from mtmc.rewrite.templates.order_keys import key, value_of
+from mtmc.rewrite.templates.pointwise import block_of
+from mtmc.rewrite.templates.writer import Writer, kernel_text
 
 _ATOMICS = {"add": "tl.atomic_add", "amax": "tl.atomic_max", "amin": "tl.atomic_min"}
 _COMBINED = ("float32", "int32", "int64")

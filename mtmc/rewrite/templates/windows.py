@@ -8,6 +8,7 @@ Where operand and result lie channels last, neighbours among the elements are ch
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import Graph, Size, Varying, product
 from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.plan import Stage
@@ -19,6 +20,16 @@ from mtmc.rewrite.templates.channels_last import (
     in_memory_order,
     is_channels_last,
     permuting_lines,
+)
+from mtmc.rewrite.templates.launcher import (
+    Launch,
+    Printed,
+    contiguous_lines,
+    launch_lines,
+    printed,
+    scope_of,
+    scope_with_results,
+    size_expression,
 )
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.positions import (
@@ -34,19 +45,7 @@ from mtmc.rewrite.templates.positions import (
     text_of,
     times,
 )
-from mtmc.rewrite.templates.writer import (
-    INDENT,
-    Launch,
-    Printed,
-    Writer,
-    contiguous_lines,
-    kernel_text,
-    launch_lines,
-    printed,
-    scope_of,
-    scope_with_results,
-    size_expression,
-)
+from mtmc.rewrite.templates.writer import Writer, kernel_text
 
 MAX_UNROLLED = 32
 """Taps of a window that are written out by the compiler; more are gone through by a loop."""
