@@ -214,7 +214,7 @@ def _library_steps(task: Task, best: KernelNode) -> tuple[dict[str, int], int] |
 def _covered(graph: Graph, op: str) -> bool:
     """Whether one of the kernel templates takes an op by itself."""
     from mtmc.rewrite.body import NotCovered
-    from mtmc.rewrite.builder import build
+    from mtmc.rewrite.expansion import build
     from mtmc.rewrite.operators.table import table
     from mtmc.rewrite.templates import template_of
 

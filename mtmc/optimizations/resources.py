@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from mtmc.outcome import Outcome
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.graph import FP8, Graph, power_of_two_above
 from mtmc.rewrite.operators.products import PRODUCTS as MULTIPLYING
 from mtmc.rewrite.operators.table import table

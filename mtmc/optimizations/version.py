@@ -10,7 +10,7 @@ from mtmc.hardware import Hardware
 from mtmc.optimizations.resources import shared_bytes
 from mtmc.optimizations.starts import specialized, started
 from mtmc.rewrite.body import Body, NotCovered
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.forward import forward_scope
 from mtmc.rewrite.graph import Graph

@@ -1,4 +1,4 @@
-"""builder: collects the nodes of a kernel while ops are expanded, and makes its body of them."""
+"""builder: collects the nodes of a kernel while ops are expanded (`expansion` makes its body of them)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from mtmc.rewrite.body import (
     GROUPED,
-    Body,
     Compute,
     Count,
     Index,
@@ -21,12 +20,8 @@ from mtmc.rewrite.body import (
     compute_kind,
     folded,
 )
-from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Shape, Varying, is_one
+from mtmc.rewrite.graph import Graph, Op, Shape, Varying, is_one
 from mtmc.rewrite.index_maps import IndexMap
-from mtmc.rewrite.numbers import made_of_numbers
-from mtmc.rewrite.scaled import after_product
-from mtmc.rewrite.totals import by_rows
-from mtmc.rewrite.written_out import written_out
 
 
 class Builder:
@@ -35,7 +30,6 @@ class Builder:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes: dict[str, Node] = {}
-        self._final: tuple[str, ...] = ()
         self._count = 0
         self._op = ""
         self.depth = 0
@@ -301,79 +295,3 @@ class Builder:
 
 Expand = Callable[[Builder, Op], None]
 """Adds an op's nodes; the last one for each output bears the output's name."""
-
-
-def build(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None]) -> Body:
-    """The body of a kernel that covers the ops `names` (in graph order).
-
-    table: target -> expansion, or None. Raises: NotCovered naming the op, or a value that has no elements at some shapes,
-    where there is nothing to compute and no stride to speak of.
-    """
-    for op in (graph.by_name[name] for name in names):
-        for value in (*op.outputs, *op.refs()):
-            if value in graph.used and value in graph.values and any(0 in size for size in graph.values[value].shape):
-                raise NotCovered(f"{value} has no elements")
-    before = made_of_numbers(graph, names)
-    try:
-        return _built(graph, names, table, before)
-    except NotCovered:
-        if not before:
-            raise
-    return _built(graph, names, table, [])
-
-
-def _built(graph: Graph, names: Sequence[str], table: Callable[[str], Expand | None], before: Sequence[Op]) -> Body:
-    """before: ops that the kernel does besides, since they are made of numbers. Raises: NotCovered."""
-    builder = Builder(graph)
-    _take_in(builder, before, table)
-    for name in names:
-        _expand(builder, graph.by_name[name], table)
-    body = _prune(graph, builder, set(names))
-    made = {out for op in before for out in op.outputs if out in builder.nodes}
-    if made and (not body.loads or any(node.kind != "map" and made & set(node.reads()) for node in body.nodes)):
-        raise NotCovered("what is made of numbers is not read by elementwise work beside a tensor")
-    return body
-
-
-def _expand(builder: Builder, op: Op, table: Callable[[str], Expand | None]) -> None:
-    """Add the nodes of an op. Raises: NotCovered."""
-    expand = table(op.target)
-    if expand is None:
-        raise NotCovered(f"no kernel template covers {op.target}")
-    builder.begin(op)
-    expand(builder, op)
-
-
-def _take_in(builder: Builder, ops: Sequence[Op], table: Callable[[str], Expand | None]) -> None:
-    """Add the nodes of ops that are made of numbers; of none where one is not covered, or needs more than numbers."""
-    before = dict(builder.nodes)
-    try:
-        for op in ops:
-            _expand(builder, op, table)
-        added = [node for name, node in builder.nodes.items() if name not in before]
-        if any(node.kind != "map" or not builder.of_numbers(node) for node in added):
-            raise NotCovered("more than elementwise work on numbers")
-    except NotCovered:
-        builder.nodes = before
-
-
-def _prune(graph: Graph, builder: Builder, covered: set[str]) -> Body:
-    stores = graph.leaving(covered)
-    for value in stores:
-        targets = [graph.by_name[name].target for name in graph.readers(value)]
-        if not graph.values[value].contiguous and any(target.startswith("aten.as_strided") for target in targets):
-            raise NotCovered(f"{value} is read by its strides, and kernels write results in order")
-    for op in (graph.by_name[name] for name in covered):
-        if op.target == IN_ORDER and any(covered.intersection(graph.readers(value)) for value in op.outputs):
-            raise NotCovered(f"{op.name}, which is copied to be read in order, together with what reads it")
-    missing = [value for value in stores if value not in builder.nodes]
-    if missing:
-        raise NotCovered(f"value {missing[0]} is used but no kernel gives it")
-    needed = set(stores)
-    for node in reversed(builder.nodes.values()):
-        if node.name in needed:
-            needed |= set(node.reads())
-    nodes = tuple(node for node in builder.nodes.values() if node.name in needed)
-    loads = [read for node in nodes for read in node.reads() if read not in builder.nodes]
-    body = after_product(graph, Body(nodes, tuple(dict.fromkeys(loads)), tuple(stores)))
-    return by_rows(graph, written_out(graph, body))

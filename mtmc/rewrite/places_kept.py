@@ -7,7 +7,7 @@ elements. So a result may take the place of an operand, if each element of the o
 from __future__ import annotations
 
 from mtmc.rewrite.body import Body, NotCovered, Trailing
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.graph import Graph, product, same
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Stage

@@ -14,9 +14,9 @@ from typing import Any
 from mtmc.action import Region
 from mtmc.errors import CoderError
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.builder import build
 from mtmc.rewrite.direct_launch import CLASS as DIRECT
 from mtmc.rewrite.direct_launch import HELPER, STRETCHES, is_noted, launched_directly
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.folding import LONGEST, folded
 from mtmc.rewrite.forward import ForwardPrinter
 from mtmc.rewrite.graph import Graph

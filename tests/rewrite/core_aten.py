@@ -17,7 +17,7 @@ from mtmc.hardware import hardware
 from mtmc.optimizations import Version
 from mtmc.rewrite.algebra import after_rules
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import FOURIER, Graph, Op, Ref
 from mtmc.rewrite.operators.table import table

@@ -6,7 +6,7 @@ from functools import cache
 
 import pytest
 
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.plan import root_plan

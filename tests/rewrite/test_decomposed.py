@@ -7,7 +7,7 @@ import pytest
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import root_plan

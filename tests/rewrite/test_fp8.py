@@ -8,7 +8,7 @@ import pytest
 
 from mtmc.optimizations import legal_moves
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import merged_ops, root_plan

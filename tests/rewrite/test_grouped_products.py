@@ -7,7 +7,7 @@ import torch
 
 from mtmc.evaluate.reference.fp64 import computing_in
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import graph_of, root_plan

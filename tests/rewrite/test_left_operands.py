@@ -8,7 +8,7 @@ from mtmc.bench.suites.blocks import FOLDER
 from mtmc.errors import CoderError
 from mtmc.optimizations.version import Version
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Plan, merged_ops, root_plan

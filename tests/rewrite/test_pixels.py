@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import table
 from mtmc.task import task_from_source

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.graph import Graph, Op, Ref
 from mtmc.rewrite.operators.steps import argument
 

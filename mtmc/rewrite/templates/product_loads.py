@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from mtmc.rewrite.body import Body, NotCovered
-from mtmc.rewrite.builder import build
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.graph import Graph, product
 from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.operators.table import table
