@@ -14,7 +14,7 @@ from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping
-from mtmc.rewrite.templates.scan_kernel import scanned
+from mtmc.rewrite.templates.scan_body import scanned
 from mtmc.rewrite.templates.softmax_product import analyse as attention
 from mtmc.source.sites import Sites
 

@@ -20,7 +20,8 @@ from mtmc.rewrite.templates.launcher import (
     scope_of,
     size_expression,
 )
-from mtmc.rewrite.templates.scan_kernel import Kernel, levels_of, reductions_of, scanned, totals_of
+from mtmc.rewrite.templates.scan_body import levels_of, reductions_of, scanned, scans_of
+from mtmc.rewrite.templates.scan_kernel import Kernel, totals_of
 from mtmc.rewrite.templates.shares import ENOUGH_PROGRAMS, shares
 from mtmc.rewrite.templates.writer import kernel_text
 
@@ -93,7 +94,7 @@ def _blocks(body: Body) -> tuple[int, int]:
     """Rows of a program, and columns at a time, by default."""
     shape, dim = scanned(body)
     inner = 1 if is_one(product(shape[dim + 1 :])) else 32
-    scans = [each for each in body.nodes if each.kind == "scan"]
+    scans = scans_of(body)
     heavy = len(scans) > 1 or any(scan.operation == "logcumsumexp" for scan in scans)
     columns = max(16, min((512 if heavy else 2048) // inner, 1 << (max(shape[dim]) - 1).bit_length()))
     return max(inner, min(16, 1024 // columns)), columns

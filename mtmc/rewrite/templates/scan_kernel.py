@@ -12,14 +12,23 @@ What rows of elements come to, a sum or the largest, is found on the way; what i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from mtmc.rewrite.body import Body, Node, NotCovered
-from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
+from mtmc.rewrite.graph import Graph, Size, is_one, product, same
 from mtmc.rewrite.space import Group, bare, flat
 from mtmc.rewrite.templates.pointwise import Variables, load_once, write_maps
 from mtmc.rewrite.templates.row_passes import Pass, accumulate, finish, start
+from mtmc.rewrite.templates.scan_body import (
+    directions,
+    is_flip,
+    leading_to,
+    levels_of,
+    reductions_of,
+    row_values,
+    scanned,
+    scans_of,
+)
 from mtmc.rewrite.templates.writer import Writer
 
 
@@ -75,63 +84,6 @@ _STEPS = {
 """The log of summed exponentials is scanned as pairs of the largest number and a sum, which takes one exponential a step."""
 
 
-_REDUCED = ("sum", "max", "amax", "amin")
-"""What a row of elements beside a scan may be reduced to in the same kernel."""
-
-
-def scanned(body: Body) -> tuple[Shape, int]:
-    """Shape and dimension of the scans. Raises: NotCovered."""
-    scans = [node for node in body.nodes if node.kind == "scan"]
-    if any(node.dims != scans[0].dims or len(node.dims) != 1 for node in scans):
-        raise NotCovered("scans along more than one dimension")
-    if any(node.kind not in ("scan", "map", "view", "index", "reduce") for node in body.nodes):
-        raise NotCovered("a scan with more than elementwise work and reductions around it")
-    dim, shape = scans[0].dims[0], scans[0].shape
-    if any(scan.shape != shape for scan in scans):
-        raise NotCovered("scans of several shapes")
-    of_rows = row_values(body, shape, dim)
-    if any(
-        (node := body.node(value)) is None or (value not in of_rows and not same(product(node.shape), product(shape)))
-        for value in body.stores
-    ):
-        raise NotCovered("results of another shape than that of a scan")
-    if any(map(is_flip, body.nodes)) and (of_rows or any(not _fits_a_flip(node, shape, dim) for node in body.nodes)):
-        raise NotCovered("work of another shape around a scan from the end, or a flip of another dimension")
-    return shape, dim
-
-
-def reductions_of(body: Body) -> list[Node]:
-    """Its reductions."""
-    return [node for node in body.nodes if node.kind == "reduce"]
-
-
-def row_values(body: Body, shape: Shape, dim: int) -> list[str]:
-    """The names of the reductions of a scan's rows, and of what is made of them, in order. Raises: NotCovered where one is
-    of anything else, or where anything but a number a row waits for one."""
-    rows, found = product((*shape[:dim], *shape[dim + 1 :])), list[str]()
-    for node in reductions_of(body):
-        operand = body.node(node.reads()[0])
-        if operand is None or operand.shape != shape or node.dims != (dim,) or node.operation not in _REDUCED:
-            raise NotCovered("a reduction beside a scan of anything but its rows, or to a place")
-    for node in body.nodes:
-        if node.kind == "reduce":
-            found.append(node.name)
-        elif set(found) & set(node.reads()):
-            if node.kind != "map" or not same(product(node.shape), rows):
-                raise NotCovered("a scan beside work on its elements that waits for a whole row")
-            found.append(node.name)
-    return found
-
-
-def _fits_a_flip(node: Node, shape: Shape, dim: int) -> bool:
-    return node.shape == shape and (node.kind in ("scan", "map") or (is_flip(node) and node.dims == (dim,)))
-
-
-def is_flip(node: Node) -> bool:
-    """Whether a node is the elements of another in reverse order."""
-    return node.kind == "index" and node.operation == "flip"
-
-
 class Kernel:
     """A kernel in the making. split: programs that share a row's columns. level: of a kernel that works out what programs'
     columns come to, of the scans that hang on so many others; None: of the one that makes the results."""
@@ -140,12 +92,12 @@ class Kernel:
         self.graph, self.body = graph, body
         self.shape, dim = scanned(body)
         self.outer, self.cols, self.inner = product(self.shape[:dim]), self.shape[dim], product(self.shape[dim + 1 :])
-        self.scans = [node for node in body.nodes if node.kind == "scan"]
+        self.scans = scans_of(body)
         self.name, self.split, self.level = name, split, level
         self.reductions, self.of_rows = reductions_of(body), row_values(body, self.shape, dim)
         if self.reductions and split > 1:
             raise NotCovered("programs that share the columns of rows which are reduced as well")
-        self.flipped = self._directions()
+        self.flipped = directions(body)
         levels = levels_of(body)
         last = len(set(levels.values())) if level is None else level
         self.found = [scan for scan in self.scans if levels[scan.name] == level]
@@ -174,30 +126,7 @@ class Kernel:
         """The names of what this kernel works out."""
         if self.level is None:
             return {node.name for node in self.body.nodes}
-        return _leading_to(self.body, (read for scan in self.found for read in scan.reads()))
-
-    def _directions(self) -> dict[str, bool]:
-        """Which nodes and loads count their columns from the end, so that scans themselves go from first to last."""
-        if not any(map(is_flip, self.body.nodes)):
-            return dict.fromkeys((node.name for node in self.body.nodes), False)
-        flipped = dict.fromkeys((name for scan in self.scans for name in (scan.name, *scan.reads())), False)
-        leading = _leading_to(self.body, (read for scan in self.scans for read in scan.reads()))
-        before = [node for node in self.body.nodes if node.name in leading]
-        for node in reversed(before):
-            for read in node.reads():
-                self._flip(flipped, read, flipped[node.name] != is_flip(node))
-        for node in self.body.nodes:
-            if node in before or node in self.scans:
-                continue
-            ways = {flipped[read] for read in node.reads() if read in flipped and self.body.node(read) is not None}
-            if len(ways) > 1:
-                raise NotCovered("work on columns in both directions")
-            flipped[node.name] = (ways.pop() if ways else False) != is_flip(node)
-        return flipped
-
-    def _flip(self, flipped: dict[str, bool], read: str, way: bool) -> None:
-        if self.body.node(read) is not None and flipped.setdefault(read, way) != way:
-            raise NotCovered("work on columns in both directions")
+        return leading_to(self.body, (read for scan in self.found for read in scan.reads()))
 
     def write(self) -> None:
         """Write all of it."""
@@ -343,24 +272,6 @@ class Kernel:
         return load_once(self.writer, read, self.shape, groups, variables)
 
 
-def levels_of(body: Body) -> dict[str, int]:
-    """How many scans each scan hangs on, one after another."""
-    levels = dict[str, int]()
-    for scan in (node for node in body.nodes if node.kind == "scan"):
-        before = _leading_to(body, scan.reads())
-        levels[scan.name] = max((level + 1 for name, level in levels.items() if name in before), default=0)
-    return levels
-
-
 def totals_of(scan: Node) -> str:
     """The workspace with what each program's columns come to, [rows, SPLIT]."""
     return f"{scan.name}_totals"
-
-
-def _leading_to(body: Body, names: Iterable[str]) -> set[str]:
-    """What some values are made of, themselves included."""
-    needed = set(names)
-    for node in reversed(body.nodes):
-        if node.name in needed:
-            needed |= set(node.reads())
-    return needed
