@@ -8,10 +8,12 @@ sizes.py     an exported number -> the Python expression that gives it at other 
 guards.py    what a task's versions hold for: guard_derivation.py finds it (symbolic.py, guard_sizes.py,
              guard_origins.py), and guard_text.py writes it into a version (guard_functions.py, guard_conditions.py,
              guard_forms.py)
-ops.py       the table of ops: elementwise.py (ATen name -> expression, flops, domain), and what is several steps or no
+operators/   the table of ops: elementwise.py (ATen name -> expression, flops, domain), and what is several steps or no
              elementwise work: composites.py, norms.py, losses.py, products.py, windows.py, scans.py, attention.py (steps.py
              has what they share)
+expansion.py the ops that one kernel covers as such steps, and builder.py makes its body of these
 body.py      the parts of the ops that one kernel covers, in order
+algebra/     other ops that give the same
 space.py     where in memory an element of a kernel's iteration space lies, for any operand
 plan.py      Plan: an ordered list of stages, each a torch call or a kernel of a template with its schedule
 titles.py    what a kernel is called, by what it does

@@ -1,4 +1,4 @@
-"""alike: which stages of a plan compute the same on other values, as the layers of a network do."""
+"""isomorphism: which stages of a plan compute the same on other values, as the layers of a network do."""
 
 from __future__ import annotations
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-
 from mtmc.rewrite.body import Body, NotCovered
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group
+from mtmc.rewrite.templates.phase import Phase
 from mtmc.rewrite.templates.pointwise import Variables, write_maps
 from mtmc.rewrite.templates.positions import (
     Windowed,
@@ -30,29 +28,6 @@ def product_sizes(graph: Graph, found: Windowed) -> tuple[Size, Size]:
     weight, groups = graph.values[found.node.reads()[1]].shape, found.window.groups
     shared = tuple(size // group for size, group in zip(weight[0], groups, strict=True))
     return (weight[1], shared) if found.node.operation == "transposed convolution" else (shared, weight[1])
-
-
-@dataclass(frozen=True)
-class Phase:
-    """Which taps the positions of a transposed convolution see that have the same remainder by the stride s, along one
-    dimension: tap t with dilation d reaches a position at the remainder t d. So remainders that g = gcd(s, d) does not
-    divide have none, and the others each `step`-th tap, s / g, from the one on that the remainder / g times `inverse`, of
-    d / g by `step`, tells. reach: how many elements of the operand lie between two of these taps, d / g.
-    """
-
-    shared: int
-    step: int
-    inverse: int
-    reach: int
-
-    @classmethod
-    def of(cls, stride: int | None, dilation: int | None) -> Phase | None:
-        """None where one of them is not the same at all shapes."""
-        if stride is None or dilation is None:
-            return None
-        shared = math.gcd(stride, dilation)
-        step, reach = stride // shared, dilation // shared
-        return cls(shared, step, pow(reach, -1, step) if step > 1 else 0, reach)
 
 
 class ConvKernel:
