@@ -724,6 +724,26 @@ def test_what_comes_behind_a_convolution_may_lose_what_a_tensor_core_does(
         assert None not in wrong["bfloat16"]
 
 
+def test_float64_is_asked_again_only_where_there_is_a_convolution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oracle, "library_precision", lambda device, narrowest, share: Tf32Convolutions(share))
+    monkeypatch.setattr(
+        oracle, "lossy_convolutions", lambda device, narrowest: (Tf32Convolutions(), Tf32Convolutions())
+    )
+    runs: list[object] = []
+    wide = Reference.run_wide
+    monkeypatch.setattr(
+        Reference, "run_wide", lambda self, model, *rest: (runs.append(model), wide(self, model, *rest))[1]
+    )
+    assert reference(tmp_path, *LINEAR).expected("drawn", 1) and len(runs) == 2
+    normed = "self.layer = nn.Sequential(nn.Conv1d(1, 4, 3), nn.BatchNorm1d(4))"
+    for layer, models in (("self.layer = nn.Conv1d(1, 4, 3)", 2), (normed, 4)):
+        runs.clear()
+        calls = reference(tmp_path, "return self.layer(inputs[0][:, None])", LINEAR[1], layer).expected("drawn", 1)
+        assert calls and len(runs) == 4 * len(calls) and len(set(map(id, runs))) == models
+
+
 def behind_a_convolution(behind: str, rounds: bool, folder: Path) -> Reference:
     narrow = "(rounded if inputs[0].dtype == torch.float32 else lambda x: x)" if rounds else "(lambda x: x)"
     body = f"narrow = {narrow}\n        found = nn.functional.conv2d(narrow(inputs[0]), narrow(self.layer.weight))\n"

@@ -17,7 +17,7 @@ from mtmc.evaluate.reference.expected_value import FEW_TERMS
 from mtmc.evaluate.reference.fp64 import widen
 from mtmc.evaluate.reference.returned import describe
 from mtmc.evaluate.reference.running_sums import RunningSums
-from mtmc.evaluate.reference.tf32 import ALLOWED, library_precision, lossy_convolutions
+from mtmc.evaluate.reference.tf32 import ALLOWED, Tf32Convolutions, library_precision, lossy_convolutions
 from mtmc.evaluate.reference.wide_reference import WideReference
 from mtmc.task.tensors import map_tensors
 
@@ -43,7 +43,8 @@ class Oracle:
     def __init__(self, task: str) -> None:
         """task: its name, for messages."""
         self._task = task
-        self._models: tuple[Any, ...] | None = None  # the last two are for convolutions that lose what they may
+        self._models: tuple[Any, Any] | None = None
+        self._lossy: list[Any] = []
         self._exact: dict[str, bool] = {}  # by distribution: whether float64 computes the same function
 
     def expected(
@@ -90,26 +91,35 @@ class Oracle:
         """
         wide = torch.float64
         if self._models is None:
-            self._models = tuple(reference.widened(rounded, wide) for rounded in (False, True, False, False))
+            self._models = reference.widened(False, wide), reference.widened(True, wide)
         if first:
-            for model in self._models:
+            for model in (*self._models, *self._lossy):
                 reference.restart(effects, model, wide)
         try:
             exact = reference.run_wide(self._models[0], map_tensors(inputs, widen), seed, wide, effects)
             narrowest = narrowest_bytes([inputs, list(reference.model.parameters())])
             # What is found is multiplied by FACTOR.
-            with library_precision(reference.device, narrowest, ALLOWED / FACTOR), RunningSums():
+            losing = library_precision(reference.device, narrowest, ALLOWED / FACTOR)
+            with losing, RunningSums():
                 moved = reference.rounded(inputs, seed, wide)
                 rounded = reference.run_wide(self._models[1], moved, seed, wide, effects)
+            convolves = isinstance(losing, Tf32Convolutions) and losing.met
+            ways = lossy_convolutions(reference.device, narrowest) if convolves else ()
             lossy = []
-            for number, losing in enumerate(lossy_convolutions(reference.device, narrowest)):
-                with losing:
-                    model = self._models[2 + number]
+            for way, model in zip(ways, self._models_of(reference, effects, len(ways)), strict=True):
+                with way:
                     lossy.append(reference.run_wide(model, map_tensors(inputs, widen), seed, wide, effects))
         except TaskError as error:
             _log.info("the reference does not run in float64: %s", error)
             return None
         return exact, rounded, *lossy
+
+    def _models_of(self, reference: Restartable, effects: Effects, count: int) -> list[Any]:
+        """Models for convolutions that lose something: the exact one's, unless each has to keep something of its own."""
+        if not effects:
+            return [self._models[0]] * count if self._models else []
+        self._lossy += [reference.widened(False, torch.float64) for _ in range(len(self._lossy), count)]
+        return self._lossy[:count]
 
 
 def _moved(oracle: Any, lossy: list[Any]) -> torch.Tensor | None:

@@ -59,14 +59,17 @@ def round_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
 class Tf32Convolutions(TorchDispatchMode):
     """While active, convolutions have their input and weight in TF32. Sums and biases stay as they are.
 
-    share: of the way to the TF32 number that each one goes, 0 to 1. narrow: gives that number."""
+    share: of the way to the TF32 number that each one goes, 0 to 1. narrow: gives that number. met: whether there was one.
+    """
 
     def __init__(self, share: float = 1.0, narrow: Callable[[torch.Tensor], torch.Tensor] = cut_to_tf32) -> None:
         super().__init__()
         self._share, self._narrow = share, narrow
+        self.met = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.convolution.default:
+            self.met = True
             args = (self._moved(args[0]), self._moved(args[1]), *args[2:])
         return func(*args, **(kwargs or {}))
 
