@@ -6,7 +6,7 @@ A node is a map (elementwise expression), a reduction over some dimensions, or a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -208,6 +208,15 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
             raise NotCovered(f"sizes {sorted(set(wide))} do not broadcast")
         result.append(wide[0] if wide else sizes[0])
     return tuple(result)
+
+
+def leading_to(body: Body, names: Iterable[str]) -> set[str]:
+    """What some values are made of, themselves included."""
+    needed = set(names)
+    for node in reversed(body.nodes):
+        if node.name in needed:
+            needed |= set(node.reads())
+    return needed
 
 
 def folded(graph: Graph, item: Operand) -> Operand:

@@ -68,9 +68,12 @@ class Calibration:
         return widened | ({LIBRARY_TF32: 1.0} if self.tf32 else {})
 
 
-def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
+def calibrate(reference: WideReference, seed: int, where: str, tf32: bool | None = None) -> Calibration:
     """The precision of a reference, from one run in each precision, one model in memory at a time, on models of its own,
-    so that a reference that counts its calls is where it was. where: for messages. Raises: TaskError."""
+    so that a reference that counts its calls is where it was.
+
+    where: for messages. tf32: whether it convolves in TF32, where that is known already. Raises: TaskError.
+    """
     gauge = Gauge(reference.device)
     model, inputs = reference.construct(), reference.draw(seed)
     own, effects = reference.observed(model, inputs, seed)
@@ -79,7 +82,7 @@ def calibrate(reference: WideReference, seed: int, where: str) -> Calibration:
     taken, kept = gauge.peak([inputs, weights, own]) + held(own), held(inputs) + held(own)
     size = Size(taken, held(weights), kept, narrowest)
     del model, inputs, weights
-    tf32 = convolves_in_tf32(reference, seed, where)
+    tf32 = convolves_in_tf32(reference, seed, where) if tf32 is None else tf32
     release(reference.device)
     for wide in (torch.float64, torch.float32) if narrowest <= 2 else (torch.float64,):
         needed = size.needed(wide)

@@ -39,12 +39,12 @@ class DrawnOtherwise(WideReference, Protocol):
         ...
 
 
-def calibrate_hard(reference: DrawnOtherwise, seed: int, where: str) -> Calibration | None:
+def calibrate_hard(reference: DrawnOtherwise, seed: int, where: str, tf32: bool) -> Calibration | None:
     """What float64 says of a reference on inputs that stand out; None where they tell nothing, or it refuses them.
 
-    where: for messages.
+    where: for messages. tf32: whether it convolves in TF32, which hangs on no inputs.
     """
-    found, sided = (_calibrated(reference, seed, where, each) for each in (HARD, SIDES[0]))
+    found, sided = (_calibrated(reference, seed, where, each, tf32) for each in (HARD, SIDES[0]))
     return found if found is None or sided is None else replace(loosest(found, sided), sided=True)
 
 
@@ -65,9 +65,11 @@ def loosest(one: Calibration, other: Calibration) -> Calibration:
     return replace(one, precisions=tuple(map(wider, one.precisions, other.precisions)))
 
 
-def _calibrated(reference: DrawnOtherwise, seed: int, where: str, distribution: Distribution) -> Calibration | None:
+def _calibrated(
+    reference: DrawnOtherwise, seed: int, where: str, distribution: Distribution, tf32: bool
+) -> Calibration | None:
     try:
-        found = calibrate(_Hard(reference, distribution), seed, f"{where}, {distribution} inputs")
+        found = calibrate(_Hard(reference, distribution), seed, f"{where}, {distribution} inputs", tf32)
     except (TaskError, torch.OutOfMemoryError):
         return None
     return None if found.effects or not tells(found) else loosened(found)

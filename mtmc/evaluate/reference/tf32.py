@@ -26,6 +26,8 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from mtmc.evaluate.reference.distance import norm_error
+
 _log = logging.getLogger(__name__)
 
 _DROPPED = 13
@@ -102,8 +104,7 @@ class Tf32Seen(TorchDispatchMode):
     def _error(func: Any, found: torch.Tensor, args: Any) -> float:
         given, weight, bias = args[0][:1].double(), args[1].double(), None if args[2] is None else args[2].double()
         exact = func(given, weight, bias, *args[3:])
-        off = torch.linalg.vector_norm(found.double() - exact)
-        return float(off / torch.linalg.vector_norm(exact).clamp_min(torch.finfo(torch.float64).tiny))
+        return norm_error(found, exact, torch.isfinite(exact))
 
 
 def cut_convolutions(device: str, bytes_each: int) -> Tf32Convolutions | None:

@@ -10,11 +10,10 @@ takes up what comes before and after it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Varying
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, number_of
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape
 from mtmc.rewrite.operators.steps import argument
 
 
@@ -68,15 +67,11 @@ def _parts(edit: Editor, x: Ref, weight: Ref, bias: Any, count: int, shape: Shap
     whole = tuple(count * size for size in width)
     product = edit.add("aten.linear.default", (x, weight, bias), (rows, whole), "product")
     strides = (whole, (1,) * len(whole))
-    ends = [_number([at * size for size in width]) for at in range(count + 1)]
+    ends = [number_of([at * size for size in width]) for at in range(count + 1)]
     return [
         edit.add("aten.slice.Tensor", (product, 1, ends[at], ends[at + 1]), shape, "part", strides=strides)
         for at in range(count)
     ]
-
-
-def _number(values: Sequence[int]) -> int | Varying:
-    return values[0] if len(set(values)) == 1 else Varying(tuple(values))
 
 
 CELLS: tuple[Rule, ...] = (_lstm, _gru)

@@ -128,9 +128,14 @@ class Editor:
         return old not in self.graph.results() or by.name in self._values or by.name in self.graph.producer
 
 
-def sizes(shape: Shape) -> tuple[Any, ...]:
+def number_of(size: Sequence[int]) -> int | Varying:
+    """A number at every set of sizes as the argument of an op."""
+    return size[0] if len(set(size)) == 1 else Varying(tuple(size))
+
+
+def sizes(shape: Shape) -> tuple[int | Varying, ...]:
     """A shape as the argument of an op."""
-    return tuple(size[0] if len(set(size)) == 1 else Varying(size) for size in shape)
+    return tuple(map(number_of, shape))
 
 
 def producer(graph: Graph, item: Any, *targets: str) -> Op | None:

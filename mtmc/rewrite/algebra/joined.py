@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, number_of
 from mtmc.rewrite.algebra.laid_out import laid_out
-from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size, Varying
+from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size
 from mtmc.rewrite.operators.steps import argument
 
 _FEATURES = {"aten.linear.default": 0, "aten.matmul.default": 1, "aten.mm.default": 1}
@@ -42,7 +42,7 @@ def _joined(graph: Graph, op: Op) -> Finding | None:
         operands += (edit.add("aten.cat.default", (parts, 0), (whole,), "biases"),)
     lead = graph.values[op.outputs[0]].shape[:-1]
     product = edit.add(op.target, operands, (*lead, whole), "joined")
-    strides, ends = _strides((*lead, whole)), [_number(end) for end in _ends(widths)]
+    strides, ends = _strides((*lead, whole)), [number_of(end) for end in _ends(widths)]
     pairs = {}
     for at, (each, width) in enumerate(zip(layers, widths, strict=True)):
         cut = (product, len(lead), ends[at], ends[at + 1])
@@ -78,7 +78,7 @@ def _bias(edit: Editor, given: Ref, bias: Any, width: Size) -> Ref:
     """A layer's bias, zeros where it has none. given: of another layer."""
     if isinstance(bias, Ref):
         return bias
-    return edit.add("aten.new_zeros.default", (given, (_number(width),)), (width,), "zeros")
+    return edit.add("aten.new_zeros.default", (given, (number_of(width),)), (width,), "zeros")
 
 
 def _ends(widths: list[Size]) -> list[Size]:
@@ -95,10 +95,6 @@ def _strides(shape: Shape) -> Shape:
     for size in reversed(shape[1:]):
         strides.insert(0, tuple(a * b for a, b in zip(strides[0], size, strict=True)))
     return tuple(strides)
-
-
-def _number(size: Size) -> int | Varying:
-    return size[0] if len(set(size)) == 1 else Varying(size)
 
 
 JOINED: tuple[Rule, ...] = (_joined,)

@@ -10,7 +10,7 @@ passes over the operands, and one over the result, where the product reads each 
 
 from __future__ import annotations
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, sizes
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, number_of
 from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Shape, Size, product
 
 _LINEAR = "aten.linear.default"
@@ -46,7 +46,7 @@ def _padded(graph: Graph, op: Op) -> Finding | None:
     wide = (*made.shape[:-1], _more(columns, outer))
     by = edit.add(op.target, (*operands, *op.args[2:]), wide, "padded", op.kwargs)
     if outer:
-        cut = (by, len(wide) - 1, 0, sizes((columns,))[0])
+        cut = (by, len(wide) - 1, 0, number_of(columns))
         by = edit.add("aten.slice.Tensor", cut, made.shape, "columns", strides=edit.tensor(by).lying)
         by = edit.add(IN_ORDER, (by,), made.shape, "in_order")
     return edit.finish(f"the rows that {op.name} multiplies are padded to whole lines", (op.name,), by)

@@ -21,9 +21,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, number_of, producer
 from mtmc.rewrite.algebra.identities import reduced_dims
-from mtmc.rewrite.graph import Graph, Op, Ref, Size, Varying, is_one
+from mtmc.rewrite.graph import Graph, Op, Ref, is_one
 from mtmc.rewrite.operators.steps import argument
 
 _SUMS = {"aten.sum.dim_IntList": "sum", "aten.mean.dim": "mean"}
@@ -162,7 +162,7 @@ def _places(graph: Graph, op: Op) -> Finding | None:
     total = edit.add("aten.sum.dim_IntList", (x, places), images, "images")
     taps = edit.add("aten.sum.dim_IntList", (weight, places), (images[1], channels), "taps")
     value = edit.add("aten.matmul.default", (total, taps), (images[0], channels), "product")
-    counts = [_number(shape[axis]) for axis in places]
+    counts = [number_of(shape[axis]) for axis in places]
     if found.kind == "mean":
         for count in counts:
             value = edit.add("aten.div.Tensor", (value, count), (images[0], channels), "shared")
@@ -186,10 +186,6 @@ def _plain(op: Op) -> bool:
     padding, more, groups = (argument(op, at, "", default) for at, default in ((4, 0), (5, 0), (6, 1)))
     flat = [each for item in (padding, more) for each in (item if isinstance(item, tuple) else (item,))]
     return all(each == 0 for each in flat) and groups == 1
-
-
-def _number(size: Size) -> Any:
-    return size[0] if len(set(size)) == 1 else Varying(size)
 
 
 SUMS: tuple[Rule, ...] = (_features, _places)

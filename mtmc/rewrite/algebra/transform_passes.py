@@ -10,9 +10,7 @@ zeros and copies the row into it.
 
 from __future__ import annotations
 
-from typing import Any
-
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, number_of
 from mtmc.rewrite.algebra.transform_calls import Wall, Wanted, wanted
 from mtmc.rewrite.graph import Graph, Op, Varying, product
 
@@ -26,11 +24,11 @@ def _scaled_apart(graph: Graph, op: Op) -> Finding | None:
         return None
     known, edit = graph.values[op.outputs[0]], Editor(graph, op)
     shape = known.shape
-    lengths = tuple(_number(shape[dim]) for dim in found.dims)
+    lengths = tuple(number_of(shape[dim]) for dim in found.dims)
     single = op.target == _BACK[0]
     asked = (lengths[0], found.dims[0]) if single else (lengths, found.dims)
     made = edit.add(op.target, (op.args[0], *asked, "forward"), shape, "sums", strides=known.strides)
-    number = _number(product(tuple(shape[dim] for dim in found.dims)))
+    number = number_of(product(tuple(shape[dim] for dim in found.dims)))
     by = edit.add("aten.div.Tensor", (made, number), shape, "scaled", strides=known.strides)
     return edit.finish(f"{op.name} leaves its scale to what reads it", (op.name,), by)
 
@@ -47,7 +45,7 @@ def _padded_before(graph: Graph, op: Op) -> Finding | None:
     if not all(a > b for a, b in zip(longer, own, strict=True)):
         return None
     edit = Editor(graph, op)
-    behind = _number(tuple(a - b for a, b in zip(longer, own, strict=True)))
+    behind = number_of(tuple(a - b for a, b in zip(longer, own, strict=True)))
     given, form = (op.args[0], (0, behind), 0.0), (*operand.shape[:-1], longer)
     padded = edit.add("aten.constant_pad_nd.default", given, form, "padded", dtype=operand.dtype)
     shape = graph.values[op.outputs[0]].shape
@@ -62,10 +60,6 @@ def _asked(graph: Graph, op: Op, targets: tuple[str, ...]) -> Wanted | None:
         return wanted(graph, op)
     except Wall:
         return None
-
-
-def _number(size: tuple[int, ...]) -> Any:
-    return size[0] if len(set(size)) == 1 else Varying(size)
 
 
 PASSES: tuple[Rule, ...] = (_scaled_apart, _padded_before)

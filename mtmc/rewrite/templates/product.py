@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import GROUPED, Body, Index, Node, NotCovered, Number
+from mtmc.rewrite.body import GROUPED, Body, Index, Node, NotCovered, Number, leading_to
 from mtmc.rewrite.graph import FP8, Graph, Shape, Size, Tensor, product
 from mtmc.rewrite.scaled import scales_of
 from mtmc.rewrite.templates.product_rows import row_work
@@ -173,7 +173,7 @@ def _left(graph: Graph, body: Body, left: str) -> tuple[Making, str, tuple[Node,
         if making.statistics or not cast:
             return making, source, ()
     except NotCovered:
-        if made is None or any(node.kind not in ELEMENTS for node in _leading_to(body, left)):
+        if made is None or any(node.kind not in ELEMENTS for node in _makers(body, left)):
             raise
     nodes = _prologue(body, left, "left")
     values = {value for node in nodes for value in (node.name, *node.reads()) if value in graph.values}
@@ -207,20 +207,16 @@ def _aside(body: Body, first: Sequence[Node], view: str) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def _leading_to(body: Body, name: str) -> list[Node]:
+def _makers(body: Body, name: str) -> list[Node]:
     """The nodes that make a node, and itself, in order."""
-    needed, found = {name}, list[Node]()
-    for node in reversed(body.nodes):
-        if node.name in needed:
-            found.append(node)
-            needed |= set(node.reads())
-    return found[::-1]
+    needed = leading_to(body, [name])
+    return [node for node in body.nodes if node.name in needed]
 
 
 def _prologue(body: Body, operand: str, side: str) -> tuple[Node, ...]:
     """The nodes that make an operand, in order. side: "left" or "right". Raises: NotCovered where one is more than work on
     elements, or is needed elsewhere."""
-    found = _leading_to(body, operand)
+    found = _makers(body, operand)
     for node in found:
         if node.kind not in ELEMENTS:
             raise NotCovered(f"{node.name} before the product is not elementwise")

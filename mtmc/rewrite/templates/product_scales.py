@@ -23,9 +23,6 @@ class ScaledProduct(Protocol):
     writer: Writer
     found: Product
 
-    @property
-    def inner_last(self) -> bool: ...
-
 
 def add_scaled(kernel: ScaledProduct) -> None:
     """Lines that add the scaled product of the tiles a and b at hand. Raises: NotCovered."""

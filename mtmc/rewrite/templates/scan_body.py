@@ -6,9 +6,7 @@ same rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.body import Body, Node, NotCovered, leading_to
 from mtmc.rewrite.graph import Shape, product, same
 
 _REDUCED = ("sum", "max", "amax", "amin")
@@ -109,12 +107,3 @@ def levels_of(body: Body) -> dict[str, int]:
         before = leading_to(body, scan.reads())
         levels[scan.name] = max((level + 1 for name, level in levels.items() if name in before), default=0)
     return levels
-
-
-def leading_to(body: Body, names: Iterable[str]) -> set[str]:
-    """What some values are made of, themselves included."""
-    needed = set(names)
-    for node in reversed(body.nodes):
-        if node.name in needed:
-            needed |= set(node.reads())
-    return needed

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mtmc.rewrite.body import Body, Node, NotCovered
+from mtmc.rewrite.body import Body, Node, NotCovered, leading_to
 from mtmc.rewrite.graph import Graph, Size, is_one, product, same
 from mtmc.rewrite.space import Group, bare, flat
 from mtmc.rewrite.templates.pointwise import Variables, load_once, write_maps
@@ -22,7 +22,6 @@ from mtmc.rewrite.templates.row_passes import Pass, accumulate, finish, start
 from mtmc.rewrite.templates.scan_body import (
     directions,
     is_flip,
-    leading_to,
     levels_of,
     reductions_of,
     row_values,
