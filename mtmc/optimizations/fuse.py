@@ -137,9 +137,9 @@ class Fuse(Optimization):
         level = [(stage, shape) for stage in version.working() if (shape := _shape(version, stage)) is not None]
         for at, (first, shape) in enumerate(level):
             for second, other in level[at + 1 :]:
-                if not self._pays(version, (first, shape), (second, other)):
+                if not flow.independent(first, second) or not self._pays(version, (first, shape), (second, other)):
                     continue
-                if not flow.independent(first, second) or flow.together(first, second):
+                if flow.together(first, second):
                     continue
                 kernel = version.as_kernel(
                     merged_ops(version.graph, (first, second)), settings_of(version, (first, second))
@@ -227,7 +227,7 @@ def _span(version: Version, stages: Sequence[Stage]) -> Region:
 
 def _shape(version: Version, stage: Stage) -> Shape | None:
     """The shape of the first result of a stage that may stand beside another in one launch; None of another stage."""
-    if not stage.is_torch and stage.template not in HORIZONTAL:
+    if (version.template(stage) if stage.is_torch else stage.template) not in HORIZONTAL:
         return None
     last = version.graph.by_name[stage.ops[-1]]
     result = version.graph.values.get(last.outputs[0])

@@ -82,12 +82,13 @@ class _Growing:
             for seed in sorted(self._members, key=self._moves):  # what only moves elements joins what reads them
                 if seed in self._members and self._family(seed) is not None:
                     self._grow(seed)
-        found = []
+        place, found = {stage: at for at, stage in enumerate(plan.stages)}, []
         for merged, parts in self._members.items():
-            stages = tuple(stage for stage in plan.stages if stage in parts and not self.version.is_free(stage))
+            working = [stage for stage in parts if stage in place and not self.version.is_free(stage)]
+            stages = tuple(sorted(working, key=place.__getitem__))
             if len(stages) > 1:
                 found.append(Group(stages, parts, merged))
-        return sorted(found, key=lambda group: plan.stages.index(group.stages[0]))
+        return sorted(found, key=lambda group: place[group.stages[0]])
 
     def grown(self, kernel: Stage) -> Version:
         """The version with one kernel of a product grown by all work around it."""

@@ -37,7 +37,7 @@ def chains(version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
     of more bits of such of fewer: keys and values that are quantized."""
     products = products_of(version)
     for first in products:
-        for second in products:
+        for second in flow.first_met(first, products):
             between = flow.between(first, second)
             if not 0 < len(between) <= LONGEST_CHAIN or set(between) & set(products):
                 continue
@@ -51,11 +51,11 @@ def chains(version: Version, flow: Flow) -> Iterator[tuple[Stage, ...]]:
 
 def merged(version: Version, flow: Flow, *stages: Stage) -> Merged | None:
     """Stages that hang together and the kernel they become, None where they cannot."""
-    in_order = sorted(stages, key=version.plan.stages.index)
-    parts = flow.together(*in_order)
+    parts = flow.together(*flow.in_order(stages))
     if parts is None:
         return None
-    kernel = version.as_kernel(merged_ops(version.graph, parts), settings_of(version, stages))
+    ops = merged_ops(version.graph, parts)
+    kernel = version.as_kernel(ops, settings_of(version, stages)) if version.reads_few(ops) else None
     return None if kernel is None else (parts, kernel)
 
 

@@ -22,6 +22,10 @@ from mtmc.rewrite.source import print_plan, print_stage, root_regions
 from mtmc.rewrite.templates import template_of
 from mtmc.task import Task
 
+MOST_OPERANDS = 96
+"""Values that one kernel may read. What joins the results of hundreds of steps is a copy that torch makes as fast, and each
+pair of a step and what joins it would be tried."""
+
 
 @dataclass(frozen=True)
 class CallTimes:
@@ -110,9 +114,16 @@ class Version:
         except NotCovered:
             return None
 
+    def template(self, stage: Stage) -> str | None:
+        """The template that covers what a stage computes, None where none does."""
+        try:
+            return template_of(build(self.graph, stage.ops, table)).name
+        except NotCovered:
+            return None
+
     def as_kernel(self, ops: tuple[str, ...], settings: Mapping[str, Mapping[str, int | str]]) -> Stage | None:
         """A printable kernel stage over these ops, with the settings given for its template; None if none is."""
-        starts = self._starts(ops)
+        starts = self._starts(ops) if self.reads_few(ops) else None
         if starts is None:
             return None
         first, best, plain = starts
@@ -123,6 +134,11 @@ class Version:
             if fits and self.prints(stage):
                 return stage
         return None
+
+    def reads_few(self, ops: Sequence[str]) -> bool:
+        """Whether one kernel over these ops would read no more values than a kernel should."""
+        made = {value for op in ops for value in self.graph.by_name[op].outputs}
+        return len(set[str]().union(*(self.graph.reads[op] for op in ops)) - made) <= MOST_OPERANDS
 
     def _starts(self, ops: tuple[str, ...]) -> tuple[Stage, Stage, Stage] | None:
         """The settings that a kernel over these ops starts with, from those that suit best to those that all can have."""
@@ -139,7 +155,9 @@ class Version:
         return (specialized(self.graph, body, best, self.hardware) if self.on_gpu else best), best, plain
 
     def chosen(self, stage: Stage) -> dict[str, Setting]:
-        """The settings of a kernel that it did not start with: an action has chosen them."""
+        """The settings of a kernel that it did not start with: an action has chosen them. None of a torch call."""
+        if stage.is_torch:
+            return {}
         starts = [each for each in self._starts(stage.ops) or () if each.template == stage.template]
         unlike = [dict(set(stage.schedule) - set(start.schedule)) for start in starts]
         return min(unlike, key=len, default=dict(stage.schedule))

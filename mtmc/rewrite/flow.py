@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import combinations
 
 from mtmc.rewrite.graph import Graph
@@ -65,6 +65,10 @@ class Flow:
         one, two = self._place[first], self._place[second]
         return two not in self._all_after(one) and one not in self._all_after(two)
 
+    def in_order(self, stages: Sequence[Stage]) -> list[Stage]:
+        """Some stages in the plan's order."""
+        return sorted(stages, key=self._place.__getitem__)
+
     def together(self, *stages: Stage) -> list[Stage] | None:
         """The stages that become one if these do, in the plan's order, or None where they cannot.
 
@@ -91,6 +95,17 @@ class Flow:
         one, two = self._place[first], self._place[second]
         reached = sorted(self._all_after(one) - self._free)
         return [self._stages[at] for at in reached if two in self._all_after(at)]
+
+    def first_met(self, stage: Stage, stops: Collection[Stage]) -> list[Stage]:
+        """Those of some stages that something flows to from one without passing another of them, in the plan's order."""
+        ends, seen, found = {self._place[stop] for stop in stops}, set[int](), set[int]()
+        todo = [self._place[stage]]
+        while todo:
+            after = self._after[todo.pop()]
+            found |= after & ends
+            todo += after - ends - seen
+            seen |= after
+        return [self._stages[at] for at in sorted(found)]
 
     def makers(self, stages: Sequence[Stage], wanted: Callable[[Stage], bool]) -> list[Stage]:
         """The stages that feed some of these or each other, straight or through views, and nothing else; the wanted ones."""

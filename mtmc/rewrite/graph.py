@@ -200,6 +200,11 @@ class Graph:
         return self._results
 
     @cached_property
+    def op_places(self) -> Mapping[str, int]:
+        """Where each op stands among the others."""
+        return {op.name: at for at, op in enumerate(self.ops)}
+
+    @cached_property
     def used(self) -> frozenset[str]:
         """The values that an op reads or forward gives or leaves behind."""
         return self._results.union(*self.reads.values())

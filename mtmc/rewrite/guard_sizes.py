@@ -203,12 +203,13 @@ def _writings(scope: Scope, wanted: Iterable[Any]) -> Iterator[tuple[Any, str]]:
     """All that a text may write for the wanted numbers: the number, and its expression."""
     wanted = list(wanted)
     whole = {values for values in wanted if all(isinstance(value, int) for value in values)}
-    for text, size in scope.expressions():
+    terms = scope.every
+    for text, size in terms.all():
         if size in whole:
             yield size, text
     for values in wanted:
         if values not in whole:
-            yield from ((values, text) for text in scope.functions_of_sizes(values))
+            yield from ((values, text) for text in terms.functions(values))
 
 
 def _evaluated(text: str, names: Mapping[str, Any]) -> Any:

@@ -23,6 +23,7 @@ def is_open(graph: Graph, size: Size) -> bool:
     return len(set(size)) > 1 and size not in _given(_own(graph))
 
 
+@lru_cache(maxsize=64)
 def _own(graph: Graph) -> frozenset[Size]:
     """The sizes and whole numbers that a module has, as far as they vary among the variants."""
     sizes = [size for value in graph.parameters for size in graph.values[value].shape]

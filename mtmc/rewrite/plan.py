@@ -140,8 +140,7 @@ def graph_of(exported: Graph, plan: Plan) -> Graph:
 
 def merged_ops(graph: Graph, parts: Sequence[Stage]) -> tuple[str, ...]:
     """The ops of several stages, in graph order."""
-    covered = {name for stage in parts for name in stage.ops}
-    return tuple(op.name for op in graph.ops if op.name in covered)
+    return tuple(sorted({name for stage in parts for name in stage.ops}, key=graph.op_places.__getitem__))
 
 
 def feeds(graph: Graph, first: Stage, second: Stage) -> bool:

@@ -13,8 +13,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from mtmc.rewrite.graph import Size, Tensor, Varying, is_one, product
+from mtmc.rewrite.graph import Size, Tensor, Varying, is_one
+from mtmc.rewrite.size_terms import FUNCTIONS, Terms
 
 
 class NoExpression(Exception):
@@ -34,6 +36,19 @@ class Scope:
     exact: Callable[[tuple[float, ...]], str | None] | None = field(default=None, repr=False, compare=False)
     _found: dict[Size, str | None] = field(default_factory=dict, repr=False, compare=False)
 
+    @cached_property
+    def _terms(self) -> Terms:
+        return Terms.distinct(self.tensors, self.numbers)
+
+    @cached_property
+    def _simple(self) -> Mapping[Size, str]:
+        return {size: text for text, size in self._terms.simple}
+
+    @property
+    def every(self) -> Terms:
+        """All that numbers may be expressed by, also what is the same at every exported variant."""
+        return Terms.of(self.tensors, self.numbers)
+
     def size(self, size: Size) -> str:
         """Expression of a size. Raises: NoExpression."""
         if not size or is_one(size):
@@ -49,12 +64,11 @@ class Scope:
         return found
 
     def _find(self, size: Size) -> str | None:
-        for expression, values in self._candidates():
-            if values == size:
-                return expression
+        if (expression := self._simple.get(size)) is not None:
+            return expression
         if len(set(size)) == 1:
             return str(size[0])
-        for expression, values in self._compound():
+        for expression, values in self._terms.compound():
             if values == size:
                 return expression
         exact = self.exact(size) if self.exact is not None else None
@@ -68,7 +82,7 @@ class Scope:
 
     def _so_much_more(self, size: Size) -> str | None:
         """A dimension and as many elements more or less at every variant, where sizes differ: what a pad leaves."""
-        for text, own in self._candidates():
+        for text, own in self._terms.simple:
             more = {a - b for a, b in zip(size, own, strict=True)}
             if len(more) == 1 and len(set(own)) > 1:
                 number = more.pop()
@@ -81,9 +95,7 @@ class Scope:
         multiple of neighbouring dimensions: the elements of a group of so many channels."""
         if len(set(size)) < _SEVERAL_FROM or min(size) < 1:
             return None
-        simple, known = dict[Size, str](), dict[Size, str]()
-        for text, values in self._candidates():
-            simple.setdefault(values, text)
+        simple, known = self._simple, dict[Size, str]()
         for values, text in simple.items():
             factors = {a / b for a, b in zip(size, values, strict=True) if b}
             if len(factors) == 1 and len(set(values)) > 1 and (factor := factors.pop()) == int(factor):
@@ -92,7 +104,7 @@ class Scope:
             rest = simple.get(tuple(a - b for a, b in zip(size, values, strict=True)))
             if rest is not None and len(set(values)) > 1:
                 return f"{text} + {rest}"
-        for text, values in self.expressions():
+        for text, values in self._terms.all():
             known.setdefault(values, text)
         for values, text in simple.items():
             if is_one(values) or not all(b and a % b == 0 for a, b in zip(size, values, strict=True)):
@@ -100,7 +112,7 @@ class Scope:
             rest = known.get(tuple(a // b for a, b in zip(size, values, strict=True)))
             if rest is not None:
                 return f"{text} * ({rest})" if " " in rest else f"{text} * {rest}"
-        for text, values in self._neighbours():
+        for text, values in self._terms.neighbours():
             factors = {a / b for a, b in zip(size, values, strict=True) if b}
             if len(factors) == 1 and len(set(values)) > 1 and (factor := factors.pop()) == int(factor):
                 return f"{int(factor)} * {text}"
@@ -119,25 +131,13 @@ class Scope:
         for expression, candidate in self.numbers.items():
             if candidate == values:
                 return expression
-        for expression in self.functions_of_sizes(values):
+        for expression in self._terms.functions(values):
             return expression
         exact = self.exact(values) if self.exact is not None else None
         exact = exact if exact is not None else next(self._scaled(values), None)
         if exact is None:
             raise NoExpression(f"no expression for the number {values}")
         return exact
-
-    def expressions(self) -> Iterator[tuple[str, Size]]:
-        """All that a size may be expressed by, and what it was at every variant."""
-        yield from self._candidates()
-        yield from self._compound()
-
-    def functions_of_sizes(self, values: Sequence[float]) -> Iterator[str]:
-        """All simple functions of sizes that give a number at every variant."""
-        for expression, sizes in [*self._candidates(), *self._quotients()]:
-            for pattern, function in _FUNCTIONS:
-                if all(math.isclose(function(size), value) for size, value in zip(sizes, values, strict=True)):
-                    yield pattern.format(expression)
 
     def _scaled(self, values: Sequence[float]) -> Iterator[str]:
         """A constant times a simple function of a size: the rate of sinusoids by their number, a scale by a root.
@@ -146,10 +146,10 @@ class Scope:
         """
         if len(set(values)) < _SCALED_FROM:
             return
-        for expression, sizes in [*self._candidates(), *self._quotients(), *self._fewer()]:
+        for expression, sizes in [*self._terms.simple, *self._terms.quotients(), *self._terms.fewer()]:
             if not all(size > 0 for size in sizes):
                 continue
-            for pattern, function in _FUNCTIONS:
+            for pattern, function in FUNCTIONS:
                 factors = [value / function(size) for value, size in zip(values, sizes, strict=True)]
                 if all(math.isclose(factor, factors[0], rel_tol=1e-12) for factor in factors):
                     nearest = min(factors, key=lambda factor: _errors(factor, function, sizes, values))
@@ -157,99 +157,6 @@ class Scope:
                         pattern.replace("1.0 /", f"{nearest!r} /") if "/" in pattern else f"{nearest!r} * {pattern}"
                     )
                     yield scaled.format(expression)
-
-    def _fewer(self) -> Iterator[tuple[str, Size]]:
-        """One less than a dimension or its half: the steps between so many points."""
-        for text, size in [*self._candidates(), *self._quotients()]:
-            yield f"{text} - 1", tuple(value - 1 for value in size)
-
-    def _candidates(self) -> Iterator[tuple[str, Size]]:
-        for name, tensor in self.tensors:
-            for axis, size in enumerate(tensor.shape):
-                yield f"{name}.shape[{axis}]", size
-        for name, values in self.numbers.items():
-            if _whole(values):
-                yield name, tuple(int(value) for value in values)
-
-    def _compound(self) -> Iterator[tuple[str, Size]]:
-        for name, tensor in self.tensors:
-            yield f"{name}.numel()", product(tensor.shape)
-            yield from _neighbours_of(name, tensor)
-            yield from _without_one(name, tensor)
-        yield from self._quotients()
-        yield from self._near()
-        yield from self._with_numbers()
-        yield from self._stretched()
-        for text, size in self._candidates():
-            yield f"{text} * ({text} - 1) // 2", tuple(value * (value - 1) // 2 for value in size)  # pairs
-
-    def _neighbours(self) -> Iterator[tuple[str, Size]]:
-        """Dimensions of a tensor, one behind the other, as one."""
-        for name, tensor in self.tensors:
-            yield from _neighbours_of(name, tensor)
-
-    def _near(self) -> Iterator[tuple[str, Size]]:
-        """One or two less or more than a dimension: what slices leave, or differences of neighbours."""
-        for text, size in self._candidates():
-            for less in (1, 2):
-                yield f"{text} - {less}", tuple(value - less for value in size)
-                yield f"{text} + {less}", tuple(value + less for value in size)
-
-    def _stretched(self) -> Iterator[tuple[str, Size]]:
-        """A multiple of a dimension and a few more or less: what a transposed convolution with a stride makes of it."""
-        for text, size in self._candidates():
-            for factor in (2, 3, 4):
-                for more in (1, 2, 3):
-                    yield f"{factor} * {text} + {more}", tuple(factor * value + more for value in size)
-                    yield f"{factor} * {text} - {more}", tuple(factor * value - more for value in size)
-
-    def _with_numbers(self) -> Iterator[tuple[str, Size]]:
-        """A dimension times a number of the module (rows of a group norm), and what such rows leave of a tensor."""
-        numbers = [(text, tuple(map(int, values))) for text, values in self.numbers.items() if _whole(values)]
-        for name, tensor in self.tensors:
-            total = product(tensor.shape)
-            for axis, size in enumerate(tensor.shape):
-                for text, number in numbers:
-                    rows = tuple(a * b for a, b in zip(size, number, strict=True))
-                    yield f"{name}.shape[{axis}] * {text}", rows
-                    if all(rows) and all(a % b == 0 for a, b in zip(total, rows, strict=True)):
-                        left = tuple(a // b for a, b in zip(total, rows, strict=True))
-                        yield f"{name}.numel() // ({name}.shape[{axis}] * {text})", left
-
-    def _quotients(self) -> Iterator[tuple[str, Size]]:
-        candidates = [(text, size) for text, size in self._candidates() if not is_one(size)]
-        for top, size in candidates:
-            for bottom, divisor in candidates:
-                if (
-                    size != divisor
-                    and all(a % b == 0 for a, b in zip(size, divisor, strict=True) if b)
-                    and all(divisor)
-                ):
-                    yield f"{top} // {bottom}", tuple(a // b for a, b in zip(size, divisor, strict=True))
-            for part in (2, 3, 4, 8):
-                if all(value % part == 0 for value in size):
-                    yield f"{top} // {part}", tuple(value // part for value in size)
-            for factor in (2, 3, 4, 8):
-                yield f"{factor} * {top}", tuple(value * factor for value in size)
-
-
-def _neighbours_of(name: str, tensor: Tensor) -> Iterator[tuple[str, Size]]:
-    for start in range(len(tensor.shape)):
-        for stop in range(start + 2, len(tensor.shape) + 1):
-            factors = [f"{name}.shape[{axis}]" for axis in range(start, stop)]
-            yield " * ".join(factors), product(tensor.shape[start:stop])
-
-
-def _without_one(name: str, tensor: Tensor) -> Iterator[tuple[str, Size]]:
-    """Products of all dimensions of a tensor but one in the middle, which neighbours cannot give."""
-    for axis in range(1, len(tensor.shape) - 1):
-        rest = [other for other in range(len(tensor.shape)) if other != axis]
-        text = " * ".join(f"{name}.shape[{other}]" for other in rest)
-        yield text, product(tuple(tensor.shape[other] for other in rest))
-
-
-def _whole(values: tuple[float, ...]) -> bool:
-    return all(isinstance(value, int) for value in values)
 
 
 def _errors(factor: float, function: Callable[[int], float], sizes: Size, values: Sequence[float]) -> float:
@@ -260,9 +167,3 @@ def _errors(factor: float, function: Callable[[int], float], sizes: Size, values
 _SCALED_FROM = 3
 _SEVERAL_FROM = 3
 """Different values from which on what is put together of two expressions is no coincidence."""
-_FUNCTIONS: tuple[tuple[str, Callable[[int], float]], ...] = (
-    ("({0}) ** 0.5", lambda size: size**0.5),
-    ("({0}) ** -0.5", lambda size: size**-0.5 if size else math.inf),
-    ("1.0 / ({0})", lambda size: 1.0 / size if size else math.inf),
-    ("float({0})", lambda size: float(size)),
-)

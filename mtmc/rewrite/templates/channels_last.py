@@ -100,6 +100,9 @@ def handed_over(
             continue
         dtype, shape = graph.values[value].dtype, graph.values[value].shape
         alike = [load for load in body.loads if load in last and graph.values[load].shape == shape]
+        if not alike:  # joined here: every operand is a part of it
+            lines.append(allocation(graph, body, value, scope, spare, FORMATS[len(shape)]))
+            continue
         same = [load for load in alike if graph.values[load].dtype == dtype]
         given = same[0] if same else f"{alike[0]}, dtype=torch.{dtype}"
         lines.append(f"{INDENT}{value} = torch.empty_like({given})")

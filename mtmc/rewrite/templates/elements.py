@@ -22,6 +22,7 @@ from mtmc.rewrite.space import Group, bare, flat, split
 from mtmc.rewrite.templates.taps import windowed
 from mtmc.rewrite.templates.writer import Writer
 
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"( *)(\w+) = ")
 MOST_ELSEWHERE = 256
 """Values that a kernel computes at other places: what moves elements again and again asks for twice as many each time."""
@@ -134,12 +135,16 @@ class Elements:
     def fresh(self, base: str) -> str:
         """A name that nothing in the kernel has."""
         taken = {*self.variables.values(), *self.writer.graph.values, *(node.name for node in self.writer.body.nodes)}
-        taken |= self._outside()
+        taken |= self._outside() | self._space()
         name, number = base, 1
         while name in taken:
             number += 1
             name = f"{base}_{number}"
         return name
+
+    def _space(self) -> set[str]:
+        """The names by which the kernel says where it is."""
+        return set(_NAME.findall(" ".join(f"{group.index} {group.mask}" for group in self.groups)))
 
     def _outside(self) -> set[str]:
         """The names that stand before the loop or condition at hand, and would be carried into it."""

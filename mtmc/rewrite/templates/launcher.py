@@ -109,14 +109,19 @@ def scope_with_results(graph: Graph, body: Body) -> Scope:
     return Scope(tuple((value, graph.values[value]) for value in (*body.loads, *body.stores)))
 
 
-def allocation(graph: Graph, body: Body, value: str, scope: Scope, spare: dict[str, Varying]) -> str:
-    """The launcher's line that allocates an output. Raises: NotCovered where no tensor is read that tells the device."""
+def allocation(
+    graph: Graph, body: Body, value: str, scope: Scope, spare: dict[str, Varying], memory_format: str | None = None
+) -> str:
+    """The launcher's line that allocates an output. memory_format: how it lies; None: channels first.
+
+    Raises: NotCovered where no tensor is read that tells the device.
+    """
     if not body.loads:
         raise NotCovered(f"{value} is computed from no tensor")
     tensor, place = graph.values[value], dict(graph.placed).get(value)
     if place is not None:
         return f"{INDENT}{value} = {place}  # which is changed where it lies"
-    for load in body.loads:
+    for load in () if memory_format else body.loads:
         other = graph.values[load]
         if other.shape == tensor.shape and other.contiguous and other.dtype == tensor.dtype:
             return f"{INDENT}{value} = torch.empty_like({load})"
@@ -125,7 +130,8 @@ def allocation(graph: Graph, body: Body, value: str, scope: Scope, spare: dict[s
     like = body.loads[0]
     same_dtype = tensor.dtype == graph.values[like].dtype
     dtype = f"{like}.dtype" if same_dtype else f"torch.{tensor.dtype}"
-    return f"{INDENT}{value} = torch.empty({shape}, device={like}.device, dtype={dtype})"
+    lies = f", memory_format={memory_format}" if memory_format else ""
+    return f"{INDENT}{value} = torch.empty({shape}, device={like}.device, dtype={dtype}{lies})"
 
 
 def printed(
