@@ -1,4 +1,4 @@
-"""What is joined from parts by a kernel that goes along rows or channels: it is written where it lies, under names of its own."""
+"""What a kernel joins from parts: it is written where it lies, and a kernel's own names are no others."""
 
 from __future__ import annotations
 
