@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
+import torch
 
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.plan import root_plan
@@ -101,7 +105,7 @@ def test_long_rows_of_more_than_the_cache_holds_start_so(rows: int, columns: int
     assert softmax.setting("passes") == passes
 
 
-def test_a_row_is_two_pieces_to_thirty_two() -> None:
+def test_a_row_is_two_pieces_to_thirty_two_or_sixty_four_where_it_is_longer() -> None:
     def pieces(columns: int) -> list[int]:
         return pieces_of(Layout((), (1,), (columns,), (1,), {}, {}))
 
@@ -109,7 +113,32 @@ def test_a_row_is_two_pieces_to_thirty_two() -> None:
     assert pieces(8193) == [8192]
     assert pieces(32 * 8192) == [8192, 16384, 32768]
     assert pieces(32 * 8192 + 1) == [16384, 32768]
-    assert pieces(32 * 32768 + 1) == []
+    assert pieces(32 * 32768 + 1) == [32768]
+    assert pieces(64 * 32768 + 1) == []
+
+
+class OnGpu(torch.Tensor):
+    """A tensor that says that it is on a GPU."""
+
+    is_cuda = property(lambda self: True)  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("has", "refused"), [(4, True), (5, False)])
+def test_a_gpu_without_room_for_the_programs_of_a_row_is_refused(
+    has: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = task_from_source(source("softmax"), "refused")
+    start = version(task, root_plan(export_graph(task)))
+    way = after(after(start, "lower")[1], "fuse")[1]
+    text = print_plan(task, way.graph, after(way, "share each row")[1].plan).source
+    module = dict[str, Any]()
+    exec(text[text.index("import torch") : text.index("class Model")].replace("@triton.jit", ""), module)
+    [launch] = [value for name, value in module.items() if name.startswith("launch_")]
+    gpu = SimpleNamespace(multi_processor_count=has)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: gpu)
+    x = torch.zeros(2, 5 * 8192).as_subclass(OnGpu)
+    with pytest.raises(RuntimeError if refused else TypeError, match="wait for each other" if refused else "subscript"):
+        launch(x, x)
 
 
 @pytest.mark.parametrize(

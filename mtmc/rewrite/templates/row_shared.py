@@ -23,8 +23,8 @@ from mtmc.rewrite.templates.writer import Writer
 
 SHARED = "shared"
 """Value of the setting "passes"."""
-MOST_SHARES = 32
-"""Programs of a row: every GPU that Triton compiles for has as many multiprocessors, but for slices of one."""
+FEW_SHARES, MOST_SHARES = 32, 64
+"""Programs of a row, usually and at most. A GPU with fewer multiprocessors might never end: launchers refuse it."""
 PIECES = (8192, 16384, 32768)
 """Columns that a program holds, of fp32 numbers 32 in a thread."""
 TURNS = "turns"
@@ -42,9 +42,13 @@ def why_not_shared(body: Body, layout: Layout) -> str | None:
 
 
 def pieces_of(layout: Layout) -> list[int]:
-    """How many columns a program may hold so that a row of the full shapes is two to `MOST_SHARES` pieces."""
+    """How many columns a program may hold so that a row of the full shapes is two to `FEW_SHARES` pieces, to `MOST_SHARES`
+    where it is too long for that."""
     columns = layout.cols[0] if layout.cols else 1
-    return [piece for piece in PIECES if piece < columns <= piece * MOST_SHARES]
+    for most in (FEW_SHARES, MOST_SHARES):
+        if found := [piece for piece in PIECES if piece < columns <= piece * most]:
+            return found
+    return []
 
 
 def begin(writer: Writer) -> None:

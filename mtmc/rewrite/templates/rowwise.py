@@ -287,6 +287,8 @@ class _Assembler:
         return [
             f"{INDENT}block_cols = max({least}, triton.next_power_of_2(triton.cdiv({cols}, {MOST_SHARES})))",
             f"{INDENT}split = triton.cdiv({cols}, block_cols)",
+            f"{INDENT}if {like}.is_cuda and split > torch.cuda.get_device_properties({like}.device).multi_processor_count:",
+            f'{INDENT * 2}raise RuntimeError(f"{{split}} programs wait for each other, more than this GPU has room for")',
             f"{INDENT}{TURNS} = torch.zeros(1 + {rows}, device={like}.device, dtype=torch.int32)",
         ]
 
