@@ -1,92 +1,38 @@
-"""What a kernel joins from parts: it is written where it lies, and a kernel's own names are no others."""
+"""Layers joined by their weights: also where the kernel picks each column's weights itself, and in 16 bits."""
 
 from __future__ import annotations
 
-import pytest
+import re
 
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import graph_of
+from mtmc.rewrite.source import print_plan
+from mtmc.task import task_from_source
+from tests.rewrite.interpreted import apply
 from tests.rewrite.interpreting import interpret
+from tests.rewrite.references import reference
 
-JOINED = """
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.one, self.other = nn.Conv2d(channels, 16, 3, padding=1), nn.Conv2d(channels, 16, 3, padding=1)
-        self.norm = nn.BatchNorm2d(32)
-
-    def forward(self, x):
-        y = torch.cat((self.one(x), self.other(x)), 1)
-        return self.norm(y), y
-
-
-def get_inputs():
-    return [torch.randn(BATCH, 16, 6, 5)]
-
-
-def get_init_inputs():
-    return [16]
-
-
-BATCH = 8
-VARIANTS = {"small": {"BATCH": 2}, "odd1": {"BATCH": 3}}
-"""
-
-
-NAMED = """
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.norm = nn.BatchNorm2d(2 * channels)
-
-    def forward(self, FIRST, SECOND):
-        FIRST, SECOND = torch.tanh(FIRST), torch.exp(SECOND)
-        return self.norm(torch.cat((FIRST, SECOND), 1)), torch.softmax(torch.cat((SECOND, FIRST), 3), 1)
-
-
-def get_inputs():
-    return [torch.randn(BATCH, 16, 6, 5), torch.randn(BATCH, 16, 6, 5)]
-
-
-def get_init_inputs():
-    return [16]
-
-
-BATCH = 8
-VARIANTS = {"small": {"BATCH": 2}, "odd1": {"BATCH": 3}}
-"""
-"""Kernels call what they count `rows`, `lead` and so on; so may who writes a module."""
-
-
-@pytest.mark.parametrize(
-    "names",
-    ["inside lead", "rows cols", "row_mask mask", "place outer", "inner col_mask", "inside_2 place_2", "start lanes"],
+LAYERS = "self.q, self.k = nn.Linear(k, 24), nn.Linear(k, 8, bias=False)"
+HEADS = reference("self.q(x).exp().unflatten(-1, (3, 8)) * self.k(x)[:, None]", "torch.randn(n, k)", LAYERS)
+HALF = HEADS.replace("torch.randn(n, k)", "torch.randn(n, k).bfloat16()").replace(
+    "bias=False)", "bias=False)\n        self.bfloat16()"
 )
-def test_names_of_a_module_are_not_those_of_a_kernel(names: str) -> None:
-    first, second = names.split()
-    text = NAMED.replace("FIRST", first).replace("SECOND", second)
-    ways = [["fuse"], ["lower", "lower", "lower", "lower"], ["keep tensors channels last", "fuse"]]
-    assert interpret([{"name": "named", "source": text, "ways": ways}]) == {"named": None}
+JOIN, PICK = "rewrite by algebra", "fuse linear_weights and linear_joined"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        JOINED,
-        JOINED.replace("2d", "3d").replace("6, 5", "4, 3, 5"),
-        JOINED.replace("self.norm(y), y", "torch.relu(y), y").replace(", y), 1)", ", y), 1)"),
-        JOINED.replace(
-            "torch.cat((self.one(x), self.other(x)), 1)", "torch.cat((self.one(x), self.other(x)), 1).half()"
-        ).replace("self.norm(y)", "torch.tanh(y)"),
-    ],
-    ids=["norm", "volumes", "elementwise", "cast"],
-)
-def test_what_is_joined_and_kept_lies_channels_last(text: str) -> None:
-    ways = [["keep tensors channels last", "fuse"], ["fuse", "keep tensors channels last"]]
-    assert interpret([{"name": "joined", "source": text, "ways": ways}]) == {"joined": None}
+def test_joined_layers_are_right() -> None:
+    ways = [[JOIN, "fuse all", "lower"], [JOIN, PICK]]
+    cases = [{"name": name, "source": text, "ways": ways} for name, text in (("fp32", HEADS), ("bf16", HALF))]
+    assert interpret(cases) == {"fp32": None, "bf16": None}
+
+
+def test_what_a_loop_works_out_has_no_name_from_before_it() -> None:
+    """Triton would carry it around the loop, and refuse its other type."""
+    task = task_from_source(HEADS, "heads")
+    plan = apply(task, [JOIN, PICK])
+    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    (kernel,) = re.findall(r"@triton\.jit\n.*?\n\n\n", text, re.DOTALL)
+    before = set(re.findall(r"^    (\w+) = ", kernel, re.MULTILINE))
+    inside = set(re.findall(r"^        (\w+) = ", kernel, re.MULTILINE))
+    assert "inside" in before
+    assert before & inside <= {"linear_joined_dot", "rows", "cols", "batch"}
