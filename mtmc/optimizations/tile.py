@@ -64,6 +64,7 @@ over other than the last dimension: neighbours in memory are neighbouring rows, 
 """
 
 MATMUL_TILES = (
+    (32, 32, 64, 2),
     (32, 64, 32, 4),
     (64, 32, 32, 4),
     (64, 64, 32, 4),

@@ -59,7 +59,8 @@ class Matmul:
         return any(node.kind == "dot" for node in body.nodes)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """64x64 tiles, plain fp32 products; split among programs where tiles, or rows of a reduction, are too few."""
+        """64x64 tiles, smaller ones for small matrices of a batch, plain fp32 products; split among programs where tiles, or
+        rows of a reduction, are too few."""
         found = analyse(graph, body)
         return {
             "block_m": 64,
@@ -73,6 +74,7 @@ class Matmul:
             "precision": "ieee" if _is_fp32(graph, found) else "input",
             "split_k": _split_k(found),
             "split_n": _split_n(found),
+            **_small_matrices(found),
             **(_looking_tile(found) if found.statistics else {}),
             **(grouped_tile(graph, found) if found.offsets else {}),
             **({"right": "transposed"} if _should_transpose(graph, body, found) else {}),
@@ -81,6 +83,19 @@ class Matmul:
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel, or two where several programs share a sum. Raises: NotCovered."""
         return _Assembler(graph, body, stage, name).emit()
+
+
+def _small_matrices(found: Product) -> dict[str, int]:
+    """The tile of a batch of products of which each has no more than 32 rows and columns, and an inner dimension worth it.
+
+    8192 products of 27 x 128 by 128 x 27, fp16, H100, with what stands around: 0.119 ms by the usual tile, 0.089 by this.
+    """
+    small = found.batch and max(found.m[0], found.n[0]) <= 32 <= found.k[0] and not found.reduces
+    return (
+        {"block_m": 32, "block_n": 32, "block_k": min(64, power_of_two_above(found.k[0])), "num_warps": 2}
+        if small
+        else {}
+    )
 
 
 def _looking_tile(found: Product) -> dict[str, int]:
