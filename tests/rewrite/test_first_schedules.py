@@ -70,6 +70,35 @@ def test_small_products_of_a_batch_share_a_long_inner_dimension(sizes: str, spli
     assert kernel(source).number("split_k") == split
 
 
+@pytest.mark.parametrize(
+    ("sizes", "tile"),
+    [("512, 4, 27, 128", (32, 32, 64)), ("512, 4, 27, 40", (32, 32, 64)), ("512, 4, 33, 128", (64, 64, 32)),
+     ("512, 4, 27, 16", (64, 64, 32))],
+)  # fmt: skip
+def test_small_matrices_of_a_batch_start_with_tiles_of_their_size(sizes: str, tile: tuple[int, ...]) -> None:
+    found = kernel(text("x @ x.mT", sizes, "torch.randn(a, b, c, d, dtype=torch.float16)"))
+    assert tuple(found.number(name) for name in ("block_m", "block_n", "block_k")) == tile
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "rows", "columns"),
+    [(64, 8, 8, 256), (64, 4, 4, 512), (128, 2, 1, 2048), (256, 32, 8, 256)],
+)
+def test_groups_of_channels_that_lie_side_by_side_are_taken_together(
+    channels: int, groups: int, rows: int, columns: int
+) -> None:
+    """Up to eight groups, of 256 bytes together."""
+    image = f"torch.randn(16, {channels}, 32 * a, 64 * b)"
+    layers = f"self.first, self.norm = nn.Conv2d({channels}, {channels}, 1), nn.GroupNorm({groups}, {channels})"
+    task = load_task(
+        reference("self.norm(self.first(x).tanh())", image, layers, sizes={"a": (8, 1, 2), "b": (4, 1, 3)})
+    )
+    _, last = after(version(task, root_plan(export_graph(task))), "keep tensors channels last")
+    [norm] = after(last, "fuse tanh and")[1].kernels()
+    assert (norm.number("block_rows"), norm.number("block_cols")) == (rows, columns)
+    assert norm.setting("layout") == "channels_last" and norm.number("split") > 1
+
+
 def test_what_only_moves_elements_joins_what_reads_them() -> None:
     """Two lookups by the same places: the second one is read behind a softmax, and would be written beside the first."""
     source = text(
