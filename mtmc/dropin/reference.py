@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from mtmc.dropin.loaded import Instance, load_source
 from mtmc.dropin.recipe import Recipe
 from mtmc.errors import TaskError
+from mtmc.evaluate.reference.reaching import mutated
 from mtmc.task import Variant, apply_constants
 from mtmc.task.tensors import storage_key
 
@@ -47,8 +48,7 @@ def changed_by_reference(recipe: Recipe) -> tuple[int, ...]:
 
 
 class _Writes(TorchDispatchMode):
-    """The storages that ops write to, by their schemas, and the running statistics of normalization, which write to theirs
-    without saying so."""
+    """The storages that ops write to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,10 +57,5 @@ class _Writes(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        arguments = func._schema.arguments
-        given = {**dict(zip((each.name for each in arguments), args, strict=False)), **(kwargs or {})}
-        written = {each.name for each in arguments if each.alias_info is not None and each.alias_info.is_write}
-        if given.get("training") or given.get("train") or given.get("use_input_stats"):
-            written |= {"running_mean", "running_var"}
-        self.storages |= {storage_key(given[name]) for name in written if isinstance(given.get(name), torch.Tensor)}
+        self.storages |= {storage_key(tensor) for tensor in mutated(func._schema, args, kwargs or {})}
         return func(*args, **(kwargs or {}))

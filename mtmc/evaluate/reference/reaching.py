@@ -32,6 +32,14 @@ OVERWRITES = (
 )
 """Ops that write numbers of others into their first tensor, and read none of its own; the first ten into all of it."""
 _WHOLLY = frozenset(OVERWRITES[:10])
+UNDECLARED = frozenset(
+    f"aten::{name}"
+    for name in (
+        *("batch_norm", "_batch_norm_impl_index", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"),
+        *("batch_norm_update_stats", "batch_norm_gather_stats", "batch_norm_gather_stats_with_counts", "instance_norm"),
+    )
+)
+"""Ops that write running statistics, in training where they are told whether that is, and whose schemas do not say so."""
 _SHAPES_ALONE = ("_like", "new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided")
 """Ends of the names of ops that take a tensor's shape and dtype, and none of its numbers."""
 
@@ -101,7 +109,7 @@ class Reaching(TorchDispatchMode):
         for at, tensor in enumerate(read):
             ways = self._reads(tensor)
             found |= Ways(0, ways.read | ways.asked) if at == 0 and name in INDEXED_READS else ways
-        written = flat_tensors([value for a, value in given if _is_written(a)])
+        written = mutated(schema, args, kwargs or {})
         whole = name in _WHOLLY or any(a is not None and a.is_out for a, _ in given)
         self._note(found, {self._key(tensor) for tensor in flat_tensors((args, kwargs))}, made, written, whole)
         self.told = self.told or (not made and not written and bool(found))
@@ -165,5 +173,11 @@ def _is_all(tensor: torch.Tensor) -> bool:
 
 
 def mutated(schema: Any, args: Any, kwargs: Any) -> list[Any]:
-    """The tensors that an op of this schema writes into."""
-    return flat_tensors([value for a, value in _given(schema, args, kwargs) if _is_written(a)])
+    """The tensors that an op of this schema writes into, by what it declares or as one of those that do not."""
+    given = _given(schema, args, kwargs)
+    written = [value for a, value in given if _is_written(a)]
+    if schema is not None and schema.name in UNDECLARED:
+        named = {a.name: value for a, value in given}
+        if all(named.get(flag, True) for flag in ("training", "use_input_stats")):
+            written += [named[name] for name in ("running_mean", "running_var")]
+    return flat_tensors(written)
