@@ -265,6 +265,24 @@ def test_one_at_a_time_in_this_process(tmp_path: Path, url: str) -> None:
     Store.open(tmp_path).close()
 
 
+def test_a_run_can_be_opened_again_before_the_server_has_seen_that_nobody_is_there(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not url:
+        pytest.skip("SQLite has no server")
+    import psycopg
+
+    store, held = started(tmp_path, url), list[psycopg.Connection]()
+    close = psycopg.Connection.close
+    with monkeypatch.context() as patched:
+        patched.setattr(psycopg.Connection, "close", lambda self: held.append(self))
+        store.close()
+        assert held and not held[0].closed
+        Store.open(tmp_path).close()
+    for connection in held:
+        close(connection)
+
+
 def test_one_process_at_a_time(tmp_path: Path, url: str) -> None:
     store = started(tmp_path, url)
     code = f"from pathlib import Path; from mtmc.store import Store; Store.open(Path({str(tmp_path)!r}))"

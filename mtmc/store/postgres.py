@@ -18,7 +18,7 @@ import re
 import secrets
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,7 @@ class PostgresBackend:
                 "SELECT pg_try_advisory_lock(hashtextextended(?, 0))", (self.schema,)
             ).fetchall()
             if taken:
+                connection.holds_lock = True
                 return _Released()
             query = """
                 SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -230,10 +231,10 @@ def graph_saver(url: str) -> tuple[Any, Any]:
 
 
 class PostgresConnection:
-    """A connection that takes the statements of the store. raw: psycopg's."""
+    """A connection that takes the statements of the store. raw: psycopg's. holds_lock: whether it has taken a run's."""
 
     def __init__(self, raw: Any) -> None:
-        self.raw = raw
+        self.raw, self.holds_lock = raw, False
 
     def execute(self, statement: str, parameters: Sequence[Any] = ()) -> _Rows:
         """See `Backend`."""
@@ -245,7 +246,12 @@ class PostgresConnection:
             cursor.executemany(_translated(statement), [[escaped(each) for each in row] for row in rows])
 
     def close(self) -> None:
-        """End the connection. Idempotent."""
+        """End the connection, and give its lock back: a server sees some time after this that nobody is there any more, and
+        who opens the run again meanwhile would be told that it is open. Idempotent."""
+        if self.holds_lock and not self.raw.closed:
+            self.holds_lock = False
+            with suppress(Exception):  # the connection is lost, or in a transaction that failed: the server finds out
+                self.raw.execute("SELECT pg_advisory_unlock_all()")
         self.raw.close()
 
 
