@@ -54,8 +54,7 @@ def merged(version: Version, flow: Flow, *stages: Stage) -> Merged | None:
     parts = flow.together(*flow.in_order(stages))
     if parts is None:
         return None
-    ops = merged_ops(version.graph, parts)
-    kernel = version.as_kernel(ops, settings_of(version, stages)) if version.reads_few(ops) else None
+    kernel = version.as_kernel(merged_ops(version.graph, parts), settings_of(version, stages))
     return None if kernel is None else (parts, kernel)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.large_graphs import MODULE
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version, legal_moves, merging
 from mtmc.optimizations.version import MOST_OPERANDS
@@ -15,35 +16,7 @@ from mtmc.rewrite.size_terms import Terms
 from mtmc.rewrite.sizes import Scope
 from mtmc.task import task_from_source
 
-STEPS = """
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.step, self.out = nn.Linear(2 * width, width), nn.Linear(width, 8)
-
-    def forward(self, x):
-        hidden, outs = torch.zeros_like(x[0]), []
-        for at in range(STEPS):
-            hidden = torch.tanh(self.step(torch.cat((x[at], hidden), 1)))
-            outs.append(self.out(hidden))
-        return torch.stack(outs)
-
-
-def get_inputs():
-    return [torch.rand(STEPS, BATCH, 32)]
-
-
-def get_init_inputs():
-    return [32]
-
-
-VARIANTS = {"small": {"BATCH": 4}, "odd1": {"BATCH": 3}}
-BATCH = 16
-"""
+STEPS = MODULE.replace("1024", "32").replace("128", "8")
 
 
 def recurrent(steps: int) -> Version:
