@@ -117,7 +117,9 @@ OF_PRODUCTS = "losses"
 """Rules whose steps pay in the kernel of the product that they are of."""
 OF_CHANNELS = "channels"
 """Rules that copy an operand in another order, which is a kernel at once."""
-OF_ROWS, FUSED = ("logs", "passes", "scans", OF_PRODUCTS, OF_CHANNELS), "and fuse all neighbours that gain by it"
+OF_BOTH = (OF_CHANNELS, "distributed")
+"""Rules that bring in products as well as work between these: first the products are joined, then their neighbours."""
+OF_ROWS, FUSED = ("logs", "passes", "scans", OF_PRODUCTS, *OF_BOTH), "and fuse all neighbours that gain by it"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
 OF_SUMS = ("einsums",)
 """Kinds of rules that may copy operands of products in another order."""
@@ -145,6 +147,8 @@ def _joined(version: Version, rules: str, found: Rewritten, plan: Plan, whole: b
         products = ((product_of(graph, op.args[0]), op.name) for op in added if op.args)
         ends = [(product.name, last) for product, last in products if product is not None]
         start = replace(start, plan=joined_up_to(start, ends))
+    if rules in OF_BOTH:
+        start = replace(start, plan=joined(start, new))
     done = fused(start, groups_of(start)) if whole else joined(start, new)
     if rules == OF_CHANNELS:
         done = _copying(start, done)

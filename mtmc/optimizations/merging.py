@@ -71,11 +71,12 @@ def saved_logit(action: Action) -> float:
 
 def joined(version: Version, ops: Sequence[str]) -> Plan:
     """The version's plan with products as kernels, and with what stands around them in these: attention where two have a
-    softmax between them, else neighbours that go element by element. ops: the products that are meant.
+    softmax between them, one kernel of two that meet in a gate, else neighbours that go element by element. ops: the
+    products that are meant.
 
     What no kernel of a product makes stays a torch call: a product with one column is rows that are reduced.
     """
-    version = _with_attention(version, ops)
+    version = _with_gates(_with_attention(version, ops), ops)
     for op in ops:
         stage = version.plan.stage_of(op)
         kernel = version.as_kernel(stage.ops, {}) if stage.is_torch else None
@@ -108,6 +109,19 @@ def _with_attention(version: Version, ops: Sequence[str]) -> Version:
             return version
 
 
+def _with_gates(version: Version, ops: Sequence[str]) -> Version:
+    """The version with each two of some products and all up to where they meet as one kernel, where that is one."""
+    for pair in combinations(ops, 2):
+        flow, (one, two) = flow_of(version), map(version.plan.stage_of, pair)
+        last = flow.meeting(one, two) if one != two and flow.independent(one, two) else None
+        if last is not None:
+            between = {*flow.between(one, last), *flow.between(two, last)}
+            found = merged(version, flow, one, two, *between, last)
+            if found is not None:
+                version = replace(version, plan=version.plan.with_merged(version.graph, *found))
+    return version
+
+
 def _widens(version: Version, stage: Stage) -> bool:
     """Whether a stage goes element by element, and what it is made of, as far back as that goes so, is fewer bytes."""
     graph = version.graph
@@ -134,5 +148,9 @@ def _bytes(graph: Graph, values: Collection[str]) -> int:
 
 
 def _goes_by_elements(version: Version, stage: Stage) -> bool:
+    """Whether a kernel of it alone goes element by element, or would if it read any: a mask that is made of numbers."""
+    if stage.is_torch and set(stage.ops) <= version.graph.of_numbers:
+        body = version.body(stage)
+        return body is not None and all(node.kind == "map" for node in body.nodes)
     kernel = version.as_kernel(stage.ops, {}) if stage.is_torch else stage
     return kernel is not None and kernel.template == "pointwise"

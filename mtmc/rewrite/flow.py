@@ -96,6 +96,11 @@ class Flow:
         reached = sorted(self._all_after(one) - self._free)
         return [self._stages[at] for at in reached if two in self._all_after(at)]
 
+    def meeting(self, first: Stage, second: Stage) -> Stage | None:
+        """The first stage, but for views, that something flows to from both; None where there is none."""
+        both = self._all_after(self._place[first]) & self._all_after(self._place[second]) - self._free
+        return self._stages[min(both)] if both else None
+
     def first_met(self, stage: Stage, stops: Collection[Stage]) -> list[Stage]:
         """Those of some stages that something flows to from one without passing another of them, in the plan's order."""
         ends, seen, found = {self._place[stop] for stop in stops}, set[int](), set[int]()

@@ -11,7 +11,8 @@ from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.operators.table import FREE, table
 from mtmc.rewrite.plan import root_plan
 from mtmc.rewrite.source import print_plan
-from mtmc.rewrite.templates.attention_window import Window, window_of
+from mtmc.rewrite.templates.attention_masks import Window
+from mtmc.rewrite.templates.attention_window import window_of
 from mtmc.rewrite.templates.softmax_product import analyse
 from mtmc.task import Task, task_from_source
 from tests.rewrite.interpreting import interpret
@@ -65,6 +66,30 @@ CASES: dict[str, tuple[str, tuple[int, ...] | None, tuple[int, ...] | None]] = {
     ),
     "finite": (
         f"scores = ({SCORES}).masked_fill(col > row, -1e4)\n        return torch.softmax(scores, dim=-1) @ v", None, None
+    ),
+    "upper_triangle": (
+        "later = torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1)\n"
+        f"        return torch.softmax(({SCORES}).masked_fill(later, float('-inf')), dim=-1) @ v", (0, 0, 0), None,
+    ),
+    "lower_triangle": (BY_MASK.format("torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(3)"), (-3, -3, -3), None),
+    "band": (
+        BY_MASK.format("torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).tril(3).triu(-8)"), (-3, -3, -3), (8, 8, 8)
+    ),
+    "infinite_triangle": (
+        "bias = torch.full((q.shape[2], k.shape[2]), float('-inf')).triu(2)\n"
+        f"        return torch.softmax({SCORES} + bias, dim=-1) @ v", (-1, -1, -1), None,
+    ),
+    "triangle_of_ones": (
+        "bias = torch.ones(q.shape[2], k.shape[2]).triu(2)\n"
+        f"        return torch.softmax({SCORES} + bias, dim=-1) @ v", None, None,
+    ),
+    "triangle_of_a_mask": (
+        "seen = ((col > 3) | (row < 5)).tril(0)\n"
+        f"        return torch.softmax(({SCORES}).masked_fill(~seen, float('-inf')), dim=-1) @ v", (0, 0, 0), None,
+    ),
+    "outside_of_a_mask": (
+        "seen = ((col > 3) | (row < 5)).tril(-1)\n"
+        f"        return torch.softmax(({SCORES}).masked_fill(seen, float('-inf')), dim=-1) @ v", None, None,
     ),
     "one_of_two": (BY_MASK.format("(row - col >= 0) | (col < 4)"), None, None),
 }  # fmt: skip

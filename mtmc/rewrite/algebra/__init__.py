@@ -19,8 +19,12 @@ losses.py      the cross entropy of a product, as that of its rows
 one_tap.py     a convolution of one tap as a product of matrices
 pixels.py      a convolution of shuffled pixels, before the shuffle
 one_token.py   attention of one token, written as sums over products
+distributed.py  values weighted by a sum of softmaxes, as a sum of such values
 padded.py      products of rows that end within a line, of rows that end with one
+parted.py      a layer whose halves meet again, as two layers
 scans.py       what came before each element of a running sum or product
+convolutions.py  what rules on convolutions read of their arguments
+turns.py       ops that put dimensions in another order
 constants.py   what is one number whatever the inputs are
 edit.py        changing a graph
 laid_out.py    how values lie in memory afterwards
@@ -41,6 +45,7 @@ from mtmc.rewrite.algebra.biases import BIASES
 from mtmc.rewrite.algebra.cells import CELLS
 from mtmc.rewrite.algebra.channels import CHANNELS
 from mtmc.rewrite.algebra.constants import CONSTANTS
+from mtmc.rewrite.algebra.distributed import DISTRIBUTED
 from mtmc.rewrite.algebra.edit import Rule
 from mtmc.rewrite.algebra.einsums import EINSUMS
 from mtmc.rewrite.algebra.identities import IDENTITIES
@@ -52,6 +57,7 @@ from mtmc.rewrite.algebra.one_tap import ONE_TAP
 from mtmc.rewrite.algebra.one_token import ONE_TOKEN
 from mtmc.rewrite.algebra.ordered import ORDERED
 from mtmc.rewrite.algebra.padded import PADDED
+from mtmc.rewrite.algebra.parted import PARTED
 from mtmc.rewrite.algebra.pixels import PIXELS
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.scans import SCANS
@@ -83,7 +89,9 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "one_tap": ONE_TAP,
     "scans": SCANS,
     "pixels": PIXELS,
+    "distributed": DISTRIBUTED,
     "padded": PADDED,
+    "parted": PARTED,
     "one_token": ONE_TOKEN,
 }
 OF_WEIGHTS = ("joined", "channels", "pixels", "padded")

@@ -1,8 +1,8 @@
 """identities: ops whose result is their operand, or that of an op before them.
 
 Proofs. The sum, mean, maximum and log of the summed exponentials of one number are that number. x + 0, x * 1, x / 1, -(-x)
-are x. Dropout that drops nothing gives its operand. Turning a tensor twice around the same two dimensions leaves it as it
-was. Two calls of the same function with the same arguments give the same, if it draws no random numbers.
+are x. Dropout that drops nothing gives its operand. A permutation and its opposite leave a tensor as it was. Two calls of
+the same function with the same arguments give the same, if it draws no random numbers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
+from mtmc.rewrite.algebra.turns import TURNS, order_of
 from mtmc.rewrite.graph import CONSTANT, Graph, Op, Ref, Varying, is_one
 from mtmc.rewrite.operators.steps import argument
 from mtmc.rewrite.operators.table import FREE
@@ -33,7 +34,6 @@ _NEUTRAL = {
     "aten.div.Tensor": 1,
     "aten.pow.Tensor_Scalar": 1,
 }
-_SWAPS = ("aten.transpose.int", "aten.t.default", "aten.numpy_T.default")
 _RANDOM = ("dropout", "rand", "bernoulli", "multinomial", "normal")
 _COPIES = ("aten.clone.default", "aten.contiguous.default", "aten.to.dtype", "aten._to_copy.default")
 
@@ -85,25 +85,22 @@ def _copy(graph: Graph, op: Op) -> Finding | None:
 
 
 def _twice(graph: Graph, op: Op) -> Finding | None:
-    first = producer(graph, op.args[0] if op.args else None, op.target)
+    first = producer(graph, op.args[0] if op.args else None)
     if first is None or not _undoes(graph, first, op):
         return None
     return Editor(graph, op).finish(f"{op.name} undoes {first.name}", (first.name, op.name), first.args[0])
 
 
 def _undoes(graph: Graph, first: Op, second: Op) -> bool:
-    rank = len(graph.values[second.outputs[0]].shape)
-    if first.target == "aten.neg.default":
+    if first.target == second.target == "aten.neg.default":
         return True
-    if first.target == "aten.transpose.int":
-        return _dims(first, rank) == _dims(second, rank)
-    if first.target == "aten.permute.default":
-        return all(first.args[1][dim % rank] % rank == axis for axis, dim in enumerate(second.args[1]))
-    return first.target in _SWAPS and rank <= 2
+    order, then = order_of(graph, first), order_of(graph, second)
+    return order is not None and then is not None and [order[dim] for dim in then] == list(range(len(order)))
 
 
-def _dims(op: Op, rank: int) -> set[int]:
-    return {dim % rank for dim in op.args[1:3]}
+def turned_back(graph: Graph, op: Op) -> Finding | None:
+    """A tensor whose dimensions come in the order that they had before."""
+    return _twice(graph, op) if op.target in TURNS else None
 
 
 def _same_again(graph: Graph, op: Op) -> Finding | None:

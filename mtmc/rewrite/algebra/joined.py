@@ -18,7 +18,7 @@ from mtmc.rewrite.algebra.laid_out import laid_out
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Size
 from mtmc.rewrite.operators.steps import argument
 
-_FEATURES = {"aten.linear.default": 0, "aten.matmul.default": 1, "aten.mm.default": 1}
+FEATURES = {"aten.linear.default": 0, "aten.matmul.default": 1, "aten.mm.default": 1}
 """Products, and the dimension of their right operand along which the features lie."""
 ALIGNED = 16
 """Bytes of which a layer's features are a multiple: else no row of the result lies as the library's fast kernels like it."""
@@ -28,7 +28,7 @@ def _joined(graph: Graph, op: Op) -> Finding | None:
     layers = _layers(graph, op)
     if len(layers) < 2 or layers[0] is not op:
         return None
-    across, edit = _FEATURES[op.target], Editor(graph, op)
+    across, edit = FEATURES[op.target], Editor(graph, op)
     widths = [graph.values[each.outputs[0]].shape[-1] for each in layers]
     whole = tuple(map(sum, zip(*widths, strict=True)))
     weights = [each.args[1] for each in layers]
@@ -56,7 +56,7 @@ def _joined(graph: Graph, op: Op) -> Finding | None:
 
 def _layers(graph: Graph, op: Op) -> list[Op]:
     """The layers that can be joined with an op, itself included, in order: of its operand, with weights of the module."""
-    if op.target not in _FEATURES or not isinstance(op.args[0], Ref) or op.args[0].name not in graph.values:
+    if op.target not in FEATURES or not isinstance(op.args[0], Ref) or op.args[0].name not in graph.values:
         return []
     return [each for name in graph.readers(op.args[0].name) if _fits(graph, op, each := graph.by_name[name])]
 

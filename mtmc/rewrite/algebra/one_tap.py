@@ -11,7 +11,7 @@ the library rounds to TF32, which a product does not.
 
 from __future__ import annotations
 
-from mtmc.rewrite.algebra.channels import CONVOLUTIONS, GROUPS_AT, PADDING_AT, STRIDE_AT, each_of
+from mtmc.rewrite.algebra.convolutions import CONVOLUTIONS, GROUPS_AT, PADDING_AT, STRIDE_AT, each_of
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.algebra.laid_out import laid_out
 from mtmc.rewrite.graph import Graph, Op, Ref, last_channels, lie_alike, lies_channels_last, product
@@ -20,15 +20,17 @@ from mtmc.rewrite.operators.steps import argument
 HALVES = ("float16", "bfloat16")
 
 
-def _as_product(graph: Graph, op: Op) -> Finding | None:
-    if not _is_of_one_tap(graph, op):
+def as_product(graph: Graph, op: Op) -> Finding | None:
+    """The rule. op: the convolution."""
+    if not is_of_one_tap(graph, op):
         return None
     later = graph.ops[graph.ops.index(op) + 1 :]
     # the last one first: a convolution that is left would take the layout of its operand on to forward's results
-    return None if any(_is_of_one_tap(graph, other) for other in later) else _written(graph, op)
+    return None if any(is_of_one_tap(graph, other) for other in later) else _written(graph, op)
 
 
-def _is_of_one_tap(graph: Graph, op: Op) -> bool:
+def is_of_one_tap(graph: Graph, op: Op) -> bool:
+    """Whether an op is a convolution that can be a product."""
     rank = CONVOLUTIONS.get(op.target)
     if rank is None or not all(isinstance(item, Ref) for item in op.args[:2]):
         return False
@@ -78,4 +80,4 @@ def _of_all_places(edit: Editor, item: Ref, weight: Ref, bias: Ref | None) -> Re
     return edit.permuted(made, (0, rank + 1, *range(1, rank + 1)), "turned")
 
 
-ONE_TAP: tuple[Rule, ...] = (_as_product,)
+ONE_TAP: tuple[Rule, ...] = (as_product,)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mtmc.rewrite.algebra.channels import DILATION_AT, GROUPS_AT, PADDING_AT, STRIDE_AT, each_of
+from mtmc.rewrite.algebra.convolutions import DILATION_AT, GROUPS_AT, PADDING_AT, STRIDE_AT, each_of
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
 from mtmc.rewrite.graph import Graph, Op, Ref
 from mtmc.rewrite.operators.steps import argument

@@ -16,13 +16,13 @@ from typing import Any
 
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
 from mtmc.rewrite.algebra.laid_out import laid_out
+from mtmc.rewrite.algebra.turns import TURNS, order_of
 from mtmc.rewrite.graph import Graph, Op, Ref
 from mtmc.rewrite.operators.elementwise import POINTWISE
 from mtmc.rewrite.operators.steps import argument
 
-_TURNS = ("aten.transpose.int", "aten.permute.default", "aten.mT.default")
 _LAYER = "aten.linear.default"
-_ALONE = frozenset({*POINTWISE, "aten.gelu.default", "aten.relu.default", "aten.neg.default", "aten.abs.default"})
+ALONE = frozenset({*POINTWISE, "aten.gelu.default", "aten.relu.default", "aten.neg.default", "aten.abs.default"})
 """Functions of each element alone."""
 _MOST = 12
 """Ops between the two transpositions."""
@@ -53,10 +53,10 @@ def _between(graph: Graph, last: Op) -> list[Op] | None:
     found, item = list[Op](), last.args[0]
     kind = graph.values[last.outputs[0]].dtype
     while len(found) < _MOST:
-        op = producer(graph, item, *_TURNS, _LAYER, *_ALONE)
+        op = producer(graph, item, *TURNS, _LAYER, *ALONE)
         if op is None or graph.values[op.outputs[0]].dtype != kind:
             return None
-        if op.target in _TURNS:
+        if op.target in TURNS:
             operand = op.args[0]
             known = _turns(graph, op) and len(graph.values[operand.name].shape) > 2
             return found if known and found and graph.values[operand.name].dtype == kind else None
@@ -74,16 +74,8 @@ def _between(graph: Graph, last: Op) -> list[Op] | None:
 
 def _turns(graph: Graph, op: Op) -> bool:
     """Whether an op changes the last two dimensions of a value for each other, and nothing else."""
-    if op.target not in _TURNS or not isinstance(op.args[0], Ref) or op.args[0].name not in graph.values:
-        return False
-    rank = len(graph.values[op.args[0].name].shape)
-    if rank < 2:
-        return False
-    if op.target == "aten.transpose.int":
-        return {dim % rank for dim in op.args[1:3]} == {rank - 1, rank - 2}
-    if op.target == "aten.permute.default":
-        return [dim % rank for dim in op.args[1]] == [*range(rank - 2), rank - 1, rank - 2]
-    return True
+    order = order_of(graph, op)
+    return order is not None and len(order) > 1 and order == [*range(len(order) - 2), len(order) - 1, len(order) - 2]
 
 
 def _without(edit: Editor, step: Op, item: Any, shape: Any) -> Ref:

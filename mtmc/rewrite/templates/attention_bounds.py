@@ -13,7 +13,7 @@ from typing import Protocol
 from mtmc.rewrite.body import Varying
 from mtmc.rewrite.graph import Graph, Size, product
 from mtmc.rewrite.space import Group, bare
-from mtmc.rewrite.templates.attention_window import Bound, Element, Window
+from mtmc.rewrite.templates.attention_masks import Bound, Element, Window
 from mtmc.rewrite.templates.elements import Elements, Variables
 from mtmc.rewrite.templates.softmax_product import SoftmaxProduct
 from mtmc.rewrite.templates.writer import Writer

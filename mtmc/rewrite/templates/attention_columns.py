@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from mtmc.rewrite.templates.attention_bounds import BoundedAttention, write_bounds, write_window
+from mtmc.rewrite.templates.attention_masks import Window
 from mtmc.rewrite.templates.attention_shares import SharedAttention, own_share
-from mtmc.rewrite.templates.attention_window import Window, window_of
+from mtmc.rewrite.templates.attention_window import window_of
 from mtmc.rewrite.templates.elements import Variables
 from mtmc.rewrite.templates.softmax_product import Region, SoftmaxProduct
 from mtmc.rewrite.templates.writer import Writer

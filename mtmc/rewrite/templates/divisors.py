@@ -1,10 +1,11 @@
 """divisors: the sizes that a kernel divides numbers of elements by, or counts turns of a loop by, and how it gets them.
 
 A division by a number that is known at compile time is a multiplication and a shift, and the compiler sees over which
-neighbours the quotient is the same. So sizes that are a module's own are compile-time arguments. Open ones are ordinary
-arguments, or every length of a sequence would be a kernel of its own. Where all elements of a tile divide by them, and not
-only its program or the rows that it reduces, or a loop takes as many turns, which could be unrolled, the kernel has their
-numbers at the full shapes too: a compile-time flag says whether these are at hand.
+neighbours the quotient is the same. So sizes that are a module's own are compile-time arguments, as are those that a loop
+is unrolled by. Open ones are ordinary arguments, or every length of a sequence would be a kernel of its own. Where all
+elements of a tile divide by them, and not only its program or the rows that it reduces, or a loop takes as many turns,
+which could be unrolled, the kernel has their numbers at the full shapes too: a compile-time flag says whether these are at
+hand.
 
 So it has a number of elements that tiles end with, if it is even and no multiple of 16: of those the compiler learns by
 itself, of others it takes it that each element may be the last, and loads them one by one.
@@ -21,6 +22,7 @@ FULL = "FULL"
 _DIVISION, _NAME = re.compile(r"(?://|%) (\w+|\([\w *]+\))"), re.compile(r"\b[a-z]\w*")
 _ROUNDED = re.compile(r"tl\.cdiv\((\w+), |\(\w+ - (\w+) % |\((size_\d+|n_\w+) (?://|%) ")
 """A size that is rounded to a multiple, see `mtmc.rewrite.rounded`: what is left over decides how elements lie."""
+_UNROLLED = re.compile(r"static_range\(([a-z]\w*)\)")
 _ASSIGNED, _TURNS = re.compile(r" *(\w+) = (.*)"), re.compile(r" in range\((\w+)\):")
 _ELEMENTS, _BUT_ROWS = re.compile(r"tl\.arange\(0, "), re.compile(r"tl\.arange\(0, (?!BLOCK_ROWS\b)")
 _END = re.compile(r" *\w*mask = \w+ < (\w+)$")
@@ -65,6 +67,7 @@ def divisors_of(lines: Sequence[str], sizes: Mapping[str, int], opened: Mapping[
             if _is_of(_dividend(line[: match.start()]), ranges, elements):
                 better_known.update(found)
         names.update(name for match in _ROUNDED.findall(line) for name in match if name)
+        names.update(_UNROLLED.findall(line))
         better_known.update(_TURNS.findall(line))
         end = _END.match(line)
         if end and sizes.get(end[1], 0) % _KNOWN and sizes[end[1]] % 2 == 0:

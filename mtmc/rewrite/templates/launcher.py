@@ -152,5 +152,7 @@ def printed(
 
 def contiguous_lines(writer: Writer) -> list[str]:
     """Lines that make sure of what the kernel's flat offsets rely on; they copy nothing where it holds already."""
-    inputs = [value for value in writer.body.loads if value in writer.contiguous and value in writer.graph.inputs]
-    return [f"{INDENT}{value} = {value}.contiguous()" for value in inputs]
+    relied = [value for value in writer.body.loads if value in writer.contiguous]
+    graph = writer.graph
+    doubtful = [value for value in relied if value in graph.inputs or not graph.values[value].contiguous]
+    return [f"{INDENT}{value} = {value}.contiguous()" for value in doubtful]

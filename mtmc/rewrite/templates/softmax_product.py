@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from mtmc.rewrite.body import Body, Count, Node, NotCovered, Number
+from mtmc.rewrite.body import Body, Count, Node, NotCovered, Number, leading_to
 from mtmc.rewrite.graph import Graph, Shape, Size, is_one, product, same
 from mtmc.rewrite.operators.attention import CAUSAL, MASKED, SCALED_BY_WIDTH
 from mtmc.rewrite.templates.softmax_weights import softmax_of
@@ -129,10 +129,12 @@ class SoftmaxProduct:
 
 
 def is_softmax_product(body: Body) -> bool:
-    """Whether a body has two products and an exponential between them."""
-    return sum(node.kind == "dot" for node in body.nodes) == 2 and any(
-        "tl.exp" in node.operation for node in body.nodes
-    )
+    """Whether a body has two products, one made of the other, and an exponential between them."""
+    dots = [node.name for node in body.nodes if node.kind == "dot"]
+    if len(dots) != 2:
+        return False
+    between = leading_to(body, [dots[1]])
+    return dots[0] in between and any("tl.exp" in node.operation for node in body.nodes if node.name in between)
 
 
 def analyse(graph: Graph, body: Body) -> SoftmaxProduct:

@@ -11,8 +11,10 @@ from typing import Protocol
 
 from mtmc.rewrite.body import Node, NotCovered, Operand, Window
 from mtmc.rewrite.graph import Shape, Size
-from mtmc.rewrite.index_maps import At, Condition, broadcast_at
+from mtmc.rewrite.index_maps import At, Condition, Permuted, broadcast_at
+from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.places import Digit, Place, Variable, number_place, one
+from mtmc.rewrite.templates.positions import factor
 from mtmc.rewrite.templates.writer import Writer
 
 MAX_UNROLLED = 32
@@ -32,6 +34,7 @@ class Values(Protocol):
     def value(self, operand: Operand, at: At, conditions: tuple[Condition, ...] = ()) -> str: ...
     def shape(self, operand: Operand) -> Shape: ...
     def text(self, place: Place) -> str: ...
+    def number(self, number: Size) -> str: ...
     def condition(self, condition: Condition) -> str: ...
     def inside(self, at: At) -> str: ...
     def hangs(self, places: At) -> frozenset[str]: ...
@@ -43,14 +46,14 @@ def is_tapped(node: Node) -> bool:
     window = node.window
     if node.kind != "window" or window is None or node.operation not in NEUTRAL or window.adaptive or window.ceil:
         return False
-    return (node.operation != "mean" or window.counted == "all") and all(len(set(size)) == 1 for size in window.size)
+    return node.operation != "mean" or window.counted == "all"
 
 
 def windowed(elements: Values, node: Node, at: At, conditions: tuple[Condition, ...]) -> str:
     """Write the loop over the taps of a window at a place of its result. Returns: the variable with what they come to.
 
-    Raises: NotCovered for a window whose taps are not known when the kernel is compiled, and for windows of windows, whose
-    work would be that of both multiplied.
+    Raises: NotCovered for windows whose places are divided otherwise than by steps, and for windows of windows, whose work
+    would be that of both multiplied.
     """
     writer, window = elements.writer, node.window
     if window is None or not is_tapped(node) or not writer.windows:
@@ -74,7 +77,7 @@ def windowed(elements: Values, node: Node, at: At, conditions: tuple[Condition, 
     elements.variables.update(known)
     elements.in_window, writer.level = False, level
     if node.operation == "mean":
-        writer.line(f"{name} = {name} / {_count(window)}")
+        writer.line(f"{name} = {name} / {factor([elements.number(size) for size in window.size])}")
     return name
 
 
@@ -99,11 +102,12 @@ def _opened(elements: Values, window: Window) -> tuple[Place, ...]:
     for number, size in enumerate(window.size):
         last = number == len(window.size) - 1
         unrolled = _count(window) <= MAX_UNROLLED or (last and size[0] <= MAX_UNROLLED)
+        loop = "tl.static_range" if unrolled and not is_open(writer.graph, size) else "range"
         letter = _AXES[number - len(window.size)]
-        writer.line(f"for tap_{letter} in {'tl.static_range' if unrolled else 'range'}({size[0]}):")
+        writer.line(f"for tap_{letter} in {loop}({elements.number(size)}):")
         writer.level += 1
         ones = (1,) * len(size)
-        found.append(one(Digit(f"tap_{letter}", ones, size, True)) if size[0] > 1 else number_place((0,) * len(size)))
+        found.append(one(Digit(f"tap_{letter}", ones, size, True)) if max(size) > 1 else number_place((0,) * len(size)))
     return tuple(found)
 
 
@@ -134,7 +138,7 @@ def _add(
         lead = (lead[0], lead[1].quotient(each))
     inside = tuple(place.below(size) for place, size in zip(at[-rank:], shape[-rank:], strict=True))
     found = elements.value(source, (*lead, *inside), (*conditions, *own))
-    loaded = isinstance(source, str) and elements.writer.body.node(source) is None
+    loaded = _is_loaded(elements, source)
     if own and (node.operation == "max" or not loaded):  # what is loaded from outside of the bounds is 0
         mask = " & ".join(map(elements.condition, own))
         found = f"tl.where({mask}, {found}, {NEUTRAL[node.operation]})"
@@ -148,8 +152,16 @@ def _add(
         elements.writer.line(f"{name} += {found} * {weight}")
 
 
+def _is_loaded(elements: Values, source: Operand) -> bool:
+    """Whether an operand comes from outside, its dimensions in another order at most."""
+    if not isinstance(source, str):
+        return False
+    node = elements.writer.body.node(source)
+    return node is None or (isinstance(node.index, Permuted) and _is_loaded(elements, node.operands[0]))
+
+
 def _count(window: Window) -> int:
-    """How many taps a window has."""
+    """How many taps a window has at the full shapes."""
     count = 1
     for size in window.size:
         count *= size[0]
