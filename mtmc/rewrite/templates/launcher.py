@@ -67,7 +67,7 @@ def launch_lines(launch: Launch, scope: Scope, spare: dict[str, Varying]) -> lis
     arguments += [*launch.outputs, *launch.extra]
     sizes = {name: size_expression(size, name, scope, spare) for size, name in writer.sizes.items()}
     arguments += sizes.values()
-    arguments += [f"{value}.stride({axis})" for value, axis in writer.strides]
+    arguments += [_stride(writer, value, axis) for value, axis in writer.strides]
     for number, name in writer.numbers.items():
         try:
             arguments.append(scope.number(number))
@@ -148,6 +148,14 @@ def printed(
     launcher = "\n".join([head, f'{INDENT}"""Launch {name}_kernel."""', *lines, end])
     text = "\n\n\n".join([*kernels, launcher])
     return Printed(text, f"launch_{name}", body.loads, tuple(spare.items()), body.stores, last)
+
+
+def _stride(writer: Writer, value: str, axis: int) -> str:
+    """A tensor's stride along an axis. Where that may have one element and torch made the tensor, any number is right, and
+    devices differ in it: 0 then, or the same kernel would be compiled for one and not be found on the other."""
+    tensor = writer.graph.values[value]
+    settled = tensor.contiguous or value not in writer.graph.producer or 1 not in tensor.shape[axis]
+    return f"{value}.stride({axis})" + ("" if settled else f" * ({value}.shape[{axis}] > 1)")
 
 
 def contiguous_lines(writer: Writer) -> list[str]:
