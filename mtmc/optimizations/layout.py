@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mtmc.action import Action, Region, make_action
+from mtmc.optimizations.groups import fused, groups_of
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
+from mtmc.optimizations.views import with_views
 from mtmc.protocols import Observation
 from mtmc.rewrite.body import NotCovered
 from mtmc.rewrite.graph import Ref
@@ -33,8 +37,8 @@ norm, a view, a product) gets a copy.
 ## When it pays
 Convolutions with some 16 channels or more, best several in a row. 3 x 3, 32 x 64 x 128 x 128 to 128 channels, fp32,
 H100: 0.75 ms channels first, 0.45 on tensors that lie channels last, 0.15 to turn the input. Fuse the kernels behind
-the convolution first: what is a torch call takes either order, but slowly. Where the layers are small, `pack`
-afterwards: permuting weights is a short kernel each.
+the convolution first, or at once (an action does both): torch calls take either order, but slowly. Where the layers
+are small, `pack` afterwards: permuting weights is a short kernel each.
 
 ## When it harms
 - One convolution between views, products or group norms: permuted before and back after, as the library does itself.
@@ -58,6 +62,10 @@ _GROUPS_AT = 6
 LEAST_CHANNELS = 16
 TOO_EARLY = -1.5
 """For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
+SENTENCE, ALL = (
+    "keep tensors channels last around the library's convolutions",
+    "and fuse all neighbours that gain by it",
+)
 TEMPLATES_LAST = ("pointwise", "rowwise", "windows")
 """Templates whose kernels can go over tensors that lie channels last."""
 
@@ -71,7 +79,8 @@ class Layout(Optimization):
     changes = ("kernels", "bytes_moved")
 
     def legal(self, version: Version) -> Iterator[Move]:
-        """One move for all of a version, where a convolution has enough channels and something would change."""
+        """One move for all of a version, where a convolution has enough channels and something would change; and one that
+        fuses besides all neighbours that gain by it, which pay most by reading results as they lie."""
         convolutions = [stage for stage in version.plan.stages if _convolves(version, stage)]
         wide = any(min(_channels(version, stage)) >= LEAST_CHANNELS for stage in convolutions)
         if not wide or not version.hardware.target.startswith("sm_"):
@@ -79,14 +88,23 @@ class Layout(Optimization):
         child = _channels_last(version)
         pairs = zip(version.plan.stages, child.stages, strict=True)
         changed = [stage for stage, other in pairs if stage != other]
-        lines = [version.regions[stage] for stage in changed if stage in version.regions]
-        if changed:
-            region = Region.spanning("convolutions", lines)
-            sentence = "keep tensors channels last around the library's convolutions"
-            yield Move(make_action(self.kind, region, sentence), lambda: child)
+        if not changed:
+            return
+        region = Region.spanning("convolutions", [version.regions[each] for each in changed if each in version.regions])
+        yield Move(make_action(self.kind, region, SENTENCE), lambda: child)
+        groups = groups_of(version)
+        if groups:
+            joined = replace(version, plan=with_views(version, fused(version, groups)))
+            saved = len(version.working()) - len(joined.working())
+            action = make_action(self.kind, region, f"{SENTENCE}, {ALL}", joined=True, saved=max(1, saved))
+            yield Move(action, partial(_channels_last, joined))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """Less while there is still something to fuse behind the convolutions, which pays whatever their layout."""
+        """Less while there is still something to fuse behind the convolutions, which pays whatever their layout; as much as
+        that where it is fused besides."""
+        params = dict(action.params)
+        if "joined" in params:
+            return math.log(int(params["saved"]))
         early = any(other.kind == "fuse" and "conv" not in other.region.name for other in actions)
         return TOO_EARLY if early else 0.0
 

@@ -108,7 +108,7 @@ class Split(ScheduleChange):
             assert body is not None
             layout = rows_of(version.graph, body, stage)
             rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
-            loop = looping(body, layout) if stage.setting("passes") != "loop" else {}
+            loop = looping(version.graph, body, layout) if stage.setting("passes") != "loop" else {}
             return [
                 (
                     {**loop, "split": count, "passes": "loop"},

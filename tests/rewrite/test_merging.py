@@ -50,8 +50,8 @@ def test_attention_is_one_action_away_from_the_root() -> None:
     written = task_from_source(reference(ATTENTION.format(mask="y[:, None, :, 0] > 0.5"), INPUTS), "written")
     action, plain = after(root(written), "fuse matmul and matmul_1 with the 4 calls between them")
     assert action.param("saved") == 5 and shape_of(plain) == [("attention", 6)]
-    action, decode = after(root(block("decoder/gqa_decode")), "fuse matmul and matmul_1 with the 6 calls between them")
-    assert action.param("saved") == 7 and shape_of(decode) == [("attention", 10)]
+    action, decode = after(root(block("decoder/gqa_decode")), "fuse matmul and matmul_1 with the 7 calls between them")
+    assert action.param("saved") == 8 and shape_of(decode) == [("attention", 11)]
     _, masked = after(root(block("decoder/gqa_decode")), "fuse matmul and matmul_1 with the 5 calls between them")
     assert shape_of(masked) == [("attention", 7)]
     cases = {"plain": plain, "decode": decode, "masked": masked}

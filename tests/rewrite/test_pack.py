@@ -216,7 +216,7 @@ def test_weights_of_convolutions_are_permuted_once() -> None:
     task = task_from_source(CONVOLVED, "convolved")
     graph = export_graph(task)
     start = Version.of(task, root_plan(graph), hardware("H100"))
-    [move] = KINDS["layout"].legal(start)
+    move = next(iter(KINDS["layout"].legal(start)))
     assert move.child is not None
     [packing] = KINDS["pack"].legal(Version.of(task, move.child, hardware("H100")))
     assert packing.child is not None and "exp and 2 more" in packing.action.sentence

@@ -30,7 +30,7 @@ from mtmc.rewrite.templates.launcher import (
 )
 from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals
 from mtmc.rewrite.templates.row_kernel import ALIGNMENT, RowKernel
-from mtmc.rewrite.templates.row_shared import MOST_SHARES, SHARED, TURNS, pieces_of, why_not_shared
+from mtmc.rewrite.templates.row_shared import FEW_SHARES, MOST_SHARES, SHARED, TURNS, pieces_of, why_not_shared
 from mtmc.rewrite.templates.rows import Layout, lay_out, loops, why_not_split
 from mtmc.rewrite.templates.shares import shares
 from mtmc.rewrite.templates.writer import Writer, kernel_text
@@ -61,6 +61,12 @@ of fp32 numbers are 35 MB."""
 LONG_COLUMNS, LARGE = 49152, 1 << 28
 """Columns of fp32 numbers, and numbers in all, above which programs that wait for each other hold rows at first. H100:
 32768 rows of 65535 in 6.8 to 7.6 ms, in two loops 11.6; 512 rows of 32768 in 0.065 to 0.086, in two loops 0.064."""
+
+
+MOMENTS_OF_FLOATS = 1024
+"""Columns at a time of fp32 rows of which sums and squared distances are taken: one load of 16 bytes for each thread. Group
+norm of 112 x 64 x 512 x 512 by 1024, 2048 and 4096 at a time, H200: 5.57, 7.03 and 7.14 ms, and shared by 64 programs a row
+6.52; batch norm of 4.3 GB: 3.35 and 3.46 by 1024 and 2048."""
 
 
 STRETCH, MOST_BESIDE = 256, 8
@@ -95,7 +101,7 @@ class Rowwise:
             return {"passes": "registers", "block_rows": rows, "block_cols": 0, "num_warps": warps, "split": 1}
         if _read_twice_from_memory(graph, body, layout):
             return sharing(pieces_of(layout)[0])
-        loop, beside = looping(body, layout), _groups_beside(graph, body, layout)
+        loop, beside = looping(graph, body, layout), _groups_beside(graph, body, layout)
         if beside > 1:
             loop["block_cols"], inner = max(STRETCH, int(loop["block_cols"]) // beside), beside
         return {**loop, "block_rows": inner, "split": _split(body, layout, inner)}
@@ -147,8 +153,16 @@ def _read_twice_from_memory(graph: Graph, body: Body, layout: Layout) -> bool:
     rows, columns = (size[0] if size else 1 for size in (layout.rows, layout.cols))  # at the full shapes
     if columns <= LONG_COLUMNS or rows * columns < LARGE or why_not_shared(body, layout) or not pieces_of(layout):
         return False
-    full = [graph.values[value] for value in body.loads if product(graph.values[value].shape)[0] == rows * columns]
-    return len(loops(body, layout)) > 1 and all(value.dtype == "float32" for value in full)
+    if columns > FEW_SHARES * pieces_of(layout)[0]:
+        return False
+    return len(loops(body, layout)) > 1 and _are_floats(graph, body, layout)
+
+
+def _are_floats(graph: Graph, body: Body, layout: Layout) -> bool:
+    """Whether all that is read of as many elements as the rows have is numbers of 32 bits."""
+    elements = math.prod(size[0] if size else 1 for size in (layout.rows, layout.cols))
+    full = [graph.values[value] for value in body.loads if product(graph.values[value].shape)[0] == elements]
+    return all(value.dtype == "float32" for value in full)
 
 
 def one_by_one(layout: Layout) -> dict[str, int | str]:
@@ -163,13 +177,15 @@ def _has_windows(body: Body) -> bool:
     return any(node.kind == "window" for node in body.nodes)
 
 
-def looping(body: Body, layout: Layout) -> dict[str, int | str]:
+def looping(graph: Graph, body: Body, layout: Layout) -> dict[str, int | str]:
     """How to loop over rows: with so many columns at a time that each thread has a few loads on their way, and with all
     warps of a multiprocessor in one program where that lets the second loop find the row in the cache."""
     inner = SIDE_BY_SIDE if not is_one(layout.inner) else 1
     columns, passes = max(layout.cols, default=1), loops(body, layout)
     kept = sum(2 if node.operation == "deviations" or node.operation.startswith("arg") else 1 for node in passes[0][0])
     block, warps = 4096 if kept <= 1 else 2048, 8
+    if kept > 1 and not layout.before and _are_floats(graph, body, layout):
+        block = MOMENTS_OF_FLOATS
     if inner == 1 and len(passes) > 1 and MAX_REGISTER_COLUMNS < columns <= CACHED_COLUMNS:
         block, warps = 8192, 32
     block = min(block, max(512, power_of_two_above(columns) // 4 * inner))
