@@ -205,6 +205,7 @@ _KERNEL = re.compile(r"^@triton\.jit\ndef (\w+)\(", re.MULTILINE)
 _LAUNCHER = re.compile(r"^def launch_\w+\(", re.MULTILINE)
 _MAKES = ("torch.empty", "torch.empty_like", "torch.empty_strided")
 _WORKS_OUT = ("triton.cdiv", "triton.next_power_of_2", "min", "max", "len", "int", "bool", "float", "abs")
+_COPIES = ("torch.flatten", "torch.reshape", "torch.ops.aten.reshape.default", "torch.ops.aten.flatten.using_ints")
 _OF_TENSORS = (
     "stride",
     "numel",
@@ -263,9 +264,12 @@ def _is_plain(statement: ast.stmt) -> bool:
 
 def may_copy(call: ast.Call) -> str:
     """The name of what a call puts in order in memory, by a copy where it lies otherwise; "" of any other call."""
-    method = isinstance(call.func, ast.Attribute) and call.func.attr in ("contiguous", "reshape")
-    name = call.func.value if method and isinstance(call.func, ast.Attribute) else None
-    return name.id if isinstance(name, ast.Name) and name.id != "torch" else ""
+    if _name(call.func) in _COPIES and call.args:
+        found = call.args[0]
+    else:
+        method = isinstance(call.func, ast.Attribute) and call.func.attr in ("contiguous", "reshape", "flatten")
+        found = call.func.value if method and isinstance(call.func, ast.Attribute) else ast.Constant(None)
+    return found.id if isinstance(found, ast.Name) and found.id != "torch" else ""
 
 
 def _is_method(call: ast.Call) -> bool:

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mtmc.errors import EvaluatorError
-from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.measure.device_lock import DeviceLock, shared_folder
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
+from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings, pool_settings
 from mtmc.evaluate.pool.first_come import FirstCome
 from mtmc.evaluate.ray_slots import Slots
+from mtmc.hardware import HARDWARE
 
 Take = Callable[[], AbstractContextManager[object]]
 
@@ -163,7 +168,7 @@ def test_a_worker_that_is_wanted_holds_up_nobody_who_takes_any() -> None:
 LOOP = """
 import os, sys, time
 from pathlib import Path
-from mtmc.evaluate.measure.device_lock import DeviceLock
+from mtmc.evaluate.measure.device_lock import DeviceLock, shared_folder
 folder = Path(sys.argv[1])
 lock, turns = DeviceLock(folder / "turns"), os.open(folder / "taken", os.O_CREAT | os.O_APPEND | os.O_WRONLY)
 print("ready", flush=True)
@@ -227,3 +232,19 @@ def test_who_is_killed_while_it_waits_is_not_waited_for(tmp_path: Path) -> None:
     with lock:
         pass
     lock.close()
+
+
+def test_evaluators_of_one_user_take_turns_on_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    one, other = (GpuWorkerSettings("0", "GPU-a", HARDWARE["H100"], tmp_path / name) for name in "ab")
+    assert one.turns == other.turns and one.turns.stat().st_mode & 0o777 == 0o700
+    assert one.turns in pool_settings(one, tmp_path, locked=False).writable
+    assert one.turns not in pool_settings(one, tmp_path, locked=True).writable
+    assert replace(one, backend="host").turns == tmp_path / "a"
+
+
+def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / f"mtmc-turns-{os.getuid()}").symlink_to(tmp_path)
+    with pytest.raises(EvaluatorError, match="set TMPDIR"):
+        shared_folder()

@@ -19,6 +19,8 @@ from mtmc.evaluate.measure.reference_state import Work
 from mtmc.evaluate.measure.timing_validation import (
     CHARGED_SHARE,
     SECOND_LOOK,
+    _latest_ms,
+    _most_flush_ms,
     charged,
     profiler_check,
     runtime,
@@ -45,6 +47,13 @@ def samples(
     return Samples([stated] * 12, [wall] * 12, flushes, ahead, 1000, 1, input_bytes=WORK.input_bytes, lates=own)
 
 
+def by_turns(calls: int) -> Samples:
+    """The device is busy for a little too long before the first calls, and writing takes too long before the last ones."""
+    flush, late = 1.2 * _most_flush_ms(TABLE), 1.2 * _latest_ms(samples(0.2, 0.35), TABLE)
+    given = samples(0.2, 0.35, late=(0.02,) * (12 - calls) + (late,) * calls)
+    return dataclasses.replace(given, flushes=[flush] * calls + [0.06] * (12 - calls))
+
+
 def judged(given: Samples, eager: list[float] | None = None, read: int = WORK.input_bytes) -> dict[str, float]:
     work = dataclasses.replace(WORK, input_bytes=read)
     found = runtime(given, eager or [0.3], work, TABLE, H100)
@@ -68,6 +77,8 @@ def test_of_calls_that_wait_for_the_device_the_clock_alone_counts():
     ("given", "kind"),
     [
         (samples(0.1, 0.35), "HiddenTime"),  # 0.2 ms by the clock
+        (by_turns(5), "WorksAhead"),  # each in less than half of the calls
+        (by_turns(6), "WorksAhead"),  # no call is left
         (samples(0.2, 0.35, flush=0.5), "WorksAhead"),
         (samples(0.2, 0.35, late=(0.02,) * 5 + (1.5,) * 7), "WorksAhead"),  # the other context holds the device
         (samples(0.05, 0.2), "FasterThanMemory"),  # half of what reading the inputs takes

@@ -34,8 +34,9 @@ WAYS = {
         "rewrite by algebra: einsum is a product of matrices, and 2 more, and fuse",
         "fuse all",
     ),
+    "decoder/differential_attention": ("rewrite by algebra: matmul_1 is taken of each softmax by itself, and fuse",),
 }
-"""With a copy between products, which no other block has."""
+"""With a copy between products, and with one at the end, of what is turned and then flattened."""
 
 
 def after(name: str, way: tuple[str, ...]) -> Printout:

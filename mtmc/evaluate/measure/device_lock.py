@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -13,6 +14,16 @@ from mtmc.errors import EvaluatorError
 CLOSED = "this evaluator is closed; open a new one to evaluate more"
 NEXT = ".next"
 """Ending of the file whose lock the next one has: see `DeviceLock`."""
+
+
+def shared_folder() -> Path:
+    """The folder of this user's locks: all evaluators of the machine that are on one device take turns on it, or one would
+    time kernels beside another's. Raises: EvaluatorError if it is somebody else's."""
+    folder = Path(tempfile.gettempdir()) / f"mtmc-turns-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+        raise EvaluatorError(f"{folder} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
+    return folder
 
 
 class DeviceLock:

@@ -73,7 +73,7 @@ class GpuWorker:
         self._lock = FirstCome()
         self._closed = False
         self._address = str(self._folder / "oracle")
-        self._turns = DeviceLock(settings.cache / f"{TURNS}-{settings.index}")
+        self._turns = DeviceLock(settings.turns / f"{TURNS}-{settings.visible}")
         self._oracle: OracleProcess | None = None
         self._calibrated = self._filled = False
         self._processes = SpareProcesses(settings, self._folder, self._address)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mtmc.evaluate.compiling.prebuilt import ENVIRONMENT
+from mtmc.evaluate.measure.device_lock import shared_folder
 from mtmc.evaluate.measure.jobs import warm
 from mtmc.evaluate.pool.worker import PoolSettings
 from mtmc.hardware import Hardware
@@ -43,6 +44,12 @@ class GpuWorkerSettings:
     quiet: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
 
+    @property
+    def turns(self) -> Path:
+        """Folder of the lock of the device: of all evaluators there are on it, of this one alone where there is no device.
+        Raises: EvaluatorError."""
+        return shared_folder() if self.backend == "cuda" else self.cache
+
 
 def pool_settings(settings: GpuWorkerSettings, folder: Path, locked: bool) -> PoolSettings:
     """Of the processes that candidates run in, or (not locked) that baselines do. folder: the worker's own."""
@@ -71,7 +78,7 @@ def pool_settings(settings: GpuWorkerSettings, folder: Path, locked: bool) -> Po
         sandbox=settings.sandbox,
         gpu=settings.backend == "cuda",
         readable=(settings.cache, folder),
-        writable=() if locked else (settings.cache,),
+        writable=() if locked else tuple({settings.cache, settings.turns}),
         cores=settings.others,
         profile=None,
     )
