@@ -147,13 +147,12 @@ def doubt(samples: Samples, overheads: OverheadTable) -> Failed | None:
             "the device before its inputs are released",
         )
     walls, stated = _walls_that_count(samples, overheads), median(samples.stated)
-    if 2 * len(walls) < len(
-        samples.walls
-    ):  # each may be long before less than half of the calls, and one of them before more
+    calls = len(samples.walls)
+    busy = calls - len(walls)
+    if 2 * busy > calls:  # by one of the two before less than half of the calls, by the one or the other before more
         return _rejected(
             "WorksAhead",
-            f"the device was at work before {len(samples.walls) - len(walls)} of {len(samples.walls)} calls: the version uses "
-            "it before its inputs are released",
+            f"the device was at work before {busy} of {calls} calls: the version uses it before its inputs are released",
         )
     hidden = hidden_ms(walls, samples.stated, _overhead_ms(samples, overheads))
     if hidden > 0:
