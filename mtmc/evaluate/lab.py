@@ -37,7 +37,7 @@ from mtmc.evaluate.counting.refusals import imprecise, other_launches, too_littl
 from mtmc.evaluate.counting.tiling import Tiles
 from mtmc.evaluate.estimates.estimate import estimate
 from mtmc.evaluate.estimates.profiled import profiled
-from mtmc.evaluate.estimates.resources import Resources, read_resources
+from mtmc.evaluate.estimates.resources import Resources, read_resources, straight_instructions
 from mtmc.evaluate.estimates.static import not_run
 from mtmc.evaluate.failures import refused_import, taken
 from mtmc.evaluate.loading.clean_import import import_alone
@@ -323,7 +323,8 @@ class LabEvaluator(Evaluator):
             # Disassembling takes longer than all the rest, and tells only of products and asynchronous copies.
             text = Path(files["ptx"]).read_text() if "ptx" in files else ""
             mix = not text or product or any(word in text for word in ("mma", "cp.async", "tcgen05"))
-            self._read[key] = read_resources(binary, self._settings.target, kernel.shared, mix, kernel.function)
+            read = read_resources(binary, self._settings.target, kernel.shared, mix, kernel.function)
+            self._read[key] = replace(read, straight=straight_instructions(text))
         return self._read[key]
 
     def _job(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from mtmc.errors import EvaluatorError
 from mtmc.evaluate.estimates.estimate import estimate, minimal_bytes
 from mtmc.evaluate.estimates.launch_time import blocks_per_sm, estimate_launch
 from mtmc.evaluate.estimates.op_time import estimate_op
-from mtmc.evaluate.estimates.resources import Resources
+from mtmc.evaluate.estimates.resources import Resources, straight_instructions
 from mtmc.evaluate.estimates.roofline import DRAM_EFFICIENCY
 from mtmc.hardware import HARDWARE, tensor_rate
 
@@ -251,6 +252,54 @@ def test_transposed_operand_crosses_dram_six_times() -> None:
     size = 8192 * 8192 * 4
     found = estimate_op(op("add", 2 * size, size, 8192 * 8192, strided_read=size), H100)
     assert found.dram_bytes == 3 * size + 5 * size
+
+
+PTX = """
+.visible .entry kernel(
+	.param .u64 .ptr .global .align 1 kernel_param_0
+)
+.reqntid 128
+{
+	.reg .pred 	%p<2>;
+$L__func_begin0:
+// %bb.0:
+	ld.param.b64 	%rd1, [kernel_param_0];
+	mov.u32 	%r1, %ctaid.x;
+	shl.b32 	%r2, %r1, 10;
+	setp.lt.s32 	%p1, %r2, 4;
+	@%p1 bra 	$L__BB0_2;
+$L__BB0_1:
+	@%p1 ld.global.v4.b32 { %r3, %r4, %r5, %r6 }, [ %rd1 + 0 ];
+	fma.rn.f32 	%f1, %f2, %f3, %f4;
+$L__BB0_2:
+	ret;
+$L__func_end0:
+}
+"""
+
+
+def test_instructions_of_a_kernel_without_loops_are_counted_in_its_text() -> None:
+    """Two loads, a shift, a comparison and a multiply-add; a branch forward is no loop, and of moves nothing is left."""
+    assert straight_instructions(PTX) == 5
+    assert straight_instructions(PTX.replace("\tret;", "\t@%p1 bra \t$L__BB0_1;\n\tret;")) == 0
+    assert straight_instructions("") == 0
+
+
+def test_what_elements_have_in_common_is_worked_out_once() -> None:
+    """A million elements, counted with 200 slots each, by 128 threads with 8 each: 400 instructions a thread are 50."""
+    record = launch(1024, 1 << 20, 1 << 20, alu_ops=200 << 20, num_warps=4)
+    counted, known = (estimate_launch(record, each, H100) for each in (PLAIN, replace(PLAIN, straight=400)))
+    assert known.times["alu"] == pytest.approx(counted.times["alu"] / 4) and known.ms < counted.ms
+    more = estimate_launch(record, replace(PLAIN, straight=4000), H100)
+    assert more.times["alu"] == counted.times["alu"], "what was counted is never exceeded"
+
+
+def test_loads_of_a_loop_that_is_written_out_are_under_way_together() -> None:
+    """62 loads of 16 bytes a thread: four are under way together in a loop, sixteen where there is none."""
+    read = 62 * 16 * 128 * 1024
+    record = launch(1024, read, 1 << 20, rounds=62.0, hot_read=read, unique_read=1 << 20)
+    loop, straight = (estimate_launch(record, each, H100) for each in (PLAIN, replace(PLAIN, straight=1000)))
+    assert 3 < loop.times["latency"] / straight.times["latency"] < 4
 
 
 def test_softmax_down_the_columns_waits_for_each_element() -> None:

@@ -6,7 +6,8 @@ overlap everything).
 
     dram    bytes that reach DRAM / (peak x DRAM_EFFICIENCY)
     l2      32-byte sectors requested / L2 bandwidth
-    alu     issue slots / (lanes x clock x ALU_EFFICIENCY), on the SMs that have work
+    alu     issue slots / (lanes x clock x ALU_EFFICIENCY), on the SMs that have work; of a kernel without loops no more than
+            its instructions, for what elements have in common is counted for each of them
     spill   words that do not fit registers, through L1 or L2
     latency waves of programs x the time one program takes alone: its rounds of loads and its own arithmetic
     launch  added: a constant per kernel, less inside a CUDA graph

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 
 from mtmc.errors import EvaluatorError
+from mtmc.evaluate.estimates.lanes import WARP
 from mtmc.evaluate.estimates.loop_time import loop_times, on_cuda_cores
 from mtmc.evaluate.estimates.occupancy import START_NS, blocks_per_sm, waves
 from mtmc.evaluate.estimates.resources import Resources
@@ -27,6 +28,7 @@ from mtmc.hardware import Hardware
 
 _DISPATCH_CLOCKS = 1.2  # between two programs that the GPU starts: 1.65 programs a nanosecond on an H200
 _DEPENDENT_CLOCKS = 2.0  # per instruction of a thread that runs alone
+_STRAIGHT_WORDS = 64  # words that a thread has on their way in a kernel without loops
 _BESIDE_LOOP = 4.0  # power of the norm of a loop of products and what runs beside it
 _NARROW_SLOTS = 200.0  # per element of a 4-byte asynchronous copy, which Triton emits for strides it knows nothing of
 
@@ -50,7 +52,7 @@ def estimate_launch(record: Record, resources: Resources, gpu: Hardware, residen
         "spill": spill_ms,
     }
     if not record["dot_flops"]:
-        times["latency"] = _latency_ms(record, gpu, blocks)
+        times["latency"] = _latency_ms(record, resources, gpu, blocks)
         busy = norm(min(6.0, max(1.5, here * warps / 8)), times.values())
     elif resources.loop is not None and (resources.loop.tensor_flops or on_cuda_cores(record, gpu)):
         of_loop, loop_ms = loop_times(record, resources, resources.loop, gpu, blocks)
@@ -138,7 +140,10 @@ def _slots(record: Record, resources: Resources) -> float:
     mix = resources.instruction_mix
     copies = sum(count for opcode, count in mix.items() if opcode.startswith("LDGSTS."))
     narrow = mix.get("LDGSTS.32", 0) / copies if copies else 0.0
-    return float(record["alu_ops"] + narrow * record["bytes_read"] / 4 * _NARROW_SLOTS)
+    counted = record["alu_ops"]
+    if resources.straight:  # what elements have in common is counted for each of them, and worked out once
+        counted = min(counted, resources.straight * record["num_warps"] * WARP * record["programs"])
+    return float(counted + narrow * record["bytes_read"] / 4 * _NARROW_SLOTS)
 
 
 def _alu_ms(slots: float, programs: int, warps: int, gpu: Hardware) -> float:
@@ -146,14 +151,17 @@ def _alu_ms(slots: float, programs: int, warps: int, gpu: Hardware) -> float:
     return to_ms(slots / rate / min(1.0, 0.3 + warps / 12))
 
 
-def _latency_ms(record: Record, gpu: Hardware, blocks: int) -> float:
+def _latency_ms(record: Record, resources: Resources, gpu: Hardware, blocks: int) -> float:
     """Waves of programs x one program's rounds of loads and its own arithmetic."""
     programs, rounds = record["programs"], record["rounds"]
     threads = record["num_warps"] * gpu.warp_size
     loaded = record["bytes_read"] / programs / max(1.0, rounds)
-    # A loop with little to load per thread is unrolled, so that several rounds are under way together.
-    depth = min(4.0, max(1.0, 16 / max(1.0, loaded / 4 / threads))) if rounds > 4 else 1.0
-    instructions = record["alu_ops"] / programs / threads
+    # A loop with little to load per thread is unrolled, so that several rounds are under way together; one that is unrolled
+    # in the source whole, as many as registers hold.
+    words = max(1.0, loaded / 4 / threads)
+    depth = max(1.0, _STRAIGHT_WORDS / words) if resources.straight else min(4.0, max(1.0, 16 / words))
+    depth = depth if rounds > 4 else 1.0
+    instructions = _slots(record, resources) / programs / threads
     program_ns = START_NS + rounds * (gpu.latency_ns + loaded / SM_BYTES_NS) / depth
     program_ns += instructions * _DEPENDENT_CLOCKS / (gpu.clock_ghz * ALU_EFFICIENCY)
     return to_ms(waves(programs, blocks, gpu) * program_ns)

@@ -29,6 +29,8 @@ class Resources:
         keep their width in bits, e.g. {"FFMA": 56, "LDG.128": 4, "HGMMA": 24}.
     loop: that multiplies tiles; None without one, or where the machine code was not read. local: what threads spill;
         None where nothing was, or the machine code was not read.
+    straight: instructions that a thread goes through in a kernel without loops, by its PTX, moves left out; 0 with a loop,
+        or where it was not read.
     """
 
     registers: int
@@ -37,6 +39,7 @@ class Resources:
     instruction_mix: Mapping[str, int] = field(default_factory=dict)
     loop: Loop | None = None
     local: LocalWords | None = None
+    straight: int = 0
 
 
 def tensor_kind(resources: Resources, gpu: Hardware) -> str:
@@ -94,6 +97,26 @@ def count_sass(code: str) -> dict[str, int]:
         counts[opcode] += 1
     counts.pop("NOP", None)
     return dict(sorted(counts.items()))
+
+
+_LABEL = re.compile(r"^(\$[\w.]+):")
+_BRANCH = re.compile(r"^\s+(?:@!?%p\d+ )?bra(?:\.uni)?\s+(\$[\w.]+);")
+_PTX = re.compile(r"^\s+(?:@!?%p\d+ )?([a-z]\w*)(?:\.|\s|;)")
+_NO_WORK = ("mov", "bra", "ret")
+"""Instructions of PTX of which next to nothing is left in machine code."""
+
+
+def straight_instructions(ptx: str) -> int:
+    """Of a kernel of one function, as in `Resources.straight`."""
+    passed, count = set[str](), 0
+    for line in ptx.splitlines():
+        if label := _LABEL.match(line):
+            passed.add(label[1])
+        elif (branch := _BRANCH.match(line)) and branch[1] in passed:
+            return 0
+        elif (found := _PTX.match(line)) and found[1] not in _NO_WORK:
+            count += 1
+    return count
 
 
 # --- AMD -------------------------------------------------------------------------------------------------------------
