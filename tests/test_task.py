@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import pickle
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mtmc.bench.suites.blocks import FOLDER as BLOCKS
 from mtmc.errors import TaskError
 from mtmc.task import Task, Variant, apply_constants, builtin_names, integer_constants, load_task, task_from_source
 from mtmc.task.constants import distinct_constants
@@ -260,3 +263,55 @@ def test_importing_the_task_module_needs_only_the_standard_library() -> None:
 def test_builtin_names_are_sorted_and_load() -> None:
     assert builtin_names() == sorted(builtin_names())
     assert all(isinstance(load_task(name), Task) for name in builtin_names())
+
+
+WITH_LIBRARY = """
+import torch
+from torch import nn
+
+rows = 4
+VARIANTS = {"small": {"rows": 3}, "odd1": {"rows": 5}}
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x.relu()
+
+
+class Library(Model):
+    def forward(self, x):
+        import nobody_has_this
+
+        return nobody_has_this.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(rows, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def test_a_known_librarys_kernels_are_no_part_of_the_source() -> None:
+    task = task_from_source(WITH_LIBRARY, "relu")
+    assert "nobody_has" not in task.source and "def get_inputs" in task.source
+    assert task.library.startswith("class Library(Model):") and task.library.rstrip().endswith(
+        "nobody_has_this.relu(x)"
+    )
+    names: dict[str, Any] = {}
+    exec(compile(task.with_library, "relu", "exec"), names)
+    assert issubclass(names["Library"], names["Model"]) and names["get_init_inputs"]() == []
+    assert task_from_source(task.source, "relu").library == ""
+    decorated = WITH_LIBRARY.replace("class Library", "@torch.no_grad()\nclass Library")
+    assert task_from_source(decorated, "relu").library[0] == "@"
+
+
+@pytest.mark.parametrize("file", sorted(each for each in BLOCKS.rglob("*.py") if "class Library" in each.read_text()))
+def test_blocks_name_the_package_of_their_library(file: Path) -> None:
+    task = load_task(file)
+    said = re.search(r"`pip install ([\w-]+)`", task.library)
+    imported = re.search(r"from (\w+)", task.library)
+    assert said and imported and "super().__init__" not in task.library, "it is made as the model is"
+    assert imported[1].split("_")[0] == re.split("[-_]", said[1])[0]

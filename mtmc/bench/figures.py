@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from mtmc.bench.row import AUTOTUNE, BETTER, COMPILE, EAGER, Row
+from mtmc.bench.row import AUTOTUNE, BETTER, COMPILE, EAGER, LIBRARY, Row
 
-BASELINES = (EAGER, COMPILE, AUTOTUNE)
+BASELINES = (EAGER, COMPILE, AUTOTUNE, LIBRARY)
 
 
 @dataclass(frozen=True)

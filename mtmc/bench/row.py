@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 
 from mtmc.outcome import RuntimeKind
 
-EAGER, COMPILE, AUTOTUNE = "eager", "torch.compile", "torch.compile max-autotune"
-"""Names of the baselines, as the GPU evaluator has them."""
+EAGER, COMPILE, AUTOTUNE, LIBRARY = "eager", "torch.compile", "torch.compile max-autotune", "library"
+"""Names of the baselines, as the GPU evaluator has them. The last are a known library's kernels, where a task has some."""
 COMPILED = (COMPILE, AUTOTUNE)
 BETTER = "torch.compile, the better mode"
 """What stands for the faster of torch.compile's modes that are known; no runtime is kept under this name."""

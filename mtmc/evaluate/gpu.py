@@ -27,7 +27,7 @@ from mtmc.evaluate.failures import failed_examination
 from mtmc.evaluate.gpu_builds import Builds, BuildSettings
 from mtmc.evaluate.measure.gpu_worker import GpuWorker
 from mtmc.evaluate.measure.gpu_workers import GpuWorkers
-from mtmc.evaluate.measure.questions import Measured
+from mtmc.evaluate.measure.questions import LIBRARY, Measured
 from mtmc.evaluate.measure.spare_processes import Process
 from mtmc.evaluate.measure.stillness import Stillness
 from mtmc.evaluate.measure.worker_settings import GpuWorkerSettings
@@ -47,6 +47,7 @@ BASELINES: Mapping[str, str] = {
     "eager": "eager",
     "torch.compile": "compile:default",
     "torch.compile max-autotune": "compile:max-autotune-no-cudagraphs",
+    LIBRARY: LIBRARY,
 }
 """What a version is compared with, by name: see `measure.wire.Load.baseline`."""
 MOST_SPARES, SPARE_MIB = 6, 12288
@@ -66,8 +67,8 @@ class GpuSettings(EvaluatorSettings):
     timeout_s: wall seconds that one gate of one candidate may take. memory_mib: MiB that a candidate's process may take.
     check_variants: how many of the task's held-out shapes a screening checks (a verification checks all).
     sandbox: "auto" takes what protections there are, "strict" refuses to run without one of them, "off" takes none.
-    baselines: what a task is compared with, of "eager", "torch.compile" and "torch.compile max-autotune"; the last takes
-        minutes for a large network.
+    baselines: what a task is compared with, of "eager", "torch.compile", "torch.compile max-autotune", which takes minutes
+        for a large network, and "library", the task's class `Library` where it has one and the library is installed.
     baselines_file: where baselines are kept between runs; empty: in the user's cache folder.
     profile: whether a verification asks the profiler as well.
     reuse: versions that a process may screen, one after another, as long as they are right. A CUDA driver makes one context
@@ -163,23 +164,28 @@ class GpuEvaluator(Evaluator):
         """
         kept = BaselineFile.of(self._settings.baselines_file)
         fingerprint = Fingerprint.of(task, self._devices[0])
-        found = kept.find(fingerprint)
+        wanted = {name: name for name in self._settings.baselines if name != LIBRARY}
+        if LIBRARY in self._settings.baselines and task.library:
+            wanted[LIBRARY] = f"{LIBRARY} {source_hash(task.library)}"
+        known = kept.find(fingerprint)
+        found = {name: known[text] for name, text in wanted.items() if text in known}
 
         def measure(name: str) -> None:
             found[name] = self._baseline(task, BASELINES[name])
             if found[name].ok:  # a failure may be one of the moment
-                kept.add(fingerprint, name, found[name])
+                kept.add(fingerprint, wanted[name], found[name])
 
-        missing = [name for name in self._settings.baselines if name not in found]
+        missing = [name for name in wanted if name not in found]
         if missing:
             with ThreadPoolExecutor(len(missing), thread_name_prefix="mtmc-baseline") as threads:
                 list(threads.map(measure, missing))
-        return {name: found[name] for name in self._settings.baselines}
+        return {name: found[name] for name in wanted}
 
     def _baseline(self, task: Task, baseline: str) -> Outcome:
         """A baseline's time. A mode of torch.compile does its work before the device is taken for measuring it."""
         kind, _, mode = baseline.partition(":")
-        request = EvaluationRequest(task, task.source, 0, "screen")
+        source = task.with_library if kind == LIBRARY else task.source
+        request = EvaluationRequest(task, source, 0, "screen")
         if kind != "compile":
             return self._examined(request, {}, baseline)
         self._builds.start()  # first, see there
@@ -247,7 +253,7 @@ class GpuEvaluator(Evaluator):
                 source=request.source,
                 depth=request.depth,
                 check_variants=self._settings.check_variants,
-                limit_s=COMPILE_S if baseline.startswith("compile") else self._settings.timeout_s,
+                limit_s=COMPILE_S if baseline.startswith(("compile", LIBRARY)) else self._settings.timeout_s,
                 baseline=baseline,
                 profile=self._settings.profile,
             )

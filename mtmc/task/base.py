@@ -51,6 +51,8 @@ class Task:
     held_out: more small shapes, odd sizes, that no candidate is tuned for.
     state: `torch.save` of a state dict to load after construction (a live module's weights), or None.
     binding: a pickle of what binds it to the live module that it was captured from, or None; for `mtmc.load` alone.
+    library: the text of the file's class `Library`, a `Model` whose work a known library's kernels do; "" where it has none.
+        It is no part of `source`: versions are compared with it, and nobody who makes them sees it.
     """
 
     name: str
@@ -60,11 +62,17 @@ class Task:
     held_out: tuple[Variant, ...] = ()
     state: bytes | None = None
     binding: bytes | None = None
+    library: str = ""
 
     @property
     def variants(self) -> tuple[Variant, ...]:
         """All sets of shapes: full, small, then the held-out ones."""
         return (self.full, self.small, *self.held_out)
+
+    @property
+    def with_library(self) -> str:
+        """The file with its class `Library` at the end."""
+        return f"{self.source.rstrip()}\n\n\n{self.library}"
 
     @property
     def tolerance(self) -> Tolerance:

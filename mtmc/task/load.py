@@ -34,6 +34,8 @@ BUILTIN_FOLDER = Path(__file__).parents[1] / "builtin_tasks"
 
 _LABEL = re.compile(r"small|odd[1-9][0-9]*")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+LIBRARY = "Library"
+"""The class by which a file says how a known library does what its `Model` does, see `Task.library`."""
 _REQUIRED = {"get_inputs": "return the list of forward's arguments", "get_init_inputs": "return [] if it has none"}
 _FORMAT = "a task defines `class Model(nn.Module)`, `get_inputs()` and `get_init_inputs()`"
 
@@ -180,6 +182,7 @@ def _task_from_path(path: Path) -> Task:
 @functools.lru_cache(maxsize=256)
 def _task(source: str, name: str, trusted: bool) -> Task:
     """The task of a checked text. trusted: its declared shapes are known to work (built-in), so nothing is run."""
+    source, library = _without_library(source, check_source(source, name))
     tree = check_source(source, name)
     under_cuda_graph(source, name)
     declared(source, name)
@@ -192,7 +195,19 @@ def _task(source: str, name: str, trusted: bool) -> Task:
         small, held_out = tried(source, name, lambda: _derived(source, name, small, held_out))
     if small is None:
         raise TaskError(f"task {name} declares no small shapes: add them to {DECLARATION}")
-    return Task(name, source, Variant("full"), small, held_out)
+    return Task(name, source, Variant("full"), small, held_out, library=library)
+
+
+def _without_library(source: str, tree: ast.Module) -> tuple[str, str]:
+    """A file without its class `Library`, and that class; "" where it has none."""
+    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == LIBRARY), None)
+    if found is None:
+        return source, ""
+    lines = source.split("\n")
+    first = min([found.lineno, *(each.lineno for each in found.decorator_list)]) - 1
+    end = found.end_lineno or found.lineno
+    before, after = "\n".join(lines[:first]).rstrip("\n"), "\n".join(lines[end:]).lstrip("\n")
+    return f"{before}\n\n\n{after}", "\n".join(lines[first:end]) + "\n"
 
 
 def _derived(

@@ -152,6 +152,20 @@ def cast_loop_variables() -> list[int]:
 
 
 @triton.jit
+def scaled_kernel(out_ptr, scale, shift):
+    i = tl.arange(0, 4)
+    tl.store(out_ptr + i, i * scale.to(tl.float32) + shift.to(tl.float64))
+
+
+def floats_as_numbers() -> list[float]:
+    """0 to 3 times a tenth in fp32, and a third."""
+    out = torch.zeros(4, dtype=torch.float64)
+    scaled_kernel[(1,)](out, 0.1, 1 / 3)
+    numbers: list[float] = out.tolist()
+    return numbers
+
+
+@triton.jit
 def touch_kernel(x_ptr, out_ptr, low, high, shift, STORE: tl.constexpr, ATOMIC: tl.constexpr):
     i = tl.arange(0, 64)
     x = tl.load(x_ptr + i + shift, mask=(i >= low) & (i < high), other=0.0)

@@ -1,15 +1,16 @@
 """Baselines are kept by what they hold for."""
 
 import dataclasses
+import json
 
 import pytest
 
 from mtmc.errors import ConfigError
 from mtmc.evaluate.baselines import BaselineFile, Fingerprint
 from mtmc.evaluate.devices import Device
-from mtmc.evaluate.gpu import GpuSettings
+from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.outcome import Outcome
-from mtmc.task import load_task
+from mtmc.task import load_task, task_from_source
 
 
 def test_a_baseline_is_found_again_only_where_it_holds(tmp_path):
@@ -38,6 +39,59 @@ def test_a_file_of_something_else_is_named(tmp_path):
     path.write_text("[1]")
     with pytest.raises(ConfigError, match=r"kept\.json"):
         BaselineFile.of(str(path)).find(Fingerprint.of(load_task("softmax"), Device.host()))
+
+
+TEXT = """
+import torch
+from torch import nn
+
+rows = 4
+VARIANTS = {"small": {"rows": 3}, "odd1": {"rows": 5}}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 5))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+def get_inputs():
+    return [torch.randn(rows, 8)]
+
+
+def get_init_inputs():
+    return []
+
+
+class Library(Model):
+    def forward(self, x):
+        return RESULT
+"""
+
+
+def test_a_librarys_kernels_are_timed_where_they_are_right_and_there(tmp_path):
+    """On the host, as the conversation goes on a device. What is wrong, or not installed, is an outcome that says so."""
+    results = {
+        "right": "(self.weight.t() @ x.t()).t().contiguous()",
+        "wrong": "x @ self.weight + 1",
+        "missing": "__import__('nobody_has_this').product(x, self.weight)",
+    }
+    tasks = {name: task_from_source(TEXT.replace("RESULT", text), name) for name, text in results.items()}
+    kept = tmp_path / "kept.json"
+    settings = GpuSettings(builders=1, baselines=("eager", "library"), baselines_file=str(kept))
+    with GpuEvaluator(settings, backend="host") as opened:
+        found = {name: opened.baselines(task) for name, task in tasks.items()}
+        assert list(opened.baselines(task_from_source(tasks["right"].source, "plain"))) == ["eager"]
+    assert found["right"]["library"].ok and found["right"]["library"].runtime_ms > 0
+    assert found["wrong"]["library"].status == "wrong_result"
+    missing = found["missing"]["library"].diagnosis
+    assert not found["missing"]["library"].ok and "nobody_has_this" in missing.message
+    names = [name for each in json.loads(kept.read_text()).values() for name in each]
+    assert sorted(name.split()[0] for name in names) == ["eager", "library"], "three tasks of one reference"
+    assert any(name.startswith("library ") for name in names), "another text of the library's is another baseline"
 
 
 def test_an_unknown_baseline_is_refused_before_anything_starts() -> None:

@@ -97,6 +97,12 @@ def test_variables_of_loops_can_be_cast(check_pool: Pool) -> None:
     assert run(check_pool, "cast_loop_variables") == [0, 4, 8, 12, 0, 1, 2 << 40, (2 << 40) + 1, 7, 8]
 
 
+def test_floats_are_numbers_of_fp32_in_kernels(check_pool: Pool) -> None:
+    tenth, third = np.float32(0.1), np.float32(1 / 3)
+    want = [float(np.float64(np.float32(i) * tenth) + np.float64(third)) for i in range(4)]
+    assert run(check_pool, "floats_as_numbers") == want
+
+
 def test_bounds(check_pool: Pool) -> None:
     messages = run(check_pool, "bounds")
     assert messages["inside"] == "" and messages["masked"] == "" and messages["addresses"] == ""

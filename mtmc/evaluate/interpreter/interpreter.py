@@ -42,6 +42,7 @@ def prepare(default_precision: str = "tf32") -> None:
         sanitize_overflow=False,  # integers wrap around on a GPU; the check takes half of the interpreter's time
     )
     _patch_language_once(interpreter)
+    _take_floats(interpreter)
     keep_names_out(interpreter)
     cast_loop_variables(interpreter)
     _correct_bfloat16(interpreter)
@@ -50,6 +51,21 @@ def prepare(default_precision: str = "tf32") -> None:
     _correct_math(interpreter)
     _keep_truth(interpreter.InterpreterBuilder)
     combine_as_trees(interpreter)
+
+
+def _take_floats(interpreter: types.ModuleType) -> None:
+    """A float that a kernel is given is a number of fp32 there, with all that such have (`eps.to(tl.float32)`). As it comes,
+    the interpreter hands on Python's."""
+    import triton.language as tl
+
+    original, handle = interpreter._implicit_cvt, interpreter.TensorHandle
+
+    def convert(argument: Any) -> Any:
+        if isinstance(argument, float):
+            return tl.tensor(handle(np.array([argument], dtype=np.float32), tl.float32), tl.float32)
+        return original(argument)
+
+    interpreter._implicit_cvt = convert  # type: ignore[attr-defined]
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------

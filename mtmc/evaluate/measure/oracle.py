@@ -40,6 +40,7 @@ from mtmc.evaluate.measure.output_buffer import OutputBuffer
 from mtmc.evaluate.measure.peer import ENDING_S, end
 from mtmc.evaluate.measure.questions import (
     ENDED,
+    LIBRARY,
     NO_START,
     QUIET,
     STALE,
@@ -188,7 +189,8 @@ class Oracle:
         found: Measured | Failure | None = None
         kept = killed = False
         try:
-            examination = self._opened(line, request.limit_s, judged=not request.baseline, stayed=request.stayed)
+            judged = request.baseline in ("", LIBRARY)  # the others are the reference itself
+            examination = self._opened(line, request.limit_s, judged=judged, stayed=request.stayed)
             ready = time.perf_counter()
             stages = {"ready_s": ready - started, "ready_task_s": known - started, "ready_process_s": there - known}
             found = self._measurement(examination, state, request).made().with_metrics(stages)

@@ -26,6 +26,10 @@ DOUBTFUL = ("HiddenTime", "WorksAhead", "WorkLeftBehind")
 them, beside which the clock's overhead is measured anew."""
 
 
+LIBRARY = "library"
+"""The baseline that is a task's class `Library`: a known library's kernels. Results are held against the reference's."""
+
+
 @dataclass(frozen=True)
 class Examine:
     """What a GPU worker asks. token: of the candidate's process. baseline: see `wire.Load`; the evaluator's own models are

@@ -39,6 +39,7 @@ from mtmc.evaluate.measure.backend import DeviceBackend, Window
 from mtmc.evaluate.measure.flags import DONE, GATE, HOST_LAST, HOST_LED, LED, Flags
 from mtmc.evaluate.measure.handing_over import between, layout_of, revealing
 from mtmc.evaluate.measure.kernels_seen import kernels_of
+from mtmc.evaluate.measure.questions import LIBRARY
 from mtmc.evaluate.measure.wire import (
     READY,
     Call,
@@ -165,7 +166,7 @@ class Subject:
     def _construct(self, request: Load) -> Callable[..., Any]:
         module = self._module(request)
         arguments = pickle.loads(request.arguments)
-        name = "Model" if request.baseline else "ModelNew"
+        name = ("Library" if request.baseline == LIBRARY else "Model") if request.baseline else "ModelNew"
         device = str(self._backend.device)
         model = construct(module, name, arguments, request.seed, request.state, device=device, moved=request.moved)
         if request.baseline:

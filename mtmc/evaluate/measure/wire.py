@@ -52,7 +52,7 @@ class Load:
 
     model: serial number it is called by. source: the candidate's text. baseline: "" for the candidate's ModelNew; else a
     model of the evaluator's own: "clone" (copies its input), "identity" (returns it), "first" (returns its first element),
-    "eager" (the text's Model), "compile:MODE" (that under torch.compile).
+    "eager" (the text's Model), "compile:MODE" (that under torch.compile), "library" (the text's Library).
     """
 
     model: int

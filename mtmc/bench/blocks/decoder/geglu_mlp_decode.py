@@ -29,6 +29,16 @@ class Model(nn.Module):
         return self.down(nn.functional.gelu(gate, approximate="tanh") * up)
 
 
+class Library(Model):
+    """By Liger Kernel (`pip install liger-kernel`)."""
+
+    def forward(self, x):
+        from liger_kernel.ops.geglu import LigerGELUMulFunction
+
+        gate, up = self.gate_up(x).chunk(2, dim=-1)
+        return self.down(LigerGELUMulFunction.apply(gate, up))
+
+
 def get_inputs():
     return [torch.randn(sequences, 1, width, dtype=torch.bfloat16)]
 

@@ -30,6 +30,15 @@ class Model(nn.Module):
         return (scaled * self.weight.float()).to(x.dtype), total
 
 
+class Library(Model):
+    """By Liger Kernel (`pip install liger-kernel`)."""
+
+    def forward(self, x, residual):
+        from liger_kernel.ops.fused_add_rms_norm import LigerFusedAddRMSNormFunction
+
+        return LigerFusedAddRMSNormFunction.apply(x, residual, self.weight, self.eps, 0.0, "gemma", False)
+
+
 def get_inputs():
     return [torch.randn(tokens, width, dtype=torch.float16), torch.randn(tokens, width, dtype=torch.float16)]
 

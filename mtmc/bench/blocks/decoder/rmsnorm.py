@@ -29,6 +29,15 @@ class Model(nn.Module):
         return scaled.to(x.dtype) * self.weight
 
 
+class Library(Model):
+    """By Liger Kernel (`pip install liger-kernel`)."""
+
+    def forward(self, x):
+        from liger_kernel.ops.rms_norm import LigerRMSNormFunction
+
+        return LigerRMSNormFunction.apply(x, self.weight, self.eps, 0.0, "llama", False)
+
+
 def get_inputs():
     return [torch.randn(tokens, width, dtype=torch.bfloat16)]
 

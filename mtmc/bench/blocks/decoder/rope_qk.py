@@ -36,6 +36,17 @@ class Model(nn.Module):
         return torch.cat((-second, first), dim=-1)
 
 
+class Library(Model):
+    """By Liger Kernel (`pip install liger-kernel`)."""
+
+    def forward(self, q, k, positions):
+        from liger_kernel.ops.rope import LigerRopeFunction
+
+        angles = positions.float()[:, :, None] * self.frequencies
+        angles = torch.cat((angles, angles), dim=-1)
+        return LigerRopeFunction.apply(q, k, angles.cos().to(q.dtype), angles.sin().to(q.dtype))
+
+
 def get_inputs():
     q = torch.randn(batch, heads, seq, head_dim, dtype=torch.bfloat16)
     k = torch.randn(batch, kv_heads, seq, head_dim, dtype=torch.bfloat16)

@@ -30,6 +30,15 @@ class Model(nn.Module):
         return self.down(nn.functional.silu(self.gate(x)) * self.up(x))
 
 
+class Library(Model):
+    """By Liger Kernel (`pip install liger-kernel`)."""
+
+    def forward(self, x):
+        from liger_kernel.ops.swiglu import LigerSiLUMulFunction
+
+        return self.down(LigerSiLUMulFunction.apply(self.gate(x), self.up(x)))
+
+
 def get_inputs():
     return [torch.randn(tokens, width, dtype=torch.bfloat16)]
 

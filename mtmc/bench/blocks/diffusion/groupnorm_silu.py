@@ -31,6 +31,18 @@ class Model(nn.Module):
         return nn.functional.silu(self.norm(torch.cat((x, skip), dim=1)))
 
 
+class Library(Model):
+    """By Liger Kernel (`pip install liger-kernel`)."""
+
+    def forward(self, x, skip):
+        from liger_kernel.ops.group_norm import LigerGroupNormFunction
+
+        joined, norm = torch.cat((x, skip), dim=1), self.norm
+        settings = (norm.num_channels, norm.num_groups, norm.eps)
+        normed = LigerGroupNormFunction.apply(joined.flatten(2), norm.weight, norm.bias, *settings)
+        return nn.functional.silu(normed.view(joined.shape))
+
+
 def get_inputs():
     return [torch.randn(batch, channels, size, size, dtype=torch.bfloat16) for _ in range(2)]
 

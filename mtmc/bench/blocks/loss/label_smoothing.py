@@ -29,6 +29,17 @@ class Model(nn.Module):
         return (losses * mask).sum() / mask.sum()
 
 
+class Library(Model):
+    """By Liger Kernel (`pip install liger-kernel`)."""
+
+    def forward(self, logits, targets, mask):
+        from liger_kernel.ops.cross_entropy import LigerCrossEntropyFunction
+
+        settings = (None, -100, 0.0, self.smoothing, "none")
+        losses = LigerCrossEntropyFunction.apply(logits, targets, *settings)[0]
+        return (losses.float() * mask).sum() / mask.sum()
+
+
 def get_inputs():
     logits = torch.randn(tokens, vocabulary, dtype=torch.float16)
     return [logits, torch.randint(0, vocabulary, (tokens,)), (torch.rand(tokens) < 0.9).float()]

@@ -28,6 +28,15 @@ class Model(nn.Module):
         return nn.functional.cross_entropy(self.head(x).float(), targets, ignore_index=-100)
 
 
+class Library(Model):
+    """By Liger Kernel (`pip install liger-kernel`)."""
+
+    def forward(self, x, targets):
+        from liger_kernel.ops.fused_linear_cross_entropy import LigerFusedLinearCrossEntropyFunction
+
+        return LigerFusedLinearCrossEntropyFunction.apply(x, self.head.weight, targets)[0]
+
+
 def get_inputs():
     targets = torch.randint(0, vocabulary, (tokens,))
     targets[::8] = -100
