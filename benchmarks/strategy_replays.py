@@ -56,12 +56,7 @@ Curves = list[list[Curve]]
 def compared() -> dict[str, Strategy]:
     """The strategies by their labels."""
     others = {name: maker() for name, maker in STRATEGIES.items() if name != "mcts"}
-    return {
-        "mcts": Mcts(),
-        "mcts, follow": Mcts(follow=True),
-        **{f"mcts, {each}": Mcts(untried=each) for each in ("reduced", "zero")},
-        **others,
-    }
+    return {"mcts": Mcts(), **{f"mcts, {each}": Mcts(untried=each) for each in ("reduced", "zero")}, **others}
 
 
 def replayed(strategy: Strategy, trees: Sequence[RecordedTree], priors: Sequence[Priors], seeds: int) -> Curves:

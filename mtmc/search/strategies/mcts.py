@@ -19,11 +19,7 @@ An untried edge has, by the setting `untried`,
     predicted  norm(what the policy expects of it), at least 0; own where the policy does not say
 
 `STOP` is known without a trial: it is this very version, whose value was backed up when it was made. An edge that leads to
-a version which another edge led to before is credited with that version's value, and its own path with it. With `follow`
-selection goes on below that version from there, too, and what is found there is credited to all edges on any way to it
-(Childs, Brodeur and Kocsis 2008, Transpositions and move groups in Monte Carlo tree search: UCT2; the credit to all ways is
-that of their UCT3): two actions in either order are one version, and without this whoever comes to it the other way finds a
-dead end there. An edge back to a version on its own way stays a dead end.
+a version which another edge led to before is credited with that version's value, and its own path with it.
 """
 
 from __future__ import annotations
@@ -49,7 +45,6 @@ class Mcts(TreeStrategy[MctsState]):
         edges get one.
     widening: alpha of progressive widening: such an edge may have had floor((1 + N(s,a)) ** alpha) tries, k at most.
     untried: what an edge is worth before it was tried, see above. reduction: r there, 0 or more.
-    follow: whether a version that several edges lead to is gone on from by all of them.
     """
 
     exploration: float = 1.25
@@ -58,7 +53,6 @@ class Mcts(TreeStrategy[MctsState]):
     widening: float = 0.5
     untried: Untried = "own"
     reduction: float = 0.2
-    follow: bool = False
     state_type = MctsState
     node_type = MctsNode
 
@@ -88,7 +82,6 @@ class Mcts(TreeStrategy[MctsState]):
             widening=self.widening,
             untried=self.untried,
             reduction=self.reduction,
-            follow=self.follow,
         )
 
     def added(self, state: MctsState, node: MctsNode) -> None:
@@ -116,10 +109,7 @@ class Mcts(TreeStrategy[MctsState]):
             if new:
                 child.parent, child.action_index = node, trial.action_index
                 node.edges[trial.action_index].children += (child,)
-            elif state.follow and not node.is_below(child):
-                child.also.append((node, trial.action_index))
-                node.edges[trial.action_index].known += (child,)
-            backup(node.all_edges(trial.action_index) if state.follow else path, child.value)
+            backup(path, child.value)
         settle(state, node, trial.action_index)
 
     def visits(self, state: MctsState, node: MctsNode) -> float:

@@ -68,14 +68,14 @@ def may_try(state: MctsState, edge: MctsEdge) -> bool:
     """Whether one more trial of this edge is due: progressive widening, and at once where no child leads on."""
     if edge.tries >= state.expansions:
         return False
-    if all(child.exhausted for child in (*edge.children, *edge.known)):
+    if all(child.exhausted for child in edge.children):
         return True
     return edge.tries < math.floor((1 + edge.visits) ** state.widening)
 
 
 def open_children(state: MctsState, edge: MctsEdge) -> list[MctsNode]:
-    """The versions behind an edge that lead on, best first: PUCT among siblings that are equally likely."""
-    children = [child for child in (*edge.children, *edge.known) if not child.exhausted]
+    """The children of an edge that lead on, best first: PUCT among siblings that are equally likely."""
+    children = [child for child in edge.children if not child.exhausted]
     if len(children) < 2:
         return children
     prior = 1.0 / len(children)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -20,23 +20,10 @@ class MctsEdge:
 
     index: of the action. visits: values backed up through it; failures: how many of them were failures; total and best:
     sum and greatest of the others. in_flight: trials in flight on it or below. tries: trials spent on it, in flight or
-    ended, whatever came of them. children: versions that it made; known: versions that other edges had made before, and
-    that it leads to as well. closed: nothing is left to try here or below.
+    ended, whatever came of them. closed: nothing is left to try here or below.
     """
 
-    __slots__ = (
-        "best",
-        "children",
-        "closed",
-        "failures",
-        "in_flight",
-        "index",
-        "known",
-        "prior",
-        "total",
-        "tries",
-        "visits",
-    )
+    __slots__ = ("best", "children", "closed", "failures", "in_flight", "index", "prior", "total", "tries", "visits")
 
     def __init__(self, index: int, prior: float) -> None:
         self.index = index
@@ -48,7 +35,6 @@ class MctsEdge:
         self.in_flight = 0
         self.tries = 0
         self.children: tuple[MctsNode, ...] = ()
-        self.known: tuple[MctsNode, ...] = ()
         self.closed = False
 
 
@@ -57,15 +43,13 @@ class MctsNode(StrategyNode):
     """One version. `STOP` is none of its edges: it leads to this very version, whose value is backed up already.
 
     edges: of the actions that were tried. open_edges: how many edges are not closed, untried ones included.
-    parent and action_index: the edge that made it, None and -1 for the root and before it is linked. also: the other edges
-    that lead to it, as (node, action index).
+    parent and action_index: the edge that made it, None and -1 for the root and before it is linked.
     """
 
     open_edges: int = 0
     edges: dict[int, MctsEdge] = field(default_factory=dict)
     parent: MctsNode | None = None
     action_index: int = -1
-    also: list[tuple[MctsNode, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         StrategyNode.__post_init__(self)
@@ -88,35 +72,6 @@ class MctsNode(StrategyNode):
         self.edges[index].tries += tries
         return self.path_edges(index)
 
-    def edges_above(self) -> Iterator[tuple[MctsNode, int]]:
-        """The edges that lead to it, the one that made it first."""
-        if self.parent is not None:
-            yield self.parent, self.action_index
-        yield from self.also
-
-    def is_below(self, other: MctsNode) -> bool:
-        """Whether some way leads from another node to this one, which may be that one itself."""
-        seen, todo = {self.id}, [self]
-        while todo:
-            node = todo.pop()
-            if node is other:
-                return True
-            above = [parent for parent, _ in node.edges_above() if parent.id not in seen]
-            seen.update(parent.id for parent in above)
-            todo += above
-        return False
-
-    def all_edges(self, index: int) -> list[MctsEdge]:
-        """This node's edge `index`, and the edges on any way from the root to it, each once, nearest first."""
-        found, seen, todo = [self.edges[index]], {(self.id, index)}, [self]
-        for node in todo:
-            for parent, at in node.edges_above():
-                if (parent.id, at) not in seen:
-                    seen.add((parent.id, at))
-                    found.append(parent.edges[at])
-                    todo.append(parent)
-        return found
-
     def path_edges(self, index: int) -> list[MctsEdge]:
         """The edges from this node's edge `index`, which was tried, up to the root's."""
         edges: list[MctsEdge] = []
@@ -129,7 +84,7 @@ class MctsNode(StrategyNode):
 
 @dataclass
 class MctsState(RangedState[MctsNode]):
-    """Settings and statistics of the search. untried, reduction, follow: see `mcts.Mcts`."""
+    """Settings and statistics of the search. untried, reduction: see `mcts.Mcts`."""
 
     exploration: float = 1.0
     best_weight: float = 0.0
@@ -137,7 +92,6 @@ class MctsState(RangedState[MctsNode]):
     widening: float = 1.0
     untried: Untried = "own"
     reduction: float = 0.0
-    follow: bool = False
 
 
 def initial_value(state: MctsState, node: MctsNode, index: int) -> float:
@@ -195,17 +149,17 @@ def backup(edges: Iterable[MctsEdge], value: float) -> None:
 
 def settle(state: MctsState, node: MctsNode, index: int) -> None:
     """Close edge `index` of `node` if nothing is left to try there, and then the edges above it that it closes."""
-    todo = [(node, index)]
-    while todo:
-        current, index = todo.pop()
+    current: MctsNode | None = node
+    while current is not None and index >= 0:
         edge = current.edges[index]
-        used_up = edge.tries >= state.expansions and all(child.exhausted for child in (*edge.children, *edge.known))
+        used_up = edge.tries >= state.expansions and all(child.exhausted for child in edge.children)
         if edge.closed or not used_up or _awaits(state, current, index):
-            continue
+            return
         edge.closed = True
         current.open_edges -= 1
-        if current.exhausted:
-            todo += current.edges_above()
+        if not current.exhausted:
+            return
+        index, current = current.action_index, current.parent
 
 
 def _awaits(state: MctsState, node: MctsNode, index: int) -> bool:
