@@ -12,16 +12,18 @@ before, with a gate between them if there is one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from mtmc.rewrite.algebra.convolutions import CONVOLUTIONS, GROUPS_AT
 from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
 from mtmc.rewrite.algebra.identities import turned_back
+from mtmc.rewrite.algebra.joined import FEATURES
 from mtmc.rewrite.algebra.laid_out import laid_out
 from mtmc.rewrite.algebra.one_tap import as_product, is_of_one_tap
 from mtmc.rewrite.algebra.parted import gated_halves
 from mtmc.rewrite.algebra.turned import ALONE
-from mtmc.rewrite.algebra.turns import order_of
+from mtmc.rewrite.algebra.turns import TURNS, order_of
 from mtmc.rewrite.graph import IN_ORDER, Graph, Op, Ref, Tensor, Varying, last_channels, lies_channels_last
 from mtmc.rewrite.operators.steps import argument
 
@@ -110,7 +112,7 @@ def _handed_on(found: Finding, ways: tuple[str, ...], rank: int) -> Finding | No
         lying = laid_out(more.graph, [copy.name])
         if lying is None:
             return None
-        found = Finding(found.sentence, found.ops, lying)
+        found = Finding(found.sentence, found.ops, replace(lying, found=graph.found))
     return found
 
 
@@ -131,12 +133,12 @@ def _in_order_already(graph: Graph, op: Op) -> Finding | None:
 
 def _gated(graph: Graph, op: Op) -> Finding | None:
     """The halves of a layer in such a graph."""
-    return gated_halves(graph, op) if _has_channels_last(graph) else None
+    return gated_halves(graph, op) if op.target in FEATURES and _has_channels_last(graph) else None
 
 
 def _turned_back(graph: Graph, op: Op) -> Finding | None:
     """A permutation and its opposite in such a graph, which a kernel of a product would not take in."""
-    return turned_back(graph, op) if _has_channels_last(graph) else None
+    return turned_back(graph, op) if op.target in TURNS and _has_channels_last(graph) else None
 
 
 def _has_channels_last(graph: Graph) -> bool:

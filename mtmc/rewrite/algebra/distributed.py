@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
+from mtmc.rewrite.algebra.edit import CASTS, SOFTMAXES, Editor, Finding, Rule, producer
 from mtmc.rewrite.algebra.turned import ALONE
 from mtmc.rewrite.algebra.turns import order_of
 from mtmc.rewrite.graph import Graph, Op, Ref, Varying, product
 from mtmc.rewrite.operators.steps import argument
 
-_CASTS, _SOFTMAX = ("aten.to.dtype", "aten._to_copy.default"), ("aten.softmax.int", "aten._softmax.default")
 _SUMS = {"aten.add.Tensor": 1, "aten.sub.Tensor": -1}
 _PRODUCTS = ("aten.matmul.default", "aten.bmm.default")
 _SCALES = ("aten.mul.Tensor", "aten.div.Tensor")
@@ -62,7 +61,7 @@ def _distributed(graph: Graph, op: Op) -> Finding | None:
 def _before_casts(graph: Graph, item: Any) -> Op | None:
     """The op that makes a value, or what it is cast from; None where anything else reads what is between."""
     op = producer(graph, item)
-    while op is not None and op.target in _CASTS:
+    while op is not None and op.target in CASTS:
         op = producer(graph, op.args[0])
     return op
 
@@ -84,7 +83,7 @@ def _term(graph: Graph, item: Any) -> _Term | None:
         if maker is None or not isinstance(place, int) or isinstance(dim, Varying) or dim % rank >= rank + _ROWS:
             return None
         at, op = (dim % rank, place), graph.by_name[maker]
-    if op is None or op.target not in _SOFTMAX or argument(op, 1, "dim") not in (-1, _last(graph, op)):
+    if op is None or op.target not in SOFTMAXES or argument(op, 1, "dim") not in (-1, _last(graph, op)):
         return None
     return _Term(op, at, factor)
 
@@ -138,10 +137,10 @@ def _arguments(edit: Editor, op: Op, at: tuple[int, int]) -> tuple[Any, ...] | N
         return tuple(_operand(edit, each, at, rank) for each in op.args)
     if op.target in _MASKS:
         return (*(_operand(edit, each, at, rank) for each in op.args[:2]), *op.args[2:])
-    if op.target in _SOFTMAX:
+    if op.target in SOFTMAXES:
         own = argument(op, 1, "dim") % rank
         return None if own == dim else (_operand(edit, op.args[0], at, rank), own - (own > dim), *op.args[2:])
-    if op.target in (*_CASTS, *ALONE) and len(op.refs()) == 1:
+    if op.target in (*CASTS, *ALONE) and len(op.refs()) == 1:
         return (_operand(edit, op.args[0], at, rank), *op.args[1:])
     return None
 

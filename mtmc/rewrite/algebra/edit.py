@@ -9,6 +9,9 @@ from typing import Any
 from mtmc.rewrite.algebra.laid_out import results_of
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, Varying, is_dense
 
+CASTS, SOFTMAXES = ("aten.to.dtype", "aten._to_copy.default"), ("aten.softmax.int", "aten._softmax.default")
+"""Targets of ops that several rules look for."""
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, producer
+from mtmc.rewrite.algebra.edit import CASTS, SOFTMAXES, Editor, Finding, Rule, producer
 from mtmc.rewrite.graph import Graph, Op, Ref, Varying
 from mtmc.rewrite.operators.steps import argument
 
 _SUM, _PRODUCT, _EINSUM = "aten.sum.dim_IntList", "aten.mul.Tensor", "aten.einsum.default"
-_CASTS, _SOFTMAX = ("aten.to.dtype", "aten._to_copy.default"), ("aten.softmax.int", "aten._softmax.default")
 _RANK = 4
 """Of keys and values: two dimensions of the batch, in any order with that of the keys, and the width behind them."""
 
@@ -38,11 +37,11 @@ def _attends(graph: Graph, op: Op) -> Finding | None:
     if outer is None or outer.missing != _RANK - 1 or outer.over >= outer.missing:
         return None
     chain = _Chain(graph, outer.small)
-    chain.skip(_CASTS)
-    softmax = chain.take(_SOFTMAX)
+    chain.skip(CASTS)
+    softmax = chain.take(SOFTMAXES)
     if softmax is None or argument(softmax, 1, "dim") not in (outer.over, outer.over - _RANK + 1):
         return None
-    chain.skip(_CASTS)
+    chain.skip(CASTS)
     factor = chain.factor()
     inner = _sum_of(graph, producer(graph, chain.at))
     if inner is None or inner.over != _RANK - 1 or inner.missing != outer.over:
