@@ -132,14 +132,14 @@ def _in_stretches(
 
 
 def _needed(graph: Graph, plan: Plan, printed: Mapping[Stage, Printed]) -> set[str]:
-    """The ops whose results are read: kernels make constants, and what else is made of numbers, themselves, so nothing may
-    be left to read the tensor."""
-    read, needed = set(graph.results()), set[str]()
+    """The ops whose results are read. Kernels make constants, and what else is made of numbers, themselves, and read a
+    matrix in place of its transpose, so nothing may be left to read the tensor."""
+    read, needed = {*graph.results(), *(each.value for each in graph.mutations)}, set[str]()
     for stage in reversed(plan.stages):
         op = graph.by_name[stage.ops[0]]
         if stage in printed:
             read |= set(printed[stage].tensors)
-        elif op.name not in graph.of_numbers or read & set(op.outputs):
+        elif read & set(op.outputs) or (op.name not in graph.of_numbers and op.target not in FREE):
             needed.add(op.name)
             read |= set(op.refs())
     return needed

@@ -37,7 +37,8 @@ def _matmul(builder: Builder, op: Op) -> None:
     shared = len(a) == 2 < len(b)  # one matrix times each of many
     if len(a) < 2 or len(b) < 2 or (len(b) > 2 and not shared and (len(a) != len(b) or a[:-2] != b[:-2])):
         raise NotCovered("matmul with vectors or batches that broadcast")
-    builder.dot(left, right, False, (*(b[:-2] if shared else ()), *a[:-1], b[-1]), name=op.outputs[0])
+    matrix, transposed = _matrix(builder, right)
+    builder.dot(left, matrix, transposed, (*(b[:-2] if shared else ()), *a[:-1], b[-1]), name=op.outputs[0])
 
 
 def _addmm(builder: Builder, op: Op) -> None:
@@ -45,7 +46,8 @@ def _addmm(builder: Builder, op: Op) -> None:
     beta, alpha = operand(op.kwargs.get("beta", 1)), operand(op.kwargs.get("alpha", 1))
     floats(builder, op, bias, left, right)
     shape = (*builder.shape(left)[:-1], builder.shape(right)[-1])
-    product_ = builder.dot(left, right, False, shape)
+    matrix, transposed = _matrix(builder, right)
+    product_ = builder.dot(left, matrix, transposed, shape)
     if op.kwargs:
         expression = "{2} * {0} + {3} * {1}"
         builder.map(expression, product_, bias, alpha, beta, name=op.outputs[0], flops=3)
@@ -60,9 +62,9 @@ def _scaled_mm(builder: Builder, op: Op) -> None:
     if argument(op, 5, "scale_result") is not None:
         raise NotCovered("a product whose result is scaled, too")
     kind_of(builder.graph.values[op.outputs[0]].dtype)
-    transposed = _under_transpose(builder, right)
+    matrix, transposed = _matrix(builder, right)
     a, b = builder.shape(left), builder.shape(right)
-    found = builder.dot(left, transposed or right, transposed is not None, (*a[:-1], b[-1]))
+    found = builder.dot(left, matrix, transposed, (*a[:-1], b[-1]))
     for at, name in ((2, "scale_a"), (3, "scale_b")):
         scale = argument(op, at, name)
         if not isinstance(scale, Ref) or builder.compute(scale.name) != "float":
@@ -84,9 +86,9 @@ def _int_mm(builder: Builder, op: Op) -> None:
     left, right = tensor(op), tensor(op, 1)
     if any(value in builder.nodes or builder.graph.values[value].dtype != "int8" for value in (left, right)):
         raise NotCovered("a product of whole numbers that a kernel makes, or of others than int8")
-    transposed = _under_transpose(builder, right)
+    matrix, transposed = _matrix(builder, right)
     shape = (builder.shape(left)[0], builder.shape(right)[1])
-    builder.dot(left, transposed or right, transposed is not None, shape, name=op.outputs[0], compute="int")
+    builder.dot(left, matrix, transposed, shape, name=op.outputs[0], compute="int")
 
 
 def _grouped_mm(builder: Builder, op: Op) -> None:
@@ -102,6 +104,13 @@ def _grouped_mm(builder: Builder, op: Op) -> None:
     if (len(a), len(b)) != (2, 3) or builder.compute(offsets.name) != "int":
         raise NotCovered("groups of anything but the rows of the left operand")
     builder.dot(left, right, False, (a[0], b[-1]), name=op.outputs[0], offsets=offsets.name)
+
+
+def _matrix(builder: Builder, value: str) -> tuple[str, bool]:
+    """A right operand as it is read: itself, or what it is the transpose of (and True), whose rows lie in memory as products
+    like them."""
+    under = _under_transpose(builder, value)
+    return (value, False) if under is None else (under, True)
 
 
 def _under_transpose(builder: Builder, value: str) -> str | None:
