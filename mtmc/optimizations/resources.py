@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from mtmc.outcome import Outcome
 from mtmc.rewrite.expansion import build
-from mtmc.rewrite.graph import FP8, Graph, power_of_two_above
+from mtmc.rewrite.graph import FP8, Graph, Op, Ref, power_of_two_above
+from mtmc.rewrite.operators.attention import ATTENTION
 from mtmc.rewrite.operators.products import PRODUCTS as MULTIPLYING
 from mtmc.rewrite.operators.table import table
 from mtmc.rewrite.plan import Stage, plan_from_json
@@ -113,7 +114,8 @@ def _widths(graph: Graph, stage: Stage) -> tuple[int, int]:
 
 def element_bytes(graph: Graph, stage: Stage) -> int:
     """Of an element of a product's operands: 4 where one of them is fp32, else 2; 1 where 8-bit numbers are multiplied."""
-    dtypes = {graph.values[ref].dtype for op in stage.ops for ref in graph.by_name[op].refs() if ref in graph.values}
+    operands = {ref for name in stage.ops for ref in _multiplied(graph.by_name[name])}
+    dtypes = {graph.values[ref].dtype for ref in operands if ref in graph.values}
     if (
         stage.template == "matmul"
         and {*FP8, "int8"} & dtypes
@@ -121,6 +123,18 @@ def element_bytes(graph: Graph, stage: Stage) -> int:
     ):
         return 1
     return 4 if "float32" in dtypes else 2
+
+
+def _multiplied(op: Op) -> tuple[str, ...]:
+    """The values whose elements an op multiplies: no bias, mask or scale, and none where it makes no product. A softmax in
+    fp32 between two products of halves is no tile of theirs."""
+    if op.target not in {*MULTIPLYING, *ATTENTION} and "conv" not in op.target:
+        return ()
+    if op.target.startswith("aten.einsum"):
+        return op.refs()
+    first = 1 if op.target == "aten.addmm.default" else 0
+    count = 3 if op.target in ATTENTION else 2
+    return tuple(item.name for item in op.args[first : first + count] if isinstance(item, Ref))
 
 
 def blamed(graph: Graph, failures: Sequence[tuple[str | None, Outcome]]) -> tuple[Stage, ...]:

@@ -6,10 +6,13 @@ import pytest
 
 from mtmc.hardware import hardware
 from mtmc.optimizations import Version
+from mtmc.optimizations.resources import element_bytes, shared_bytes
+from mtmc.optimizations.starts import TRITON_ATTENTION
 from mtmc.rewrite.exported import export_graph
 from mtmc.rewrite.graph import IN_ORDER
+from mtmc.rewrite.operators.products import PRODUCTS
 from mtmc.rewrite.plan import Stage, root_plan
-from mtmc.task import load_task
+from mtmc.task import load_task, task_from_source
 from tests.rewrite.interpreting import interpret
 from tests.rewrite.references import reference
 from tests.rewrite.stepping import after, version
@@ -151,3 +154,37 @@ def test_they_are_right() -> None:
     ways = [["rewrite by algebra", "fuse all", "fuse", "lower"], ["rewrite by algebra", "lower"]]
     cases = [{"name": name, "source": source, "ways": ways} for name, source in SUMS.items()]
     assert interpret(cases) == dict.fromkeys(SUMS)
+
+
+WRITTEN_OUT = reference(
+    "torch.softmax((x @ y.mT).float(), -1).to(z.dtype) @ z",
+    "torch.randn(2, k, n, m, dtype=torch.bfloat16), torch.randn(2, k, n, m, dtype=torch.bfloat16), "
+    "torch.randn(2, k, n, 2 * m, dtype=torch.bfloat16)",
+    sizes={"n": (512, 24, 19), "m": (128, 16, 16), "k": (4, 2, 3)},
+)
+
+
+def test_a_softmax_in_fp32_between_halves_takes_no_room_of_their_tiles() -> None:
+    """64 queries of 128, and 64 keys and values in three stages: 2 x 64 (128 + 3 (128 + 256)) bytes."""
+    start = fused(WRITTEN_OUT, "fuse matmul and matmul_1 with")
+    [stage] = [stage for stage in start.plan.stages if stage.template == "attention"]
+    assert {name: stage.number(name) for name in TRITON_ATTENTION} == TRITON_ATTENTION
+    assert shared_bytes(start.graph, stage) == 2 * 64 * (128 + 3 * (128 + 256))
+
+
+@pytest.mark.parametrize(
+    ("result", "bytes_each"),
+    [
+        ("torch.addmm(z.float(), x, y.t()).relu()", 4),
+        ("(x.bfloat16() @ y.bfloat16().t()).float() + z", 2),
+        ("torch.addmm(z.bfloat16(), x.bfloat16(), y.t().bfloat16()).float().exp()", 2),
+        ("torch.einsum('ab,cb->ac', x, y).relu()", 4),
+    ],
+)
+def test_tiles_hold_what_is_multiplied(result: str, bytes_each: int) -> None:
+    """A bias, and what is done to the sums in fp32, are no operands."""
+    text = reference(result, "torch.randn(n, m), torch.randn(k, m), torch.randn(n, k)")
+    task = task_from_source(text, "tiles")
+    graph = export_graph(task)
+    names = [op.name for op in graph.ops if op.target in PRODUCTS]
+    assert element_bytes(graph, Stage(tuple(names), "matmul")) == bytes_each

@@ -37,11 +37,6 @@ FEW_ROWS = 16
 MAX_SPLIT, LEAST_KEYS = 64, 256
 """Programs that share keys by default, and least keys of each: fewer are not worth the second kernel."""
 
-HALF_STAGES = 3
-"""Of the pipeline in 16 bits, but for few queries. 64 x 64 and three stages were the fastest, or within 2% of it, of what
-searches tried of six blocks on an H200; two heads' softmaxes of 128 and values of 256: 0.148 ms with 32 keys at a time and
-two stages, 0.123 with 64."""
-
 
 class Attention:
     """Two products with a softmax between them."""
@@ -53,20 +48,19 @@ class Attention:
         return is_softmax_product(body)
 
     def default(self, graph: Graph, body: Body) -> dict[str, int | str]:
-        """64 queries a program, 64 keys at a time (32 of fp32 for heads above 64), plain fp32 products."""
+        """64 queries a program, 64 keys at a time (32 for heads above 64), plain fp32 products."""
         found = analyse(graph, body)
-        wide, half = max((*found.width, *found.out_width)) > 64, graph.values[found.query].dtype != "float32"
+        wide = max((*found.width, *found.out_width)) > 64
         settings: dict[str, int | str] = {
             "block_m": 64,
-            "block_n": 32 if wide and not half else 64,
-            "num_stages": HALF_STAGES if half else 2,
+            "block_n": 32 if wide else 64,
+            "num_stages": 2,
             "num_warps": 4,
-            "precision": "input" if half else "ieee",
+            "precision": "ieee" if graph.values[found.query].dtype == "float32" else "input",
         }
         if not found.wide:
             settings |= {"masks": "edges", **({"order": "heavy"} if found.causal else {})}
-            few = _few_queries(graph, found)
-            settings |= few | ({"num_stages": 2} if few else {})
+            settings |= _few_queries(graph, found)
         if found.wide:
             settings |= {"block_n": 64, "block_k": 32, "block_v": 256, "num_stages": 3, "num_warps": 8}
         return settings
