@@ -188,3 +188,16 @@ def test_tiles_hold_what_is_multiplied(result: str, bytes_each: int) -> None:
     graph = export_graph(task)
     names = [op.name for op in graph.ops if op.target in PRODUCTS]
     assert element_bytes(graph, Stage(tuple(names), "matmul")) == bytes_each
+
+
+def test_a_number_beside_long_rows_is_no_row() -> None:
+    """A scale of no dimensions was asked for its first one."""
+    text = reference(
+        "torch.softmax(x * self.s, 1) + x.var(1, keepdim=True)",
+        "torch.randn(n, m)",
+        "self.s = nn.Parameter(torch.tensor(0.5))",
+        sizes={"n": (64, 4, 3), "m": (65536, 40, 37)},
+    )
+    start = fused(text, "fuse the")
+    [stage] = [stage for stage in start.plan.stages if not stage.is_torch]
+    assert stage.setting("passes") == "loop" and stage.number("block_cols") * 4 >= 1024

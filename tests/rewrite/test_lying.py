@@ -89,3 +89,30 @@ def test_versions_are_right_where_a_device_has_its_own_way() -> None:
         for name, (source, _) in SEEN.items()
     ]
     assert interpret(cases) == dict.fromkeys(SEEN)
+
+
+ONE = {"b": (2, 1, 3), "n": (64, 6, 19)}
+"""A batch that has one element at some shapes."""
+ENLARGED = "(lambda y: (F.interpolate(y, scale_factor=2.0, mode='linear'), y))({})"
+
+
+@pytest.mark.parametrize(
+    ("result", "init", "inputs", "zeroed"),
+    [
+        (
+            f"{ENLARGED.format('self.f(x.transpose(1, 2)).transpose(1, 2)')}",
+            "self.f = nn.Linear(n, 8)",
+            "torch.randn(b, n, 7)",
+            True,
+        ),
+        (f"{ENLARGED.format('x')}", "pass", "torch.randn(b, n, 7).transpose(1, 2)", False),
+        (f"{ENLARGED.format('self.f(x).transpose(1, 2)')}", "self.f = nn.Linear(n, 8)", "torch.randn(5, 7, n)", False),
+    ],
+    ids=["a_layers", "an_input", "of_more_elements"],
+)
+def test_a_stride_along_one_element_chooses_no_kernel(result: str, init: str, inputs: str, zeroed: bool) -> None:
+    """Devices give other ones for what torch makes, and whether one divides by 16 is part of a compiled kernel's key."""
+    task = task_from_source(reference(result, inputs, init, ONE), "one")
+    plan = apply(task, ["lower upsample"])
+    text = print_plan(task, graph_of(export_graph(task), plan), plan).source
+    assert bool(re.search(r"\.stride\(0\) \* \(\w+\.shape\[0\] > 1\)", text)) == zeroed

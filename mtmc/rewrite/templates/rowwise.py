@@ -161,7 +161,7 @@ def _read_twice_from_memory(graph: Graph, body: Body, layout: Layout) -> bool:
 def _are_floats(graph: Graph, body: Body, layout: Layout) -> bool:
     """Whether all that is read of as many elements as the rows have is numbers of 32 bits."""
     elements = math.prod(size[0] if size else 1 for size in (layout.rows, layout.cols))
-    full = [graph.values[value] for value in body.loads if product(graph.values[value].shape)[0] == elements]
+    full = [graph.values[value] for value in body.loads if graph.values[value].numel() == elements]
     return all(value.dtype == "float32" for value in full)
 
 
