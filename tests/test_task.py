@@ -304,6 +304,8 @@ def test_a_known_librarys_kernels_are_no_part_of_the_source() -> None:
     exec(compile(task.with_library, "relu", "exec"), names)
     assert issubclass(names["Library"], names["Model"]) and names["get_init_inputs"]() == []
     assert task_from_source(task.source, "relu").library == ""
+    own = WITH_LIBRARY.replace("class Library(Model)", "class Library(nn.Module)")
+    assert task_from_source(own, "relu").library == "" and "nobody_has" in task_from_source(own, "relu").source
     decorated = WITH_LIBRARY.replace("class Library", "@torch.no_grad()\nclass Library")
     assert task_from_source(decorated, "relu").library[0] == "@"
 

@@ -200,8 +200,9 @@ def _task(source: str, name: str, trusted: bool) -> Task:
 
 def _without_library(source: str, tree: ast.Module) -> tuple[str, str]:
     """A file without its class `Library`, and that class; "" where it has none."""
-    found = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == LIBRARY), None)
-    if found is None:
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == LIBRARY]
+    found = next((each for each in classes if [ast.unparse(base) for base in each.bases] == ["Model"]), None)
+    if found is None:  # another class of that name is the file's own affair
         return source, ""
     lines = source.split("\n")
     first = min([found.lineno, *(each.lineno for each in found.decorator_list)]) - 1
