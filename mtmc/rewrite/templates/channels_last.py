@@ -148,7 +148,9 @@ class _Permuting:
             return self._reduction(node)
         if node.kind != "window" or node.operation not in ("max", "mean", "sum"):
             raise NotCovered(f"{node.name} is not done channels last")
-        return replace(node, operands=(self._operand(node.operands[0]),), shape=self._last(node.shape))
+        assert node.window is not None
+        window = replace(node.window, last=True)
+        return replace(node, operands=(self._operand(node.operands[0]),), shape=self._last(node.shape), window=window)
 
     def _grouped(self, node: Node) -> Node:
         """A view of a full tensor with its channels in groups, work on elements seen so or on a number a group, or what a

@@ -60,8 +60,8 @@ def windowed(elements: Values, node: Node, at: At, conditions: tuple[Condition, 
         raise NotCovered(f"{node.name} is needed at another place than the one at hand")
     if elements.in_window:
         raise NotCovered("windows of windows")
-    rank, name = len(window.size), elements.fresh(node.name)
-    places = at[-rank:]
+    spatial, name = _spatial(window), elements.fresh(node.name)
+    places = at[spatial]
     for place in at:  # what is the same for all taps stands before the loop
         elements.text(place)
     tile = elements.fresh("tile")
@@ -72,13 +72,20 @@ def windowed(elements: Values, node: Node, at: At, conditions: tuple[Condition, 
     known, level = dict(elements.variables), writer.level
     elements.variables[("sum of", node.name, at)] = name
     axes = _opened(elements, window)
-    _add(elements, node, name, (*at[:-rank], *_moved(window, places, axes)), axes, conditions)
+    behind = at[spatial.stop :] if spatial.stop is not None else ()
+    _add(elements, node, name, (*at[: spatial.start], *_moved(window, places, axes), *behind), axes, conditions)
     elements.variables.clear()
     elements.variables.update(known)
     elements.in_window, writer.level = False, level
     if node.operation == "mean":
         writer.line(f"{name} = {name} / {factor([elements.number(size) for size in window.size])}")
     return name
+
+
+def _spatial(window: Window) -> slice:
+    """Where the spatial dimensions are among all: the last ones, or those before the channels."""
+    rank = len(window.size)
+    return slice(-rank - 1, -1) if window.last else slice(-rank, None)
 
 
 def _in_order(elements: Values, weight: Operand) -> bool:
@@ -129,15 +136,16 @@ def _add(
 ) -> None:
     """The line that takes in one tap, which is at a place of the operand."""
     source, *weights = node.operands
-    shape, rank = elements.shape(source), len(taps)
-    bounds = [Condition(place, (0,) * len(size), size) for place, size in zip(at, shape, strict=True)][-rank:]
+    assert node.window is not None
+    shape, spatial = elements.shape(source), _spatial(node.window)
+    bounds = [Condition(place, (0,) * len(size), size) for place, size in zip(at, shape, strict=True)][spatial]
     own = tuple(bound for bound in bounds if not bound.always)
-    lead = at[:-rank]
+    lead, behind = at[: spatial.start], at[spatial.stop :] if spatial.stop is not None else ()
     if weights:
         each = tuple(out // channels for out, channels in zip(node.shape[1], shape[1], strict=True))
         lead = (lead[0], lead[1].quotient(each))
-    inside = tuple(place.below(size) for place, size in zip(at[-rank:], shape[-rank:], strict=True))
-    found = elements.value(source, (*lead, *inside), (*conditions, *own))
+    inside = tuple(place.below(size) for place, size in zip(at[spatial], shape[spatial], strict=True))
+    found = elements.value(source, (*lead, *inside, *behind), (*conditions, *own))
     loaded = _is_loaded(elements, source)
     if own and (node.operation == "max" or not loaded):  # what is loaded from outside of the bounds is 0
         mask = " & ".join(map(elements.condition, own))
