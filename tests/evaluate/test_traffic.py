@@ -37,6 +37,15 @@ def add(x, y, z, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def told_by_one(x, out, total, n, BLOCK: tl.constexpr):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    number = tl.load(x + offsets)
+    tl.store(out + offsets, number)
+    if tl.program_id(0) == 0:
+        tl.store(total + tl.arange(0, 16), tl.arange(0, 16) + tl.sum(number))
+
+
+@triton.jit
 def softmax(x, y, n, BLOCK: tl.constexpr):
     columns = tl.arange(0, BLOCK)
     values = tl.load(x + tl.program_id(0) * n + columns, mask=columns < n, other=-float("inf"))
@@ -296,6 +305,8 @@ with fake_tensors():
     for name, case in (LAUNCHES | BIG).items():
         forward = case(shapes)
         out["sampled"][name] = count_traffic(forward, [], Limits(programs=8))[0]
+    told = launch(told_by_one, (256,), *shapes((1 << 18,), (1 << 18,), (16,)), 1 << 18, BLOCK=1024)
+    out["told by one"] = [count_traffic(told, [], Limits(programs=each))[0] for each in (1, 8)]
     out["again"] = count_traffic(LAUNCHES["ragged matmul"](shapes), [], Limits(programs=8))[0]
     for name, forward in ops().items():
         out["ops"][name] = count_traffic(forward, [])
@@ -333,6 +344,15 @@ def test_a_row_that_is_read_at_two_offsets_is_one_row(counted: dict[str, Any]) -
     record, size = counted["sampled"]["turned"], 4096 * 128 * 4
     assert (record["bytes_read"], record["unique_read"], record["program_read"]) == (2 * size, size, 8 * 128 * 4)
     assert record["window_read"]["512"] == size
+
+
+def test_what_one_program_alone_writes_is_seen_though_it_is_not_sampled(counted: dict[str, Any]) -> None:
+    """One program of 256 is run, from the middle; the first one stores 16 floats that no other knows of."""
+    one, eight = counted["told by one"]
+    assert (one["sampled"], eight["sampled"]) == (1, 8)
+    for record in (one, eight):
+        assert [number for number, _ in record["writes"]] == [1, 2]
+    assert dict(one["writes"])[2] == 64 and one["unique_written"] == (1 << 20) + 64
 
 
 def test_vector_add_with_a_masked_tail(counted: dict[str, Any]) -> None:

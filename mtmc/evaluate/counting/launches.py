@@ -117,6 +117,8 @@ class Launches:
         with self.meter.installed():
             tallies = self._tallies(program) if math.prod(launched.size) else {}
             record.update(self.summarized(program, tallies))
+            if tallies and 0 not in tallies:
+                self._add_first(launched, program, tallies, record)
         self.sampled.append(Sampled(record, program, tallies))
         return record
 
@@ -166,6 +168,23 @@ class Launches:
             tallies[index] = program.run(index, self.limits.program_work)
             work += tallies[index].work
         return tallies
+
+    def _add_first(self, launched: Launched, program: Program, tallies: Mapping[int, Tally], record: Record) -> None:
+        """Add what the first program touches of the tensors that none of the sampled ones does: totals, and statistics that
+        all programs of a row know, are written by one of them, which a sample of few need not hold."""
+        missed = {self.storages.number(tensor) for tensor in launched.tensors}
+        missed -= {number for tally in tallies.values() for number in tally.uses}
+        if not missed:
+            return
+        uses = program.run(0, self.limits.program_work).uses
+        for number in sorted(missed & {each for each in uses if each is not None}):
+            for where, unique, size in (
+                ("reads", "unique_read", uses[number].unique_read),
+                ("writes", "unique_written", uses[number].unique_written),
+            ):
+                if size:
+                    record[where].append([number, size])
+                    record[unique] += size
 
     def computed(self, program: Program, index: int, contents: Contents) -> Tally:
         """What one program does that computes; it leaves what it stored in `meter.left`.
