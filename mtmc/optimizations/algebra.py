@@ -9,7 +9,7 @@ from functools import partial
 
 from mtmc.action import Action, make_action
 from mtmc.errors import CoderError
-from mtmc.optimizations.groups import fused, groups_of
+from mtmc.optimizations.groups import ALL_NEIGHBOURS, fused, groups_of
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
 from mtmc.optimizations.merging import joined, joined_up_to, saved_logit
@@ -119,7 +119,7 @@ OF_CHANNELS = "channels"
 """Rules that copy an operand in another order, which is a kernel at once."""
 OF_BOTH = (OF_CHANNELS, "distributed")
 """Rules that bring in products as well as work between these: first the products are joined, then their neighbours."""
-OF_ROWS, FUSED = ("logs", "passes", "scans", "biases", OF_PRODUCTS, *OF_BOTH), "and fuse all neighbours that gain by it"
+OF_ROWS, FUSED = ("logs", "passes", "scans", "biases", OF_PRODUCTS, *OF_BOTH), f"and {ALL_NEIGHBOURS}"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
 OF_SUMS = ("einsums",)
 """Kinds of rules that may copy operands of products in another order."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from mtmc.action import Action, Region, make_action
-from mtmc.optimizations.groups import Group, flow_of, fused, groups_of, settings_of
+from mtmc.optimizations.groups import ALL_NEIGHBOURS, Group, flow_of, fused, groups_of, settings_of
 from mtmc.optimizations.kind import Optimization
 from mtmc.optimizations.layout import kept
 from mtmc.optimizations.merging import Merged, merged, neighbours, saved_logit
@@ -120,7 +120,7 @@ class Fuse(Optimization):
         if len(groups) > 1:
             saved = sum(len(group.stages) - 1 for group in groups)
             stages = [stage for group in groups for stage in group.stages]
-            sentence = f"fuse all neighbours that gain by it, {len(groups)} kernels instead of {saved + len(groups)}"
+            sentence = f"{ALL_NEIGHBOURS}, {len(groups)} kernels instead of {saved + len(groups)}"
             action = make_action(self.kind, _span(version, stages), sentence, groups=len(groups), saved=saved)
             yield Move(action, partial(_fused, version, groups))
         for alike in _isomorphic(version, groups):

@@ -16,6 +16,9 @@ MULTIPLY = ("matmul", "convolution")
 MEMORY = ("pointwise", "rowwise", "windows", "scan")
 """Templates that memory limits: the fewer kernels, the better."""
 
+ALL_NEIGHBOURS = "fuse all neighbours that gain by it"
+"""What actions that make kernels of all groups say of it."""
+
 
 @dataclass(frozen=True)
 class Group:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 from mtmc.action import Action, Region, make_action
-from mtmc.optimizations.groups import fused, groups_of
+from mtmc.optimizations.groups import ALL_NEIGHBOURS, fused, groups_of
 from mtmc.optimizations.kind import Optimization
+from mtmc.optimizations.merging import saved_logit
 from mtmc.optimizations.move import Move
 from mtmc.optimizations.version import Version
 from mtmc.optimizations.views import with_views
@@ -62,10 +62,7 @@ _GROUPS_AT = 6
 LEAST_CHANNELS = 16
 TOO_EARLY = -1.5
 """For channels last before what stands behind the convolutions is fused: torch's calls take that order, but slowly."""
-SENTENCE, ALL = (
-    "keep tensors channels last around the library's convolutions",
-    "and fuse all neighbours that gain by it",
-)
+SENTENCE = "keep tensors channels last around the library's convolutions"
 TEMPLATES_LAST = ("pointwise", "rowwise", "windows")
 """Templates whose kernels can go over tensors that lie channels last."""
 
@@ -96,15 +93,16 @@ class Layout(Optimization):
         if groups:
             joined = replace(version, plan=with_views(version, fused(version, groups)))
             saved = len(version.working()) - len(joined.working())
-            action = make_action(self.kind, region, f"{SENTENCE}, {ALL}", joined=True, saved=max(1, saved))
+            action = make_action(
+                self.kind, region, f"{SENTENCE}, and {ALL_NEIGHBOURS}", joined=True, saved=max(1, saved)
+            )
             yield Move(action, partial(_channels_last, joined))
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
         """Less while there is still something to fuse behind the convolutions, which pays whatever their layout; as much as
         that where it is fused besides."""
-        params = dict(action.params)
-        if "joined" in params:
-            return math.log(int(params["saved"]))
+        if "joined" in dict(action.params):
+            return saved_logit(action)
         early = any(other.kind == "fuse" and "conv" not in other.region.name for other in actions)
         return TOO_EARLY if early else 0.0
 

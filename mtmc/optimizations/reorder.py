@@ -169,13 +169,10 @@ def _loops(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     assert body is not None
     layout = rows_of(version.graph, body, stage)
     held = _held_by_some(version, stage, layout)
+    loop = (looping(version.graph, body, layout), f"loop over each row of the {stage.title} kernel in passes")
     if stage.setting("passes") == SHARED:
-        return [
-            (looping(version.graph, body, layout), f"loop over each row of the {stage.title} kernel in passes"),
-            *held,
-        ]
+        return [loop, *held]
     if stage.setting("passes") == "registers":
-        loop = (looping(version.graph, body, layout), f"loop over each row of the {stage.title} kernel in passes")
         if not set(body.stores) & {name for name, place in layout.place.items() if place == "full"}:
             return [loop]
         gone = dict(stage.schedule).get("eviction_policy") == "evict_first"

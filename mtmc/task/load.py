@@ -182,8 +182,10 @@ def _task_from_path(path: Path) -> Task:
 @functools.lru_cache(maxsize=256)
 def _task(source: str, name: str, trusted: bool) -> Task:
     """The task of a checked text. trusted: its declared shapes are known to work (built-in), so nothing is run."""
-    source, library = _without_library(source, check_source(source, name))
     tree = check_source(source, name)
+    source, library = _without_library(source, tree)
+    if library:
+        tree = check_source(source, name)
     under_cuda_graph(source, name)
     declared(source, name)
     variants = declared_variants(tree, name)

@@ -81,3 +81,30 @@ def line_of(text: str, source: str) -> int:
     lines = [number for number, line in enumerate(source.splitlines(), 1) if text in line]
     assert len(lines) == 1, lines
     return lines[0]
+
+
+PRODUCT = """
+import torch
+from torch import nn
+
+rows = 4
+VARIANTS = {"small": {"rows": 3}, "odd1": {"rows": 5}}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 5))
+
+    def forward(self, x):
+        return x @ self.weight  # a call of the library: nothing has to be compiled from C++
+
+
+def get_inputs():
+    return [torch.randn(rows, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+"""A smaller task, for tests of what surrounds an evaluation."""

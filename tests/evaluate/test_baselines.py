@@ -11,6 +11,7 @@ from mtmc.evaluate.devices import Device
 from mtmc.evaluate.gpu import GpuEvaluator, GpuSettings
 from mtmc.outcome import Outcome
 from mtmc.task import load_task, task_from_source
+from tests.evaluate.evaluate_sources import PRODUCT
 
 
 def test_a_baseline_is_found_again_only_where_it_holds(tmp_path):
@@ -41,30 +42,7 @@ def test_a_file_of_something_else_is_named(tmp_path):
         BaselineFile.of(str(path)).find(Fingerprint.of(load_task("softmax"), Device.host()))
 
 
-TEXT = """
-import torch
-from torch import nn
-
-rows = 4
-VARIANTS = {"small": {"rows": 3}, "odd1": {"rows": 5}}
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(8, 5))
-
-    def forward(self, x):
-        return x @ self.weight
-
-
-def get_inputs():
-    return [torch.randn(rows, 8)]
-
-
-def get_init_inputs():
-    return []
-
+WITH_LIBRARY = f"""{PRODUCT}
 
 class Library(Model):
     def forward(self, x):
@@ -79,7 +57,7 @@ def test_a_librarys_kernels_are_timed_where_they_are_right_and_there(tmp_path):
         "wrong": "x @ self.weight + 1",
         "missing": "__import__('nobody_has_this').product(x, self.weight)",
     }
-    tasks = {name: task_from_source(TEXT.replace("RESULT", text), name) for name, text in results.items()}
+    tasks = {name: task_from_source(WITH_LIBRARY.replace("RESULT", text), name) for name, text in results.items()}
     kept = tmp_path / "kept.json"
     settings = GpuSettings(builders=1, baselines=("eager", "library"), baselines_file=str(kept))
     with GpuEvaluator(settings, backend="host") as opened:

@@ -22,31 +22,8 @@ from mtmc.evaluate.measure.gpu_workers import GpuWorkers
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.outcome import Outcome
 from mtmc.task import task_from_source
+from tests.evaluate.evaluate_sources import PRODUCT
 
-TEXT = """
-import torch
-from torch import nn
-
-rows = 4
-VARIANTS = {"small": {"rows": 3}, "odd1": {"rows": 5}}
-
-
-class Model(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.randn(8, 5))
-
-    def forward(self, x):
-        return x @ self.weight  # a call of the library: nothing has to be compiled from C++
-
-
-def get_inputs():
-    return [torch.randn(rows, 8)]
-
-
-def get_init_inputs():
-    return []
-"""
 ONCE = f"""
 from pathlib import Path
 import torch
@@ -56,7 +33,7 @@ from mtmc.evaluate.measure.device_lock import DeviceLock
 from mtmc.evaluate.reference.reference import Reference
 from mtmc.task import task_from_source
 
-task = task_from_source({TEXT!r}, "t")
+task = task_from_source({PRODUCT!r}, "t")
 drawn, sizes = [], []
 draw, compiled = Reference.draw, torch._TorchCompileInductorWrapper.__call__
 Reference.draw = lambda *given: (drawn.append(draw(*given)), drawn[-1])[1]
@@ -99,7 +76,7 @@ else:
     reference = Reference(task, task.full, Path.cwd(), 7)
     torch.compile(reference.model, mode="default")(*reference.draw(9))
 print(dict(torch._dynamo.utils.counters["inductor"]))
-""".replace("__TEXT__", repr(TEXT))
+""".replace("__TEXT__", repr(PRODUCT))
 
 
 def test_a_lock_that_was_closed_meanwhile_is_given_up_without_complaint(tmp_path: Path) -> None:
@@ -180,7 +157,7 @@ def test_who_ends_gives_up_its_turn(tmp_path: Path) -> None:
 def test_only_what_is_compiled_is_compiled_first(baseline: str) -> None:
     from mtmc.evaluate.gpu import GpuEvaluator
 
-    task, asked, examined = task_from_source(TEXT, "t"), list[tuple[object, ...]](), list[tuple[object, ...]]()
+    task, asked, examined = task_from_source(PRODUCT, "t"), list[tuple[object, ...]](), list[tuple[object, ...]]()
     worker = type("Worker", (), {"compile_first": lambda self, *given: asked.append(given) or "process"})()
     evaluator = object.__new__(GpuEvaluator)
     evaluator._workers, evaluator._builds = GpuWorkers([worker]), SimpleNamespace(start=lambda: None)
@@ -207,7 +184,7 @@ def test_modes_are_compiled_at_the_same_time(tmp_path: Path) -> None:
         return Outcome(status, runtime_ms=1.0 if status == "ok" else None)
 
     evaluator._baseline = made  # type: ignore[method-assign, assignment]
-    task = task_from_source(TEXT, "t")
+    task = task_from_source(PRODUCT, "t")
     found = evaluator.baselines(task)
     assert list(found) == names and [each.ok for each in found.values()] == [True, True, False]
     kept = BaselineFile.of(evaluator._settings.baselines_file).find(Fingerprint.of(task, evaluator._devices[0]))
@@ -215,7 +192,7 @@ def test_modes_are_compiled_at_the_same_time(tmp_path: Path) -> None:
 
 
 def test_a_compiled_model_takes_the_numbers_of_another_one(tmp_path: Path) -> None:
-    task = task_from_source(TEXT, "t")
+    task = task_from_source(PRODUCT, "t")
     mine, other = (Reference(task, task.full, tmp_path, seed).model for seed in (1, 2))
     prepared = Prepared("default", mine, lambda x: mine(x), "cpu")
     with torch.no_grad():

@@ -38,17 +38,16 @@ def _channels_last(graph: Graph, op: Op) -> Finding | None:
     if operands is None or op.args[1].name not in graph.parameters or (ways := _ways(graph, op)) is None:
         return None
     x, rank = operands[0], len(operands[0].shape) - 2
-    edit, places = Editor(graph, op), range(2, rank + 2)
-    moved = op.args[0]
+    edit, moved = Editor(graph, op), op.args[0]
     if x.contiguous:
-        moved = _copied(edit, moved, [0, *places, 1], [0, rank + 1, *range(1, rank + 1)], "last")
+        moved = _copied(edit, moved, last_channels(rank + 2), "last")
     elif not lies_channels_last(x):
         return None
-    taps = _copied(edit, op.args[1], [*places, 1, 0], [rank + 1, rank, *range(rank)], "taps")
+    taps = _copied(edit, op.args[1], (*range(2, rank + 2), 1, 0), "taps")
     made = edit.add(op.target, (moved, taps, *op.args[2:]), graph.values[op.outputs[0]].shape, "sum", op.kwargs)
     found = edit.replaced(f"{op.name} takes its channels last", (op.name,), {op.outputs[0]: made})
     lying = laid_out(found.graph, [moved.name, taps.name, made.name])
-    return None if lying is None else _handed_on(Finding(found.sentence, found.ops, lying), ways, rank)
+    return None if lying is None else _handed_on(Finding(found.sentence, found.ops, lying), ways)
 
 
 def _depthwise(graph: Graph, op: Op) -> tuple[Tensor, Tensor] | None:
@@ -95,7 +94,7 @@ def _only_operand(graph: Graph, op: Op) -> str:
     return read.pop() if len(read) == 1 else ""
 
 
-def _handed_on(found: Finding, ways: tuple[str, ...], rank: int) -> Finding | None:
+def _handed_on(found: Finding, ways: tuple[str, ...]) -> Finding | None:
     """With a copy whose channels lie last for each convolution that is to be a layer, where they do not lie so already."""
     for name in ways:
         graph = found.graph
@@ -104,7 +103,7 @@ def _handed_on(found: Finding, ways: tuple[str, ...], rank: int) -> Finding | No
         if _is_last(graph, reader) or lies_channels_last(graph.values[item.name]):
             continue
         edit = Editor(graph, reader)
-        copy = _copied(edit, item, [0, *range(2, rank + 2), 1], [0, rank + 1, *range(1, rank + 1)], "last")
+        copy = _copied(edit, item, last_channels(len(graph.values[item.name].shape)), "last")
         made = edit.add(
             reader.target, (copy, *reader.args[1:]), graph.values[reader.outputs[0]].shape, "mixed", reader.kwargs
         )
@@ -154,11 +153,11 @@ def _is_last(graph: Graph, op: Op) -> bool:
     return order is not None and order == list(last_channels(len(order)))
 
 
-def _copied(edit: Editor, item: Ref, order: list[int], back: list[int], hint: str) -> Ref:
-    """A value in the shape that it has, its elements in another order in memory."""
+def _copied(edit: Editor, item: Ref, order: tuple[int, ...], hint: str) -> Ref:
+    """A value in the shape that it has, its elements in memory in that order of its dimensions."""
     seen = edit.permuted(item, order, hint)
     copy = edit.add(IN_ORDER, (seen,), edit.tensor(seen).shape, f"{hint}_in_order")
-    return edit.permuted(copy, back, hint)
+    return edit.permuted(copy, [order.index(dim) for dim in range(len(order))], hint)
 
 
 CHANNELS: tuple[Rule, ...] = (_channels_last, _mixing, _gated, _in_order_already, _turned_back)

@@ -52,10 +52,9 @@ def _distributed(graph: Graph, op: Op) -> Finding | None:
             part = edit.add("aten.mul.Tensor", (part, term.factor), made.shape, "weighted", dtype="float32")
         parts.append(part)
     whole = edit.add(join.target, tuple(parts), made.shape, "parts", dtype="float32")
-    found = edit.finish(
+    return edit.finish(
         f"{op.name} is taken of each softmax by itself", (join.name, op.name), _cast(edit, whole, made.dtype)
     )
-    return found
 
 
 def _before_casts(graph: Graph, item: Any) -> Op | None:
@@ -83,13 +82,10 @@ def _term(graph: Graph, item: Any) -> _Term | None:
         if maker is None or not isinstance(place, int) or isinstance(dim, Varying) or dim % rank >= rank + _ROWS:
             return None
         at, op = (dim % rank, place), graph.by_name[maker]
-    if op is None or op.target not in SOFTMAXES or argument(op, 1, "dim") not in (-1, _last(graph, op)):
+    if op is None or op.target not in SOFTMAXES:
         return None
-    return _Term(op, at, factor)
-
-
-def _last(graph: Graph, op: Op) -> int:
-    return len(graph.values[op.outputs[0]].shape) - 1
+    last = len(graph.values[op.outputs[0]].shape) - 1
+    return _Term(op, at, factor) if argument(op, 1, "dim") in (-1, last) else None
 
 
 def _is_number(graph: Graph, item: Any) -> bool:

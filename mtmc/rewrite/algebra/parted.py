@@ -81,14 +81,14 @@ def _followed(graph: Graph, op: Op) -> tuple[list[int], list[str], Op | None]:
     where more than one op reads it, or it is handed out."""
     value, turns = op.outputs[0], list[str]()
     order = list(range(len(graph.values[value].shape)))
-    while (reader := only_reader(graph, value)) is not None and (moved := order_of(graph, reader)) is not None:
+    while (reader := _only_reader(graph, value)) is not None and (moved := order_of(graph, reader)) is not None:
         order = [order[dim] for dim in moved]
         turns.append(reader.name)
         value = reader.outputs[0]
     return order, turns, reader
 
 
-def only_reader(graph: Graph, value: str) -> Op | None:
+def _only_reader(graph: Graph, value: str) -> Op | None:
     """The op that reads a value, where there is one and forward does not return it."""
     readers = set(graph.readers(value))
     return None if value in graph.results() or len(readers) != 1 else graph.by_name[readers.pop()]
@@ -100,9 +100,9 @@ def _meet(graph: Graph, cut: Op, dim: int, half: tuple[int, ...]) -> bool:
         return False
     ends: list[Any] = []
     for value in cut.outputs:
-        reader = only_reader(graph, value)
+        reader = _only_reader(graph, value)
         while reader is not None and reader.target in ALONE and len(reader.refs()) == 1:
-            reader = only_reader(graph, reader.outputs[0])
+            reader = _only_reader(graph, reader.outputs[0])
         ends.append(reader)
     return ends[0] is not None and ends[0] is ends[1] and ends[0].target in _JOINS
 

@@ -7,7 +7,7 @@ channels behind it, in another order of dimensions, takes the sums as they come.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from mtmc.rewrite.body import Node, NotCovered, Operand, Window
 from mtmc.rewrite.graph import Shape, Size
@@ -60,8 +60,8 @@ def windowed(elements: Values, node: Node, at: At, conditions: tuple[Condition, 
         raise NotCovered(f"{node.name} is needed at another place than the one at hand")
     if elements.in_window:
         raise NotCovered("windows of windows")
-    spatial, name = _spatial(window), elements.fresh(node.name)
-    places = at[spatial]
+    name = elements.fresh(node.name)
+    lead, places, behind = _apart(window, at)
     for place in at:  # what is the same for all taps stands before the loop
         elements.text(place)
     tile = elements.fresh("tile")
@@ -72,8 +72,7 @@ def windowed(elements: Values, node: Node, at: At, conditions: tuple[Condition, 
     known, level = dict(elements.variables), writer.level
     elements.variables[("sum of", node.name, at)] = name
     axes = _opened(elements, window)
-    behind = at[spatial.stop :] if spatial.stop is not None else ()
-    _add(elements, node, name, (*at[: spatial.start], *_moved(window, places, axes), *behind), axes, conditions)
+    _add(elements, node, name, (*lead, *_moved(window, places, axes), *behind), axes, conditions)
     elements.variables.clear()
     elements.variables.update(known)
     elements.in_window, writer.level = False, level
@@ -82,10 +81,14 @@ def windowed(elements: Values, node: Node, at: At, conditions: tuple[Condition, 
     return name
 
 
-def _spatial(window: Window) -> slice:
-    """Where the spatial dimensions are among all: the last ones, or those before the channels."""
-    rank = len(window.size)
-    return slice(-rank - 1, -1) if window.last else slice(-rank, None)
+_Item = TypeVar("_Item")
+
+
+def _apart(window: Window, each: tuple[_Item, ...]) -> tuple[tuple[_Item, ...], tuple[_Item, ...], tuple[_Item, ...]]:
+    """Something of each dimension, by those before the spatial ones, these, and those behind: none, or the channels."""
+    end = len(each) - int(window.last)
+    start = end - len(window.size)
+    return each[:start], each[start:end], each[end:]
 
 
 def _in_order(elements: Values, weight: Operand) -> bool:
@@ -137,14 +140,15 @@ def _add(
     """The line that takes in one tap, which is at a place of the operand."""
     source, *weights = node.operands
     assert node.window is not None
-    shape, spatial = elements.shape(source), _spatial(node.window)
-    bounds = [Condition(place, (0,) * len(size), size) for place, size in zip(at, shape, strict=True)][spatial]
+    shape = elements.shape(source)
+    lead, places, behind = _apart(node.window, at)
+    sized = list(zip(places, _apart(node.window, shape)[1], strict=True))
+    bounds = [Condition(place, (0,) * len(size), size) for place, size in sized]
     own = tuple(bound for bound in bounds if not bound.always)
-    lead, behind = at[: spatial.start], at[spatial.stop :] if spatial.stop is not None else ()
     if weights:
         each = tuple(out // channels for out, channels in zip(node.shape[1], shape[1], strict=True))
         lead = (lead[0], lead[1].quotient(each))
-    inside = tuple(place.below(size) for place, size in zip(at[spatial], shape[spatial], strict=True))
+    inside = tuple(place.below(size) for place, size in sized)
     found = elements.value(source, (*lead, *inside, *behind), (*conditions, *own))
     loaded = _is_loaded(elements, source)
     if own and (node.operation == "max" or not loaded):  # what is loaded from outside of the bounds is 0
