@@ -102,7 +102,9 @@ def _interrupts_held() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, handler)
         if held and os.getpid() == here:
-            signal.raise_signal(signal.SIGINT)
+            handler(
+                signal.SIGINT, sys._getframe()
+            )  # not raised again: where this thread blocks it, it would wait for good
 
 
 def _fork() -> int:
