@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.contents import repeated
-from mtmc.evaluate.counting.counters import shares_of
+from mtmc.evaluate.counting.counters import _come_by, common_of, shares_of
 from mtmc.evaluate.counting.stores import own_stores
 from mtmc.evaluate.counting.tiling import Tiles, tiles
 from mtmc.evaluate.lab import LabEvaluator
@@ -245,3 +245,17 @@ def test_a_program_finds_what_it_has_stored_and_else_what_others_left() -> None:
 def test_how_many_programs_raise_a_counter(cells: list[int], share: int) -> None:
     raised = {3: {(1000 + cell, index) for index, cell in enumerate(cells)}}
     assert shares_of(raised, 256) == {3: share}
+
+
+def test_counters_that_all_raise_are_told_from_those_that_some_do() -> None:
+    """Programs take their numbers by the first one and raise one of their row besides, which four of them do."""
+    raised = {3: {(1000 + cell, program) for program in (0, 20, 33, 63) for cell in (0, 1 + program // 4)}}
+    assert common_of(raised) == {(3, 1000)}
+    assert shares_of(raised, 64) == {3: 4}
+    assert common_of({3: {(1000, 0), (1000, 9)}}) == frozenset(), "one counter is what all raise anyway"
+
+
+def test_who_waits_for_thousands_looks_seldom_and_who_waits_for_one_number_sees_it() -> None:
+    seen = [_come_by(looks) for looks in range(400)]
+    assert next(looks for looks, found in enumerate(seen) if found >= 1 << 20) < 64
+    assert set(range(300)) <= set(seen)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mtmc.evaluate.counting.sample import sample_programs, sample_weights
+from mtmc.evaluate.counting.sample import borders, sample_programs, sample_weights
 from tests.interpreter import interpreted
 
 CASES = '''
@@ -347,9 +347,11 @@ def test_a_row_that_is_read_at_two_offsets_is_one_row(counted: dict[str, Any]) -
 
 
 def test_what_one_program_alone_writes_is_seen_though_it_is_not_sampled(counted: dict[str, Any]) -> None:
-    """One program of 256 is run, from the middle; the first one stores 16 floats that no other knows of."""
+    """One program of 256 is run, from the middle; the first one stores 16 floats that no other knows of. Of eight the first
+    is one, and some more are run up to the second, which does what all others do."""
     one, eight = counted["told by one"]
-    assert (one["sampled"], eight["sampled"]) == (1, 8)
+    assert (one["sampled"], eight["sampled"]) == (1, 13)
+    assert dict(eight["writes"])[2] == 64
     for record in (one, eight):
         assert [number for number, _ in record["writes"]] == [1, 2]
     assert dict(one["writes"])[2] == 64 and one["unique_written"] == (1 << 20) + 64
@@ -471,9 +473,9 @@ def test_counting_is_deterministic(counted: dict[str, Any]) -> None:
     "name", ["add", "softmax", "long mean", "matmul", "ragged matmul", "half matmul", "column", "atomic sum", "tuned"]
 )
 def test_samples_stand_for_the_whole_grid(counted: dict[str, Any], name: str) -> None:
-    """At most 8 programs without memory against all programs with real data."""
+    """At most 8 programs, and one at a border, without memory against all programs with real data."""
     sampled, exact = counted["sampled"][name], counted["exact"][name]
-    assert sampled["sampled"] <= 8
+    assert sampled["sampled"] <= 9
     fields = ("bytes_read", "bytes_written", "unique_read", "unique_written", "sector_read", "sector_written")
     for field in (*fields, "flops", "dot_flops", "dots", "alu_ops", "rounds"):
         assert sampled[field] == pytest.approx(exact[field], rel=0.03), field
@@ -497,6 +499,38 @@ def test_sampling_takes_first_last_and_middle() -> None:
     weights = sample_weights((1000, 1, 1), indices)
     assert weights[indices.index(999)] == 1.0
     assert sum(weights) == pytest.approx(1000)
+
+
+def test_programs_in_a_row_stand_for_those_that_they_are_the_nearest_to() -> None:
+    assert sample_weights((100, 1, 1), [50, 99, 0, 20]) == [100 - 1 - 35, 1.0, 10.0, 25.0]
+    assert sample_weights((100, 1, 1), [50]) == [100.0]
+    assert sample_weights((100, 1, 1), [99]) == [100.0]
+
+
+@pytest.mark.parametrize(
+    ("starts", "weights"),
+    [([], [1000]), ([137], [137, 863]), ([1], [1, 999]), ([260, 999], [260, 739, 1]), ([137, 700], [137, 563, 300])],
+)
+def test_borders_between_programs_that_do_different_things_are_found(starts: list[int], weights: list[int]) -> None:
+    """starts: of the second stretch on. What is counted of each is what the stretch has."""
+
+    def stretch(index: int) -> int:
+        return sum(index >= start for start in starts)
+
+    indices = [index for index, _ in sample_programs((1000, 1, 1), 12)]
+    for index in borders((1000, 1, 1), lambda a, b: stretch(a) == stretch(b), indices):
+        indices.append(index)
+    assert len(indices) <= 12 + 8 * len(starts)
+    counted = [0.0] * (len(starts) + 1)
+    for index, weight in zip(indices, sample_weights((1000, 1, 1), indices), strict=True):
+        counted[stretch(index)] += weight
+    assert counted == weights
+
+
+def test_no_borders_are_looked_for_where_each_does_its_own_amount_or_along_several_axes() -> None:
+    indices = [index for index, _ in sample_programs((1000, 1, 1), 12)]
+    assert list(borders((1000, 1, 1), lambda a, b: False, indices)) == []
+    assert list(borders((50, 20, 1), lambda a, b: a < 9 or b > 9, [0, 500, 10, 999])) == []
 
 
 @settings(max_examples=60, deadline=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from mtmc.evaluate.counting.storages import Storages
@@ -14,18 +14,23 @@ if TYPE_CHECKING:
 PATIENCE = 8
 """Looks at one place, one after another, from which on a program waits for what others do there."""
 
+FEW, LEAPS = 32, 20
+"""Looks that see one more each time, and those behind them that see twice as many each time."""
+
 
 class Counters:
     """Those that the program which runs raises and looks at; the others are not run beside it.
 
     place: of the program that runs: its index, and how many there are. shares: by storage: how many programs raise one of
-    its counters, if not all. raised: by storage: (place, program) of its counters.
+    its counters, if not all. common: (storage, place) of counters that all programs raise. raised: by storage: (place,
+    program) of its counters.
     """
 
     def __init__(self, storages: Storages) -> None:
         self._storages = storages
         self.place = (0, 1)
         self.shares: Mapping[int, int] = {}
+        self.common: Collection[tuple[int, int]] = ()
         self.raised: defaultdict[int, set[tuple[int, int]]] = defaultdict(set)
         self._turns: dict[int, int] = {}  # how often it has raised the counter at an address
         self._asked: dict[int, int] = {}  # how often it has looked there without raising it
@@ -44,7 +49,8 @@ class Counters:
         number = self._storages.find(address)
         if number is not None:
             self.raised[number].add((address // size, index))
-            programs = self.shares.get(number, programs)
+            if (number, address // size) not in self.common:
+                programs = self.shares.get(number, programs)
         if not step:
             return self._poll(address, size, contents)
         turn = self._turns.get(address, 0)
@@ -60,10 +66,10 @@ class Counters:
 
         turn = self._looked(address)
         if contents is None:
-            return turn + self._turns.get(address, 0)
+            return _come_by(turn) + self._turns.get(address, 0)
         if turn >= PATIENCE:
             contents.waits = True
-            return turn - PATIENCE + 1
+            return _come_by(turn - PATIENCE) + 1
         found = contents.before(np.full(1, address, np.uint64), size)
         return self._turns.get(address, 0) + (0 if found is None else int(found.view(f"i{size}")[0]))
 
@@ -84,10 +90,37 @@ class Counters:
         return turn
 
 
+def _come_by(looks: int) -> int:
+    """How many others have come by when a program looks once more: one each time, but for some looks in between that see
+    more and more of them. Who waits for thousands need not look so often, and who waits for one number sees that too."""
+    if looks < FEW:
+        return looks
+    return FEW << (looks - FEW + 1) if looks < FEW + LEAPS else looks - LEAPS
+
+
+def common_of(raised: Mapping[int, set[tuple[int, int]]]) -> frozenset[tuple[int, int]]:
+    """(storage, place) of the counters that all of a sample raise, where they raise others besides, each its own: what
+    programs take their numbers by, say. raised: see `shares_of`."""
+    found = set()
+    for number, pairs in raised.items():
+        by: defaultdict[int, set[int]] = defaultdict(set)
+        for place, program in pairs:
+            by[place].add(program)
+        programs = {program for _, program in pairs}
+        found |= {
+            (number, place) for place, those in by.items() if len(by) > 1 and len(programs) > 1 and those == programs
+        }
+    return frozenset(found)
+
+
 def shares_of(raised: Mapping[int, set[tuple[int, int]]], programs: int) -> dict[int, int]:
-    """How many programs raise each counter of a storage, as far as a sample of them tells.
+    """How many programs raise each counter of a storage that not all of them do, as far as a sample of them tells.
 
     raised: (place, program) of each counter that one of the sample has raised, by storage. programs: how many there are.
     """
-    places = {number: [place for place, _ in pairs] for number, pairs in raised.items()}
+    common = common_of(raised)
+    places = {
+        number: [place for place, _ in pairs if (number, place) not in common] or [0]
+        for number, pairs in raised.items()
+    }
     return {number: max(1, round(programs / (max(each) - min(each) + 1))) for number, each in places.items()}

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from mtmc.errors import EvaluatorError
 from mtmc.evaluate.compiling.launched import as_text, described
-from mtmc.evaluate.counting.counters import shares_of
+from mtmc.evaluate.counting.counters import common_of, shares_of
 from mtmc.evaluate.counting.interpreter_parts import patched_language
 from mtmc.evaluate.counting.meter import Meter
 from mtmc.evaluate.counting.program import Program
-from mtmc.evaluate.counting.sample import sample_programs, sample_weights
+from mtmc.evaluate.counting.sample import borders, sample_programs, sample_weights
 from mtmc.evaluate.counting.storages import Storages
 from mtmc.evaluate.counting.tally import Record, Tally, summary
 from mtmc.task.tensors import flat_tensors
@@ -155,6 +155,7 @@ class Launches:
         tallies = self._run_some(program)
         total = math.prod(program.size)
         program.shares = shares_of(self.meter.counters.raised, total)
+        program.common = common_of(self.meter.counters.raised)
         # What one does may hang on which of those it is that raise the same counter.
         return self._run_some(program) if {*program.shares.values()} - {total} else tallies
 
@@ -166,6 +167,13 @@ class Launches:
             if tallies and work + work / len(tallies) > self.limits.work:
                 break
             tallies[index] = program.run(index, self.limits.program_work)
+            work += tallies[index].work
+        alike = {index: _moved(tally) for index, tally in tallies.items()}
+        for index in borders(program.size, lambda a, b: alike[a] == alike[b], list(tallies)):
+            if work > self.limits.work:
+                break
+            tallies[index] = program.run(index, self.limits.program_work)
+            alike[index] = _moved(tallies[index])
             work += tallies[index].work
         return tallies
 
@@ -249,6 +257,11 @@ class Launches:
             record[name] /= max(1, programs)
         record["dots_most"] = record["dots"]
         return record | {"program_read": 0, "window_read": {}, "sampled": programs}
+
+
+def _moved(tally: Tally) -> dict[int | None, tuple[int, int]]:
+    """Bytes of each storage that a program reads and writes."""
+    return {number: (use.unique_read, use.unique_written) for number, use in tally.uses.items()}
 
 
 def launched_as(parts: Any, jitted: Any, args: Any, kwargs: Any, grid: Any, hooks: bool = True) -> Launched:

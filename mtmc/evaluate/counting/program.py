@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from mtmc.evaluate.counting.meter import EndlessError, Meter, SeenError
@@ -33,6 +33,7 @@ class Program:
         self.size, self.name = tuple(size), jitted.__name__
         self._function = jitted.rewrite()
         self.shares: Mapping[int, int] = {}
+        self.common: Collection[tuple[int, int]] = ()
 
     def sizes(self) -> list[int]:
         """Numbers of tiles that its arguments may stand for: integers, and sizes divided by integers, rounded up."""
@@ -57,7 +58,7 @@ class Program:
         convert = self._parts._implicit_cvt
         values = {n: v if n in self._constexprs else convert(v) for n, v in self._bound.items()}
         tally, counters = self._meter.start(limit, wanted), self._meter.counters
-        counters.place, counters.shares = (index, math.prod(self.size)), self.shares
+        counters.place, counters.shares, counters.common = (index, math.prod(self.size)), self.shares, self.common
         try:
             with np.errstate(all="ignore"):
                 self._function(**values)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+MOST_BORDERS = 2
+"""Between programs that do different things."""
 
 
 def sample_programs(size: Sequence[int], count: int) -> list[tuple[int, tuple[bool, ...]]]:
@@ -47,10 +51,13 @@ def _index(axes: Sequence[range], place: int, size: Sequence[int]) -> int:
 
 
 def sample_weights(size: Sequence[int], indices: Sequence[int]) -> list[float]:
-    """How many programs each sampled one stands for: those of its part of the grid, shared evenly.
+    """How many programs each sampled one stands for: those of its part of the grid, shared evenly, or along one axis those
+    that it is the nearest to.
 
     A part without a sample counts with the largest part, whose sample always runs.
     """
+    if size[0] == math.prod(size):
+        return _nearest(size[0], indices)
     part_of = {}
     for index in indices:
         place = (index % size[0], index // size[0] % size[1], index // (size[0] * size[1]))
@@ -63,3 +70,30 @@ def sample_weights(size: Sequence[int], indices: Sequence[int]) -> list[float]:
     volume[max(volume, key=lambda part: volume[part])] += missing
     members = list(part_of.values())
     return [volume[part_of[index]] / members.count(part_of[index]) for index in indices]
+
+
+def _nearest(count: int, indices: Sequence[int]) -> list[float]:
+    """See `sample_weights`: of programs in a row, of which the last one is a part of its own."""
+    end = count - 1 if count - 1 in indices and len(indices) > 1 else count
+    inside = sorted(index for index in indices if index < end)
+    between = [0, *((a + b + 1) // 2 for a, b in itertools.pairwise(inside)), end]
+    weights = {at: float(high - low) for at, (low, high) in zip(inside, itertools.pairwise(between), strict=True)}
+    return [weights.get(index, 1.0) for index in indices]
+
+
+def borders(size: Sequence[int], same: Callable[[int, int], bool], indices: Sequence[int]) -> Iterator[int]:
+    """Further programs to run, where those of a sample do one of few things, each a stretch of them: on both sides of each
+    border, and on the way there. Along one axis only. same: whether two that have run do the same.
+
+    Where many neighbours differ each does its own amount, which a sample tells well enough.
+    """
+    count = size[0]
+    if count != math.prod(size):
+        return
+    inside = sorted(index for index in indices if index < count - 1)
+    found = [(a, b) for a, b in itertools.pairwise(inside) if not same(a, b)]
+    for low, high in found if len(found) <= MOST_BORDERS else ():
+        while high - low > 1:
+            middle = (low + high) // 2
+            yield middle
+            low, high = (middle, high) if same(low, middle) else (low, middle)

@@ -5,6 +5,9 @@ kernel that carries a sum along a row of half a million numbers rounds it half a
 rounding of one number and yet all that the algorithm can do. So where a reference has running sums (or products), the
 rounded float64 result gets what such roundings add up to. It stays far below what a narrower type loses anywhere.
 One sum of a million numbers and more is a running one, too, where programs add their parts to it one after another.
+So are the statistics of a batch norm, which torch adds up in float64 on a CPU, and channels last in fp32, one number after
+another; of numbers of either sign partial sums may be as large as half of all that is added (in order of size they are),
+and the mean a small rest of them.
 So is each element of a product in fp32 that does without tensor cores: of inputs that stand out, what is added to one
 large number is rounded as that is. Libraries add up in several parts, and lose a fourth or fifth of it.
 """
@@ -30,6 +33,12 @@ _WHOLE = tuple(
         "binary_cross_entropy", "binary_cross_entropy_with_logits", "var", "std",
     )
 )  # fmt: skip
+_NORMS = tuple(
+    f"aten::{name}"
+    for name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit")
+)
+"""Batch norms, of an input and a weight, with running statistics as arguments 3 and 4; 5 is whether they write those, 6 the
+share of what is new. They return what one over the deviation is as the third result."""
 _MATRICES = {
     "aten::mm": 0,
     "aten::bmm": 0,
@@ -52,6 +61,9 @@ class RunningSums(TorchDispatchMode):
         named = kwargs or {}
         result = func(*args, **named)
         name = func._schema.name
+        if name in _NORMS and args[5]:
+            self._statistics(args, result)
+            return result
         if name in _WHOLE and _is_long(result, args[0]):
             return self._whole(result, args[0])
         if terms := _terms(name, args):
@@ -70,9 +82,23 @@ class RunningSums(TorchDispatchMode):
     def _whole(result: Any, given: Any) -> Any:
         """A long sum with what rounding it after each piece comes to. K roundings of at most half a unit of a sum that grows
         evenly come to eps / 2 sqrt(K / 3) of it, if each is drawn by itself."""
-        pieces = given.numel() / result.numel() / PIECE
-        loss = torch.finfo(torch.float32).eps / 2 * (pieces / 3) ** 0.5 * SHARE
-        return result.add_(result.abs().mul_(loss))
+        return result.add_(result.abs().mul_(_loss(given.numel() / result.numel())))
+
+    @staticmethod
+    def _statistics(args: Any, result: Any) -> None:
+        """Statistics of the channels (dimension 1) with what is lost of them, kept and used."""
+        given, weight, _, kept_mean, kept_variance, _, share, *_ = args
+        others = [dim for dim in range(given.dim()) if dim != 1]
+        terms, eps = given.numel() / given.shape[1], torch.finfo(torch.float32).eps
+        loss = max(_loss(terms), eps / 2 * (min(terms, MOST_TERMS) / 3) ** 0.5 * SHARE)
+        variance, mean = torch.var_mean(given, dim=others, correction=0)
+        sizes = torch.linalg.vector_norm(given, 1, dim=others) / terms
+        moved = (mean.abs() * loss + sizes * (SHARE * eps / 4)) * _signs(mean)
+        if kept_mean is not None:
+            kept_mean.add_(moved * share)
+            kept_variance.add_(variance * (loss * share))
+        scale = result[2] if weight is None else result[2] * weight
+        result[0].sub_((moved * scale).reshape(-1, *[1] * (given.dim() - 2))).mul_(1 - loss / 2)
 
     @staticmethod
     def _product(result: Any, terms: int) -> Any:
@@ -80,10 +106,20 @@ class RunningSums(TorchDispatchMode):
         at most half a unit of a sum that is as large as it ends for half of them."""
         if not result.is_floating_point() or result.numel() == 0:
             return result
-        generator = torch.Generator(result.device).manual_seed(_SEED)
-        signs = torch.randint(2, result.shape, generator=generator, dtype=torch.int8, device=result.device)
         loss = torch.finfo(torch.float32).eps / 2 * (min(terms, MOST_TERMS) / 12) ** 0.5 * SHARE
-        return result.mul_(signs.to(result.dtype).mul_(2 * loss).add_(1 - loss))
+        return result.mul_(_signs(result).mul_(loss).add_(1.0))
+
+
+def _signs(like: Any) -> Any:
+    """1 or -1 for each element."""
+    generator = torch.Generator(like.device).manual_seed(_SEED)
+    signs = torch.randint(2, like.shape, generator=generator, dtype=torch.int8, device=like.device)
+    return signs.to(like.dtype).mul_(2.0).sub_(1.0)
+
+
+def _loss(terms: float) -> float:
+    """Relative, of a sum of so many numbers that is rounded after each piece of them."""
+    return torch.finfo(torch.float32).eps / 2 * (terms / PIECE / 3) ** 0.5 * SHARE
 
 
 def _terms(name: str, args: Any) -> int:

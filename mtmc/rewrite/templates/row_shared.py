@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtmc.rewrite.body import Body, Node
+from mtmc.rewrite.folding import INDENT
 from mtmc.rewrite.graph import is_one
 from mtmc.rewrite.templates.row_extremes import PLACES
 from mtmc.rewrite.templates.row_passes import accumulator, together
@@ -78,3 +79,15 @@ def exchange(writer: Writer, reductions: Sequence[Node], rounds: int) -> None:
             writer.line(f"{node.name} = tl.sum({node.name}_share, axis=1, keep_dims=True)")
         else:
             together(writer, node, f"{node.name}_share", "SHARES")
+
+
+def launcher_lines(rows: str, columns: str, least: int, like: str) -> list[str]:
+    """Lines of the launcher: how many programs hold a row, and what they take their turns by. rows, columns: expressions of
+    their numbers. least: columns that a program holds at least."""
+    return [
+        f"{INDENT}block_cols = max({least}, triton.next_power_of_2(triton.cdiv({columns}, {MOST_SHARES})))",
+        f"{INDENT}split = triton.cdiv({columns}, block_cols)",
+        f"{INDENT}if {like}.is_cuda and split > torch.cuda.get_device_properties({like}.device).multi_processor_count:",
+        f'{INDENT * 2}raise RuntimeError(f"{{split}} programs wait for each other, more than this GPU has room for")',
+        f"{INDENT}{TURNS} = torch.zeros(1 + {rows}, device={like}.device, dtype=torch.int32)",
+    ]

@@ -1,11 +1,12 @@
 """rowwise: elementwise ops and reductions over the same rows: softmax, every norm, logsumexp, cross entropy are all this.
 
 The reduced dimensions must be neighbours; what stands before them are the outer, behind them the inner dimensions. A row
-is one (outer, inner) index, a column runs over the reduced dimensions. Three ways to go through a row: held in registers
+is one (outer, inner) index, a column runs over the reduced dimensions. Ways to go through a row: held in registers
 ("registers": a program loads its rows once), in several passes over a long row ("loop": one pass for each reduction that
 waits for another), or held by some programs that wait for each other ("shared", see `row_shared`). `split` > 1 cuts each
-row among several programs and adds a second kernel. With "eviction_policy" = "evict_first" rows that are held in registers
-are read as what the cache may forget first.
+row among several programs and adds a second kernel, or one kernel does the work of both ("following", see
+`row_following`). With "eviction_policy" = "evict_first" rows that are held in registers are read as what the cache may
+forget first.
 """
 
 from __future__ import annotations
@@ -13,34 +14,20 @@ from __future__ import annotations
 import math
 
 from mtmc.rewrite.body import Body, Trailing
-from mtmc.rewrite.folding import INDENT
-from mtmc.rewrite.graph import Graph, Varying, is_one, power_of_two_above, product
-from mtmc.rewrite.open_sizes import is_open
+from mtmc.rewrite.graph import Graph, is_one, power_of_two_above, product
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.sizes import Scope
-from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
 from mtmc.rewrite.templates.launcher import (
-    Launch,
     Printed,
-    launch_lines,
-    printed,
-    scope_of,
-    scope_with_results,
-    size_expression,
 )
-from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals
-from mtmc.rewrite.templates.row_kernel import ALIGNMENT, RowKernel
-from mtmc.rewrite.templates.row_shared import FEW_SHARES, MOST_SHARES, SHARED, TURNS, pieces_of, why_not_shared
+from mtmc.rewrite.templates.row_launcher import RowLauncher
+from mtmc.rewrite.templates.row_shared import FEW_SHARES, SHARED, pieces_of, why_not_shared
 from mtmc.rewrite.templates.rows import Layout, lay_out, loops, why_not_split
 from mtmc.rewrite.templates.shares import shares
-from mtmc.rewrite.templates.writer import Writer, kernel_text
 
 MAX_SPLIT = 1024
 
 MAX_REGISTER_COLUMNS = 16384
 """A row longer than this is not held in registers: with 32 warps that is 16 elements a thread, and few programs fit."""
-THREAD_COLUMNS = 8
-"""Of 16 bits each, which a thread loads at once: a tile of fewer takes no less time."""
 SHORT, INTERLEAVED = 16, 32
 """Columns of a row, and rows that lie side by side, from which on a program goes over the columns one by one."""
 MOST_ROWS, FEWEST_ROWS, ENOUGH = 1024, 128, 512
@@ -108,7 +95,7 @@ class Rowwise:
 
     def emit(self, graph: Graph, body: Body, stage: Stage, name: str) -> Printed:
         """One kernel, or two where rows are split or a total over all rows is taken. Raises: NotCovered."""
-        return _Assembler(graph, body, stage, name).emit()
+        return RowLauncher(graph, body, stage, name).emit()
 
 
 def _side_by_side(body: Body, layout: Layout) -> int:
@@ -214,153 +201,6 @@ def _split(body: Body, layout: Layout, block_rows: int) -> int:
     return shares(programs, 4, lambda split: split <= MAX_SPLIT and elements // (split // 4) > least)
 
 
-def _blocks(rows: str, each: int) -> str:
-    """Expression of the number of programs that take `each` rows."""
-    return f"triton.cdiv({rows}, {each})" if each > 1 else rows
-
-
 def _power_of_two(limit: int) -> int:
     """The largest power of two that is at most `limit`."""
     return 1 << (limit.bit_length() - 1)
-
-
-class _Assembler:
-    """Prints one rowwise stage: kernels and launcher."""
-
-    def __init__(self, graph: Graph, body: Body, stage: Stage, name: str) -> None:
-        self.graph, self.body, self.stage, self.name = graph, body, stage, name
-        self.kernel = RowKernel(*in_memory_order(graph, body, stage), stage, name)
-        self.kernel.write()
-
-    def emit(self) -> Printed:
-        """The kernels and their launcher."""
-        graph, body, stage, name = self.graph, self.body, self.stage, self.name
-        scope, spare = scope_with_results(graph, body), dict[str, Varying]()
-        parts = self.kernel.partial_names()
-        rows = size_expression(self.kernel.layout.rows, "n_rows", scope, spare)
-        cols = size_expression(self.kernel.layout.cols, "n_cols", scope, spare)
-        block_rows = stage.number("block_rows")
-        first_stores = tuple(
-            value
-            for value in body.stores
-            if not parts
-            or self.kernel.shared
-            or (self.kernel.split == 1 and self.kernel.layout.place[value] != "total")
-        )
-        constants = self._constants(self.kernel.writer, rows, cols, scope, spare)
-        self.programs = _blocks(rows, block_rows)
-        if self.kernel.within:
-            layout = self.kernel.layout
-            outer, inner = (
-                size_expression(size, name, scope, spare)
-                for size, name in ((layout.outer, "n_outer"), (layout.inner, "n_inner"))
-            )
-            self.programs = f"{f'({outer})' if ' ' in outer else outer} * {_blocks(inner, block_rows)}"
-        grid = [f"({rows}) * split" if self.kernel.shared else self.programs]
-        if self.kernel.split > 1:
-            grid.append(str(self.kernel.split))
-        doc = f"{', '.join(stage.ops)}: BLOCK_ROWS rows a program, " + (
-            "several passes over each row."
-            if self.kernel.loop
-            else "SPLIT programs that wait for each other hold each row."
-            if self.kernel.shared
-            else "each row held in registers."
-        )
-        extra = (*parts, TURNS) if self.kernel.shared else tuple(parts)
-        texts = [kernel_text(self.kernel.writer, first_stores, extra, [key for key, _ in constants], doc)]
-        lines = handed_over(graph, body, stage, self.kernel.writer, scope_of(graph, body), spare)
-        like = body.loads[0]
-        count = f"({rows}, {self.kernel.split})" if self.kernel.split > 1 else f"({self.programs},)"
-        if self.kernel.shared:
-            lines += self._shares(rows, cols, like)
-            count = f"({rows}, split)"
-        for part in parts:
-            dtype = self.kernel.partial_dtype(part)
-            lines.append(f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.{dtype})")
-        warps = stage.number("num_warps")
-        launch = Launch(f"{name}_kernel", self.kernel.writer, first_stores, extra, tuple(grid), tuple(constants), warps)
-        lines += launch_lines(launch, scope, spare)
-        if parts and not self.kernel.shared:
-            texts.append(self._second(lines, parts, (rows, cols), scope, spare))
-        last = channels_last_values(graph, body) if is_channels_last(stage) else ()
-        return printed(body, name, texts, lines, spare, last)
-
-    def _constants(
-        self, writer: Writer, rows: str, cols: str, scope: Scope, spare: dict[str, Varying]
-    ) -> list[tuple[str, str]]:
-        """Compile-time arguments of a kernel that goes over rows and columns."""
-        block = str(self.stage.number("block_cols") or 1024)
-        elements = product(tuple(size for size in (self.kernel.layout.rows, self.kernel.layout.cols) if size))
-        wide = writer.wide(f"{rows} * {cols}", elements)
-        constants = [("WIDE", wide), ("BLOCK_ROWS", str(self.stage.number("block_rows")))]
-        if self.kernel.shared:
-            block = "block_cols"
-            constants += [("BLOCK_COLS", block), ("SPLIT", "split"), ("SHARES", "triton.next_power_of_2(split)")]
-        else:
-            constants.append(("BLOCK_COLS", block if self.kernel.loop else self._held(cols)))
-        chunk = f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
-        if writer.alike:
-            names = {name: size for size, name in writer.sizes.items() if name in writer.alike}
-            alike = [size_expression(size, name, scope, spare) for name, size in sorted(names.items())]
-            block_rows = self.stage.number("block_rows")
-            constants.append(("ALIKE", " and ".join(f"({size}) % {block_rows} == 0" for size in alike)))
-        if writer.segments:
-            sizes = [
-                size_expression(size, name, scope, spare)
-                for size, name in writer.sizes.items()
-                if name in writer.segments
-            ]
-            conditions = [f"({cols}) % ({size}) == ({size}) % {block} == 0" for size in sizes]
-            conditions += [f"{chunk} % {block} == 0"] * (self.kernel.split > 1)
-            constants.append(("ALIGNED", " and ".join(conditions)))
-            long = [f"({cols}) % ({size}) == 0 and ({size}) >= {block}" for size in sizes]
-            constants.append(("LONG", " and ".join(long)))
-        return constants
-
-    def _shares(self, rows: str, cols: str, like: str) -> list[str]:
-        """Lines that say how many programs hold a row, and make what they take their turns by."""
-        least = self.stage.number("block_cols")
-        return [
-            f"{INDENT}block_cols = max({least}, triton.next_power_of_2(triton.cdiv({cols}, {MOST_SHARES})))",
-            f"{INDENT}split = triton.cdiv({cols}, block_cols)",
-            f"{INDENT}if {like}.is_cuda and split > torch.cuda.get_device_properties({like}.device).multi_processor_count:",
-            f'{INDENT * 2}raise RuntimeError(f"{{split}} programs wait for each other, more than this GPU has room for")',
-            f"{INDENT}{TURNS} = torch.zeros(1 + {rows}, device={like}.device, dtype=torch.int32)",
-        ]
-
-    def _held(self, cols: str) -> str:
-        """How many columns a program holds in registers, which are given out at compile time: one kernel for each power of
-        two. Where columns are open, short rows share one, as long as a thread has but one load of 16 bytes."""
-        columns, held = self.kernel.layout.cols, f"triton.next_power_of_2({cols})"
-        threads = 32 * self.stage.number("num_warps") // self.stage.number("block_rows")
-        least = min(power_of_two_above(columns[0]), THREAD_COLUMNS * threads) if columns else 1
-        return f"max({least}, {held})" if is_open(self.graph, columns) and least > 1 else held
-
-    def _second(
-        self, lines: list[str], parts: list[str], sizes: tuple[str, str], scope: Scope, spare: dict[str, Varying]
-    ) -> str:
-        """Print the second kernel and add its launch to the launcher's lines. sizes: expressions of rows and columns."""
-        kernel, (rows, cols), split = self.kernel, sizes, ("SPLIT", str(self.kernel.split))
-        grid: tuple[str, ...] = ("1",)
-        stores, extra, warps = self.body.stores, tuple(parts), 4
-        if kernel.split > 1 and kernel.full_stores:
-            writer = apply_split(kernel)
-            constants = [*self._constants(writer, rows, cols, scope, spare), split]
-            grid = (self.programs, str(kernel.split))
-            doc, warps = "Put the shares of each split row together, and use them.", self.stage.number("num_warps")
-        elif kernel.split > 1:
-            writer, together = combine_split(kernel), max(1, 1024 // kernel.split)
-            constants = [("BLOCK_ROWS", str(together)), split]
-            grid = (_blocks(rows, together),)
-            doc = "Put the shares of each split row together."
-        else:
-            writer, constants, warps = combine_totals(kernel), [("BLOCK", "8192")], 16
-            stores = tuple(value for value in self.body.stores if kernel.layout.place[value] == "total")
-            extra = (*parts, "n_parts")
-            doc = "Add up what the programs of the first kernel found."
-            lines.append(f"{INDENT}n_parts = {parts[0]}.numel()")
-        text = kernel_text(writer, stores, extra, [key for key, _ in constants], doc)
-        lines.extend(
-            launch_lines(Launch(writer.name, writer, stores, extra, grid, tuple(constants), warps), scope, spare)
-        )
-        return text
