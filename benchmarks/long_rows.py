@@ -56,8 +56,11 @@ CASES = (
     (256, 1048576, "bfloat16", GATED),
     (256, 131072, "bfloat16", GATED),
     (512, 32768, "bfloat16", GATED),
+    (7168, 262144, "float32", NORM),
+    (896, 2097152, "float32", NORM),
+    (64, 4194304, "bfloat16", GATED),
 )
-OFFERED = ("share each row", "loop over each row", "hold each row")
+OFFERED = ("share each row", "loop over each row", "hold each row", "reduce and use each row")
 
 
 def main() -> None:
@@ -120,7 +123,11 @@ def versions(task: Task) -> Iterator[tuple[str, str]]:
         if move.action.sentence.startswith(OFFERED):
             child = after(version, move)
             settings = dict(child.plan.stages[0].schedule)
-            yield f"{settings['passes']} {settings['block_cols']}", print_plan(task, child.graph, child.plan).source
+            shares = f" in {settings['split']}" * (settings["split"] != 1)
+            yield (
+                f"{settings['passes']} {settings['block_cols']}{shares}",
+                print_plan(task, child.graph, child.plan).source,
+            )
 
 
 def after(version: Version, move: Any) -> Version:

@@ -13,7 +13,7 @@ from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.attention_shares import can_pack
 from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse
-from mtmc.rewrite.templates.row_following import COLUMNS, FOLLOWING, splits_of, why_not_following
+from mtmc.rewrite.templates.row_following import FOLLOWING, splits_of, why_not_following
 from mtmc.rewrite.templates.rows import Layout, rows_of
 from mtmc.rewrite.templates.rowwise import looping
 from mtmc.rewrite.templates.scan_body import scanned
@@ -143,11 +143,16 @@ def _in_one_launch(version: Version, stage: Stage, body: Body, layout: Layout) -
     """Programs make shares of rows and use those made some programs before."""
     if why_not_following(body, layout):
         return []
-    block = min(int(looping(version.graph, body, layout)["block_cols"]), COLUMNS[0])
+    block, columns = int(looping(version.graph, body, layout)["block_cols"]), max(layout.cols, default=1)
     words = f"reduce and use each row of the {stage.title} kernel in one launch, in {{}} shares"
     return [
         (
-            {"passes": FOLLOWING, "split": count, "block_cols": block, "num_warps": 8},
+            {
+                "passes": FOLLOWING,
+                "split": count,
+                "block_cols": min(block, 1 << (columns // count).bit_length() - 1),
+                "num_warps": 8,
+            },
             words.format(count),
         )
         for count in splits_of(layout)

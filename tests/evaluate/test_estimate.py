@@ -164,6 +164,19 @@ def test_rows_read_again_miss_l2_where_running_programs_hold_too_many() -> None:
     assert fewer.dram_bytes == pytest.approx(rows * 16384)
 
 
+@pytest.mark.parametrize(("behind", "missed"), [(300, 0.0), (1000, 0.415), (4000, 1.0)])
+def test_what_others_read_some_programs_before_is_found_while_l2_holds_what_came_since(
+    behind: int, missed: float
+) -> None:
+    """Each of 20000 programs, of which 264 run at once, reads 16 KB, and what the one so many before it has read, and writes
+    16 KB: since then half of those that run have read and written 32 KB each, and as many as came between."""
+    programs, each = 20000, 16384
+    record = launch(programs, 2 * programs * each, programs * each, unique_read=programs * each, program_read=2 * each)
+    record |= {"window_read": {"1": 2 * each}, "num_warps": 32, "trailing": behind, "trailing_read": programs * each}
+    assert (1000 + 132) * 2 * each / (50 * 2**20) == pytest.approx(0.5 + 0.5 * 0.415)
+    assert estimate_launch(record, PLAIN, H100).dram_bytes == pytest.approx(programs * each * (2 + missed))
+
+
 def test_results_take_room_in_l2_too() -> None:
     """The same rows, written as well: 69.2 MB are more than L2 holds."""
     size = 16384 * 16384

@@ -21,6 +21,7 @@ from mtmc.evaluate.counting.compared import wrong
 from mtmc.evaluate.counting.contents import repeated
 from mtmc.evaluate.counting.counters import _come_by, common_of, shares_of
 from mtmc.evaluate.counting.stores import own_stores
+from mtmc.evaluate.counting.tally import Use
 from mtmc.evaluate.counting.tiling import Tiles, tiles
 from mtmc.evaluate.lab import LabEvaluator
 from mtmc.outcome import Outcome
@@ -259,3 +260,18 @@ def test_who_waits_for_thousands_looks_seldom_and_who_waits_for_one_number_sees_
     seen = [_come_by(looks) for looks in range(400)]
     assert next(looks for looks, found in enumerate(seen) if found >= 1 << 20) < 64
     assert set(range(300)) <= set(seen)
+
+
+def test_how_far_behind_programs_read_what_others_have_read() -> None:
+    """Blocks of 64 bytes, two a program and turn: the program at 1000 reads its own two and those of the fifth before it."""
+
+    def program(at: int) -> Use:
+        blocks = {(False, 128 * of + low, 128 * of + low + 60, 16) for of in (at, at - 5) for low in (0, 64)}
+        return Use(unique_read=256, blocks=blocks | {(True, 0, 60, 16)}, first=128 * at)
+
+    assert program(1000).behind(program(1001)) == 5
+    assert program(1000).common(program(995)) == 128.0
+    assert program(1000).common(program(996)) == 0.0
+    assert program(1000).behind(program(1000)) == 0, "the next one reads the same"
+    alone = Use(unique_read=64, blocks={(False, 0, 60, 16)}, first=0)
+    assert alone.behind(program(1)) == 0

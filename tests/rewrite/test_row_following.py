@@ -66,6 +66,9 @@ def test_the_lab_counts_what_all_of_them_do(name: str) -> None:
     assert outcome.status == "ok", outcome.diagnosis
     elements = 3 * 64 * 262144 if name != "batch_norm" else 2 * 20 * 2**20
     assert outcome.metrics["bytes_min"] == pytest.approx(4 * elements, rel=0.01)
+    if name != "batch_norm":  # its rows are longer: a share is used when the cache has forgotten it
+        again = 4 * 2 * 64 * 262144
+        assert outcome.metrics["bytes_dram"] < 4 * elements + again * 0.7
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
@@ -103,9 +106,9 @@ def test_shares_have_some_thousand_columns() -> None:
     def splits(columns: int) -> list[int]:
         return splits_of(Layout((), (1,), (columns,), (1,), {}, {}))
 
-    assert splits(4096) == []
-    assert splits(8192) == [2]
-    assert splits(393216) == [64, 32]
+    assert splits(2048) == []
+    assert splits(4096) == [2]
+    assert splits(393216) == [64, 128]
     assert splits(2**23) == [1024]
 
 

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 
 _CACHED = 4 << 20  # bytes of one storage that stay in the last cache of every GPU of the table
 
+_OFTEN = 1.5
+"""Times that all bytes of a storage are read from which on it is looked into who reads them again."""
+_NO_NEIGHBOURS: Record = {"window_read": {}, "trailing": 0, "trailing_read": 0.0}
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -206,10 +210,11 @@ class Launches:
         """A sample scaled to the whole grid."""
         total = math.prod(program.size)
         if total == 0:
-            return summary([], [], self.storages.sizes) | {"window_read": {}, "sampled": 0}
+            return summary([], [], self.storages.sizes) | _NO_NEIGHBOURS | {"sampled": 0}
         weights = sample_weights(program.size, list(tallies))
         record = summary(list(tallies.values()), weights, self.storages.sizes)
         record["window_read"] = self._windows(program, tallies, record, total)
+        record |= self._trailing(program, tallies, record)
         record["sampled"] = len(tallies)
         return record
 
@@ -223,7 +228,7 @@ class Launches:
         unique = dict(record["reads"])
         tops = {n: unique.get(n, each[n] * total) for n in each}
         # Only what is read again and again, and does not fit the last cache of every GPU anyway, is worth the probing.
-        probed = {n for n in each if n is not None and each[n] * total > 1.5 * tops[n] and tops[n] > _CACHED}
+        probed = {n for n in each if n is not None and each[n] * total > _OFTEN * tops[n] and tops[n] > _CACHED}
         if not probed:
             return {str(n): sum(min(n * each[k], tops[k]) for k in each) for n in _doublings(total)}
         spent = 0.0
@@ -242,6 +247,25 @@ class Launches:
                 break
         return curve
 
+    def _trailing(self, program: Program, tallies: Mapping[int, Tally], record: Record) -> dict[str, float]:
+        """What programs read that others have read some programs before: see `mtmc.evaluate.counting.traffic`. Only of those
+        that take their numbers when they begin: of others it hangs on the GPU who comes before whom."""
+        index, typical = next(iter(tallies.items()))
+        total, tops = math.prod(program.size), dict(record["reads"])
+        found: dict[str, float] = {"trailing": 0, "trailing_read": 0.0}
+        for number, use in typical.uses.items() if program.common else ():
+            often = use.unique_read * total > _OFTEN * tops.get(number, math.inf) and tops[number] > _CACHED
+            if not often or index + 1 >= total:
+                continue
+            beside = program.run(index + 1, self.limits.program_work).uses.get(number)
+            behind = 0 if beside is None else use.behind(beside)
+            if 0 < behind <= index:
+                before = program.run(index - behind, self.limits.program_work).uses.get(number)
+                again = 0.0 if before is None else use.common(before)
+                if again * total > found["trailing_read"]:
+                    found = {"trailing": behind, "trailing_read": again * total}
+        return found
+
     def _exact(self, tally: Tally, programs: int) -> Record:
         import numpy as np
 
@@ -256,7 +280,7 @@ class Launches:
         for name in ("rounds", "dots"):
             record[name] /= max(1, programs)
         record["dots_most"] = record["dots"]
-        return record | {"program_read": 0, "window_read": {}, "sampled": programs}
+        return record | _NO_NEIGHBOURS | {"program_read": 0, "sampled": programs}
 
 
 def _moved(tally: Tally) -> dict[int | None, tuple[int, int]]:

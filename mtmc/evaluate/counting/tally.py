@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict, final
@@ -52,6 +53,8 @@ class LaunchRecord(TypedDict):
     hot_read: int
     program_read: int
     window_read: dict[str, float]
+    trailing: int
+    trailing_read: float
     flops: int
     dot_flops: int
     dots: float
@@ -78,6 +81,8 @@ _HOT = 64 << 10  # bytes of one storage that stay in the first cache of every GP
 
 _CLOSE = 4
 """Bytes from the first to the last element of a block, over those of its elements, where they lie close together."""
+_BLOCKS = 256
+"""Of a program, beyond which it is not looked for who reads them too."""
 _REMEMBERED = 32
 """Blocks of a storage that a program's later ones are held against."""
 
@@ -112,6 +117,21 @@ class Use:
         if len(self.dense) < _REMEMBERED:
             self.dense.append((low, high, flat))
         return int(np.count_nonzero(np.isin(flat, np.concatenate(known)))) if known else 0
+
+    def behind(self, beside: Use) -> int:
+        """How many programs before this one the one began that first read what is the last of its own, as far as the next
+        program tells: where blocks of both lie equally far apart. 0 where none did. beside: of the next program."""
+        step = (beside.first or 0) - (self.first or 0)
+        lows = sorted({low for writes, low, _, _ in self.blocks if not writes})
+        if step <= 0 or not 1 < len(lows) <= _BLOCKS:
+            return 0
+        apart = Counter((b - a) // step for a, b in itertools.combinations(lows, 2) if (b - a) % step == 0)
+        return int(apart.most_common(1)[0][0]) if apart else 0
+
+    def common(self, other: Use) -> float:
+        """Unique bytes of what this program reads that another one reads too, as whole blocks."""
+        mine, theirs = ({block for block in use.blocks if not block[0]} for use in (self, other))
+        return self.unique_read * len(mine & theirs) / max(1, len(mine))
 
 
 @dataclass

@@ -22,10 +22,10 @@ Records, in launch order, plain JSON. Bytes and operations are totals over the g
     a torch op:      {"op", "bytes_read", "bytes_written", "strided_read", "flops", "dot_flops", "dtype", "elements",
                       "priced", "kernels", "dims", "channels_last", "reads", "writes"}
     a Triton launch: {"kernel", "grid", "programs", "bytes_read", "bytes_written", "unique_read", "unique_written",
-                      "sector_read", "sector_written", "hot_read", "program_read", "window_read", "flops", "dot_flops",
-                      "dots", "dots_most", "dot_precision", "dot_dtype", "dot_shape", "kinds", "alu_ops", "rounds",
-                      "atomics", "constexprs", "num_warps", "num_stages", "arguments", "function", "sampled", "reads",
-                      "writes"}
+                      "sector_read", "sector_written", "hot_read", "program_read", "window_read", "trailing",
+                      "trailing_read", "flops", "dot_flops", "dots", "dots_most", "dot_precision", "dot_dtype",
+                      "dot_shape", "kinds", "alu_ops", "rounds", "atomics", "constexprs", "num_warps", "num_stages",
+                      "arguments", "function", "sampled", "reads", "writes"}
 
     strided_read: bytes of inputs whose rows run across the output's, so that a warp reads scattered sectors.
     dims: [batch, M, N, K] of a matrix product, [groups, M, N, K, taps] of a convolution as one, [rows, length, stride]
@@ -35,6 +35,7 @@ Records, in launch order, plain JSON. Bytes and operations are totals over the g
     sector_*: requested bytes in whole 32-byte sectors, one per load or store of a block: what L2 has to deliver.
     hot_read: requested bytes of storages so small that they stay in an SM's own cache (biases, scales).
     program_read: unique bytes that one program reads. window_read: {n: unique bytes that n neighbours read together}.
+    trailing_read: bytes that programs read which those read that began `trailing` programs before them; 0 if none do.
     dots, dots_most: tensor products one program executes, and the most that one does; dot_shape: [M, N, K] of the one
         with most work. kinds: [type, precision] of every tensor product, and [type, "rounded"] of every narrower type that
         floating numbers are rounded to.

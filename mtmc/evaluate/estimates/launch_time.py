@@ -95,7 +95,9 @@ def _dram_bytes(record: Record, gpu: Hardware, blocks: int, resident: float) -> 
     """Bytes that reach DRAM: compulsory ones, and those re-read that L2 no longer holds.
 
     A program that reads a byte again finds it if what the programs then running have read fits L2. Data shared between
-    programs is read once by each wave of them, or once in all if all of it fits. Small storages are always found.
+    programs is read once by each wave of them, or once in all if all of it fits. Who reads what another one read some
+    programs before finds it if all that was read and written since, by those and half of the running ones, fits. Small
+    storages are always found.
     """
     programs, compulsory = record["programs"], record["unique_read"]
     hot, written = record["hot_read"] / programs, record["unique_written"] / programs
@@ -104,8 +106,11 @@ def _dram_bytes(record: Record, gpu: Hardware, blocks: int, resident: float) -> 
     running = min(programs, blocks * gpu.sms)
     per_wave = _window(record["window_read"], running, own)
     waves = programs / running
-    shared = max(0.0, min(per_wave * waves, own * programs) - compulsory)
+    trailing = record.get("trailing_read", 0.0)
+    shared = max(0.0, min(per_wave * waves, own * programs) - compulsory - trailing)
     missed = again * l2_miss((own + written) * running, gpu) + shared * l2_miss(compulsory, gpu)
+    since = (record.get("trailing", 0) + running / 2) * (own - trailing / programs + written)
+    missed += trailing * l2_miss(since, gpu)
     return float(max(0.0, compulsory - resident) + missed + record["unique_written"])
 
 

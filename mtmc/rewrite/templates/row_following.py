@@ -19,12 +19,14 @@ from mtmc.rewrite.templates.writer import Writer
 
 FOLLOWING = "following"
 """Value of the setting "passes"."""
-COLUMNS, FEWEST, MOST_SHARES = (4096, 8192), 2, 1024
-"""Columns that a program's share has at least, by choice; programs of a row."""
+COLUMNS, FEWEST, MOST_SHARES = (4096, 2048), 2, 1024
+"""Columns that a program's share has at least, by choice; programs of a row. Of larger shares the cache would not hold all
+that is read and written between a share and its use."""
 LEAST = 256
 """Columns of a share, at other shapes than the full ones too."""
-BEHIND = 4
-"""Programs of each multiprocessor that begin between a share and its use: about as many as are making theirs."""
+BEHIND = 2
+"""Programs of each multiprocessor that begin, once all of a row have begun, before the first share of it is used: about a
+third of those that are under way, so that the shares are made by then, and the cache has not forgotten them."""
 SHARES, LAG = "n_shares", "behind"
 """Arguments of the kernel."""
 
