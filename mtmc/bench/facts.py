@@ -94,7 +94,7 @@ def row_of(problem: Problem, task: Task, result: SearchResult, verifies: bool, s
         tolerance=task.tolerance.contract(handed.outcome.metrics),
     )
     versions = [(node.source, node.outcome) for node in tree if node is not tree.root]
-    return replace(row, why=explained(row, versions, _library_steps(task, best) if exported else None))
+    return replace(row, why=explained(row, versions, library_steps(task, best) if exported else None))
 
 
 def stopped(versions: Sequence[KernelNode]) -> tuple[Stopped, ...]:
@@ -194,17 +194,26 @@ def launches(metrics: Mapping[str, float]) -> float | None:
     return max(metrics["activities"] - 1, 0.0) if "activities" in metrics else None
 
 
-def _library_steps(task: Task, best: KernelNode) -> tuple[dict[str, int], int] | None:
+def library_steps(task: Task, best: KernelNode) -> tuple[dict[str, int], int] | None:
     """The library ops that a version still calls and that no kernel template covers, by name with their number; and how many
-    steps it has. Views cost nothing and count as neither. None for a version without a plan."""
+    steps it has. None for a version without a plan.
+
+    What launches nothing counts as neither: views, numbers that kernels hold themselves. Nor do the counters of norms, which
+    no kernel is to cover: one launch raises them all.
+    """
     from mtmc.rewrite.exported import export_graph
     from mtmc.rewrite.operators.table import FREE
     from mtmc.rewrite.plan import graph_of, plan_from_json
+    from mtmc.rewrite.source import print_plan
+    from mtmc.rewrite.write_back import write_back
 
     try:
         plan = plan_from_json(best.plan or "")
         graph: Graph = graph_of(export_graph(task), plan)
-        steps = [each for each in plan.stages if not each.is_torch or graph.by_name[each.ops[0]].target not in FREE]
+        printed = print_plan(task, graph, plan).regions
+        nothing = {op for op, _, _ in write_back(graph, plan).raised}
+        nothing |= {op for op, known in graph.by_name.items() if known.target in FREE}
+        steps = [each for each in plan.stages if each in printed and not (each.is_torch and each.ops[0] in nothing)]
         calls = [each.ops[0] for each in steps if each.is_torch and not _covered(graph, each.ops[0])]
         return dict(Counter(graph.by_name[call].target.split(".")[1] for call in calls)), len(steps)
     except (MtmcError, ValueError, KeyError, IndexError):  # of another coder: it has no plan, or none of this kind

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mtmc.action import Action, Region
-from mtmc.bench.facts import gpu_seconds, has_kernel, launches, stopped
+from mtmc.bench.facts import gpu_seconds, has_kernel, launches, library_steps, stopped
 from mtmc.bench.failures import failure_of
 from mtmc.bench.folder import BenchFolder
 from mtmc.bench.plot import curves
@@ -20,9 +20,14 @@ from mtmc.evaluate.reference.admission import _too_large
 from mtmc.evaluate.reference.memory import Footprint
 from mtmc.outcome import Cost, Diagnosis, Outcome
 from mtmc.renamed import RENAMED
+from mtmc.rewrite.exported import export_graph
+from mtmc.rewrite.plan import root_plan
+from mtmc.rewrite.source import print_plan
 from mtmc.task import task_from_source
 from mtmc.tree import KernelNode
 from tests.bench.faults import TEXT, problem, row
+from tests.rewrite.references import reference
+from tests.rewrite.stepping import after, version
 
 SAME = {"suite": "kernelbench", "dtype": "fp32", "hardware": "H100", "budget": {"evaluations": 4}}
 
@@ -236,3 +241,18 @@ def test_what_stopped_versions_is_told_by_gate_and_reason(tmp_path: Path) -> Non
     assert "| check | LowPrecision | 2 | 1 | level1/a | fuse 2 | one |" in section
     assert "| check | Mismatch | 2 | 2 | level1/a | fuse 1 | far off |" in section
     assert section in markdown(rows, [], {}, False) and what_stopped([row("a", 2.0)]) == ""
+
+
+def test_steps_of_the_library_are_those_that_launch_something_and_no_counters() -> None:
+    result = "torch.fft.rfft(torch.minimum(self.norm(x), torch.tensor(0.5))).real"
+    task = task_from_source(reference(result, "torch.randn(n, 4, 2048)", "self.norm = nn.BatchNorm1d(4)"), "counted")
+    at = version(task, root_plan(export_graph(task)))
+    assert "num_batches_tracked" in print_plan(task, at.graph, at.plan).source
+
+    def steps() -> tuple[dict[str, int], int] | None:
+        return library_steps(task, KernelNode(1, 0, None, "", at.plan.to_json(), Outcome("ok")))
+
+    assert steps() == ({"fft_rfft": 1, "constant": 1}, 5)  # the reference makes a tensor of its number
+    at = after(at, "fuse")[1]
+    assert steps() == ({"fft_rfft": 1}, 2)
+    assert library_steps(task, KernelNode(1, 0, None, "", None, Outcome("ok"))) is None
