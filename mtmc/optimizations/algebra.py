@@ -52,7 +52,7 @@ whose channels lie last, or that mix them at each place. An Einstein sum of thre
 where that has no label of its own. Rows of a large product that end within a line get zeros behind them. One token's
 attention, written as sums, is attention; values weighted by a difference of two softmaxes are a difference of
 attentions. Products that come in are offered a second time as kernels, joined with their neighbours: two around a
-softmax as attention.
+softmax as attention. A norm before a pool, a softmax or a mean becomes its statistics and steps that those take in.
 
 ## When it pays
 Whenever it is offered for a product: x @ w.T summed over 8192 features, 1024 x 8192, takes 1.4e11 flops as written,
@@ -119,7 +119,7 @@ OF_CHANNELS = "channels"
 """Rules that copy an operand in another order, which is a kernel at once."""
 OF_BOTH = (OF_CHANNELS, "distributed")
 """Rules that bring in products as well as work between these: first the products are joined, then their neighbours."""
-OF_ROWS, FUSED = ("logs", "passes", "scans", "biases", OF_PRODUCTS, *OF_BOTH), f"and {ALL_NEIGHBOURS}"
+OF_ROWS, FUSED = ("logs", "passes", "scans", "biases", "statistics", OF_PRODUCTS, *OF_BOTH), f"and {ALL_NEIGHBOURS}"
 """Kinds of rules whose steps pay in one kernel alone, where they save a pass over memory; and the same for these."""
 OF_SUMS = ("einsums",)
 """Kinds of rules that may copy operands of products in another order."""

@@ -30,6 +30,7 @@ class Builder:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.nodes: dict[str, Node] = {}
+        self._made: dict[Node, str] = {}
         self._count = 0
         self._op = ""
         self.depth = 0
@@ -92,9 +93,7 @@ class Builder:
         items = tuple(folded(self.graph, operand) for operand in operands)
         shape = broadcast([self.shape(operand) for operand in items])
         items = tuple(self._spread(item, shape) for item in items)
-        node = Node(self._name(hint, name), "map", operation, items, shape, compute, flops=flops)
-        self.nodes[node.name] = node
-        return node.name
+        return self._added(Node(self._name(hint, name), "map", operation, items, shape, compute, flops=flops), name)
 
     def _spread(self, item: Operand, shape: Shape) -> Operand:
         """Where an operand is made of numbers alone and broadcasts to a shape: the same over the whole shape."""
@@ -129,9 +128,21 @@ class Builder:
         ones = tuple(1 for _ in self.graph.variants)
         kept = tuple(ones if axis in axes else size for axis, size in enumerate(shape) if keepdim or axis not in axes)
         compute: Compute = "int" if operation.startswith("arg") or self.compute(operand) == "int" else "float"
-        node = Node(self._name(hint, name), "reduce", operation, (operand, *also), kept, compute, axes)
+        return self._added(
+            Node(self._name(hint, name), "reduce", operation, (operand, *also), kept, compute, axes), name
+        )
+
+    def _added(self, node: Node, final: str | None) -> str:
+        """Add a node, or find the one that computes the same where its own name (`final`) is not asked for. Numbers are not
+        looked at: 0.0 and -0.0 are equal and not the same."""
         self.nodes[node.name] = node
-        return node.name
+        if not all(isinstance(operand, (str, Count)) for operand in node.operands) or not node.reads():
+            return node.name
+        same = self._made.setdefault(replace(node, name=""), node.name)
+        if final is not None or same == node.name or same not in self.nodes:
+            return node.name
+        del self.nodes[node.name]
+        return same
 
     def view(self, operand: str, shape: Shape, name: str | None = None, hint: str = "view") -> str:
         """Add the same elements, in the same order, under another shape; numbers are made under that shape."""

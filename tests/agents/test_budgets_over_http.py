@@ -76,10 +76,10 @@ def test_every_request_counts_and_only_what_may_be_billed_costs_tokens(store: St
 
 def test_a_request_that_hung_is_booked_as_the_most_that_it_may_take(store: Store) -> None:
     prices = {"usd_per_million_in": 1.0, "usd_per_million_out": 10.0}
-    models, _, _, failed = asked(store, Budget(usd=1.0), hang(), retries=0, timeout_s=0.3, **prices)
+    models, _, _, failed = asked(store, Budget(usd=1.0), hang(), retries=0, timeout_s=2.0, **prices)
     assert failed is not None and [each.state for each in store.bookings()] == ["unknown", "failed"], "and a short one"
     assert models.spent.tokens == PROMPT_TOKENS + 1000
-    assert models.spent.usd == pytest.approx((PROMPT_TOKENS + 10 * 1000) / 1e6) and models.spent.model_seconds >= 0.3
+    assert models.spent.usd == pytest.approx((PROMPT_TOKENS + 10 * 1000) / 1e6) and models.spent.model_seconds >= 2.0
 
 
 @pytest.mark.parametrize("usage", [(-50, -100), (0, 0), (6, -1), None])

@@ -18,6 +18,7 @@ ordered.py     what is read many times across its rows, copied in order before
 losses.py      the cross entropy of a product, as that of its rows
 one_tap.py     a convolution of one tap as a product of matrices
 pixels.py      a convolution of shuffled pixels, before the shuffle
+statistics.py  a batch norm in training, as its statistics and elementwise work
 one_token.py   attention of one token, written as sums over products
 distributed.py  values weighted by a sum of softmaxes, as a sum of such values
 padded.py      products of rows that end within a line, of rows that end with one
@@ -61,6 +62,7 @@ from mtmc.rewrite.algebra.parted import PARTED
 from mtmc.rewrite.algebra.pixels import PIXELS
 from mtmc.rewrite.algebra.pools import POOLS
 from mtmc.rewrite.algebra.scans import SCANS
+from mtmc.rewrite.algebra.statistics import STATISTICS
 from mtmc.rewrite.algebra.sums import SUMS
 from mtmc.rewrite.algebra.transform_passes import PASSES
 from mtmc.rewrite.algebra.transforms import TRANSFORMS
@@ -93,6 +95,7 @@ RULES: dict[str, tuple[Rule, ...]] = {
     "padded": PADDED,
     "parted": PARTED,
     "one_token": ONE_TOKEN,
+    "statistics": STATISTICS,
 }
 OF_WEIGHTS = ("joined", "channels", "pixels", "padded")
 """Kinds of rules after which what is made of weights alone is kept between calls (`pack`): else they save nothing."""

@@ -49,15 +49,29 @@ class Editor:
         dtype: str = "",
     ) -> Ref:
         """Add an op and return its result. strides: () where it is contiguous. dtype: "" for that of the replaced result."""
+        name = self._name(hint)
+        self._ops.append(Op(name, target, args, dict(kwargs or {}), (name,), self.op.line))
+        self._values[name] = Tensor(shape, dtype or self.graph.values[self.op.outputs[0]].dtype, not strides, strides)
+        return Ref(name)
+
+    def pair(
+        self, target: str, args: tuple[Any, ...], shape: Shape, hints: tuple[str, str], kwargs: Mapping[str, Any]
+    ) -> tuple[Ref, Ref]:
+        """Add an op with two results of one shape and of the replaced result's dtype."""
+        dtype = self.graph.values[self.op.outputs[0]].dtype
+        first, second = names = (self._name(hints[0]), self._name(hints[1]))
+        self._ops.append(Op(first, target, args, dict(kwargs), names, self.op.line))
+        self._values |= dict.fromkeys(names, Tensor(shape, dtype, True))
+        return Ref(first), Ref(second)
+
+    def _name(self, hint: str) -> str:
         taken = {*self.graph.by_name, *self.graph.values, *self._values}
         base = name = f"{self.op.name}_{hint}"
         number = 1
         while name in taken:
             number += 1
             name = f"{base}{number}"
-        self._ops.append(Op(name, target, args, dict(kwargs or {}), (name,), self.op.line))
-        self._values[name] = Tensor(shape, dtype or self.graph.values[self.op.outputs[0]].dtype, not strides, strides)
-        return Ref(name)
+        return name
 
     def shaped(self, item: Ref, shape: Shape) -> Ref:
         """The same elements under another shape: a view that may lie as the operand does, or a copy."""
