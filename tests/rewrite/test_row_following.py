@@ -68,7 +68,7 @@ def test_the_lab_counts_what_all_of_them_do(name: str) -> None:
     assert outcome.metrics["bytes_min"] == pytest.approx(4 * elements, rel=0.01)
     if name != "batch_norm":  # its rows are longer: a share is used when the cache has forgotten it
         again = 4 * 2 * 64 * 262144
-        assert outcome.metrics["bytes_dram"] < 4 * elements + again * 0.7
+        assert outcome.metrics["bytes_dram"] < 4 * elements + again * 0.95
 
 
 @pytest.mark.parametrize("on_gpu", [True, False])
