@@ -61,7 +61,7 @@ def test_the_lab_counts_what_all_of_them_do(name: str) -> None:
     for before, now in (("rows, columns = 6, 20000", "rows, columns = 64, 262144"), ("m = 9000", "m = 2**20")):
         text = text.replace(before, now)
     task = task_from_source(text, name)
-    with LabSettings(workers=1, hardware="H100").open() as lab:
+    with LabSettings(workers=1, hardware="H200").open() as lab:
         [outcome] = lab.evaluate([EvaluationRequest(task, followed(task, "lower", "fuse", OFFER), 0, "screen")])
     assert outcome.status == "ok", outcome.diagnosis
     elements = 3 * 64 * 262144 if name != "batch_norm" else 2 * 20 * 2**20
