@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from mtmc.action import Action, make_action
@@ -134,14 +135,17 @@ class Split(ScheduleChange):
                 yield make_action(self.kind, kernel.region, sentence)
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """Only where there are too few programs."""
+        """Only where there are too few programs, or memory is spared a pass."""
+        if dict(action.params).get("passes") == FOLLOWING:
+            return 1.0
         programs = observation.outcome.metrics.get("programs")
         return 2.0 if programs is not None and programs < FEW_PROGRAMS else -1.5
 
 
 def _in_one_launch(version: Version, stage: Stage, body: Body, layout: Layout) -> list[tuple[Choice, str]]:
-    """Programs make shares of rows and use those made some programs before."""
-    if why_not_following(body, layout):
+    """Programs make shares of rows and use those made some programs before: where a second kernel would find little of them
+    in the cache."""
+    if why_not_following(body, layout) or _read_bytes(version, body, layout) <= version.hardware.l2_bytes:
         return []
     block, columns = int(looping(version.graph, body, layout)["block_cols"]), max(layout.cols, default=1)
     words = f"reduce and use each row of the {stage.title} kernel in one launch, in {{}} shares"
@@ -158,6 +162,13 @@ def _in_one_launch(version: Version, stage: Stage, body: Body, layout: Layout) -
         for count in splits_of(layout)
         if stage.setting("passes") != FOLLOWING or count != stage.number("split")
     ]
+
+
+def _read_bytes(version: Version, body: Body, layout: Layout) -> int:
+    """Bytes of what a kernel reads for each row and column, at the full shapes."""
+    elements = math.prod(size[0] for size in (layout.rows, layout.cols) if size)
+    values = [version.graph.values[name] for name in body.loads]
+    return sum(elements * value.element_bytes for value in values if value.numel() == elements)
 
 
 def _keys(version: Version, stage: Stage) -> list[tuple[Choice, str]]:

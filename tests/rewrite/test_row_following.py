@@ -22,7 +22,8 @@ from tests.rewrite.stepping import actions_on, after, version
 from tests.rewrite.test_row_shared import OnGpu, source
 
 OFFER = "reduce and use"
-SIZES = {"n": (4, 3, 2), "c": (6, 4, 3), "m": (9000, 700, 4001)}
+SIZES = {"n": (4000, 3, 2), "c": (6, 4, 3), "m": (9000, 700, 4001)}
+"""The full ones are more than the cache holds."""
 KEPT = ("softmax", "log_softmax", "layer_norm", "rms_norm", "two_sums", "rows_too", "group_norm")
 OTHERS = {
     "places": reference("x - x.argmax(-1, keepdim=True)", "torch.randn(n, m)", sizes=SIZES),
@@ -34,7 +35,12 @@ OTHERS = {
 
 
 def source_of(name: str) -> str:
-    return OTHERS.get(name) or source(name)
+    return OTHERS.get(name) or large(name)
+
+
+def large(name: str) -> str:
+    """A reference of rows that are held by programs that wait, with more of them than the cache holds."""
+    return source(name).replace("rows, columns = 6, 20000", "rows, columns = 6000, 20000")
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -58,7 +64,12 @@ def followed(task: Task, *ways: str) -> str:
 def test_the_lab_counts_what_all_of_them_do(name: str) -> None:
     """Not what the first of them do, who have nothing to use yet, nor the last, who have no share to make."""
     text = source_of(name)
-    for before, now in (("rows, columns = 6, 20000", "rows, columns = 64, 262144"), ("m = 9000", "m = 2**20")):
+    larger = {
+        "rows, columns = 6000, 20000": "rows, columns = 64, 262144",
+        "n = 4000\n": "n = 4\n",
+        "m = 9000": "m = 2**20",
+    }
+    for before, now in larger.items():
         text = text.replace(before, now)
     task = task_from_source(text, name)
     with LabSettings(workers=1, hardware="H200").open() as lab:
@@ -74,7 +85,7 @@ def test_the_lab_counts_what_all_of_them_do(name: str) -> None:
 @pytest.mark.parametrize("on_gpu", [True, False])
 def test_a_share_is_used_by_who_has_seen_all_of_its_row_begin(on_gpu: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Or a program could wait for one that cannot begin, and a GPU where many do would stand still."""
-    text = followed(task_from_source(source("softmax"), "order"), "lower", "lower", "fuse", OFFER)
+    text = followed(task_from_source(large("softmax"), "order"), "lower", "lower", "fuse", OFFER)
     module, launched = dict[str, Any](), list[tuple[Any, ...]]()
     exec(text[text.index("import torch") : text.index("class Model")].replace("@triton.jit", ""), module)
     [launch] = [value for name, value in module.items() if name.startswith("launch_")]
@@ -96,7 +107,7 @@ def test_a_share_is_used_by_who_has_seen_all_of_its_row_begin(on_gpu: bool, monk
 
 
 def test_what_is_loaded_of_others_shares_is_not_what_a_multiprocessor_remembers() -> None:
-    text = followed(task_from_source(source("layer_norm"), "fresh"), "lower", "lower", "fuse", OFFER)
+    text = followed(task_from_source(large("layer_norm"), "fresh"), "lower", "lower", "fuse", OFFER)
     loads = [piece.partition(")")[0] for piece in text.split("tl.load(")[1:]]
     loads = [each for each in loads if "_parts" in each or "_centres" in each]
     assert loads and all('cache_modifier=".cg"' in each for each in loads), text
@@ -121,3 +132,14 @@ def test_what_has_nothing_to_use_or_reduces_twice_is_not_offered(result: str) ->
             at = after(at, found[0].sentence)[1]
     assert any(stage.template == "rowwise" for stage in at.plan.stages)
     assert not [action for action in actions_on(at) if action.sentence.startswith(OFFER)]
+
+
+@pytest.mark.parametrize(("rows", "offered"), [(300, False), (3000, True)])
+def test_rows_that_the_cache_holds_are_left_to_two_kernels(rows: int, offered: bool) -> None:
+    """Two of 20000 fp32 numbers each; the cache of an H100 holds 52 MB."""
+    task = task_from_source(source("rms_norm").replace("rows, columns = 6,", f"rows, columns = {rows},"), "cached")
+    at = version(task, root_plan(export_graph(task)))
+    for kind in ("lower", "fuse"):
+        while found := [action for action in actions_on(at) if action.kind == kind]:
+            at = after(at, found[0].sentence)[1]
+    assert bool([action for action in actions_on(at) if action.sentence.startswith(OFFER)]) is offered
