@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from mtmc.action import Action, make_action
@@ -10,12 +9,13 @@ from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
 from mtmc.rewrite.body import Body
+from mtmc.rewrite.graph import power_of_two_below
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.attention_shares import can_pack
 from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.row_following import FOLLOWING, splits_of, why_not_following
-from mtmc.rewrite.templates.rows import Layout, rows_of
+from mtmc.rewrite.templates.rows import Layout, full_loads, rows_of
 from mtmc.rewrite.templates.rowwise import looping
 from mtmc.rewrite.templates.scan_body import scanned
 from mtmc.rewrite.templates.softmax_product import analyse as attention
@@ -145,7 +145,8 @@ class Split(ScheduleChange):
 def _in_one_launch(version: Version, stage: Stage, body: Body, layout: Layout) -> list[tuple[Choice, str]]:
     """Programs make shares of rows and use those made some programs before: where a second kernel would find little of them
     in the cache."""
-    if why_not_following(body, layout) or _read_bytes(version, body, layout) <= version.hardware.l2_bytes:
+    read = sum(each.numel() * each.element_bytes for each in full_loads(version.graph, body, layout))
+    if why_not_following(body, layout) or read <= version.hardware.l2_bytes:
         return []
     block, columns = int(looping(version.graph, body, layout)["block_cols"]), max(layout.cols, default=1)
     words = f"reduce and use each row of the {stage.title} kernel in one launch, in {{}} shares"
@@ -154,7 +155,7 @@ def _in_one_launch(version: Version, stage: Stage, body: Body, layout: Layout) -
             {
                 "passes": FOLLOWING,
                 "split": count,
-                "block_cols": min(block, 1 << (columns // count).bit_length() - 1),
+                "block_cols": min(block, power_of_two_below(columns // count)),
                 "num_warps": 8,
             },
             words.format(count),
@@ -162,13 +163,6 @@ def _in_one_launch(version: Version, stage: Stage, body: Body, layout: Layout) -
         for count in splits_of(layout)
         if stage.setting("passes") != FOLLOWING or count != stage.number("split")
     ]
-
-
-def _read_bytes(version: Version, body: Body, layout: Layout) -> int:
-    """Bytes of what a kernel reads for each row and column, at the full shapes."""
-    elements = math.prod(size[0] for size in (layout.rows, layout.cols) if size)
-    values = [version.graph.values[name] for name in body.loads]
-    return sum(elements * value.element_bytes for value in values if value.numel() == elements)
 
 
 def _keys(version: Version, stage: Stage) -> list[tuple[Choice, str]]:

@@ -310,6 +310,11 @@ def same(left: Size, right: Size) -> bool:
     return left == right
 
 
+def power_of_two_below(number: int) -> int:
+    """The largest power of two that is at most a number above 0."""
+    return 1 << (number.bit_length() - 1)
+
+
 def power_of_two_above(number: int) -> int:
     """The smallest power of two that is at least a number above 0."""
     return 1 << (number - 1).bit_length()

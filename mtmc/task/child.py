@@ -102,9 +102,8 @@ def _interrupts_held() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, handler)
         if held and os.getpid() == here:
-            handler(
-                signal.SIGINT, sys._getframe()
-            )  # not raised again: where this thread blocks it, it would wait for good
+            # Not raised again: where this thread blocks it, it would wait for good.
+            handler(signal.SIGINT, sys._getframe())
 
 
 def _fork() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 TEMPLATE = """
 import math
@@ -46,14 +46,15 @@ def reference(
     inputs: str = "torch.randn(n, m)",
     init: str = "",
     sizes: Mapping[str, tuple[int, int, int]] = SIZES,
+    names: Sequence[str] = "xyz",
 ) -> str:
-    """The text of a reference whose forward returns `result` of x, y, z (as many as there are inputs)."""
+    """The text of a reference whose forward returns `result` of x, y, z (as many as there are inputs), or of other names."""
     count = len(re.findall(r"torch\.rand", inputs))
     lines = "\n".join(f"        {line}" for line in init.splitlines())
     small, odd1 = (json.dumps({name: each[at] for name, each in sizes.items()}) for at in (1, 2))
     return TEMPLATE.format(
         init=lines,
-        arguments=", ".join("xyz"[:count]),
+        arguments=", ".join(names[:count]),
         result=result,
         inputs=inputs,
         full="\n".join(f"{name} = {each[0]}" for name, each in sizes.items()),

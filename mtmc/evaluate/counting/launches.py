@@ -161,7 +161,7 @@ class Launches:
         program.shares = shares_of(self.meter.counters.raised, total)
         program.common = common_of(self.meter.counters.raised)
         # What one does may hang on which of those it is that raise the same counter.
-        return self._run_some(program) if {*program.shares.values()} - {total} else tallies
+        return self._with_borders(program, self._run_some(program) if {*program.shares.values()} - {total} else tallies)
 
     def _run_some(self, program: Program) -> dict[int, Tally]:
         tallies: dict[int, Tally] = {}
@@ -172,6 +172,11 @@ class Launches:
                 break
             tallies[index] = program.run(index, self.limits.program_work)
             work += tallies[index].work
+        return tallies
+
+    def _with_borders(self, program: Program, tallies: dict[int, Tally]) -> dict[int, Tally]:
+        """Those and, where few stretches of programs do different things, the ones at the ends of each."""
+        work = sum(tally.work for tally in tallies.values())
         alike = {index: _moved(tally) for index, tally in tallies.items()}
         for index in borders(program.size, lambda a, b: alike[a] == alike[b], list(tallies)):
             if work > self.limits.work:

@@ -82,7 +82,7 @@ class RunningSums(TorchDispatchMode):
     def _whole(result: Any, given: Any) -> Any:
         """A long sum with what rounding it after each piece comes to. K roundings of at most half a unit of a sum that grows
         evenly come to eps / 2 sqrt(K / 3) of it, if each is drawn by itself."""
-        return result.add_(result.abs().mul_(_loss(given.numel() / result.numel())))
+        return result.add_(result.abs().mul_(_loss(given.numel() / result.numel() / PIECE / 3)))
 
     @staticmethod
     def _statistics(args: Any, result: Any) -> None:
@@ -90,7 +90,7 @@ class RunningSums(TorchDispatchMode):
         given, weight, _, kept_mean, kept_variance, _, share, *_ = args
         others = [dim for dim in range(given.dim()) if dim != 1]
         terms, eps = given.numel() / given.shape[1], torch.finfo(torch.float32).eps
-        loss = max(_loss(terms), eps / 2 * (min(terms, MOST_TERMS) / 3) ** 0.5 * SHARE)
+        loss = _loss(max(terms / PIECE, min(terms, MOST_TERMS)) / 3)
         variance, mean = torch.var_mean(given, dim=others, correction=0)
         sizes = torch.linalg.vector_norm(given, 1, dim=others) / terms
         moved = (mean.abs() * loss + sizes * (SHARE * eps / 4)) * _signs(mean)
@@ -106,8 +106,7 @@ class RunningSums(TorchDispatchMode):
         at most half a unit of a sum that is as large as it ends for half of them."""
         if not result.is_floating_point() or result.numel() == 0:
             return result
-        loss = torch.finfo(torch.float32).eps / 2 * (min(terms, MOST_TERMS) / 12) ** 0.5 * SHARE
-        return result.mul_(_signs(result).mul_(loss).add_(1.0))
+        return result.mul_(_signs(result).mul_(_loss(min(terms, MOST_TERMS) / 12)).add_(1.0))
 
 
 def _signs(like: Any) -> Any:
@@ -117,9 +116,9 @@ def _signs(like: Any) -> Any:
     return signs.to(like.dtype).mul_(2.0).sub_(1.0)
 
 
-def _loss(terms: float) -> float:
-    """Relative, of a sum of so many numbers that is rounded after each piece of them."""
-    return torch.finfo(torch.float32).eps / 2 * (terms / PIECE / 3) ** 0.5 * SHARE
+def _loss(roundings: float) -> float:
+    """What so many roundings of a whole sum come to, as a part of it."""
+    return torch.finfo(torch.float32).eps / 2 * roundings**0.5 * SHARE
 
 
 def _terms(name: str, args: Any) -> int:

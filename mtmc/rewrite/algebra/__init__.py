@@ -18,7 +18,7 @@ ordered.py     what is read many times across its rows, copied in order before
 losses.py      the cross entropy of a product, as that of its rows
 one_tap.py     a convolution of one tap as a product of matrices
 pixels.py      a convolution of shuffled pixels, before the shuffle
-statistics.py  a batch norm in training, as its statistics and elementwise work
+statistics.py  a norm of channels or groups, as its statistics and elementwise work
 one_token.py   attention of one token, written as sums over products
 distributed.py  values weighted by a sum of softmaxes, as a sum of such values
 padded.py      products of rows that end within a line, of rows that end with one

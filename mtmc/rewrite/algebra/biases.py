@@ -8,9 +8,7 @@ result once more. A kernel behind the convolution reads the result in any case a
 
 from __future__ import annotations
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
-from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.expansion import build
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, nodes_of
 from mtmc.rewrite.graph import Graph, Op, Ref
 from mtmc.rewrite.operators.steps import argument
 
@@ -43,13 +41,7 @@ def _added_behind(graph: Graph, op: Op) -> Finding | None:
 
 def _takes_up(graph: Graph, name: str) -> bool:
     """Whether an op can be a kernel that elementwise work goes into: no view and no product."""
-    from mtmc.rewrite.operators.table import table
-
-    try:
-        nodes = build(graph, (name,), table).nodes
-    except NotCovered:
-        return False
-    kinds = {node.kind if node.kind != "window" else node.operation for node in nodes}
+    kinds = {node.kind if node.kind != "window" else node.operation for node in nodes_of(graph, name)}
     return bool(kinds - {"view"}) and kinds <= {"map", "reduce", "view", "max", "mean", "sum"}
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mtmc.rewrite.algebra.laid_out import results_of
+from mtmc.rewrite.body import Node, NotCovered
+from mtmc.rewrite.expansion import build
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Tensor, Varying, is_dense
 
 CASTS, SOFTMAXES = ("aten.to.dtype", "aten._to_copy.default"), ("aten.softmax.int", "aten._softmax.default")
@@ -164,6 +166,16 @@ def producer(graph: Graph, item: Any, *targets: str) -> Op | None:
     if (targets and op.target not in targets) or item.name != op.outputs[0] or item.name in graph.results():
         return None
     return op if len(graph.readers(item.name)) == 1 else None
+
+
+def nodes_of(graph: Graph, name: str) -> tuple[Node, ...]:
+    """The nodes of an op's kernel; none where no kernel covers it."""
+    from mtmc.rewrite.operators.table import table
+
+    try:
+        return build(graph, (name,), table).nodes
+    except NotCovered:
+        return ()
 
 
 def same_elsewhere(shape: Shape, other: Shape, dims: tuple[int, ...]) -> bool:

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mtmc.rewrite.algebra.edit import Editor, Finding, Rule
-from mtmc.rewrite.body import NotCovered
-from mtmc.rewrite.expansion import build
+from mtmc.rewrite.algebra.edit import Editor, Finding, Rule, nodes_of
 from mtmc.rewrite.graph import Graph, Op, Ref, Shape, Varying
 from mtmc.rewrite.operators.steps import argument
 
@@ -37,7 +35,7 @@ def _of_channels(graph: Graph, op: Op) -> Finding | None:
     if not training or (op.target != _TRAINED and mean is not None) or not _is_reduced(graph, op.outputs[0], _FAR):
         return None
     shape = graph.values[x.name].shape
-    if any(_is_used(graph, name) for name in op.outputs[1:3]) or len(shape) < 2 or op.kwargs:
+    if not graph.used.isdisjoint(op.outputs[1:3]) or len(shape) < 2 or op.kwargs:
         return None
     edit, channels, dims = Editor(graph, op), (shape[1],), (0, *range(2, len(shape)))
     spread, centre = edit.pair("aten.var_mean.correction", (x, dims), channels, ("spread", "centre"), {"correction": 0})
@@ -102,10 +100,6 @@ def _followed(edit: Editor, new: Ref, before: Ref, momentum: float, shape: Shape
     )
 
 
-def _is_used(graph: Graph, value: str) -> bool:
-    return bool(graph.readers(value)) or value in graph.results()
-
-
 def _is_reduced(graph: Graph, value: str, far: int) -> bool:
     """Whether all that reads a value are kernels, and one of them, or of what reads it elementwise, reduces it or looks at
     windows of it."""
@@ -120,12 +114,7 @@ def _is_reduced(graph: Graph, value: str, far: int) -> bool:
 
 def _kinds(graph: Graph, name: str) -> set[str]:
     """Kinds of nodes of an op's kernel, where that is elementwise or reduces or looks at windows; none else."""
-    from mtmc.rewrite.operators.table import table
-
-    try:
-        kinds: set[str] = {node.kind for node in build(graph, (name,), table).nodes}
-    except NotCovered:
-        return set()
+    kinds: set[str] = {node.kind for node in nodes_of(graph, name)}
     return kinds if kinds <= {"map", "reduce", "window", "view"} else set()
 
 

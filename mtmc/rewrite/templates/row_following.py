@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from mtmc.rewrite.body import Body
 from mtmc.rewrite.folding import INDENT
+from mtmc.rewrite.graph import power_of_two_below
 from mtmc.rewrite.templates.row_shared import TURNS
 from mtmc.rewrite.templates.rows import Layout, why_not_split
 from mtmc.rewrite.templates.writer import Writer
@@ -41,7 +42,7 @@ def why_not_following(body: Body, layout: Layout) -> str | None:
 def splits_of(layout: Layout) -> list[int]:
     """Among how many programs rows of the full shapes may be split."""
     columns = layout.cols[0] if layout.cols else 1
-    counts = (min(MOST_SHARES, 1 << (columns // each).bit_length() - 1) for each in COLUMNS if columns >= each)
+    counts = (min(MOST_SHARES, power_of_two_below(columns // each)) for each in COLUMNS if columns >= each)
     return [count for count in dict.fromkeys(counts) if count >= FEWEST]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from mtmc.rewrite.body import Body, Node, NotCovered, shape_of
-from mtmc.rewrite.graph import Graph, Size, is_one, product, same
+from mtmc.rewrite.graph import Graph, Size, Tensor, is_one, product, same
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, split
 from mtmc.rewrite.templates.channels_last import in_memory_order
@@ -68,6 +69,12 @@ def lay_out(graph: Graph, body: Body) -> Layout:
 def rows_of(graph: Graph, body: Body, stage: Stage) -> Layout:
     """Rows and columns of a stage's body, in the order that its tensors have in memory. Raises: NotCovered."""
     return lay_out(*in_memory_order(graph, body, stage))
+
+
+def full_loads(graph: Graph, body: Body, layout: Layout) -> list[Tensor]:
+    """What is read of as many elements as the rows have, at the full shapes."""
+    elements = math.prod(size[0] for size in (layout.rows, layout.cols) if size)
+    return [graph.values[value] for value in body.loads if graph.values[value].numel() == elements]
 
 
 def _parts(shape: tuple[Size, ...], dims: tuple[int, ...]) -> tuple[Size, ...]:

@@ -14,14 +14,12 @@ from __future__ import annotations
 import math
 
 from mtmc.rewrite.body import Body, Trailing
-from mtmc.rewrite.graph import Graph, is_one, power_of_two_above, product
+from mtmc.rewrite.graph import Graph, is_one, power_of_two_above, power_of_two_below, product
 from mtmc.rewrite.plan import Stage
-from mtmc.rewrite.templates.launcher import (
-    Printed,
-)
+from mtmc.rewrite.templates.launcher import Printed
 from mtmc.rewrite.templates.row_launcher import RowLauncher
 from mtmc.rewrite.templates.row_shared import FEW_SHARES, SHARED, pieces_of, why_not_shared
-from mtmc.rewrite.templates.rows import Layout, lay_out, loops, why_not_split
+from mtmc.rewrite.templates.rows import Layout, full_loads, lay_out, loops, why_not_split
 from mtmc.rewrite.templates.shares import shares
 
 MAX_SPLIT = 1024
@@ -81,7 +79,7 @@ class Rowwise:
             return one_by_one(layout)
         inner = _side_by_side(body, layout)
         if columns <= MAX_REGISTER_COLUMNS // inner:
-            rows = inner if inner > 1 else _power_of_two(max(1, min(16, 1024 // columns)))
+            rows = inner if inner > 1 else power_of_two_below(max(1, min(16, 1024 // columns)))
             warps = register_warps(columns * rows)
             if rows == 1 and layout.rows and layout.rows[0] >= MANY_ROWS and _reduces_alone(body, layout):
                 rows = ROWS_REDUCED
@@ -116,7 +114,7 @@ def _groups_beside(graph: Graph, body: Body, layout: Layout) -> int:
         return 1
     size = min(graph.values[value].element_bytes for value in body.loads)
     return min(
-        _power_of_two(layout.outer[0]), power_of_two_above(-(-STRETCH // (size * layout.inside[0]))), MOST_BESIDE
+        power_of_two_below(layout.outer[0]), power_of_two_above(-(-STRETCH // (size * layout.inside[0]))), MOST_BESIDE
     )
 
 
@@ -147,16 +145,14 @@ def _read_twice_from_memory(graph: Graph, body: Body, layout: Layout) -> bool:
 
 def _are_floats(graph: Graph, body: Body, layout: Layout) -> bool:
     """Whether all that is read of as many elements as the rows have is numbers of 32 bits."""
-    elements = math.prod(size[0] if size else 1 for size in (layout.rows, layout.cols))
-    full = [graph.values[value] for value in body.loads if graph.values[value].numel() == elements]
-    return all(value.dtype == "float32" for value in full)
+    return all(value.dtype == "float32" for value in full_loads(graph, body, layout))
 
 
 def one_by_one(layout: Layout) -> dict[str, int | str]:
     """How to go over short rows whose neighbours in memory are other rows: a column of many rows at a time, so that each
     thread reads neighbours and adds up what it has read itself."""
     programs = max(1, layout.rows[0] // MOST_ROWS)
-    rows = MOST_ROWS if programs >= ENOUGH else max(FEWEST_ROWS, _power_of_two(max(1, layout.rows[0] // ENOUGH)))
+    rows = MOST_ROWS if programs >= ENOUGH else max(FEWEST_ROWS, power_of_two_below(max(1, layout.rows[0] // ENOUGH)))
     return {"passes": "loop", "block_rows": rows, "block_cols": 1, "num_warps": 4, "split": 1}
 
 
@@ -199,8 +195,3 @@ def _split(body: Body, layout: Layout, block_rows: int) -> int:
     programs, columns = -(-max(layout.rows, default=1) // block_rows), max(layout.cols, default=1)
     elements, least = columns * block_rows, (2 if layout.before else 4) * MAX_REGISTER_COLUMNS
     return shares(programs, 4, lambda split: split <= MAX_SPLIT and elements // (split // 4) > least)
-
-
-def _power_of_two(limit: int) -> int:
-    """The largest power of two that is at most `limit`."""
-    return 1 << (limit.bit_length() - 1)
