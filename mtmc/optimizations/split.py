@@ -8,14 +8,11 @@ from mtmc.action import Action, make_action
 from mtmc.optimizations.schedule_change import Choice, ScheduleChange
 from mtmc.optimizations.version import Version
 from mtmc.protocols import Observation
-from mtmc.rewrite.body import Body
-from mtmc.rewrite.graph import power_of_two_below
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.templates.attention_shares import can_pack
 from mtmc.rewrite.templates.gluon_attention import is_gluon
 from mtmc.rewrite.templates.product import analyse
-from mtmc.rewrite.templates.row_following import FOLLOWING, splits_of, why_not_following
-from mtmc.rewrite.templates.rows import Layout, full_loads, rows_of
+from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.rowwise import looping
 from mtmc.rewrite.templates.scan_body import scanned
 from mtmc.rewrite.templates.softmax_product import analyse as attention
@@ -32,8 +29,7 @@ a reduction or a scan. Each program writes its share, a second kernel adds the s
 are the same every time (atomics would not give that). It costs the bytes of the shares, twice, and a launch (some 3.5
 us).
 Where each element needs what its row was reduced to (a norm, softmax), the second kernel goes over the rows once more,
-from memory again if all rows are more than the cache holds. In one launch instead, programs make shares and use those
-that were made some hundred programs before, which the cache still has; not timed on a GPU yet.
+from memory again if all rows are more than the cache holds.
 
 Attention of few queries over many keys: programs share the keys, each keeps its largest scores and sums, and the second
 kernel weighs them against each other. Heads of queries that share keys may stand in the rows of one program, which
@@ -114,13 +110,13 @@ class Split(ScheduleChange):
             layout = rows_of(version.graph, body, stage)
             rows, columns = max(layout.rows, default=1), max(layout.cols, default=1)
             loop = looping(version.graph, body, layout) if stage.setting("passes") != "loop" else {}
-            return _in_one_launch(version, stage, body, layout) + [
+            return [
                 (
                     {**loop, "split": count, "passes": "loop"},
                     f"split each row of the {stage.title} kernel among {count} programs",
                 )
                 for count in SPLITS_ROW
-                if (count != stage.number("split") or stage.setting("passes") == FOLLOWING)
+                if count != stage.number("split")
                 and (
                     count == 1 or (rows * count <= MOST_PROGRAMS and (count <= 4 or columns // count >= LEAST_COLUMNS))
                 )
@@ -135,34 +131,9 @@ class Split(ScheduleChange):
                 yield make_action(self.kind, kernel.region, sentence)
 
     def logit(self, observation: Observation, action: Action, actions: Sequence[Action]) -> float:
-        """Only where there are too few programs, or memory is spared a pass."""
-        if dict(action.params).get("passes") == FOLLOWING:
-            return 1.0
+        """Only where there are too few programs."""
         programs = observation.outcome.metrics.get("programs")
         return 2.0 if programs is not None and programs < FEW_PROGRAMS else -1.5
-
-
-def _in_one_launch(version: Version, stage: Stage, body: Body, layout: Layout) -> list[tuple[Choice, str]]:
-    """Programs make shares of rows and use those made some programs before: where a second kernel would find little of them
-    in the cache."""
-    read = sum(each.numel() * each.element_bytes for each in full_loads(version.graph, body, layout))
-    if why_not_following(body, layout) or read <= version.hardware.l2_bytes:
-        return []
-    block, columns = int(looping(version.graph, body, layout)["block_cols"]), max(layout.cols, default=1)
-    words = f"reduce and use each row of the {stage.title} kernel in one launch, in {{}} shares"
-    return [
-        (
-            {
-                "passes": FOLLOWING,
-                "split": count,
-                "block_cols": min(block, power_of_two_below(columns // count)),
-                "num_warps": 8,
-            },
-            words.format(count),
-        )
-        for count in splits_of(layout)
-        if stage.setting("passes") != FOLLOWING or count != stage.number("split")
-    ]
 
 
 def _keys(version: Version, stage: Stage) -> list[tuple[Choice, str]]:

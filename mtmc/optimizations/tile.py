@@ -19,7 +19,6 @@ from mtmc.rewrite.templates.pointwise import tile_of
 from mtmc.rewrite.templates.product import analyse
 from mtmc.rewrite.templates.product_dispatch import BY_ROWS
 from mtmc.rewrite.templates.product_tiles import OWN_WARPS
-from mtmc.rewrite.templates.row_following import FOLLOWING
 from mtmc.rewrite.templates.rows import rows_of
 from mtmc.rewrite.templates.transposing import transposed
 from mtmc.source.sites import Sites
@@ -238,7 +237,7 @@ def _by_rows(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
 def _row_offers(version: Version, stage: Stage) -> list[tuple[Choice, str]]:
     """Rows and columns that a program has at a time: of long rows one or two, of interleaved ones whole lines of memory."""
     name, offers = stage.title, list[tuple[Choice, str]]()
-    loops = stage.template == "scan" or stage.setting("passes") in ("loop", FOLLOWING)
+    loops = stage.template == "scan" or stage.setting("passes") == "loop"
     interleaved = _interleaved(version, stage)
     for rows in INTERLEAVED_ROWS if interleaved else ROW_BLOCKS:
         changed = stage.scheduled({"block_rows": rows})

@@ -17,14 +17,14 @@ FORMS = {
     ),
 }
 SIZES = {"n": (64, 40, 19), "m": (32, 16, 8)}
-FEWER = SIZES | {"n": (6000, 3, 2)}
-"""Sizes of the rows: more at the full shapes than the cache holds, and few at the small ones."""
+FEWER = SIZES | {"n": (6, 3, 2)}
+"""Sizes of the rows, of which there are few."""
 WORDS = {
     "attention": ("columns", "keys", "scale", "chunk"),
     "scaled": ("out_mask", "q", "values", "place"),
-    "rows": ("turn", "turns", "part", "split", "behind", "n_shares", "block_cols"),
+    "rows": ("turn", "turns", "row", "share", "split", "shares", "block_cols"),
 }
-WAYS = {"rows": ["lower", "fuse", "reduce and use"]}
+WAYS = {"rows": ["lower", "fuse", "share each row"]}
 
 
 def case(form: str, word: str, place: int) -> dict[str, object]:

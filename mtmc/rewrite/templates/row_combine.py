@@ -32,18 +32,12 @@ def combine_split(kernel: RowKernel) -> Writer:
 def apply_split(kernel: RowKernel) -> Writer:
     """Puts the shares of split rows together and goes over its own share of the columns once more, for full results."""
     writer = Writer(kernel.graph, kernel.body, f"{kernel.name}_apply_kernel")
-    use_shares(kernel, writer)
-    return writer
-
-
-def use_shares(kernel: RowKernel, writer: Writer) -> None:
-    """Write how a program does that."""
     groups = kernel.head(writer)
     variables = _shares(kernel, writer)
     write_maps(writer, _row_maps(kernel), kernel.row_groups(groups), variables)
     of_row = [value for value in kernel.body.stores if kernel.layout.place[value] == "row"]
     if of_row:
-        writer.line(f"if {kernel.part} == 0:  # the programs of a row all know it")
+        writer.line("if tl.program_id(1) == 0:  # the programs of a row all know it")
         writer.level += 1
         for value in of_row:
             writer.store(value, variables[value], "rows", "row_mask")
@@ -55,6 +49,7 @@ def use_shares(kernel: RowKernel, writer: Writer) -> None:
     for node in kernel.full_stores:
         kernel.store_full(writer, node.name, groups, variables)
     kernel.end_walk(writer)
+    return writer
 
 
 def _row_maps(kernel: RowKernel) -> list[str]:
@@ -65,7 +60,6 @@ def _shares(kernel: RowKernel, writer: Writer) -> Variables:
     """Write how the shares of each reduction are read and put together."""
     variables: Variables = {}
     cols = writer.size(kernel.layout.cols) if any(n.operation == "deviations" for n in kernel.reductions) else ""
-    fresh = ', cache_modifier=".cg"' if kernel.following else ""  # what other programs have written meanwhile
     writer.line("shares = tl.arange(0, SPLIT)[None, :]")
     if cols:
         kernel.share(writer)
@@ -74,14 +68,14 @@ def _shares(kernel: RowKernel, writer: Writer) -> Variables:
         name = node.name
         neutral, _ = accumulator(kernel.body, node)
         address = f"{name}_parts + rows * SPLIT + shares"
-        writer.line(f"{name}_share = tl.load({address}, mask=row_mask, other={neutral}{fresh})")
+        writer.line(f"{name}_share = tl.load({address}, mask=row_mask, other={neutral})")
         if node.operation == "deviations":
             centres = f"{name}_centres + rows * SPLIT + shares"
-            writer.line(f"{name}_means = tl.load({centres}, mask=row_mask, other=0.0{fresh})")
+            writer.line(f"{name}_means = tl.load({centres}, mask=row_mask, other=0.0)")
             put_together(writer, name, f"{name}_means", f"{name}_share", "widths", cols)
         elif node.operation.startswith("arg"):
             address = f"{name}_places + rows * SPLIT + shares"
-            writer.line(f"{name}_place = tl.load({address}, mask=row_mask, other=0{fresh})")
+            writer.line(f"{name}_place = tl.load({address}, mask=row_mask, other=0)")
             first_place(writer, node, f"{name}_share", f"{name}_place", BEYOND)
         elif name in kernel.layout.online:
             top = next(top for top in kernel.reductions if top.name == kernel.layout.online[name])

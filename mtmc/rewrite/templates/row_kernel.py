@@ -6,9 +6,8 @@ from mtmc.rewrite.body import Body, Node, NotCovered, Trailing
 from mtmc.rewrite.graph import Graph, is_one
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.space import Group, bare, flat
-from mtmc.rewrite.templates import row_following, row_online, row_shared, row_space
+from mtmc.rewrite.templates import row_online, row_shared, row_space
 from mtmc.rewrite.templates.pointwise import ELSEWHERE, Variables, load_once, write_maps
-from mtmc.rewrite.templates.row_following import FOLLOWING, why_not_following
 from mtmc.rewrite.templates.row_passes import Pass, accumulate, accumulator, finish, pick, picked, start, whole
 from mtmc.rewrite.templates.row_shared import SHARED, why_not_shared
 from mtmc.rewrite.templates.rows import lay_out, loops, why_not_split
@@ -25,11 +24,8 @@ class RowKernel:
         self.graph, self.body, self.name = graph, body, name
         self.layout = lay_out(graph, body)
         self.split = stage.number("split")
-        self.following = stage.setting("passes") == FOLLOWING
         self.loop = stage.setting("passes") == "loop" or self.split > 1
         self.shared = stage.setting("passes") == SHARED
-        self.block, self.part = ("block", "part") if self.following else ("tl.program_id(0)", "tl.program_id(1)")
-        """Which block of rows a program has, and which part of them."""
         self.within = row_space.within(self.layout, stage.number("block_rows")) and not self.shared
         self.once = dict(stage.schedule).get("eviction_policy") == "evict_first"
         self.totals = [node for node in body.nodes if self.place(node) == "total"]
@@ -51,13 +47,6 @@ class RowKernel:
         return self.layout.place[node.name]
 
     @property
-    def exchanged(self) -> tuple[str, ...]:
-        """Arguments by which the programs of one launch tell each other what they have found; none if they do not."""
-        if self.following:
-            return row_shared.TURNS, row_following.SHARES, row_following.LAG
-        return (row_shared.TURNS,) if self.shared else ()
-
-    @property
     def full_stores(self) -> list[Node]:
         """Results with an element for each row and column."""
         return [node for node in self.body.nodes if node.name in self.body.stores and self.place(node) == "full"]
@@ -66,11 +55,8 @@ class RowKernel:
         """Write the whole kernel. Raises: NotCovered where the body cannot be split or shared as the schedule says."""
         reason = why_not_split(self.body, self.layout) if self.split > 1 else None
         reason = why_not_shared(self.body, self.layout) if self.shared else reason
-        reason = why_not_following(self.body, self.layout) if self.following else reason
         if reason:
             raise NotCovered(reason)
-        if self.following:
-            row_following.begin(self.writer)
         groups = self.head(self.writer)
         if self.loop:
             self._passes(groups)
@@ -96,10 +82,10 @@ class RowKernel:
             row_shared.begin(writer)
             rows = row_space.any_rows(writer, layout, "")
         elif self.within:
-            rows = row_space.rows_of_one(writer, layout, self.block)
+            rows = row_space.rows_of_one(writer, layout)
         else:
             rows = row_space.any_rows(
-                writer, layout, f"({self.block} * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]"
+                writer, layout, "(tl.program_id(0) * BLOCK_ROWS + tl.arange(0, BLOCK_ROWS))[:, None]"
             )
         if self.shared:
             writer.line("start = share * BLOCK_COLS")
@@ -192,15 +178,14 @@ class RowKernel:
         if self.split == 1:
             return "0", cols
         self.share(writer)
-        writer.line(f"first = {self.part} * chunk")
+        writer.line("first = tl.program_id(1) * chunk")
         writer.line(f"last = tl.minimum(first + chunk, {cols})")
         return "first", "last"
 
     def share(self, writer: Writer) -> None:
         """Write how many columns a program's share of a row has."""
         cols = writer.size(self.layout.cols)
-        of_all = f"SPLIT * {ALIGNMENT}" if self.following else str(self.split * ALIGNMENT)
-        writer.line(f"chunk = tl.cdiv({cols}, {of_all}) * {ALIGNMENT}")
+        writer.line(f"chunk = tl.cdiv({cols}, {self.split * ALIGNMENT}) * {ALIGNMENT}")
 
     def before_walk(self, writer: Writer, names: list[str], groups: tuple[Group, ...], variables: Variables) -> None:
         """Load what the maps of a loop read of each row once, before it."""
@@ -319,9 +304,8 @@ class RowKernel:
         """Each program's share of a split row: one number a row and reduction, with the mean where it counts deviations and
         the place where it looks for one."""
         writer = self.writer
-        who = "who uses it" if self.following else "the second kernel"
-        writer.comment(f"this program's share of each row; {who} puts the shares together")
-        writer.line(f"share = rows * {'SPLIT' if self.following else self.split} + {self.part}")
+        writer.comment("this program's share of each row; the second kernel puts the shares together")
+        writer.line(f"share = rows * {self.split} + tl.program_id(1)")
         for node in self.reductions:
             value = f"{node.name}_top" if node.operation.startswith("arg") else node.name
             writer.line(f"tl.store({node.name}_parts + share, {value}, mask=row_mask)")

@@ -8,7 +8,7 @@ from mtmc.rewrite.graph import Graph, Varying, power_of_two_above, product
 from mtmc.rewrite.open_sizes import is_open
 from mtmc.rewrite.plan import Stage
 from mtmc.rewrite.sizes import Scope
-from mtmc.rewrite.templates import row_following, row_shared
+from mtmc.rewrite.templates import row_shared
 from mtmc.rewrite.templates.channels_last import channels_last_values, handed_over, in_memory_order, is_channels_last
 from mtmc.rewrite.templates.launcher import (
     Launch,
@@ -19,7 +19,7 @@ from mtmc.rewrite.templates.launcher import (
     scope_with_results,
     size_expression,
 )
-from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals, use_shares
+from mtmc.rewrite.templates.row_combine import apply_split, combine_split, combine_totals
 from mtmc.rewrite.templates.row_kernel import ALIGNMENT, RowKernel
 from mtmc.rewrite.templates.writer import Writer, kernel_text
 
@@ -39,10 +39,6 @@ class RowLauncher:
         self.graph, self.body, self.stage, self.name = graph, body, stage, name
         self.kernel = RowKernel(*in_memory_order(graph, body, stage), stage, name)
         self.kernel.write()
-        if self.kernel.following:
-            row_following.use(self.kernel.writer)
-            self.kernel.writer.policy = "evict_first"
-            use_shares(self.kernel, self.kernel.writer)
         self.parts = self.kernel.partial_names()
 
     def emit(self) -> Printed:
@@ -53,14 +49,14 @@ class RowLauncher:
         cols = size_expression(kernel.layout.cols, "n_cols", scope, spare)
         stores, constants = self._stores(), self._constants(kernel.writer, rows, cols, scope, spare)
         self.programs = self._programs(rows, scope, spare)
-        extra = (*self.parts, *kernel.exchanged)
+        extra = (*self.parts, *([row_shared.TURNS] if kernel.shared else []))
         texts = [kernel_text(kernel.writer, stores, extra, [key for key, _ in constants], self._doc())]
         lines = handed_over(graph, body, stage, kernel.writer, scope_of(graph, body), spare)
         lines += self._workspaces(rows, cols)
         warps = stage.number("num_warps")
         launch = Launch(f"{name}_kernel", kernel.writer, stores, extra, self._grid(rows), tuple(constants), warps)
         lines += launch_lines(launch, scope, spare)
-        if self.parts and not kernel.exchanged:
+        if self.parts and not kernel.shared:
             texts.append(self._second(lines, self.parts, (rows, cols), scope, spare))
         last = channels_last_values(graph, body) if is_channels_last(stage) else ()
         return printed(body, name, texts, lines, spare, last)
@@ -68,7 +64,7 @@ class RowLauncher:
     def _stores(self) -> tuple[str, ...]:
         """Results that the first kernel writes."""
         kernel = self.kernel
-        if not self.parts or kernel.exchanged:
+        if not self.parts or kernel.shared:
             return self.body.stores
         return tuple(value for value in self.body.stores if kernel.split == 1 and kernel.layout.place[value] != "total")
 
@@ -86,14 +82,10 @@ class RowLauncher:
     def _grid(self, rows: str) -> tuple[str, ...]:
         if self.kernel.shared:
             return (f"({rows}) * split",)
-        if self.kernel.following:
-            return (f"{row_following.SHARES} + {row_following.LAG}",)
         return (self.programs, str(self.kernel.split)) if self.kernel.split > 1 else (self.programs,)
 
     def _doc(self) -> str:
-        if self.kernel.following:
-            does = "each first reduces its share of them, then uses one made some programs before."
-        elif self.kernel.loop:
+        if self.kernel.loop:
             does = "several passes over each row."
         elif self.kernel.shared:
             does = "SPLIT programs that wait for each other hold each row."
@@ -105,12 +97,9 @@ class RowLauncher:
         """Lines that make what programs leave for others."""
         kernel, like, lines = self.kernel, self.body.loads[0], list[str]()
         count = f"({rows}, {kernel.split})" if kernel.split > 1 else f"({self.programs},)"
-        if kernel.exchanged:
-            count = f"({rows}, split)"
         if kernel.shared:
+            count = f"({rows}, split)"
             lines = row_shared.launcher_lines(rows, cols, self.stage.number("block_cols"), like)
-        elif kernel.following:
-            lines = row_following.launcher_lines(self.programs, cols, kernel.split, like)
         for part in self.parts:
             dtype = kernel.partial_dtype(part)
             lines.append(f"{INDENT}{part} = torch.empty({count}, device={like}.device, dtype=torch.{dtype})")
@@ -127,12 +116,9 @@ class RowLauncher:
         if self.kernel.shared:
             block = "block_cols"
             constants += [("BLOCK_COLS", block), ("SPLIT", "split"), ("SHARES", "triton.next_power_of_2(split)")]
-        elif self.kernel.following:
-            constants += [("BLOCK_COLS", block), ("SPLIT", "split")]
         else:
             constants.append(("BLOCK_COLS", block if self.kernel.loop else self._held(cols)))
-        of_all = f"split * {ALIGNMENT}" if self.kernel.following else str(self.kernel.split * ALIGNMENT)
-        chunk = f"triton.cdiv({cols}, {of_all}) * {ALIGNMENT}"
+        chunk = f"triton.cdiv({cols}, {self.kernel.split * ALIGNMENT}) * {ALIGNMENT}"
         if writer.alike:
             names = {name: size for size, name in writer.sizes.items() if name in writer.alike}
             alike = [size_expression(size, name, scope, spare) for name, size in sorted(names.items())]

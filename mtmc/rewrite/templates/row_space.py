@@ -25,12 +25,12 @@ def within(layout: Layout, block_rows: int) -> bool:
     return layout.inner[0] % block_rows == 0 or layout.inner[0] >= FEW_LEFT * block_rows
 
 
-def rows_of_one(writer: Writer, layout: Layout, block: str) -> tuple[Group, ...]:
-    """Write which rows a program has, all of one outer index. block: which of the blocks. Returns: what they run over."""
+def rows_of_one(writer: Writer, layout: Layout) -> tuple[Group, ...]:
+    """Write which rows a program has, all of one outer index. Returns: what they run over."""
     inner = writer.size(layout.inner)
     writer.line(f"blocks = tl.cdiv({inner}, BLOCK_ROWS)")
-    writer.line(f"outer = {block} // blocks")
-    writer.line(f"first_row = {block} % blocks * BLOCK_ROWS")
+    writer.line("outer = tl.program_id(0) // blocks")
+    writer.line("first_row = tl.program_id(0) % blocks * BLOCK_ROWS")
     writer.line("inner = (first_row + tl.arange(0, BLOCK_ROWS))[:, None]")
     writer.widen("outer", "inner")
     writer.line(f"row_mask = inner < {inner}")

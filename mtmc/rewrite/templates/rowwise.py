@@ -1,12 +1,11 @@
 """rowwise: elementwise ops and reductions over the same rows: softmax, every norm, logsumexp, cross entropy are all this.
 
 The reduced dimensions must be neighbours; what stands before them are the outer, behind them the inner dimensions. A row
-is one (outer, inner) index, a column runs over the reduced dimensions. Ways to go through a row: held in registers
+is one (outer, inner) index, a column runs over the reduced dimensions. Three ways to go through a row: held in registers
 ("registers": a program loads its rows once), in several passes over a long row ("loop": one pass for each reduction that
 waits for another), or held by some programs that wait for each other ("shared", see `row_shared`). `split` > 1 cuts each
-row among several programs and adds a second kernel, or one kernel does the work of both ("following", see
-`row_following`). With "eviction_policy" = "evict_first" rows that are held in registers are read as what the cache may
-forget first.
+row among several programs and adds a second kernel. With "eviction_policy" = "evict_first" rows that are held in registers
+are read as what the cache may forget first.
 """
 
 from __future__ import annotations
