@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from triton.runtime.errors import OutOfResources
 
 from mtmc.evaluate.loading.modules import load_module
 from mtmc.hardware import hardware
@@ -49,6 +50,9 @@ def get_init_inputs():
 """
 NORM, GATED = "F.layer_norm(x, (columns,))", "F.silu(F.layer_norm(x, (columns,)))"
 CASES = (
+    (7168, 262144, "float32", NORM),
+    (896, 2097152, "float32", NORM),
+    (64, 4194304, "bfloat16", GATED),
     (4096, 393216, "float32", "torch.softmax(x, -1)"),
     (4096, 262144, "float32", NORM),
     (32768, 65535, "float32", "x / torch.norm(x, p=2, dim=1, keepdim=True)"),
@@ -56,11 +60,8 @@ CASES = (
     (256, 1048576, "bfloat16", GATED),
     (256, 131072, "bfloat16", GATED),
     (512, 32768, "bfloat16", GATED),
-    (7168, 262144, "float32", NORM),
-    (896, 2097152, "float32", NORM),
-    (64, 4194304, "bfloat16", GATED),
 )
-OFFERED = ("share each row", "loop over each row", "hold each row", "reduce and use each row")
+OFFERED = ("share each row", "loop over each row", "hold each row")
 
 
 def main() -> None:
@@ -69,13 +70,11 @@ def main() -> None:
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(2, "long_rows: needs a GPU\n")
-    found = {
-        "gpu": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "rows": [measured(*case) for case in CASES],
-    }
-    if arguments.out:
-        arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    found: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "rows": []}
+    for case in CASES:
+        found["rows"].append(measured(*case))
+        if arguments.out:
+            arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def measured(rows: int, columns: int, dtype: str, body: str) -> dict[str, Any]:
@@ -84,6 +83,7 @@ def measured(rows: int, columns: int, dtype: str, body: str) -> dict[str, Any]:
 
     task = task_from_source(SOURCE.format(rows=rows, columns=columns, dtype=dtype, body=body), "long_rows")
     times: dict[str, float] = {}
+    failed: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         reference = load_module(task.source, Path(folder) / "reference.py")
         [x] = (each.cuda() for each in reference.get_inputs())
@@ -95,15 +95,21 @@ def measured(rows: int, columns: int, dtype: str, body: str) -> dict[str, Any]:
         compiled(x)
         times["torch.compile"] = do_bench(lambda: compiled(x))
         for at, (way, source) in enumerate(versions(task)):
-            version = load_module(source, Path(folder) / f"version_{at}.py").ModelNew().cuda()
-            off = float((version(x).float() - wanted.float()).norm() / wanted.float().norm())
-            assert off < (1e-2 if dtype == "bfloat16" else 1e-6), (way, off)
-            times[way] = do_bench(lambda version=version: version(x))
+            try:
+                version = load_module(source, Path(folder) / f"version_{at}.py").ModelNew().cuda()
+                off = float((version(x).float() - wanted.float()).norm() / wanted.float().norm())
+                if off > (1e-2 if dtype == "bfloat16" else 1e-6):
+                    raise ValueError(f"off by {off:.1e}")
+                times[way] = do_bench(lambda version=version: version(x))
+            except (RuntimeError, ValueError, OutOfResources) as error:
+                failed[way] = f"{type(error).__name__}: {error}"
     ours = {way: ms for way, ms in times.items() if way not in ("eager", "torch.compile")}
     best = min(ours, key=lambda way: ours[way])
     said = ", ".join(f"{way} {ms:.3f}" for way, ms in times.items())
     print(f"{rows} x {columns} {dtype}, {body}: {said}; {best} {times['torch.compile'] / ours[best]:.2f}x", flush=True)
-    return {"rows": rows, "columns": columns, "dtype": dtype, "body": body, "ms": times}
+    for way, why in failed.items():
+        print(f"  {way} failed: {why.splitlines()[0]}", flush=True)
+    return {"rows": rows, "columns": columns, "dtype": dtype, "body": body, "ms": times, "failed": failed}
 
 
 def versions(task: Task) -> Iterator[tuple[str, str]]:
@@ -123,11 +129,7 @@ def versions(task: Task) -> Iterator[tuple[str, str]]:
         if move.action.sentence.startswith(OFFERED):
             child = after(version, move)
             settings = dict(child.plan.stages[0].schedule)
-            shares = f" in {settings['split']}" * (settings["split"] != 1)
-            yield (
-                f"{settings['passes']} {settings['block_cols']}{shares}",
-                print_plan(task, child.graph, child.plan).source,
-            )
+            yield f"{settings['passes']} {settings['block_cols']}", print_plan(task, child.graph, child.plan).source
 
 
 def after(version: Version, move: Any) -> Version:

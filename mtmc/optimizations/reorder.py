@@ -42,7 +42,7 @@ keep it (evict_last), the second to let it go (evict_first); for rows of 64 to 2
 that few rows are in flight and the second loop still finds them: 1056 programs of 8 warps with 128 KiB each do not fit
 the 50 MiB. Rows in registers can be read as what the cache forgets first, which leaves it to the results.
 fp32 rows of 64 KiB to 4 MiB, a GB in all: programs that wait for each other hold a piece of the row each, so it is read
-once. H100, 4096 rows: layer norm of 262144 columns 3.249 ms, in two loops 4.432; softmax of 393216 5.242, 6.687.
+once. H200, 4096 rows: layer norm of 262144 columns 2.650 ms, in two loops 3.185; softmax of 393216 4.450, 4.786.
 
 Products of few rows: the tensor cores' large tiles (wgmma) have 64 rows. Where the operands change places, the many
 columns of the right one are those rows, and the few rows of the left one the columns, of which 8 are enough.
@@ -55,7 +55,7 @@ last to the first have masks in the first step alone, which gained nothing; bloc
 ## When it harms
 Rows of 16384 elements and more in registers, 64 a thread: one program of 16 warps fills a multiprocessor, which then
 waits for memory and computes by turns. H200: group norm of 32768 columns 0.22 ms, in two loops 0.13. Programs that wait
-where the cache holds the rows: 256 bf16 rows of 1048576 in 0.797 ms, in two loops 0.600.
+where the cache holds the rows: 256 bf16 rows of 1048576 in 0.731 ms, in two loops 0.458.
 
 Grouped order has gained little and cost more where it was timed: fp16, 8192 cubed, H100: no groups 2.180 ms, groups of
 8 2.437, of 32 2.104; tf32x3, 1024 x 8192 x 8192: 2.194, groups of 8 2.156; 2048 x 4096 x 2048: all is in the cache.
